@@ -14,7 +14,7 @@ use workbench::qemu::{Machine, Qemu};
 use workbench::{build_images, workspace};
 use xtask::run;
 
-use crate::report::{self, Counts, Figures, Results};
+use crate::report::{self, Counts, Figures, Origin, Results};
 
 pub mod apps;
 pub mod baseline;
@@ -120,11 +120,12 @@ impl Options {
         let page = report::Page {
             title: TITLE,
             notes: NOTES,
-            order: &table::ROWS.map(|(row, _)| row),
+            rows: &table::ROWS,
+            judged: table::JUDGED,
             old,
         };
         println!();
-        report::save(&page, results, &self.json())?;
+        report::save(results, &report::page(&page, results)?, &self.json())?;
         match self.accept {
             true => baseline::accept(results),
             false => Ok(()),
@@ -172,11 +173,14 @@ impl Options {
     }
 
     fn results(&self, columns: Vec<(String, Figures)>, counts: Counts) -> Result<Results> {
+        let mut conditions = Origin::now().facts();
+        conditions.insert("qemu".to_owned(), self.qemu.to_string());
         Ok(Results {
             counts,
             guest: sha256(&build_images::build_guest("bench")?)?,
-            conditions: [("qemu".to_owned(), self.qemu.to_string())].into(),
+            conditions,
             columns,
+            ..Results::default()
         })
     }
 

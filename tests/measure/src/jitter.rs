@@ -9,17 +9,23 @@ mod board;
 mod configuration;
 mod drive;
 mod exits;
+mod fact;
 mod log;
+mod page;
+mod papers;
 mod setup;
 mod table;
+mod verdict;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use workbench::progress::Step;
 use workbench::workspace;
 
+use self::verdict::Verdict;
 use crate::report::{self, Results};
 
 pub use configuration::{Configuration, Load};
@@ -27,7 +33,6 @@ pub use exits::Counted;
 pub use setup::{Measured, Setup};
 pub use table::judge;
 
-const TITLE: &str = "GearV: jitter";
 const NOTES: &[&str] = &[
     "On QEMU an instruction is a nanosecond. These are path lengths: caches, TLBs, memory and buses, through which one \
      VM delays another on real hardware, are not in them.",
@@ -39,8 +44,9 @@ const NOTES: &[&str] = &[
 /// The options of `jitter`.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Number of periods of a millisecond [default: 60000, with load 10000]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(10..))]
+    /// Number of periods of a millisecond [default: those of the JSON in --from; else 60000, with
+    /// load 10000]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(10..=MOST_LOOPS))]
     loops: Option<u64>,
     /// The CPU model
     #[arg(long, value_name = "MODEL", default_value = "cortex-a57")]
@@ -66,57 +72,75 @@ pub struct Options {
     /// Only print the steps for a board
     #[arg(long, value_enum, value_name = "NAME")]
     board: Option<workbench::board::Name>,
-    /// Make the report from consoles' logs, captured on a board, instead of measuring
-    #[arg(long, value_name = "LOG", num_args = 1..)]
+    /// Make the report from earlier runs' JSON and from consoles' logs, captured on a board,
+    /// instead of measuring; configurations that --configurations names are measured anew
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     from: Vec<PathBuf>,
+    /// Write all figures and samples to this file, and the page beside it, instead of
+    /// target/jitter/jitter.json
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
+
+/// The most periods: their samples fit into the memory of the guest that measures.
+const MOST_LOOPS: u64 = 1_000_000;
 
 impl Options {
     /// Measures, or reads earlier measurements; reports and judges.
     pub fn run(self) -> Result<()> {
         if let Some(board) = self.board {
-            print!("{}", board::instructions(board, self.loops(), self.load)?);
+            let loops = self.loops(&Results::default());
+            print!("{}", board::instructions(board, loops, self.load)?);
             return Ok(());
         }
         let old = self.compare.as_deref().map(Results::load).transpose()?;
-        let (results, mut faults) = match self.from.as_slice() {
-            [] => self.measure_all()?,
-            logs => (log::read(logs)?, Vec::new()),
+        let earlier = log::read(&self.from)?;
+        let results = match self.from.is_empty() || !self.configurations.is_empty() {
+            true => self.measure_all(earlier)?,
+            false => earlier,
         };
-        self.report(&results, old.as_ref())?;
+        let mut faults = failures(&results);
         faults.extend(judge(&results, self.max_ratio));
+        self.report(&results, old.as_ref(), &faults)?;
         ensure!(faults.is_empty(), "{}", faults.join("\n       "));
         Ok(())
     }
 
-    /// Prints the table, and writes the samples and the plots.
-    fn report(&self, results: &Results, old: Option<&Results>) -> Result<()> {
+    /// Prints tables and verdict, and writes the samples and the page.
+    fn report(&self, results: &Results, old: Option<&Results>, faults: &[String]) -> Result<()> {
         print!("{}", table::all(results));
         if let Some(old) = old {
             print!("\n{}", table::changes(old, results));
         }
-        println!();
-        let notes = if self.from.is_empty() { NOTES } else { &[] };
+        let verdict = Verdict::of(results, faults);
+        println!("\n{}", verdict.text());
+        let machine = results.conditions.get(setup::condition::MACHINE);
+        let notes = match machine.is_some_and(|machine| machine.starts_with("QEMU")) {
+            true => NOTES,
+            false => &[],
+        };
         for note in notes {
             println!("{note}");
         }
-        let page = report::Page {
-            title: TITLE,
-            notes,
-            order: &[],
-            old,
-        };
-        let json = workspace::target_dir().join("jitter/jitter.json");
-        report::save(&page, results, &json)
+        let page = page::page(results, old, &verdict, notes)?;
+        report::save(results, &page, &self.json())
     }
 
     /// A busy machine of a nanosecond an instruction runs slower than the host, an idle one faster.
-    fn loops(&self) -> u64 {
+    fn loops(&self, earlier: &Results) -> u64 {
+        let earlier = earlier.conditions.get(setup::condition::LOOPS);
         let default = match self.load {
             Load::Off => 60_000,
             Load::Cpu | Load::Disk | Load::All => 10_000,
         };
-        self.loops.unwrap_or(default)
+        let earlier = earlier.and_then(|loops| loops.parse().ok());
+        self.loops.or(earlier).unwrap_or(default)
+    }
+
+    /// Returns where the figures go.
+    fn json(&self) -> PathBuf {
+        let json = self.json.clone();
+        json.unwrap_or_else(|| workspace::target_dir().join("jitter/jitter.json"))
     }
 
     /// Returns the configurations that were asked for, or all.
@@ -127,9 +151,9 @@ impl Options {
         }
     }
 
-    /// Measures one configuration after the other. Returns the results, and the reasons of
-    /// failures: a measurement of minutes is reported whatever comes after it.
-    fn measure_all(&self) -> Result<(Results, Vec<String>)> {
+    /// Measures one configuration after the other into the earlier results. A measurement of
+    /// minutes outlives whatever comes after it: the JSON is written after each.
+    fn measure_all(&self, earlier: Results) -> Result<Results> {
         let configurations = self.configurations();
         if self.qemu < 10 && configurations.iter().any(|one| one.is_real_time()) {
             bail!(
@@ -138,34 +162,72 @@ impl Options {
                 self.qemu
             );
         }
-        let setup = Setup::new(self.qemu, &self.cpu, self.gic, self.load, self.loops())?;
-        let (measured, failures) = each(&configurations, |one| setup.measure(one));
-        Ok((setup.results(measured)?, failures))
+        let loops = self.loops(&earlier);
+        let setup = Setup::new(self.qemu, &self.cpu, self.gic, self.load, loops)?;
+        let new = setup.results()?;
+        let differences = setup::differences(&earlier, &new);
+        ensure!(
+            differences.is_empty(),
+            "the figures in --from were measured otherwise, and would not compare: {}",
+            differences.join("; ")
+        );
+        let mut results = earlier;
+        results.guest = new.guest;
+        results.conditions.extend(new.conditions);
+        let json = self.json();
+        keep_before(&json)?;
+        for configuration in configurations {
+            measure_into(&mut results, configuration, |results| {
+                let measured = setup.measure(configuration)?;
+                let brief = table::brief(&measured);
+                setup.add(results, configuration, measured)?;
+                Ok(brief)
+            });
+            results.save(&json)?;
+        }
+        Ok(results)
     }
 }
 
-/// Measures each configuration, whatever becomes of the others. Returns the results, and the
-/// reasons of failures.
-fn each(
-    configurations: &[Configuration],
-    measure: impl Fn(Configuration) -> Result<Measured>,
-) -> (Vec<(Configuration, Measured)>, Vec<String>) {
-    let (mut measured, mut failures) = (Vec::new(), Vec::new());
-    for &configuration in configurations {
-        let name = configuration.text();
-        let step = Step::start(name);
-        match measure(configuration) {
-            Ok(one) => {
-                step.done(&format!("{name}: {}", table::brief(&one)));
-                measured.push((configuration, one));
-            }
-            Err(error) => {
-                step.done(&format!("{name} was not measured"));
-                failures.push(format!("{name} was not measured: {error:#}"));
-            }
+/// Keeps the figures of the run before under another name: a short run costs no long one.
+fn keep_before(json: &Path) -> Result<()> {
+    let stem = json.file_stem().unwrap_or_default().to_string_lossy();
+    let before = json.with_file_name(format!("{stem}-before.json"));
+    match json.is_file() {
+        true => fs::rename(json, &before).with_context(|| before.display().to_string()),
+        false => Ok(()),
+    }
+}
+
+/// Measures a configuration by `measure`, which takes its figures into the results and says them in
+/// brief. A failure costs this configuration's new figures alone, and its reason is a fact.
+fn measure_into(
+    results: &mut Results,
+    configuration: Configuration,
+    measure: impl FnOnce(&mut Results) -> Result<String>,
+) {
+    let name = configuration.text();
+    let step = Step::start(name);
+    match measure(results) {
+        Ok(brief) => step.done(&format!("{name}: {brief}")),
+        Err(error) => {
+            step.done(&format!("{name} was not measured"));
+            let facts = results.facts.entry(name.to_owned()).or_default();
+            facts.insert(fact::FAILURE.to_owned(), format!("{error:#}"));
         }
     }
-    (measured, failures)
+    results
+        .columns
+        .sort_by_key(|(name, _)| configuration::place(name));
+}
+
+/// Returns a line for each configuration that could not be measured.
+fn failures(results: &Results) -> Vec<String> {
+    let failures = results.facts.iter().filter_map(|(name, facts)| {
+        let failure = facts.get(fact::FAILURE)?;
+        Some(format!("{name} was not measured: {failure}"))
+    });
+    failures.collect()
 }
 
 #[cfg(test)]

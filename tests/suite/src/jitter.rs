@@ -1,7 +1,16 @@
-//! The jitter suite in short: real-time VMs against a native run of the same length.
+//! The jitter suite in short: real-time VMs against a native run of the same length, and what is
+//! left of a run whose machine is killed.
 
-use anyhow::{Result, anyhow};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use clap::Parser;
 use tests_measure::jitter::{self, Configuration, Load, Setup};
+use tests_measure::report::Results;
+use workbench::workspace;
 
 use crate::part::{Part, Tally};
 
@@ -20,6 +29,7 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("jitter in short, GICv3", |tally| short(3, tally)),
         Part::new("jitter in short, GICv2", |tally| short(2, tally)).slow(true),
         Part::new("jitter in a guest", in_guest).slow(true),
+        Part::new("jitter with a killed configuration", one_is_killed),
     ]
 }
 
@@ -47,9 +57,96 @@ fn in_guest(tally: &mut Tally) -> Result<()> {
 
 /// Measures all configurations. Returns violations in the figures.
 fn measure(setup: &Setup) -> Result<Vec<String>> {
-    let mut measured = Vec::new();
+    let mut results = setup.results()?;
     for configuration in CONFIGURATIONS {
-        measured.push((configuration, setup.measure(configuration)?));
+        let measured = setup.measure(configuration)?;
+        setup.add(&mut results, configuration, measured)?;
     }
-    Ok(jitter::judge(&setup.results(measured)?, RATIO))
+    Ok(jitter::judge(&results, RATIO))
+}
+
+/// The command line of `jitter`.
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    options: jitter::Options,
+}
+
+/// Number of periods that no other part measures, by which its machine is found.
+const ODD_LOOPS: &str = "41";
+
+/// Measures a guest and natively. The second machine is killed; the guest's figures are kept.
+fn one_is_killed(tally: &mut Tally) -> Result<()> {
+    let json = workspace::output_dir().join("jitter-killed/jitter.json");
+    let path = json.to_string_lossy();
+    let words = ["jitter", "--loops", ODD_LOOPS, "--json", &path];
+    let chosen = ["--configurations", "guest,native"];
+    let line = Line::try_parse_from(words.into_iter().chain(chosen))?;
+    let ended = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        let killer = scope.spawn(|| kill_native(&ended));
+        let outcome = line.options.run();
+        ended.store(true, Ordering::Relaxed);
+        killer.join().map(|killed| (outcome, killed))
+    });
+    let (outcome, killed) = outcome.map_err(|_| anyhow!("the killer panicked"))?;
+    ensure!(killed?, "the native machine was not found");
+    let error = outcome.err().context("a killed machine is no failure")?;
+    let error = format!("{error:#}");
+    tally.check("the failure names what was killed", {
+        let named = error.contains("native was not measured: it ended (signal: 9");
+        named.then_some(()).context(error)
+    });
+    tally.check("the other figures are kept", is_kept(&json));
+    Ok(())
+}
+
+/// Checks that the guest's figures are in the JSON and on the page, and the reason why native's are
+/// not.
+fn is_kept(json: &Path) -> Result<()> {
+    let results = Results::load(json)?;
+    let guest = results
+        .column("GearV guest")
+        .context("the guest's figures")?;
+    let count = guest.values().map(|figure| figure.count()).max();
+    ensure!(count.map(|count| count.to_string()).as_deref() == Some(ODD_LOOPS));
+    ensure!(results.column("native").is_none());
+    let page = fs::read_to_string(json.with_extension("html"))?;
+    for text in [
+        "<td>GearV guest</td>",
+        "native was not measured",
+        "signal: 9",
+    ] {
+        ensure!(page.contains(text), "{text:?} is not on the page");
+    }
+    Ok(())
+}
+
+/// Kills this program's QEMU that measures natively. Returns whether one was found before `ended`.
+fn kill_native(ended: &AtomicBool) -> Result<bool> {
+    let option = format!("jitter.loops={ODD_LOOPS} jitter.name=native");
+    while !ended.load(Ordering::Relaxed) {
+        for process in fs::read_dir("/proc")?.flatten() {
+            let Ok(pid) = process.file_name().to_string_lossy().parse::<u32>() else {
+                continue;
+            };
+            if is_own_with(pid, &option) {
+                let status = std::process::Command::new("kill")
+                    .args(["-KILL", &pid.to_string()])
+                    .status()?;
+                return Ok(status.success());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(false)
+}
+
+/// Returns whether a process was started by this one with an argument that holds a text.
+fn is_own_with(pid: u32, text: &str) -> bool {
+    let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&read("status")).into_owned();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    let parent = parent.and_then(|parent| parent.trim().parse().ok());
+    parent == Some(std::process::id()) && String::from_utf8_lossy(&read("cmdline")).contains(text)
 }

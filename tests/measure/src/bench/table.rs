@@ -3,30 +3,98 @@
 use std::fmt::Write as _;
 
 use super::footprint;
-use crate::report::{Counts, Figure, Figures, Results};
+use crate::report::{Counts, Figure, Figures, Results, Row};
 
 /// The rows in order, with their goals in instructions; what has none is only watched.
-pub(super) const ROWS: [(&str, Option<u64>); 17] = [
-    ("hypercall", Some(60)),
-    ("mmio_gicd", Some(100)),
-    ("sysreg", Some(80)),
-    ("eoi", Some(7)),
-    ("sgi_self_entry", Some(140)),
-    ("timer", Some(95)),
-    ("timer_wfi", Some(380)),
-    ("ipi_entry", Some(260)),
-    ("ipi_wfi_entry", Some(500)),
-    ("gear2_roundtrip", Some(220)),
-    ("world_switch", None),
-    ("mmio_user_read", None),
-    ("mmio_user_write", None),
-    ("mmio_user_write_asleep", None),
-    ("mmio_user_write_poll", Some(1100)),
-    ("channel_kick", None),
-    ("channel_kick_wfi", None),
+pub(super) const ROWS: [Row<'_>; 17] = [
+    Row {
+        name: "hypercall",
+        goal: Some(60),
+        what: "A call that Gear1 answers (PSCI_VERSION), from HVC to the return.",
+    },
+    Row {
+        name: "mmio_gicd",
+        goal: Some(100),
+        what: "A load of GICD_TYPER: stage-2 fault, the virtual GIC's answer, return.",
+    },
+    Row {
+        name: "sysreg",
+        goal: Some(80),
+        what: "MRS of ID_AA64MMFR0_EL1: trap, the filter's answer, return.",
+    },
+    Row {
+        name: "eoi",
+        goal: Some(7),
+        what: "Acknowledge and end of an interrupt, for which a guest does not exit.",
+    },
+    Row {
+        name: "sgi_self_entry",
+        goal: Some(140),
+        what: "From a write of ICC_SGI1R_EL1 to the first instruction of the guest's own handler.",
+    },
+    Row {
+        name: "timer",
+        goal: Some(95),
+        what: "From the virtual timer's deadline to the handler, the vCPU spinning.",
+    },
+    Row {
+        name: "timer_wfi",
+        goal: Some(380),
+        what: "The same with the vCPU in WFI: exit, Gear2's idle CPU, wake-up, Gear2's decision.",
+    },
+    Row {
+        name: "ipi_entry",
+        goal: Some(260),
+        what: "From an SGI to a vCPU that spins on another CPU, to the handler there.",
+    },
+    Row {
+        name: "ipi_wfi_entry",
+        goal: Some(500),
+        what: "The same with that vCPU in WFI: Gear2 on the other CPU takes part.",
+    },
+    Row {
+        name: "gear2_roundtrip",
+        goal: Some(220),
+        what: "A call that Gear1 forwards to Gear2 (GEAR2_NOP), from HVC to the return.",
+    },
+    Row {
+        name: "world_switch",
+        goal: None,
+        what: "From WFI of one VM, with an interrupt pending for another on this CPU, to that one's handler.",
+    },
+    Row {
+        name: "mmio_user_read",
+        goal: None,
+        what: "A load of a device's register that a program serves. GearV's guests read a shared page.",
+    },
+    Row {
+        name: "mmio_user_write",
+        goal: None,
+        what: "A store to a device's register that a program serves, one after the other.",
+    },
+    Row {
+        name: "mmio_user_write_asleep",
+        goal: None,
+        what: "The same after a pause of 1 ms, in which the program's system has fallen asleep.",
+    },
+    Row {
+        name: "mmio_user_write_poll",
+        goal: Some(1100),
+        what: "The same with a device model that polls (gdm --poll).",
+    },
+    Row {
+        name: "channel_kick",
+        goal: None,
+        what: "From a store to a channel's doorbell to the peer's handler; the peer spins on another CPU.",
+    },
+    Row {
+        name: "channel_kick_wfi",
+        goal: None,
+        what: "The same with the peer in WFI.",
+    },
 ];
 /// The column that has to meet the goals.
-const JUDGED: &str = "GearV EL0 max GICv3";
+pub(super) const JUDGED: &str = "GearV EL0 max GICv3";
 /// Columns whose ratio is shown: the second by the first.
 const RATIOS: [(&str, &str, &str); 3] = [
     ("GearV/nat.", "native max GICv3", JUDGED),
@@ -47,7 +115,10 @@ pub(super) fn all(results: &Results) -> String {
         .map(|(name, _)| name.as_str())
         .collect();
     text += &heading(&names);
-    for (row, goal) in ROWS {
+    for Row {
+        name: row, goal, ..
+    } in ROWS
+    {
         let cells = results
             .columns
             .iter()

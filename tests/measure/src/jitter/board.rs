@@ -71,7 +71,7 @@ If its kernel does not run on this board, put the board's own into the manifests
     }
     Ok(steps
         + "4. Make the report:
-     cargo xtask jitter --from native.log emulated.log pass-through.log
+     cargo xtask jitter --from native.log emulated*.log pass-through*.log
 ")
 }
 
@@ -81,6 +81,7 @@ fn step(number: u32, configuration: Configuration, manifest: &Path) -> String {
         "{number}. {}:
      cargo xtask build --manifest {}
    prints two files: boot the first as kernel and the second as initrd. Keep what the VM's serial port says in {word}.log.
+   Keep what the boot console says in {word}-gear2.log, for the exits.
    Press Ctrl-G p on the boot console (exit counts) within {SETTLE_S} s after JITTER-READY, and again after JITTER-MEASURED. With
    pass-through, rt may have had no exits in between but sgi, and as many of these as the number behind the two words grew by.
 ",

@@ -35,6 +35,12 @@ pub(super) const ALL: [Configuration; 5] = [
     Configuration::PassThrough,
 ];
 
+/// Returns the place of a configuration's name in tables; unknown ones come last.
+pub(super) fn place(name: &str) -> usize {
+    let place = ALL.iter().position(|one| one.text() == name);
+    place.unwrap_or(ALL.len())
+}
+
 /// Load on the other CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Load {

@@ -16,10 +16,15 @@ use xtask::smoke::ESCAPE;
 
 use super::configuration::{CPUS, Configuration, Load, Serial};
 use super::exits::Exits;
-use super::log::{BEGINS, END, MEASURED, READY, samples};
+use super::log::{BEGINS, END, MEASURED, OF_GEAR2, READY, samples};
 use super::setup::{Measured, ROW, Setup};
-use crate::kvm_host::KvmHost;
+use crate::kvm_host::{GUEST_ENDED, KvmHost};
 use crate::report;
+
+/// Words of a kernel that says nothing more.
+const PANIC: &str = "Kernel panic";
+/// Lines after which neither the machine nor the kernel that measures recovers.
+const FATAL: &[&str] = &[PANIC, build_images::HALT, build_images::STOPPED];
 
 const TOO_SLOW: &str =
     "it began to measure before Gear2 had said its counters: this machine is too slow now";
@@ -65,7 +70,10 @@ impl Setup {
             ..self.machine.clone().without_el2()
         };
         let command = self.qemu.command(&machine, &boot, Console::Pipes);
-        self.without_exits(Session::start(command, &log("native")?)?)
+        let mut session = Session::start(command, &log("native")?)?;
+        session.give_up_on(&[PANIC]);
+        // QEMU ends with the kernel, which the session notices.
+        self.without_exits(session, None)
     }
 
     fn native_command_line(&self) -> String {
@@ -78,9 +86,9 @@ impl Setup {
         Configuration::Native.command_line("ttyAMA0", self.loops, self.load, &more)
     }
 
-    /// Measures where no Gear1 counts exits.
-    fn without_exits(&self, mut session: Session) -> Result<Measured> {
-        let figures = self.figures(&mut session);
+    /// Measures where no Gear1 counts exits. `ended` is printed when the guest has ended.
+    fn without_exits(&self, mut session: Session, ended: Option<&str>) -> Result<Measured> {
+        let figures = self.figures(&mut session, ended);
         Ok(Measured {
             figures: figures.map_err(|error| explain(&error, &session))?,
             exits: None,
@@ -102,7 +110,8 @@ impl Setup {
             ..KvmHost::default()
         };
         let host = host.build(&workspace::output_dir().join("jitter-kvm"))?;
-        self.without_exits(host.start(&self.qemu, &self.machine, &log("kvm")?)?)
+        let session = host.start(&self.qemu, &self.machine, &log("kvm")?)?;
+        self.without_exits(session, Some(GUEST_ENDED))
     }
 
     fn under_gearv(&self, configuration: Configuration) -> Result<Measured> {
@@ -117,6 +126,7 @@ impl Setup {
             return self.real_time(configuration, &images, &machine);
         }
         let mut session = images.start(&self.qemu, &machine, &log("guest")?)?;
+        session.give_up_on(FATAL);
         let measured = self.guest(configuration, &mut session);
         measured.map_err(|error| explain(&error, &session))
     }
@@ -141,17 +151,16 @@ impl Setup {
         session.expect("gear2: ", ANSWER)?;
         // Nothing but this VM is shown from now on.
         session.send(&format!("{ESCAPE}0"))?;
-        session.expect(READY, self.timeout())?;
+        let ended = ended(configuration);
+        let limit = self.timeout();
+        before_end(session, READY, &ended, limit)?;
         let own_before = number(session, 2)?;
         let before = Exits::read(session, configuration.vm())?;
         ensure!(!session.has(BEGINS), TOO_SLOW);
-        session.expect(MEASURED, self.timeout())?;
+        before_end(session, MEASURED, &ended, limit)?;
         let own_after = number(session, 0)?;
         let after = Exits::read(session, configuration.vm())?;
-        // A guest that has stopped says nothing more.
-        let ended = ended(configuration);
-        let (printed, which) = session.expect_any(&[END, &ended], self.timeout())?;
-        ensure!(which == 0, "the guest stopped without {END:?}");
+        let printed = before_end(session, END, &ended, limit)?;
         Ok(Measured {
             figures: self.parse(&printed)?,
             exits: Some(after.since(&before, own_after.saturating_sub(own_before))),
@@ -165,8 +174,10 @@ impl Setup {
         images: &Images,
         machine: &Machine,
     ) -> Result<Measured> {
-        let (mut gear2, line) = self.start_with_second_line(images, machine)?;
-        let mut guest = gear2.attach(line, &log(configuration.word())?)?;
+        let word = configuration.word();
+        let (mut gear2, line) = self.start_with_second_line(word, images, machine)?;
+        let mut guest = gear2.attach(line, &log(word)?)?;
+        guest.give_up_on(&[PANIC]);
         let measured = self.on_two_lines(configuration, &mut guest, &mut gear2);
         measured.map_err(|error| {
             let last_words = build_images::last_words(&gear2);
@@ -177,6 +188,7 @@ impl Setup {
     /// Starts the machine with a socket behind its second UART.
     fn start_with_second_line(
         &self,
+        word: &str,
         images: &Images,
         machine: &Machine,
     ) -> Result<(Session, UnixStream)> {
@@ -185,7 +197,7 @@ impl Setup {
         let listener = UnixListener::bind(&socket).with_context(|| socket.display().to_string())?;
         let mut command = self.qemu.command(machine, &images.boot(), Console::Pipes);
         command.args(["-serial", &format!("unix:{}", socket.display())]);
-        let gear2 = images.start_by(command, &log("gear2")?)?;
+        let gear2 = images.start_by(command, &log(&format!("{word}{OF_GEAR2}"))?)?;
         // QEMU connects before the machine starts, or ends.
         let (line, _) = listener.accept()?;
         fs::remove_dir_all(&directory)?;
@@ -226,7 +238,11 @@ impl Setup {
     ) -> Result<String> {
         let end = Instant::now() + self.timeout();
         loop {
-            guest.receive_all()?;
+            if let Err(error) = guest.receive_all() {
+                // The line of a machine that has ended ends; the other line says how.
+                gear2.listen(LINGER)?;
+                return Err(error);
+            }
             gear2.listen(Duration::ZERO)?;
             let has_ended = gear2.has(ended);
             if has_ended {
@@ -247,9 +263,11 @@ impl Setup {
     }
 
     /// Waits for the end of a guest that needs no input, and reads its figures.
-    fn figures(&self, session: &mut Session) -> Result<report::Figures> {
-        session.expect(MEASURED, self.timeout())?;
-        let printed = session.expect(END, self.timeout())?;
+    fn figures(&self, session: &mut Session, ended: Option<&str>) -> Result<report::Figures> {
+        // What no console prints: the session itself notices the end.
+        let ended = ended.unwrap_or("\0");
+        before_end(session, MEASURED, ended, self.timeout())?;
+        let printed = before_end(session, END, ended, self.timeout())?;
         self.parse(&printed)
     }
 
@@ -273,6 +291,14 @@ impl Setup {
         fs::File::create(&path)?.set_len(DISK_BYTES)?;
         Ok(Some(path))
     }
+}
+
+/// Waits until the guest prints `text`, and returns what came before it. A guest that has `ended`
+/// says nothing more.
+fn before_end(session: &mut Session, text: &str, ended: &str, limit: Duration) -> Result<String> {
+    let (printed, which) = session.expect_any(&[text, ended], limit)?;
+    ensure!(which == 0, "the guest stopped without {text:?}");
+    Ok(printed)
 }
 
 /// Returns the number at this place of the rest of a line.
@@ -308,3 +334,6 @@ fn tempdir() -> Result<PathBuf> {
     fs::create_dir(&path).with_context(|| path.display().to_string())?;
     Ok(path)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,9 @@ use anyhow::Result;
 use workbench::expect::Session;
 use xtask::smoke::ESCAPE;
 
+use super::fact;
+use crate::report::Facts;
+
 /// Longest time of an answer of Gear2.
 const ANSWER: Duration = Duration::from_secs(60);
 /// The reason of the one exit that a guest with pass-through takes by design.
@@ -27,11 +30,27 @@ pub struct Counted {
     pub own: u64,
 }
 
+impl Counted {
+    /// Returns the counts as facts about a configuration.
+    pub(super) fn facts(self) -> Facts {
+        let Counted { others, sgis, own } = self;
+        let facts = [(fact::EXITS, others), (fact::SGIS, sgis), (fact::OWN, own)];
+        Facts::from(facts.map(|(name, count)| (name.to_owned(), count.to_string())))
+    }
+}
+
 impl Exits {
+    /// Returns the counts that a console's log holds of a VM's first vCPU, in their order.
+    pub(super) fn all_in(log: &str, vm: &str) -> Vec<Exits> {
+        let start = starts(vm);
+        let counts = log.lines().filter_map(|line| line.split_once(&start));
+        counts.map(|(_, counts)| Exits::parse(counts)).collect()
+    }
+
     /// Reads the counts of the VM's first vCPU from Gear2.
     pub(super) fn read(gear2: &mut Session, vm: &str) -> Result<Exits> {
         gear2.send(&format!("{ESCAPE}p"))?;
-        gear2.expect(&format!("gear2: {vm} vCPU 0:"), ANSWER)?;
+        gear2.expect(&starts(vm), ANSWER)?;
         Ok(Exits::parse(&gear2.expect("\n", ANSWER)?))
     }
 
@@ -61,6 +80,11 @@ impl Exits {
         }
         counted
     }
+}
+
+/// Returns the beginning of Gear2's line with the counts of the VM's first vCPU.
+fn starts(vm: &str) -> String {
+    format!("gear2: {vm} vCPU 0:")
 }
 
 #[cfg(test)]

@@ -2,15 +2,20 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum as _;
 use flate2::read::GzDecoder;
 
 use super::configuration::Configuration;
-use super::setup::ROW;
-use crate::report::{self, Figure, Figures, Results};
+use super::exits::Exits;
+use super::fact;
+use super::setup::{self, ROW};
+use crate::report::{self, Facts, Figure, Figures, Results};
+
+/// End of the name of a log of Gear2's console beside that of the VM's own line.
+pub(super) const OF_GEAR2: &str = "-gear2";
 
 /// Messages of init, in this order. The first carries the kernel's release, the configuration and
 /// the number of SGIs that the kernel has sent to its own CPUs; the third carries that number
@@ -52,59 +57,144 @@ fn bytes(base64: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads the measurements in logs; each log may hold several.
-pub(super) fn read(logs: &[PathBuf]) -> Result<Results> {
-    let mut columns = Vec::new();
-    let mut kernels = Vec::new();
-    for log in logs {
-        let text = fs::read(log).with_context(|| log.display().to_string())?;
+/// Reads earlier measurements: the JSON of runs, and logs, each of which may hold several. A file
+/// replaces what earlier files say of its configurations, and nothing else.
+pub(super) fn read(files: &[PathBuf]) -> Result<Results> {
+    let mut results = Results::default();
+    let mut of_gear2 = Vec::new();
+    for file in files {
+        let text = fs::read(file).with_context(|| file.display().to_string())?;
         let text = String::from_utf8_lossy(&text).replace('\r', "");
-        let found = runs(&text).with_context(|| log.display().to_string())?;
-        for (name, kernel, figures) in found {
-            columns.push((name, figures));
-            kernels.push(kernel);
+        if text.starts_with('{') {
+            take_in(&mut results, Results::load(file)?, file)?;
+        } else if text.contains(READY) {
+            take_in_log(&mut results, &text, file);
+        } else {
+            of_gear2.push((file, text));
         }
     }
-    kernels.sort();
-    kernels.dedup();
-    Ok(Results {
-        counts: Default::default(),
-        guest: "not known: read from logs".to_owned(),
-        conditions: [("kernel".to_owned(), kernels.join(", "))].into(),
-        columns,
-    })
+    for (file, text) in of_gear2 {
+        take_in_exits(&mut results, &text, file).with_context(|| file.display().to_string())?;
+    }
+    Ok(results)
 }
 
-/// Name of the configuration, release of its kernel, and its figures.
-type Run = (String, String, Figures);
-
-fn runs(text: &str) -> Result<Vec<Run>> {
-    let runs = text.split(READY).skip(1).map(run);
-    let runs = runs.collect::<Result<Vec<Run>>>()?;
+/// Takes in the results of another run, which must have been measured alike.
+fn take_in(results: &mut Results, other: Results, file: &Path) -> Result<()> {
+    let differences = setup::differences(results, &other);
     ensure!(
-        !runs.is_empty(),
-        "it holds no line that begins with {READY}"
+        differences.is_empty(),
+        "{} was measured otherwise: {}",
+        file.display(),
+        differences.join("; ")
     );
-    Ok(runs)
+    let Results {
+        guest,
+        conditions,
+        columns,
+        counts,
+        mut facts,
+    } = other;
+    results.guest = guest;
+    results.conditions.extend(conditions);
+    results.counts.extend(counts);
+    for (name, figures) in columns {
+        let facts = facts.remove(&name).unwrap_or_default();
+        results.replace(&name, figures, facts);
+    }
+    // What is left is about configurations without figures.
+    results.facts.extend(facts);
+    Ok(())
 }
 
-fn run(text: &str) -> Result<Run> {
-    let (first, rest) = text.split_once('\n').context("it ends too early")?;
-    let mut words = first.split_whitespace();
-    let kernel = words.next().unwrap_or("unknown").to_owned();
-    let name = words.next().unwrap_or_default();
-    let configuration = Configuration::from_str(name, false).ok();
+/// Takes in the measurements of a log. One that is not whole costs its own figures alone.
+fn take_in_log(results: &mut Results, text: &str, file: &Path) {
+    for (name, run) in runs(text) {
+        match run {
+            Ok((figures, mut facts)) => {
+                facts.insert(fact::LOG.to_owned(), file.display().to_string());
+                results.replace(&name, figures, facts);
+            }
+            Err(error) => {
+                let failure = format!("{}: {error:#}", file.display());
+                let facts = results.facts.entry(name).or_default();
+                facts.insert(fact::FAILURE.to_owned(), failure);
+            }
+        }
+    }
+}
+
+/// Takes in the exits that Gear2's console counted before and after the measurement of another log,
+/// whose name its own extends.
+fn take_in_exits(results: &mut Results, text: &str, file: &Path) -> Result<()> {
+    let counts = Exits::all_in(text, Configuration::PassThrough.vm());
+    let (Some(before), Some(after)) = (counts.first(), counts.last()) else {
+        bail!("it holds neither a line that begins with {READY}nor Gear2's counts of exits");
+    };
+    let name = file.to_string_lossy();
+    let name = name
+        .strip_suffix(".log")
+        .and_then(|name| name.strip_suffix(OF_GEAR2));
+    let measured = name.map(|name| format!("{name}.log"));
+    let facts = results.facts.values_mut();
+    let mut facts = facts.filter(|facts| facts.get(fact::LOG) == measured.as_ref());
+    let facts = facts.next().filter(|_| measured.is_some());
+    let facts = facts.with_context(|| {
+        format!("it has counts of exits, and there is no measurement of NAME.log for a NAME{OF_GEAR2}.log")
+    })?;
+    let own = facts.get(fact::OWN).and_then(|own| own.parse().ok());
+    facts.extend(after.since(before, own.unwrap_or(0)).facts());
+    Ok(())
+}
+
+/// Figures of a measurement and facts about it, or the reason why there are none.
+type Run = Result<(Figures, Facts)>;
+
+/// Returns the measurements in a log by the names of their configurations.
+fn runs(text: &str) -> Vec<(String, Run)> {
+    text.split(READY).skip(1).map(named_run).collect()
+}
+
+fn named_run(text: &str) -> (String, Run) {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let words: Vec<&str> = first.split_whitespace().collect();
+    let word = words.get(1).copied().unwrap_or_default();
+    let configuration = Configuration::from_str(word, false).ok();
     let name = match configuration {
         Some(configuration) => configuration.text().to_owned(),
-        None => format!("unnamed {name}").trim_end().to_owned(),
+        None => format!("unnamed {word}").trim_end().to_owned(),
     };
-    let (printed, _) = rest
+    let vm = configuration.map_or("", Configuration::vm);
+    (name, run(&words, rest, vm))
+}
+
+/// Reads a measurement from the words of its first line and the lines behind it.
+fn run(words: &[&str], rest: &str, vm: &str) -> Run {
+    let (before, after) = rest
+        .split_once(MEASURED)
+        .with_context(|| format!("it has no {MEASURED:?}"))?;
+    let (printed, _) = after
         .split_once(END)
-        .with_context(|| format!("{name}: it has no {END}"))?;
-    let figures = samples(printed).with_context(|| name.clone())?;
+        .with_context(|| format!("it has no {END:?}"))?;
+    let figures = samples(printed)?;
     let count = figures.get(ROW).map_or(0, Figure::count);
-    ensure!(count > 0, "{name}: no sample is left of it");
-    Ok((name, kernel, figures))
+    ensure!(count > 0, "no sample is left of it");
+    let mut facts = Facts::new();
+    if let Some(kernel) = words.first() {
+        facts.insert(fact::KERNEL.to_owned(), (*kernel).to_owned());
+    }
+    let number = |word: Option<&str>| word.and_then(|word| word.parse::<u64>().ok());
+    let earlier = number(words.get(2).copied());
+    let later = number(printed.split_whitespace().next());
+    if let Some((earlier, later)) = earlier.zip(later) {
+        let own = later.saturating_sub(earlier);
+        facts.insert(fact::OWN.to_owned(), own.to_string());
+        let counts = (Exits::all_in(before, vm), Exits::all_in(printed, vm));
+        if let (Some(before), Some(after)) = (counts.0.last(), counts.1.first()) {
+            facts.extend(after.since(before, own).facts());
+        }
+    }
+    Ok((figures, facts))
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
-//! Setup that the configurations of a run share, and the result of one of them.
+//! Setup that the configurations of a run share, the result of one of them, and the names of what
+//! is known about it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,17 +12,22 @@ use workbench::{jitter_userland, payloads, workspace};
 
 use super::configuration::{self, Configuration, Load};
 use super::exits::Counted;
-use crate::report::{Figures, Results};
+use super::fact;
+use crate::report::{Figures, Origin, Results};
 
 /// The one row of the results.
 pub(super) const ROW: &str = "latency";
-/// Row with the number of exits of the RTVM's CPUs during the measurement; part of the conditions.
-pub(super) const EXITS: &str = "exits while measuring";
-/// Row with the number of SGIs that the RTVM sent during the measurement, each of which costs one
-/// more exit.
-pub(super) const SGIS: &str = "SGIs sent while measuring";
-/// Row with the number of SGIs by the count of the RTVM's kernel.
-pub(super) const OWN: &str = "SGIs by its kernel's count";
+
+/// Conditions that all configurations of a run share, which make figures comparable.
+pub(super) mod condition {
+    /// Machine.
+    pub(in super::super) const MACHINE: &str = "machine";
+    /// Load on the other CPU.
+    pub(in super::super) const LOAD: &str = "load";
+    /// Number of periods.
+    pub(in super::super) const LOOPS: &str = "loops";
+}
+
 /// Time that a CPU runs under load until QEMU switches to another one.
 const TURN_US: u32 = 10;
 
@@ -34,6 +41,8 @@ pub struct Setup {
     pub load: Load,
     /// Number of periods of a millisecond.
     pub loops: u64,
+    /// Sources, time and command of the measurement.
+    pub origin: Origin,
 }
 
 /// Result of one configuration.
@@ -59,6 +68,7 @@ impl Setup {
             },
             load,
             loops,
+            origin: Origin::now(),
         })
     }
 
@@ -71,39 +81,55 @@ impl Setup {
         Duration::from_secs(boot + self.loops / loops_a_second)
     }
 
-    /// Combines the measurements.
-    pub fn results(&self, measured: Vec<(Configuration, Measured)>) -> Result<Results> {
-        let mut conditions = self.conditions()?;
-        for (configuration, one) in &measured {
-            let Some(Counted { others, sgis, own }) = one.exits else {
-                continue;
-            };
-            for (what, count) in [(EXITS, others), (SGIS, sgis), (OWN, own)] {
-                let name = format!("{what}, {}", configuration.text());
-                conditions.insert(name, count.to_string());
-            }
-        }
-        let columns = measured.into_iter();
-        let columns =
-            columns.map(|(configuration, one)| (configuration.text().to_owned(), one.figures));
+    /// Returns results without figures, with the conditions that all configurations share.
+    pub fn results(&self) -> Result<Results> {
         Ok(Results {
-            counts: Default::default(),
-            guest: sha256(&jitter_userland::initramfs(&workspace::output_dir())?)?,
-            conditions,
-            columns: columns.collect(),
+            guest: sha256(&self.initramfs()?)?,
+            conditions: self.conditions(),
+            ..Results::default()
         })
     }
 
-    /// Returns the conditions that all measurements share.
-    fn conditions(&self) -> Result<BTreeMap<String, String>> {
+    /// Takes in what was measured, with the facts about it.
+    pub fn add(
+        &self,
+        results: &mut Results,
+        configuration: Configuration,
+        measured: Measured,
+    ) -> Result<()> {
+        let mut facts = self.origin.facts();
+        facts.insert(fact::KERNEL.to_owned(), payloads::rt_kernel_release()?);
+        facts.insert(fact::INITRAMFS.to_owned(), sha256(&self.initramfs()?)?);
+        if let Some(counted) = measured.exits {
+            facts.extend(counted.facts());
+        }
+        results.replace(configuration.text(), measured.figures, facts);
+        Ok(())
+    }
+
+    fn initramfs(&self) -> Result<PathBuf> {
+        jitter_userland::initramfs(&workspace::output_dir())
+    }
+
+    fn conditions(&self) -> BTreeMap<String, String> {
         let Machine { cpu, gic, .. } = &self.machine;
         let cpus = configuration::CPUS;
         let machine = format!("QEMU virt, {cpus} x {cpu}, GICv{gic}, one instruction a nanosecond");
-        Ok(BTreeMap::from([
-            ("machine".to_owned(), machine),
-            ("kernel".to_owned(), payloads::rt_kernel_release()?),
-            ("load".to_owned(), self.load.text().to_owned()),
-            ("loops".to_owned(), self.loops.to_string()),
-        ]))
+        BTreeMap::from([
+            (condition::MACHINE.to_owned(), machine),
+            (condition::LOAD.to_owned(), self.load.text().to_owned()),
+            (condition::LOOPS.to_owned(), self.loops.to_string()),
+        ])
     }
+}
+
+/// Returns the conditions in which new measurements differ from earlier ones, a line each. Figures
+/// of different conditions are not comparable.
+pub(super) fn differences(earlier: &Results, new: &Results) -> Vec<String> {
+    let names = [condition::MACHINE, condition::LOAD, condition::LOOPS];
+    let differing = names.into_iter().filter_map(|name| {
+        let (then, now) = (earlier.conditions.get(name)?, new.conditions.get(name)?);
+        (then != now).then(|| format!("{name}: {then}, now {now}"))
+    });
+    differing.collect()
 }

@@ -1,10 +1,11 @@
-//! The papers' table (gearv, tables 10 and 11), and the judgement of its values.
+//! The figures as text, and the judgement of their values.
 
 use std::fmt::Write as _;
 
-use super::configuration::Configuration;
-use super::setup::{EXITS, Measured, OWN, ROW, SGIS};
-use crate::report::{Figure, Results};
+use super::configuration::{Configuration, Load};
+use super::fact;
+use super::setup::{Measured, ROW, condition};
+use crate::report::{Figure, PERCENTILES, Percentile, Results};
 
 /// The most that the emulated interrupt controller may cost, native being 1.
 const EMULATED_RATIO: f64 = 1.5;
@@ -27,36 +28,80 @@ const JUDGED: [Part; 3] = [
     ("maximum", MAXIMUM_RATIO, |figure| figure.max),
 ];
 
-/// Returns the table: nanoseconds, and the maximum by that of the native run.
+/// Returns two tables: percentiles in nanoseconds, and the papers' values by those of the native run
+/// with the exits.
 pub(super) fn all(results: &Results) -> String {
+    let mut text = percentiles(results);
+    text += &by_native(results);
+    text += &too_few(results);
+    text
+}
+
+fn percentiles(results: &Results) -> String {
+    let mut text = format!("{:22} {:>7}", "latency, ns", "min");
+    for percentile in PERCENTILES {
+        let _ = write!(text, " {:>8}", percentile.name);
+    }
+    let _ = writeln!(text, " {:>9} {:>8}", "max", "avg");
+    for (name, figure) in figures(results) {
+        let _ = write!(text, "{name:22} {:>7}", figure.min);
+        for percentile in PERCENTILES {
+            let _ = write!(text, " {:>8}", or_dash(figure.percentile(percentile)));
+        }
+        let _ = writeln!(text, " {:>9} {:>8}", figure.max, figure.mean);
+    }
+    text
+}
+
+fn by_native(results: &Results) -> String {
     let native = figure(results, Configuration::Native);
     let mut text = format!(
-        "{:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9} {:>6}\n",
-        "latency, ns", "min", "median", "avg", "p99", "max", "min", "avg", "max", "exits", "SGIs"
+        "{:22} {:>7} {:>8} {:>8} | {:>8} {:>8} {:>8}\n",
+        "by native", "min", "avg", "max", "exits", "SGIs", "periods"
     );
-    for (name, figures) in &results.columns {
-        if let Some(figure) = figures.get(ROW) {
-            text += &line(name, figure, native, results);
+    for (name, figure) in figures(results) {
+        let ratio = |get: fn(&Figure) -> u64| ratio(native.map(get), get(figure));
+        let _ = writeln!(
+            text,
+            "{name:22} {:>7} {:>8} {:>8} | {:>8} {:>8} {:>8}",
+            ratio(|figure| figure.min),
+            ratio(|figure| figure.mean),
+            ratio(|figure| figure.max),
+            results.fact(name, fact::EXITS).unwrap_or("-"),
+            results.fact(name, fact::SGIS).unwrap_or("-"),
+            figure.count(),
+        );
+    }
+    text
+}
+
+/// Says which percentiles have too few samples.
+pub(super) fn too_few(results: &Results) -> String {
+    let counts = figures(results).map(|(_, figure)| figure.count());
+    let Some(least) = counts.min() else {
+        return String::new();
+    };
+    let mut text = String::new();
+    for Percentile { name, beyond } in PERCENTILES {
+        if least < beyond {
+            let _ = writeln!(
+                text,
+                "{name} needs {beyond} periods for one beyond it: --loops {beyond}; {least} were measured."
+            );
         }
     }
     text
 }
 
-fn line(name: &str, figure: &Figure, native: Option<&Figure>, results: &Results) -> String {
-    let ratio = |get: fn(&Figure) -> u64| ratio(native.map(get), get(figure));
-    format!(
-        "{name:24} {:>8} {:>8} {:>8} {:>8} {:>9} | {:>6} {:>6} {:>8} {:>9} {:>6}\n",
-        figure.min,
-        figure.median,
-        figure.mean,
-        figure.p99,
-        figure.max,
-        ratio(|figure| figure.min),
-        ratio(|figure| figure.mean),
-        ratio(|figure| figure.max),
-        count(results, EXITS, name).unwrap_or("-"),
-        count(results, SGIS, name).unwrap_or("-"),
-    )
+/// Returns all measured configurations with their latencies.
+pub(super) fn figures(results: &Results) -> impl Iterator<Item = (&str, &Figure)> {
+    let columns = results.columns.iter();
+    columns.filter_map(|(name, figures)| Some((name.as_str(), figures.get(ROW)?)))
+}
+
+/// Returns a value as a cell of a table.
+pub(super) fn or_dash(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// Returns one configuration's figures in a few words.
@@ -97,8 +142,7 @@ pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
         (Configuration::PassThrough, max_ratio),
         (Configuration::Emulated, max_ratio.max(EMULATED_RATIO)),
     ];
-    let load = results.conditions.get("load");
-    let loaded = load.is_some_and(|load| load != "off");
+    let loaded = is_loaded(results);
     for (configuration, limit) in limits {
         let limit = if loaded {
             limit.max(LOADED_RATIO)
@@ -121,24 +165,36 @@ fn over(results: &Results, configuration: Configuration, limit: f64) -> Vec<Stri
     let mut faults = Vec::new();
     for (part, least, of) in JUDGED {
         let limit = limit.max(least);
-        if of(figure) as f64 > limit * of(native) as f64 {
+        let most = limit * of(native) as f64;
+        if of(figure) as f64 > most {
             faults.push(format!(
-                "{}: its {part} of {} ns is more than {limit} times that of the native run, {} ns",
+                "{}: its {part} of {} ns is more than {limit} times that of the native run, {} ns \
+                 ({} of {} periods are above)",
                 configuration.text(),
                 of(figure),
-                of(native)
+                of(native),
+                above(figure, most),
+                figure.count()
             ));
         }
     }
     faults
 }
 
+/// Returns how many samples are above a value. One of thousands is another fault than all.
+fn above(figure: &Figure, most: f64) -> u64 {
+    let samples = figure.samples.iter();
+    let above = samples.filter(|(value, _)| *value as f64 > most);
+    above.map(|(_, count)| count).sum()
+}
+
 /// Pass-through has no exit but one for each SGI that its kernel sends.
 fn exits_of_pass_through(results: &Results) -> Vec<String> {
     let mut faults = Vec::new();
     let pass_through = Configuration::PassThrough.text();
-    let count = |what| count(results, what, pass_through)?.parse::<u64>().ok();
-    if let (Some(exits), Some(sgis), Some(own)) = (count(EXITS), count(SGIS), count(OWN)) {
+    let count = |what| results.fact(pass_through, what)?.parse::<u64>().ok();
+    let counts = (count(fact::EXITS), count(fact::SGIS), count(fact::OWN));
+    if let (Some(exits), Some(sgis), Some(own)) = counts {
         if exits > 0 {
             faults.push(format!("{pass_through}: {exits} exits while it measured"));
         }
@@ -152,10 +208,9 @@ fn exits_of_pass_through(results: &Results) -> Vec<String> {
 /// With load a guest that shares its CPU waits for the others; where it does not, there was no
 /// load.
 fn load_was_there(results: &Results) -> Option<String> {
-    let load = results.conditions.get("load")?;
     let guest = figure(results, Configuration::Guest)?;
     let rt = figure(results, Configuration::PassThrough)?;
-    let there = load == "off" || guest.max > rt.max;
+    let there = !is_loaded(results) || guest.max > rt.max;
     (!there).then(|| {
         format!(
             "the load was not there: the guest's maximum is {} ns, the real-time VM's {} ns",
@@ -164,17 +219,19 @@ fn load_was_there(results: &Results) -> Option<String> {
     })
 }
 
-fn figure(results: &Results, configuration: Configuration) -> Option<&Figure> {
+/// Returns whether the other CPU was loaded.
+pub(super) fn is_loaded(results: &Results) -> bool {
+    let load = results.conditions.get(condition::LOAD);
+    load.is_some_and(|load| load != Load::Off.text())
+}
+
+/// Returns a configuration's latencies, if it was measured.
+pub(super) fn figure(results: &Results, configuration: Configuration) -> Option<&Figure> {
     results.column(configuration.text())?.get(ROW)
 }
 
-/// Returns a count of a configuration.
-fn count<'a>(results: &'a Results, what: &str, name: &str) -> Option<&'a str> {
-    let count = results.conditions.get(&format!("{what}, {name}"));
-    count.map(String::as_str)
-}
-
-fn ratio(native: Option<u64>, value: u64) -> String {
+/// Returns how many times native a value is.
+pub(super) fn ratio(native: Option<u64>, value: u64) -> String {
     match native {
         Some(native) if native > 0 => format!("{:.2}", value as f64 / native as f64),
         _ => "-".to_owned(),
@@ -182,4 +239,4 @@ fn ratio(native: Option<u64>, value: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

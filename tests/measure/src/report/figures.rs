@@ -30,8 +30,11 @@ pub type Figures = BTreeMap<String, Figure>;
 /// Figures that are one number each, by what they are, unit included.
 pub type Counts = BTreeMap<String, u64>;
 
+/// Facts about how a column came to be, by their names.
+pub type Facts = BTreeMap<String, String>;
+
 /// All columns of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Results {
     /// SHA-256 of the guest, the same in all columns.
     pub guest: String,
@@ -41,7 +44,33 @@ pub struct Results {
     pub columns: Vec<(String, Figures)>,
     /// Counts beside the figures.
     pub counts: Counts,
+    /// Facts by the column's name. A column that could not be measured has facts and no figures.
+    pub facts: BTreeMap<String, Facts>,
 }
+
+/// A percentile: a value that all samples but one of `beyond` do not exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percentile {
+    /// Name in tables.
+    pub name: &'static str,
+    /// Number of samples of which one lies beyond; fewer samples have no such percentile.
+    pub beyond: u64,
+}
+
+/// The percentiles of a latency, from the median to the one sample of 100,000.
+pub const PERCENTILES: [Percentile; 6] = {
+    const fn percentile(name: &'static str, beyond: u64) -> Percentile {
+        Percentile { name, beyond }
+    }
+    [
+        percentile("p50", 2),
+        percentile("p90", 10),
+        percentile("p99", 100),
+        percentile("p99.9", 1000),
+        percentile("p99.99", 10_000),
+        percentile("p99.999", 100_000),
+    ]
+};
 
 /// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>[x<count>]
 /// ...`, of which a name may have several. Without the former the latter say all.
@@ -96,6 +125,20 @@ impl Results {
         columns.find(|(n, _)| n == name).map(|(_, figures)| figures)
     }
 
+    /// Returns a fact about a column.
+    pub fn fact(&self, column: &str, fact: &str) -> Option<&str> {
+        self.facts.get(column)?.get(fact).map(String::as_str)
+    }
+
+    /// Takes in a column; an earlier one of this name is replaced, its facts included.
+    pub fn replace(&mut self, name: &str, figures: Figures, facts: Facts) {
+        match self.columns.iter_mut().find(|(other, _)| other == name) {
+            Some((_, earlier)) => *earlier = figures,
+            None => self.columns.push((name.to_owned(), figures)),
+        }
+        self.facts.insert(name.to_owned(), facts);
+    }
+
     /// Writes the results as JSON.
     pub fn save(&self, path: &Path) -> Result<()> {
         if let Some(directory) = path.parent() {
@@ -128,24 +171,32 @@ impl Results {
             "conditions": self.conditions,
             "columns": columns.collect::<Vec<_>>(),
             "counts": self.counts,
+            "facts": self.facts,
         })
     }
 
     fn from_json(json: &Value) -> Option<Results> {
         // Results of before there were any have none.
+        let facts = json["facts"].as_object().into_iter().flatten();
+        let facts = facts.map(|(column, facts)| Some((column.clone(), texts(facts)?)));
         let counts = json["counts"].as_object().into_iter().flatten();
         let counts = counts.map(|(name, count)| Some((name.clone(), count.as_u64()?)));
-        let conditions = json["conditions"].as_object().into_iter().flatten();
-        let conditions =
-            conditions.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
         let columns = json["columns"].as_array()?.iter();
         Some(Results {
             guest: json["guest-sha256"].as_str()?.to_owned(),
-            conditions: conditions.collect::<Option<_>>()?,
+            conditions: texts(&json["conditions"])?,
             columns: columns.map(column_from_json).collect::<Option<_>>()?,
             counts: counts.collect::<Option<_>>()?,
+            facts: facts.collect::<Option<_>>()?,
         })
     }
+}
+
+/// Returns an object's texts; no object has none.
+fn texts(json: &Value) -> Option<Facts> {
+    let texts = json.as_object().into_iter().flatten();
+    let texts = texts.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    texts.collect()
 }
 
 fn column_from_json(json: &Value) -> Option<(String, Figures)> {
@@ -167,9 +218,9 @@ impl Figure {
             .sum();
         let figure = Figure {
             min: sorted.first()?.0,
-            median: quantile(&sorted, count.div_ceil(2)),
+            median: sample_of_rank(&sorted, count.div_ceil(2)),
             mean: u64::try_from((sum + u128::from(count) / 2).checked_div(count.into())?).ok()?,
-            p99: quantile(&sorted, (count * 99).div_ceil(100)),
+            p99: sample_of_rank(&sorted, (count * 99).div_ceil(100)),
             max: sorted.last()?.0,
             samples,
         };
@@ -179,6 +230,20 @@ impl Figure {
     /// Returns how many samples there are.
     pub fn count(&self) -> u64 {
         self.samples.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Returns the samples in the order of their values.
+    pub fn sorted(&self) -> Vec<(u64, u64)> {
+        let mut sorted = self.samples.clone();
+        sorted.sort_unstable();
+        sorted
+    }
+
+    /// Returns a percentile; none where there are too few samples for one beyond it.
+    pub fn percentile(&self, percentile: Percentile) -> Option<u64> {
+        let count = self.count();
+        let beyond = count.checked_div(percentile.beyond)?;
+        (beyond > 0).then(|| sample_of_rank(&self.sorted(), count - beyond))
     }
 
     fn to_json(&self) -> Value {
@@ -210,7 +275,7 @@ impl Figure {
 }
 
 /// Returns the sample of this rank, counted from 1, in sorted runs.
-fn quantile(sorted: &[(u64, u64)], rank: u64) -> u64 {
+fn sample_of_rank(sorted: &[(u64, u64)], rank: u64) -> u64 {
     let mut before = 0;
     let reaches = sorted.iter().find(|(_, count)| {
         before += count;

@@ -1,19 +1,23 @@
-//! All figures of a run on one page of HTML that needs no other file.
+//! The figures of a run that has many rows, on one page of HTML that needs no other file.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::figures::{Figure, Results};
-use super::plot::{self, Scale, escape};
+use super::html::{self, escape};
+use super::plot::{self, Scale};
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em;color:#222}\
-    table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;border-bottom:1px solid #ccc;text-align:right}\
-    td:first-child,th:first-child{text-align:left}tr:hover td{background:#f2f6fb}svg{max-width:100%;height:auto;display:block}\
-    h2{margin:1.6em 0 .2em}h3{margin-bottom:0}summary{cursor:pointer;color:#1f5fa8}.wide{overflow-x:auto}\
-    .wide td,.wide th{padding:.25em .5em;font-size:13px}small{display:block;color:#666}.worse{color:#a61b1b}.better{color:#176b2c}";
+/// A row of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// Name in the results.
+    pub name: &'a str,
+    /// A line that says what was measured.
+    pub what: &'a str,
+    /// The most that the median of the judged column may be; none where the row is only watched.
+    pub goal: Option<u64>,
+}
 
 /// Texts of a page around its results.
 #[derive(Clone, Copy, Debug)]
@@ -22,55 +26,88 @@ pub struct Page<'a> {
     pub title: &'a str,
     /// Notes below the plots.
     pub notes: &'a [&'a str],
-    /// Names of the rows that come first, in this order.
-    pub order: &'a [&'a str],
+    /// The rows that come first, in this order.
+    pub rows: &'a [Row<'a>],
+    /// The column that has to meet the goals.
+    pub judged: &'a str,
     /// An older run, to be shown beside this one.
     pub old: Option<&'a Results>,
 }
 
-/// Returns the page: figures, with an older run's beside them if there is one, what they depend on,
-/// notes, plots. Where there are several rows, a table of all medians comes first and each row's
-/// samples are folded away.
-fn page(page: &Page<'_>, results: &Results) -> Result<String> {
-    let title = escape(page.title);
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
-         <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
-    );
-    let rows = rows(page.order, results);
-    if let [row] = rows[..] {
-        html += &table(row, page.old, results);
-        html += &conditions(page, results);
-        html += &plots(row, results)?;
-    } else {
-        html += &overview(&rows, page.old, results);
-        html += &conditions(page, results);
-        html += &counts(results);
-        for row in rows {
-            html += &folded(row, page.old, results)?;
-        }
+/// Returns the page: all medians, with an older run's where they differ, what they depend on,
+/// notes, and each row with its samples folded away.
+pub fn page(page: &Page<'_>, results: &Results) -> Result<String> {
+    let rows = rows(page.rows, results);
+    let mut contents = goals(page, &rows, results);
+    contents += &overview(page, &rows, results);
+    contents += &conditions(page, results);
+    contents += &counts(results);
+    for row in &rows {
+        contents += &folded(page, row, results)?;
     }
-    Ok(html + "</body></html>\n")
+    Ok(html::document(page.title, &contents))
 }
 
-/// Writes the results to a JSON file and the page beside it, and prints where.
-pub fn save(texts: &Page<'_>, results: &Results, json: &Path) -> Result<()> {
-    results.save(json)?;
-    let html = json.with_extension("html");
-    let text = page(texts, results)?;
-    fs::write(&html, text).with_context(|| html.display().to_string())?;
-    println!("plots: {}\nall samples: {}", html.display(), json.display());
-    Ok(())
+/// Returns whether a row's goal is met, if it has one and was measured.
+fn is_met(page: &Page<'_>, row: &Row<'_>, results: &Results) -> Option<bool> {
+    let median = results.column(page.judged)?.get(row.name)?.median;
+    Some(median <= row.goal?)
 }
 
-/// Returns a row's medians, and its samples folded away.
-fn folded(row: &str, old: Option<&Results>, results: &Results) -> Result<String> {
-    let mut html = format!("<h2>{}</h2>\n", escape(row));
-    html += &plot::bars(&having(results, row));
+/// Returns a sentence on how many goals are met, and by which rows they are not.
+fn goals(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
+    let judged: Vec<(&str, bool)> = rows
+        .iter()
+        .filter_map(|row| Some((row.name, is_met(page, row, results)?)))
+        .collect();
+    if judged.is_empty() {
+        let judged = escape(page.judged);
+        return format!(
+            "<p class=\"note\">The column with the goals, {judged}, was not measured.</p>\n"
+        );
+    }
+    let over: Vec<&str> = judged
+        .iter()
+        .filter(|(_, met)| !met)
+        .map(|(row, _)| *row)
+        .collect();
+    let (class, which) = match over.is_empty() {
+        true => ("good", String::new()),
+        false => (
+            "bad",
+            format!("; over their goals: {}", escape(&over.join(", "))),
+        ),
+    };
+    format!(
+        "<p class=\"{class}\">{} of {} goals are met by {}{which}.</p>\n",
+        judged.len() - over.len(),
+        judged.len(),
+        escape(page.judged)
+    )
+}
+
+/// Returns what a row is, its medians, and its samples folded away.
+fn folded(page: &Page<'_>, row: &Row<'_>, results: &Results) -> Result<String> {
+    let mut html = format!("<h2>{}</h2>\n", escape(row.name));
+    html += &format!("<p>{}{}</p>\n", escape(row.what), goal(page, row, results));
+    html += &plot::bars(&having(results, row.name), row.goal);
     html += "<details><summary>distribution</summary>\n";
-    html += &table(row, old, results);
-    html += &plots(row, results)?;
+    html += &table(row.name, page.old, results);
+    html += &plots(row.name, results)?;
     Ok(html + "</details>\n")
+}
+
+/// Returns a sentence on the row's goal, if it has one.
+fn goal(page: &Page<'_>, row: &Row<'_>, results: &Results) -> String {
+    let Some(goal) = row.goal else {
+        return String::new();
+    };
+    let met = match is_met(page, row, results) {
+        Some(true) => "<span class=\"better\">met</span>",
+        Some(false) => "<span class=\"worse\">over</span>",
+        None => "not measured",
+    };
+    format!(" Goal for {}: at most {goal}, {met}.", escape(page.judged))
 }
 
 /// Returns the conditions that the figures depend on, and the notes.
@@ -90,23 +127,42 @@ fn conditions(page: &Page<'_>, results: &Results) -> String {
     html + "</ul>\n"
 }
 
-/// Returns all medians, a line a row and a column a configuration.
-fn overview(rows: &[&str], old: Option<&Results>, results: &Results) -> String {
-    let mut html = "<div class=\"wide\"><table><tr><th>median, ns</th>".to_owned();
+/// Returns all medians, a line a row and a column a configuration, behind the goals.
+fn overview(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
+    let mut html = "<div class=\"wide\"><table><tr><th>median, ns</th><th>goal</th>".to_owned();
     for (name, _) in &results.columns {
         let _ = write!(html, "<th>{}</th>", escape(name).replace(' ', "<br>"));
     }
     html += "</tr>\n";
     for row in rows {
-        let _ = write!(html, "<tr><td>{}</td>", escape(row));
-        for (name, figures) in &results.columns {
-            let now = figures.get(*row).map(|figure| figure.median);
-            let then = old.and_then(|old| Some(old.column(name)?.get(*row)?.median));
-            html += &cell(now, then);
-        }
-        html += "</tr>\n";
+        html += &overview_line(page, row, results);
     }
     html + "</table></div>\n"
+}
+
+fn overview_line(page: &Page<'_>, row: &Row<'_>, results: &Results) -> String {
+    let mut html = format!(
+        "<tr><td title=\"{}\">{}</td>",
+        escape(row.what),
+        escape(row.name)
+    );
+    html += &goal_cell(row, is_met(page, row, results));
+    for (name, figures) in &results.columns {
+        let now = figures.get(row.name).map(|figure| figure.median);
+        let then = page.old;
+        let then = then.and_then(|old| Some(old.column(name)?.get(row.name)?.median));
+        html += &cell(now, then);
+    }
+    html + "</tr>\n"
+}
+
+fn goal_cell(row: &Row<'_>, met: Option<bool>) -> String {
+    match (row.goal, met) {
+        (None, _) => "<td>-</td>".to_owned(),
+        (Some(goal), None) => format!("<td>{goal}</td>"),
+        (Some(goal), Some(true)) => format!("<td class=\"better\">{goal} met</td>"),
+        (Some(goal), Some(false)) => format!("<td class=\"worse\">{goal} over</td>"),
+    }
 }
 
 /// Returns a median, with the older one below it if that was another.
@@ -133,14 +189,23 @@ fn counts(results: &Results) -> String {
     html + "</table>\n"
 }
 
-/// Returns the names of all rows, each once.
-fn rows<'a>(order: &[&'a str], results: &'a Results) -> Vec<&'a str> {
-    let is_there = |row: &str| results.columns.iter().any(|(_, f)| f.contains_key(row));
-    let mut rows: Vec<&str> = order.iter().copied().filter(|row| is_there(row)).collect();
+/// Returns all rows, each once; a row that the page does not describe has no words.
+fn rows<'a>(described: &[Row<'a>], results: &'a Results) -> Vec<Row<'a>> {
+    let is_there = |row: &Row<'_>| {
+        results
+            .columns
+            .iter()
+            .any(|(_, f)| f.contains_key(row.name))
+    };
+    let mut rows: Vec<Row<'_>> = described.iter().copied().filter(is_there).collect();
     for (_, figures) in &results.columns {
-        for row in figures.keys() {
-            if !rows.contains(&row.as_str()) {
-                rows.push(row);
+        for name in figures.keys() {
+            if !rows.iter().any(|row| row.name == name) {
+                rows.push(Row {
+                    name,
+                    what: "",
+                    goal: None,
+                });
             }
         }
     }

@@ -11,6 +11,7 @@ use plotters::series::LineSeries;
 use plotters::style::{Color as _, RGBColor, WHITE};
 
 use super::figures::Figure;
+use super::html::escape;
 
 const SIZE: (u32, u32) = (900, 260);
 const BINS: u64 = 300;
@@ -25,14 +26,14 @@ const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 
 /// The values that a set of plots is drawn for, so that they can be compared by eye.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Scale {
+pub struct Scale {
     low: u64,
     high: u64,
 }
 
 impl Scale {
     /// Returns the scale that holds all of these; none if there is nothing to draw.
-    pub(super) fn of<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<Scale> {
+    pub fn of<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<Scale> {
         figures
             .map(|figure| (figure.min, figure.max))
             .reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
@@ -71,16 +72,24 @@ impl Scale {
     }
 }
 
-/// Draws the medians as bars of one scale; the longest is the largest.
-pub(super) fn bars(figures: &[(&str, &Figure)]) -> String {
+/// Draws the medians as bars of one scale, the longest for the largest, and the goal as a line
+/// across.
+pub(super) fn bars(figures: &[(&str, &Figure)], goal: Option<u64>) -> String {
     let most = figures.iter().map(|(_, figure)| figure.median).max();
-    let most = most.unwrap_or(0).max(1);
+    let most = most.max(goal).unwrap_or(0).max(1);
     let height = HEIGHT * figures.len();
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"{height}\" viewBox=\"0 0 900 {height}\" font-size=\"14\">\n"
     );
     for (index, (name, figure)) in figures.iter().enumerate() {
         svg += &bar(index, name, figure.median, most);
+    }
+    if let Some(goal) = goal {
+        let x = NAMES + goal * LONGEST / most;
+        svg += &format!(
+            "<path d=\"M{x} 0V{height}\" stroke=\"#a61b1b\" stroke-dasharray=\"4 3\">\
+             <title>goal: {goal}</title></path>\n"
+        );
     }
     svg + "</svg>\n"
 }
@@ -147,7 +156,7 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
 
 /// Draws the samples in their order: where there are too many to see, a line from the least to the
 /// largest of each group.
-pub(super) fn series(figure: &Figure, scale: Scale) -> Result<String> {
+pub fn series(figure: &Figure, scale: Scale) -> Result<String> {
     let (count, ends) = ends_of_groups(figure);
     draw(|area| {
         let mut chart = ChartBuilder::on(area)
@@ -212,11 +221,4 @@ fn draw(onto: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>) ->
 /// Plotters' errors borrow, so only what they say is kept.
 fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
-}
-
-pub(super) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }

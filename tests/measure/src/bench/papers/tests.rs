@@ -19,7 +19,7 @@ fn both_stand_side_by_side() {
         columns: columns
             .map(|(name, ns)| (name.to_owned(), parse(&format!("RAW hypercall {ns}x10"))))
             .into(),
-        counts: Default::default(),
+        ..Results::default()
     };
     let text = table(&results);
     assert!(

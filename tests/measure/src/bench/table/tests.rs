@@ -3,13 +3,13 @@ use crate::report::parse;
 
 fn results(columns: &[(&str, &str)]) -> Results {
     Results {
-        counts: Default::default(),
         guest: "0123".to_owned(),
         conditions: [].into(),
         columns: columns
             .iter()
             .map(|(name, printed)| ((*name).to_owned(), parse(printed)))
             .collect(),
+        ..Results::default()
     }
 }
 

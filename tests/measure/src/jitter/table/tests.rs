@@ -3,7 +3,7 @@ use crate::jitter::configuration;
 use crate::report::parse;
 
 /// Returns results with these maxima: native, guest, emulated, pass-through.
-fn results(maxima: [u64; 4], load: &str, exits: [u64; 3]) -> Results {
+pub(in crate::jitter) fn results(maxima: [u64; 4], load: &str, exits: [u64; 3]) -> Results {
     let names = [
         Configuration::Native,
         Configuration::Guest,
@@ -14,18 +14,18 @@ fn results(maxima: [u64; 4], load: &str, exits: [u64; 3]) -> Results {
         let figures = parse(&format!("RAW latency 100x999 {max}x1"));
         (name.text().to_owned(), figures)
     });
-    let counts = [EXITS, SGIS, OWN].into_iter().zip(exits);
-    let counts = counts.map(|(what, count)| {
-        let name = Configuration::PassThrough.text();
-        (format!("{what}, {name}"), count.to_string())
-    });
+    let facts = [fact::EXITS, fact::SGIS, fact::OWN].into_iter().zip(exits);
+    let facts = facts.map(|(what, count)| (what.to_owned(), count.to_string()));
+    let of_pass_through = (
+        Configuration::PassThrough.text().to_owned(),
+        facts.collect(),
+    );
     Results {
-        counts: Default::default(),
         guest: "abc".to_owned(),
-        conditions: counts
-            .chain([("load".to_owned(), load.to_owned())])
-            .collect(),
+        conditions: [("load".to_owned(), load.to_owned())].into(),
         columns: columns.collect(),
+        facts: [of_pass_through].into(),
+        ..Results::default()
     }
 }
 
@@ -49,10 +49,26 @@ fn maxima_exits_and_load_are_judged() {
 #[test]
 fn table_is_normalised_to_native() {
     let text = all(&results([1000, 2000, 1500, 1050], "off", [0, 2, 2]));
-    let row = text.lines().last().expect("it has lines");
-    assert!(row.starts_with("RTVM, pass-through GIC"), "{text}");
-    let cells: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(&cells[cells.len() - 3..], ["1.05", "0", "2"]);
+    let mut rows = text.lines();
+    let row = rows.rfind(|row| row.starts_with("RTVM, pass-through GIC"));
+    let cells: Vec<&str> = row.expect("it is there").split_whitespace().collect();
+    assert_eq!(
+        &cells[cells.len() - 5..],
+        ["1.05", "|", "0", "2", "1000"],
+        "{text}"
+    );
+}
+
+#[test]
+fn percentiles_that_need_more_samples_are_said() {
+    let text = all(&results([1000, 2000, 1500, 1050], "off", [0, 2, 2]));
+    let native = text.lines().find(|row| row.starts_with("native"));
+    let cells: Vec<&str> = native.expect("it is there").split_whitespace().collect();
+    let percentiles = ["100", "100", "100", "100", "-", "-", "1000", "101"];
+    assert_eq!(&cells[2..], percentiles, "{text}");
+    assert!(text.contains("p99.99 needs 10000 periods"));
+    assert!(text.contains("--loops 100000; 1000 were measured"));
+    assert!(!text.contains("p99.9 needs"));
 }
 
 #[test]
@@ -72,4 +88,13 @@ fn every_configuration_has_a_word_that_is_an_option() {
     for one in configuration::ALL {
         assert_eq!(Configuration::from_str(one.word(), false), Ok(one));
     }
+}
+
+#[test]
+fn a_fault_says_how_many_periods_it_is() {
+    let faults = judge(&results([1000, 2000, 1500, 1251], "off", [0, 2, 2]), 1.05);
+    assert!(
+        faults[0].ends_with("the native run, 1000 ns (1 of 1000 periods are above)"),
+        "{faults:?}"
+    );
 }

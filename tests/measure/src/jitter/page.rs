@@ -1,0 +1,249 @@
+//! The page of `jitter`, for whoever has to judge a real-time system by it.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::fact;
+use super::papers;
+use super::setup::condition;
+use super::table::{self, or_dash};
+use super::verdict::Verdict;
+use crate::report::html::{self, escape};
+use crate::report::{Axis, Figure, Origin, PERCENTILES, Results, Scale, cdf, overlay, series};
+
+const TITLE: &str = "GearV: jitter";
+
+/// Returns the page: verdict, percentiles with exits, distributions, the papers' tables, samples in
+/// their order, and how all that was made.
+pub(super) fn page(
+    results: &Results,
+    old: Option<&Results>,
+    verdict: &Verdict,
+    notes: &[&str],
+) -> Result<String> {
+    let figures: Vec<(&str, &Figure)> = table::figures(results).collect();
+    let mut contents = words(verdict);
+    contents += "<h2>Latencies</h2>\n";
+    contents += &percentiles(&figures, results, old);
+    contents += &distributions(&figures);
+    contents += "<h2>Beside the papers</h2>\n";
+    contents += &papers::table(results);
+    contents += "<h2>Samples in their order</h2>\n";
+    contents += &orders(&figures)?;
+    contents += "<h2>How this was made</h2>\n";
+    contents += &conditions(results, notes);
+    contents += &origins(results);
+    contents += &failures(results);
+    Ok(html::document(TITLE, &contents))
+}
+
+fn words(verdict: &Verdict) -> String {
+    let (class, word) = match verdict.is_good {
+        true => ("good", "Good"),
+        false => ("bad", "Not good"),
+    };
+    let mut html = format!(
+        "<p class=\"{class}\">{word}: {}.</p>\n<ul>\n",
+        escape(&verdict.all)
+    );
+    for (name, sentence) in &verdict.each {
+        let _ = writeln!(
+            html,
+            "<li><b>{}</b>: {}.</li>",
+            escape(name),
+            escape(sentence)
+        );
+    }
+    html + "</ul>\n"
+}
+
+/// Returns the table of percentiles, ratios and exits.
+fn percentiles(figures: &[(&str, &Figure)], results: &Results, old: Option<&Results>) -> String {
+    let native = figures.iter().find(|(name, _)| *name == "native");
+    let native = native.map(|(_, native)| *native);
+    let mut html = "<div class=\"wide\"><table><tr><th>ns</th><th>min</th>".to_owned();
+    for percentile in PERCENTILES {
+        let _ = write!(html, "<th>{}</th>", percentile.name);
+    }
+    html += "<th>max</th><th>avg</th><th class=\"group\">avg<br>by native</th><th>max<br>by native</th>\
+        <th class=\"group\">periods</th><th>exits</th><th>exits<br>a period</th><th>SGIs</th>";
+    if old.is_some() {
+        html += "<th class=\"group\">max<br>before</th>";
+    }
+    html += "</tr>\n";
+    for (name, figure) in figures {
+        let _ = write!(html, "<tr><td>{}</td>{}", escape(name), latencies(figure));
+        html += &ratios(figure, native);
+        html += &exits(name, figure, results);
+        if let Some(old) = old {
+            let then = table::figures(old).find(|(other, _)| other == name);
+            let _ = write!(
+                html,
+                "<td class=\"group\">{}</td>",
+                or_dash(then.map(|(_, then)| then.max))
+            );
+        }
+        html += "</tr>\n";
+    }
+    html + "</table></div>\n" + &too_few(results)
+}
+
+fn latencies(figure: &Figure) -> String {
+    let percentiles = PERCENTILES.map(|percentile| figure.percentile(percentile));
+    let ends = [Some(figure.max), Some(figure.mean)];
+    let all = [Some(figure.min)]
+        .into_iter()
+        .chain(percentiles)
+        .chain(ends);
+    all.map(|value| format!("<td>{}</td>", or_dash(value)))
+        .collect()
+}
+
+fn ratios(figure: &Figure, native: Option<&Figure>) -> String {
+    let ratio = |of: fn(&Figure) -> u64| table::ratio(native.map(of), of(figure));
+    format!(
+        "<td class=\"group\">{}</td><td>{}</td>",
+        ratio(|figure| figure.mean),
+        ratio(|figure| figure.max)
+    )
+}
+
+fn exits(name: &str, figure: &Figure, results: &Results) -> String {
+    let exits = results.fact(name, fact::EXITS);
+    let a_period = exits.and_then(|exits| exits.parse::<u64>().ok());
+    let a_period = a_period.map_or_else(
+        || "-".to_owned(),
+        |exits| format!("{:.1}", exits as f64 / figure.count().max(1) as f64),
+    );
+    format!(
+        "<td class=\"group\">{}</td><td>{}</td><td>{a_period}</td><td>{}</td>",
+        figure.count(),
+        exits.unwrap_or("-"),
+        results.fact(name, fact::SGIS).unwrap_or("-")
+    )
+}
+
+/// Says which percentiles have too few samples.
+fn too_few(results: &Results) -> String {
+    let text = table::too_few(results);
+    match text.is_empty() {
+        true => text,
+        false => format!(
+            "<p class=\"note\">{}</p>\n",
+            escape(text.trim_end()).replace('\n', "<br>\n")
+        ),
+    }
+}
+
+/// Returns the cumulative distributions in one plot, and each configuration over the first, all to
+/// one scale.
+fn distributions(figures: &[(&str, &Figure)]) -> String {
+    let only: Vec<&Figure> = figures.iter().map(|(_, figure)| *figure).collect();
+    let Some(axis) = Axis::of(&only) else {
+        return String::new();
+    };
+    let mut html = "<h2>Cumulative distribution</h2>\n<p class=\"note\">The share of periods that were not later. \
+        The last step of a line is its latest period.</p>\n"
+        .to_owned();
+    html += &cdf(axis, figures);
+    if let [(first, reference), others @ ..] = figures {
+        if !others.is_empty() {
+            let _ = writeln!(
+                html,
+                "<h2>Each beside {}</h2>\n<p class=\"note\">The share of periods by their latency, \
+                 logarithmic, to the scale of the plot above.</p>",
+                escape(first)
+            );
+        }
+        for (index, (name, figure)) in (1..).zip(others) {
+            let _ = writeln!(html, "<h3>{}</h3>", escape(name));
+            html += &overlay(axis, [(first, 0, reference), (name, index, figure)]);
+        }
+    }
+    html
+}
+
+/// Returns each configuration's samples in their order, all to one scale.
+fn orders(figures: &[(&str, &Figure)]) -> Result<String> {
+    let Some(scale) = Scale::of(figures.iter().map(|(_, figure)| *figure)) else {
+        return Ok(String::new());
+    };
+    let mut html = String::new();
+    for (name, figure) in figures {
+        let _ = writeln!(html, "<h3>{}</h3>", escape(name));
+        html += &series(figure, scale)?;
+    }
+    Ok(html)
+}
+
+fn conditions(results: &Results, notes: &[&str]) -> String {
+    let names = [condition::MACHINE, condition::LOAD, condition::LOOPS];
+    let conditions = names.into_iter();
+    let conditions = conditions.filter_map(|name| Some((name, results.conditions.get(name)?)));
+    let mut html = "<ul>\n".to_owned();
+    for (name, value) in conditions {
+        let _ = writeln!(html, "<li>{name}: {}</li>", escape(value));
+    }
+    for note in notes {
+        let _ = writeln!(html, "<li>{}</li>", escape(note));
+    }
+    html + "</ul>\n"
+}
+
+/// The facts about each configuration that say where it comes from.
+const ORIGINS: [(&str, &str); 6] = [
+    (Origin::COMMIT, "commit"),
+    (Origin::DATE, "date"),
+    (Origin::COMMAND, "command"),
+    (fact::KERNEL, "kernel"),
+    (fact::INITRAMFS, "SHA-256 of the initramfs"),
+    (fact::LOG, "log"),
+];
+
+/// Returns where each configuration's figures come from; facts that none has are left out.
+fn origins(results: &Results) -> String {
+    let columns = || results.columns.iter().map(|(name, _)| name.as_str());
+    let known = ORIGINS.into_iter();
+    let known: Vec<(&str, &str)> = known
+        .filter(|(fact, _)| columns().any(|name| results.fact(name, fact).is_some()))
+        .collect();
+    let mut html = "<div class=\"wide\"><table class=\"text\"><tr><th>figures of</th>".to_owned();
+    for (_, title) in &known {
+        let _ = write!(html, "<th style=\"text-align:left\">{title}</th>");
+    }
+    html += "</tr>\n";
+    for name in columns() {
+        let _ = write!(html, "<tr><td>{}</td>", escape(name));
+        for (fact, _) in &known {
+            let value = results.fact(name, fact).unwrap_or("-");
+            // A digest is told apart by its beginning; the JSON has all of it.
+            let value = match *fact {
+                fact::INITRAMFS => value.get(..12).unwrap_or(value),
+                _ => value,
+            };
+            let _ = write!(html, "<td>{}</td>", escape(value));
+        }
+        html += "</tr>\n";
+    }
+    html + "</table></div>\n"
+}
+
+/// Returns the last words of configurations that were not measured.
+fn failures(results: &Results) -> String {
+    let mut html = String::new();
+    for (name, facts) in &results.facts {
+        if let Some(failure) = facts.get(fact::FAILURE) {
+            let _ = writeln!(
+                html,
+                "<details open><summary>{} was not measured</summary><pre>{}</pre></details>",
+                escape(name),
+                escape(failure)
+            );
+        }
+    }
+    html
+}
+
+#[cfg(test)]
+mod tests;

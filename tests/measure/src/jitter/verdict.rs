@@ -1,0 +1,167 @@
+//! The figures in words.
+
+use super::configuration::{ALL, Configuration};
+use super::fact;
+use super::table;
+use crate::report::{Figure, PERCENTILES, Results, shown};
+
+/// Below this ratio, figures under load say nothing: they hold turns of the other CPU.
+const TELLING_UNDER_LOAD: f64 = 1.5;
+
+/// A sentence on all, and one on each configuration by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// Whether everything was measured and nothing is worse than it may be.
+    pub(super) is_good: bool,
+    pub(super) all: String,
+    pub(super) each: Vec<(&'static str, String)>,
+}
+
+impl Verdict {
+    /// Returns the verdict on results with these faults.
+    pub(super) fn of(results: &Results, faults: &[String]) -> Verdict {
+        let all = match faults {
+            [] => good(results),
+            faults => faults
+                .iter()
+                .map(|fault| fault.lines().next().unwrap_or_default())
+                .collect::<Vec<_>>()
+                .join("; "),
+        };
+        let each = ALL
+            .into_iter()
+            .filter_map(|one| Some((one.text(), sentence(results, one)?)));
+        Verdict {
+            is_good: faults.is_empty(),
+            all,
+            each: each.collect(),
+        }
+    }
+
+    /// Returns the verdict as text, a line a sentence.
+    pub(super) fn text(&self) -> String {
+        let word = if self.is_good { "GOOD" } else { "NOT GOOD" };
+        let mut text = format!("verdict: {word}: {}\n", self.all);
+        for (name, sentence) in &self.each {
+            text += &format!("  {name}: {sentence}\n");
+        }
+        text
+    }
+}
+
+/// Returns the sentence on results without a fault: what the best real-time VM costs.
+fn good(results: &Results) -> String {
+    let native = table::figure(results, Configuration::Native);
+    let best = [Configuration::PassThrough, Configuration::Emulated];
+    let best = best
+        .into_iter()
+        .find_map(|one| Some((one, table::figure(results, one)?)));
+    let (Some(native), Some((best, figure))) = (native, best) else {
+        return "what was measured has no fault; a native run and a real-time VM are not both in it"
+            .to_owned();
+    };
+    format!(
+        "the real-time VM ({}) is {}",
+        best.text(),
+        beside(results, best, figure, native)
+    )
+}
+
+/// Returns the sentence on one configuration; none if nothing is known about it.
+fn sentence(results: &Results, configuration: Configuration) -> Option<String> {
+    let failure = results.fact(configuration.text(), fact::FAILURE);
+    let failure = failure.map(|failure| failure.lines().next().unwrap_or_default());
+    let figure = table::figure(results, configuration);
+    let measured = figure.map(|figure| {
+        let native = table::figure(results, Configuration::Native);
+        match native.filter(|_| configuration != Configuration::Native) {
+            Some(native) => beside(results, configuration, figure, native),
+            None => alone(figure),
+        }
+    });
+    match (measured, failure) {
+        (None, None) => None,
+        (Some(measured), None) => Some(measured),
+        (None, Some(failure)) => Some(format!("not measured: {failure}")),
+        (Some(measured), Some(failure)) => Some(format!(
+            "{measured}. These are earlier figures: it was not measured anew: {failure}"
+        )),
+    }
+}
+
+/// Returns what can be said without another configuration.
+fn alone(figure: &Figure) -> String {
+    format!(
+        "99 of 100 periods begin within {}, the latest {} late",
+        shown(figure.p99),
+        shown(figure.max)
+    )
+}
+
+/// Returns what a configuration costs, native being 1.
+fn beside(results: &Results, one: Configuration, figure: &Figure, native: &Figure) -> String {
+    let ratio = |value: u64, by: u64| value as f64 / by.max(1) as f64;
+    let average = ratio(figure.mean, native.mean);
+    let mut text = format!("{average:.2} times native's average");
+    let mut most = average;
+    if let Some((name, value, by)) = highest_percentile(figure, native) {
+        most = most.max(ratio(value, by));
+        text += &format!(", {:.2} times its {name}", ratio(value, by));
+    }
+    text += &format!(
+        ", {:.2} times its maximum ({} to {})",
+        ratio(figure.max, native.max),
+        shown(figure.max),
+        shown(native.max)
+    );
+    text += &exits(results, one, figure);
+    if figure.count() != native.count() {
+        text += &format!(
+            "; of {} and {} periods, so that their maxima do not compare",
+            figure.count(),
+            native.count()
+        );
+    }
+    format!("{}: {text}", word(results, most))
+}
+
+/// Returns the word for what a configuration costs. The maximum does not decide: it is one sample,
+/// in which paths of the guest's own kernel coincide.
+fn word(results: &Results, most: f64) -> &'static str {
+    match most {
+        most if table::is_loaded(results) && most < TELLING_UNDER_LOAD => {
+            "as native, as far as a run under load can tell"
+        }
+        ..=1.05 => "as native",
+        ..=1.5 => "close to native",
+        ..=10.0 => "slower than native",
+        _ => "far from native",
+    }
+}
+
+/// Returns the highest percentile that both have, by its name.
+fn highest_percentile(figure: &Figure, native: &Figure) -> Option<(&'static str, u64, u64)> {
+    PERCENTILES.into_iter().rev().find_map(|percentile| {
+        let both = (
+            figure.percentile(percentile)?,
+            native.percentile(percentile)?,
+        );
+        Some((percentile.name, both.0, both.1))
+    })
+}
+
+fn exits(results: &Results, one: Configuration, figure: &Figure) -> String {
+    let Some(exits) = results.fact(one.text(), fact::EXITS) else {
+        return String::new();
+    };
+    match exits.parse().unwrap_or(0) {
+        0_u64 => "; no exit while it measured".to_owned(),
+        some => {
+            let a_period = some as f64 / figure.count().max(1) as f64;
+            format!("; {a_period:.1} exits a period")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
