@@ -1,11 +1,18 @@
 //! `cargo xtask new-manifest`: a commented manifest to start from, which passes `check` and boots.
+//!
+//! Options say which VMs it has; on a terminal, questions ask for them.
 
 use std::fs;
+use std::io::{self, BufRead, IsTerminal as _, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use workbench::board::Name;
+
+mod text;
+
+pub use text::text;
 
 /// The options of `new-manifest`.
 #[derive(Args, Debug)]
@@ -13,124 +20,137 @@ pub struct Options {
     /// The board of the manifest
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Name::QemuVirt)]
     board: Name,
+    /// A device VM, which owns the disks, the network card and the boot UART (qemu-virt)
+    #[arg(long)]
+    device_vm: bool,
+    /// A Linux guest whose disk, network and console the device VM serves, and that device VM
+    #[arg(long)]
+    guest: bool,
+    /// A real-time VM with a CPU of its own
+    #[arg(long)]
+    real_time: bool,
+    /// A Linux guest alone, without a question
+    #[arg(long, conflicts_with_all = ["device_vm", "guest", "real_time"])]
+    plain: bool,
     /// The file to write; no file is overwritten [default: standard output]
     file: Option<PathBuf>,
+}
+
+/// VMs of a manifest. Without a device VM there is a Linux guest that needs no device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// A device VM.
+    pub device_vm: bool,
+    /// A guest that the device VM serves.
+    pub guest: bool,
+    /// A real-time VM.
+    pub real_time: bool,
+}
+
+impl Choice {
+    /// Returns all choices that a board offers: xtask knows the devices for a device VM of QEMU's
+    /// `virt` alone.
+    pub fn all(board: Name) -> Vec<Choice> {
+        let devices = match has_device_vm(board) {
+            true => &[(false, false), (true, false), (true, true)][..],
+            false => &[(false, false)],
+        };
+        let both = devices.iter().flat_map(|&(device_vm, guest)| {
+            [false, true].map(|real_time| Choice {
+                device_vm,
+                guest,
+                real_time,
+            })
+        });
+        both.collect()
+    }
+}
+
+fn has_device_vm(board: Name) -> bool {
+    board == Name::QemuVirt
 }
 
 impl Options {
     /// Writes the manifest.
     pub fn run(self) -> Result<()> {
-        let text = text(self.board);
+        if let Some(file) = &self.file {
+            ensure!(!file.exists(), "{} is there already", file.display());
+        }
+        let text = text(self.board, self.choice()?);
         let Some(file) = self.file else {
             print!("{text}");
             return Ok(());
         };
-        ensure!(!file.exists(), "{} is there already", file.display());
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        eprintln!(
+            "wrote {0}; next: cargo xtask check --board {1} {0}",
+            file.display(),
+            self.board.text()
+        );
+        Ok(())
+    }
+
+    /// Returns the VMs that the options name, or that a person on a terminal wants.
+    fn choice(&self) -> Result<Choice> {
+        let named = Choice {
+            device_vm: self.device_vm || self.guest,
+            guest: self.guest,
+            real_time: self.real_time,
+        };
+        ensure!(
+            !named.device_vm || has_device_vm(self.board),
+            "--device-vm and --guest are for qemu-virt: which devices of {} a device VM has, you write \
+             into the manifest (docs/manifest.md, devices)",
+            self.board.text()
+        );
+        let is_asked = io::stdin().is_terminal() && io::stderr().is_terminal();
+        if named != Choice::default() || self.plain || !is_asked {
+            return Ok(named);
+        }
+        ask(self.board, &mut io::stdin().lock(), &mut io::stderr())
     }
 }
 
-/// Facts in which boards differ.
-struct Facts {
-    description: &'static str,
-    cpus: &'static str,
-    console: &'static str,
+/// Asks for the VMs.
+fn ask(board: Name, input: &mut impl BufRead, output: &mut impl Write) -> Result<Choice> {
+    let mut choice = Choice::default();
+    if has_device_vm(board) {
+        let device_vm = "A device VM, which owns the disks, the network card and the boot UART?";
+        choice.device_vm = yes(device_vm, false, input, output)?;
+    }
+    if choice.device_vm {
+        let guest = "A Linux guest whose disk, network and console it serves?";
+        choice.guest = yes(guest, true, input, output)?;
+    }
+    let real_time = "A real-time VM with a CPU of its own?";
+    choice.real_time = yes(real_time, false, input, output)?;
+    Ok(choice)
 }
 
-fn facts(board: Name) -> Facts {
-    match board {
-        Name::QemuVirt => Facts {
-            description: "QEMU's virt with 2 or more CPUs",
-            cpus: "<0 1>",
-            console: "console { };",
-        },
-        Name::Rpi4 => Facts {
-            description: "Raspberry Pi 4",
-            cpus: "<0 1 2 3>",
-            // The usual place is in this board's memory.
-            console: "console { address = <0xfe201000>; };",
-        },
-        Name::RcarH3 => Facts {
-            description: "R-Car H3: CPUs 0 to 3 are Cortex-A57, 4 to 7 Cortex-A53",
-            cpus: "<0 1 2 3 4 5 6 7>",
-            console: "console { };",
-        },
-        Name::Zcu102 => Facts {
-            description: "AMD ZCU102, four Cortex-A53",
-            cpus: "<0 1 2 3>",
-            // As on the Raspberry Pi.
-            console: "console { address = <0xfe201000>; };",
-        },
+/// Asks until the answer is yes, no or none, which stands for `usual`.
+fn yes(
+    question: &str,
+    usual: bool,
+    input: &mut impl BufRead,
+    output: &mut impl Write,
+) -> Result<bool> {
+    let answers = if usual { "Y/n" } else { "y/N" };
+    loop {
+        write!(output, "{question} [{answers}] ")?;
+        output.flush()?;
+        let mut answer = String::new();
+        if input.read_line(&mut answer)? == 0 {
+            writeln!(output)?;
+            return Ok(usual);
+        }
+        match answer.trim().to_lowercase().as_str() {
+            "" => return Ok(usual),
+            "y" | "yes" => return Ok(true),
+            "n" | "no" => return Ok(false),
+            _ => writeln!(output, "y or n")?,
+        }
     }
 }
 
-/// Returns the manifest for a board.
-pub fn text(board: Name) -> String {
-    let Facts {
-        description,
-        cpus,
-        console,
-    } = facts(board);
-    let name = board.text();
-    format!(
-        r#"/dts-v1/;
-
-/*
- * For {description}. Every property: docs/manifest.md.
- *
- *     cargo xtask check --board {name} FILE
- *     cargo xtask run --manifest FILE         (on QEMU's virt)
- */
-
-/ {{
-	compatible = "gearv,manifest";
-	version = <1>;
-
-	/* The primary VM, which schedules all VMs but real-time ones. */
-	gear2 {{
-		/* The CPUs that it has; without this line, all that no real-time VM has. */
-		cpus = {cpus};
-		/* The longest that a vCPU runs while another one waits, in microseconds. */
-		slice-us = <5000>;
-	}};
-
-	/* A node a VM; its name is the VM's. */
-	vms {{
-		linux {{
-			vcpus = <2>;
-			/* The CPUs that its vCPUs start on; Gear2 may move them. */
-			cpus = <0 1>;
-			/* Gear1 places it, and the guest sees it where it is. */
-			memory-mib = <256>;
-
-			/* A file beside this one, or what xtask makes or downloads ("artifact:..."). */
-			kernel = "artifact:debian-kernel";
-			initrd = "artifact:busybox-initramfs";
-			cmdline = "console=ttyAMA0";
-
-			/* When it turns itself off, so does the machine: for one VM at most. */
-			may-power-off;
-			/* After a fault it is started again. */
-			restart = "on-failure";
-
-			/* An emulated PL011, which Gear2 shows on the board's UART. */
-			{console}
-		}};
-
-		/*
-		 * A real-time VM has its CPUs to itself; take them out of gear2's and the other VMs' cpus. It may own
-		 * devices of the board, by their paths in its device tree.
-		 *
-		 * control {{
-		 *	kind = "real-time";
-		 *	cpus = <1>;
-		 *	memory-mib = <16>;
-		 *	gic = "pass-through";
-		 *	image = "artifact:guest:control_loop";
-		 * }};
-		 */
-	}};
-}};
-"#
-    )
-}
+#[cfg(test)]
+mod tests;

@@ -13,9 +13,10 @@ use workbench::manifest::diagnostic::error_count;
 use workbench::qemu::Qemu;
 use workbench::tools::Tools;
 use workbench::{device_userland, initramfs, workspace};
+use xtask::new_manifest::{self, Choice};
 use xtask::smoke::device_vm::change;
 use xtask::smoke::{self, ESCAPE, Extent, shell};
-use xtask::{check, new_manifest, run};
+use xtask::{check, run};
 
 use crate::part::{Part, Tally};
 
@@ -60,15 +61,19 @@ fn judged(tally: &mut Tally) -> Result<()> {
         ),
         (board::Name::Rpi4, &["rpi4"]),
         (board::Name::RcarH3, &["minimal", "two-guests", "rcar-h3"]),
+        (board::Name::Zcu102, &["zcu102"]),
     ];
     for (name, manifests) in examples {
         let board = BoardTree::named(name, &tools)?;
         for stem in manifests {
             tally.check(stem, keeps_rules(&manifest(stem), &board, &tools));
         }
-        let new = workspace::output_dir().join(format!("new-{}.dts", name.text()));
-        fs::write(&new, new_manifest::text(name))?;
-        tally.check("new-manifest", keeps_rules(&new, &board, &tools));
+        for choice in Choice::all(name) {
+            let new = workspace::output_dir().join(format!("new-{}.dts", name.text()));
+            fs::write(&new, new_manifest::text(name, choice))?;
+            let judged = keeps_rules(&new, &board, &tools);
+            tally.check(&format!("new-manifest, {choice:?}"), judged);
+        }
     }
     Ok(())
 }
@@ -89,7 +94,10 @@ fn keeps_rules(file: &std::path::Path, board: &BoardTree, tools: &Tools) -> Resu
 /// Boots the manifest that `new-manifest` writes.
 fn new(tally: &mut Tally) -> Result<()> {
     let file = workspace::output_dir().join("new.dts");
-    fs::write(&file, new_manifest::text(board::Name::QemuVirt))?;
+    fs::write(
+        &file,
+        new_manifest::text(board::Name::QemuVirt, Choice::default()),
+    )?;
     let images = build_images::build(&file)?;
     let machine = run::machine_for(&images)?;
     let qemu = Qemu::prepare(10)?;

@@ -9,9 +9,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use workbench::board::Name;
 use workbench::build_images;
 use workbench::expect::Session;
 use workbench::workspace;
+use xtask::new_manifest::{self, Choice};
 use xtask::smoke::device_vm::is_up;
 use xtask::smoke::shell;
 
@@ -93,10 +95,12 @@ fn ends(log: &str, command: Command, tally: &mut Tally) -> Result<()> {
 fn devices(tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("run-devices");
     fs::create_dir_all(&folder)?;
+    let manifest = new_manifest(&folder)?;
     let first = disk(&folder, "first")?;
     let second = disk(&folder, "second")?;
     let port = free_port()?;
     let mut command = run()?;
+    command.arg("--manifest").arg(manifest);
     command.arg("--disk").arg(&first).arg("--disk").arg(&second);
     command.arg("--port-forward");
     command.arg(format!("{port}:device:{PORT}"));
@@ -111,6 +115,18 @@ fn devices(tally: &mut Tally) -> Result<()> {
     ensure!(written == Some(b"written"), "the file has {written:?}");
     tally.pass(3);
     Ok(())
+}
+
+/// Writes the manifest that `new-manifest --device-vm` does: nothing but the device VM, which boots
+/// sooner alone.
+fn new_manifest(folder: &Path) -> Result<PathBuf> {
+    let choice = Choice {
+        device_vm: true,
+        ..Choice::default()
+    };
+    let file = folder.join("device-alone.dts");
+    fs::write(&file, new_manifest::text(Name::QemuVirt, choice))?;
+    Ok(file)
 }
 
 /// Makes a disk that begins with its name.

@@ -79,3 +79,6 @@ fn guests() -> Vec<String> {
     });
     programs.collect()
 }
+
+#[cfg(test)]
+mod tests;
