@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use gear1_init::prepare;
+use gear1_init::region::Region;
 use gearv_manifest::blob::Blob;
 use serde::Serialize;
 use workbench::board::{self, BoardTree};
@@ -15,10 +16,12 @@ use workbench::tools::Tools;
 use workbench::{build_images, output, workspace};
 
 use crate::placement;
+pub use placed::place;
 use report::Report;
 
 mod needs;
 mod partition;
+mod placed;
 mod report;
 mod svg;
 
@@ -54,6 +57,10 @@ enum Format {
     /// One JSON document
     Json,
 }
+
+/// Fewest bytes of memory that Gear1's init takes. The images tell the exact size once there are
+/// some; a check builds none.
+const LEAST_INIT_BYTES: u64 = 1 << 20;
 
 /// What `--format json` prints: one document, whatever happens.
 #[derive(Default, Serialize)]
@@ -158,12 +165,7 @@ impl Options {
     /// Builds the manifest's archive, has init place it, and shows where everything is.
     fn report(&self, file: &Path, board: &BoardTree, tools: &Tools) -> Result<()> {
         let images = build_images::build(file)?;
-        let archive = fs::read(&images.archive)?;
-        let placed = placement::place(board.clone(), &archive, tools)?;
-        let placed = match placed {
-            Ok(placed) => placed,
-            Err(refusal) => bail!("{}: {refusal}", file.display()),
-        };
+        let placed = placed::place(&images, board, tools)?;
         let bytes = Aligned::new(&images.manifest.blob);
         let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
         let manifest = judged.manifest.context("the manifest was judged before")?;
@@ -213,7 +215,10 @@ fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
 /// Judges a manifest for a board: what Gear1 would say, what the devices lack, and the files.
 pub fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> {
     let (dts, blob) = compiled(file, tools)?;
-    let mut list = judged(&blob, board)?;
+    let facts = board.read()?;
+    let least = manifest::least_archive_bytes(&blob, &dts);
+    let loaded = placement::loaded(&facts, LEAST_INIT_BYTES, least);
+    let mut list = judged(&blob, board, &loaded)?;
     // Files that xtask would first have to make or download are compared when the image is built.
     let nothing = |_: &str| Ok(PathBuf::new());
     list.extend(manifest::judge_files(&blob, &dts, &nothing)?);
@@ -234,8 +239,10 @@ fn compiled(file: &Path, tools: &Tools) -> Result<(PathBuf, Vec<u8>)> {
 }
 
 /// Judges a blob for a board: by the rules of Gear1's init, and by what devices need of each other.
-fn judged(blob: &[u8], board: &BoardTree) -> Result<Vec<Diagnostic>> {
-    let facts = board.read()?;
+/// Gear1's init and the archive are `loaded` there.
+fn judged(blob: &[u8], board: &BoardTree, loaded: &[Region; 2]) -> Result<Vec<Diagnostic>> {
+    let mut facts = board.read()?;
+    facts.reserved.extend(loaded);
     let bytes = Aligned::new(blob);
     let mut list = Vec::new();
     let mut sink = |error: &gearv_manifest::ManifestError<'_>| list.push(Diagnostic::new(error));
@@ -248,6 +255,9 @@ fn judged(blob: &[u8], board: &BoardTree) -> Result<Vec<Diagnostic>> {
     if let Some(manifest) = &judged.manifest {
         list.iter_mut().for_each(|one| one.add_memory(manifest));
     }
+    let [init, archive] = loaded.map(|region| format!("{:#x} on", region.start));
+    let who = format!("Gear1 boots from {init}, its archive from {archive}");
+    list.iter_mut().for_each(|one| one.add_reserved(&who));
     let needed = judged.manifest.iter();
     let needed = needed.flat_map(|manifest| needs::missing(manifest, &tree));
     list.extend(needed.map(|fault| Diagnostic::new(&fault.error())));

@@ -91,9 +91,7 @@ pub(crate) fn place_with(
     gear1: &Gear1,
     tools: &Tools,
 ) -> Result<Result<Placement, Refusal>> {
-    let bank = board.read()?.memory.first().map_or(0, |bank| bank.start);
-    let init = sized(bank + INIT_OFFSET, gear1.size);
-    let archive_at = sized(bank + ARCHIVE_OFFSET, archive.len() as u64);
+    let [init, archive_at] = loaded(&board.read()?, gear1.size, archive.len() as u64);
     // The tree names the archive's place, so its size is known only with that.
     let board = board.with_archive(archive_at.start..archive_at.end, tools)?;
     let tree = board.bytes();
@@ -125,6 +123,21 @@ pub(crate) fn place_with(
         info: memory.boot_info.context("init handed nothing over")?,
         partition: hand_over.partition,
     }))
+}
+
+/// Returns where a boot loader puts Gear1's init and the archive, of these sizes in bytes.
+pub fn loaded(board: &Board, init: u64, archive: u64) -> [Region; 2] {
+    let bank = board.memory.first().map_or(0, |bank| bank.start);
+    [
+        sized(bank + INIT_OFFSET, init),
+        sized(bank + ARCHIVE_OFFSET, archive),
+    ]
+}
+
+/// Returns where the built images lie when they boot.
+pub fn of_images(board: &Board, archive: u64) -> Result<[Region; 2]> {
+    let gear1 = Gear1::build(board.gic.version)?;
+    Ok(loaded(board, gear1.size, archive))
 }
 
 /// Returns the devices in a board's device tree.

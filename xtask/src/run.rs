@@ -10,12 +10,14 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use gearv_manifest::{MAX_CPUS, VmKind};
 use rustix::termios::{self, OptionalActions, Termios};
+use workbench::board::BoardTree;
 use workbench::build_images::{self, Images, Plan};
 use workbench::manifest::Compiled;
 use workbench::output;
 use workbench::qemu::{Console, Disk, Machine, Network, Qemu};
+use workbench::tools::Tools;
 
-use crate::smoke;
+use crate::{check, smoke};
 use ports::Wanted;
 use watch::{End, Watch};
 
@@ -94,6 +96,7 @@ impl Options {
         let network = self.reach(&plan.manifest)?;
         let images = plan.build(|_, _| Ok(()))?;
         let machine = self.machine(&images, more_disks, network)?;
+        judge_machine(&qemu, &machine, &images)?;
         if self.smoke {
             return smoke::run(&qemu, &machine, &images);
         }
@@ -144,6 +147,17 @@ impl Options {
             ..needed
         })
     }
+}
+
+/// Refuses what Gear1 would refuse on this machine, with the place in the manifest. What the user
+/// changes by options of QEMU's own is not known here.
+fn judge_machine(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
+    let tools = Tools::prepare()?;
+    let file = images.archive.with_file_name("machine.dtb");
+    qemu.dump_tree(machine, &file)?;
+    let board = BoardTree::from_file(&file, &tools)?.called("this machine");
+    check::place(images, &board, &tools)?;
+    Ok(())
 }
 
 /// Refuses a CPU model that QEMU lacks; behind a comma are the model's own options.

@@ -31,6 +31,7 @@ const END: &str = "\x01x";
 
 pub(super) fn parts() -> Vec<Part> {
     vec![
+        Part::new("run refuses what Gear1 would refuse", refused_before),
         Part::new("run ends when the machine refuses", |tally| {
             ends("run-refused.log", one_cpu()?, tally)
         }),
@@ -53,12 +54,42 @@ fn run() -> Result<Command> {
     Ok(command)
 }
 
-/// Returns the command that runs a manifest of two CPUs on a machine with one.
-fn one_cpu() -> Result<Command> {
+/// Returns the command that runs a manifest of two CPUs.
+fn two_cpus() -> Result<Command> {
     let manifest = workspace::root().join("tests/manifests/gic-registers.dts");
     let mut command = run()?;
-    command.args(["--cpus", "1", "--manifest"]).arg(manifest);
+    command.arg("--manifest").arg(manifest);
     Ok(command)
+}
+
+/// Returns the command that runs the manifest on a machine with one CPU: `run` does not know what
+/// QEMU's own options change, so Gear1 refuses.
+fn one_cpu() -> Result<Command> {
+    let mut command = two_cpus()?;
+    command.args(["--", "-smp", "1"]);
+    Ok(command)
+}
+
+/// A machine that Gear1 would refuse is refused before it starts, with the place in the manifest.
+fn refused_before(tally: &mut Tally) -> Result<()> {
+    let output = two_cpus()?.args(["--cpus", "1"]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let expected = [
+        "error[M-CPU-003]",
+        "gic-registers.dts:",
+        "cpus of /vms/registers",
+    ];
+    for expected in expected {
+        ensure!(said.contains(expected), "{expected} is not said:\n{said}");
+    }
+    ensure!(
+        output.status.code() == Some(1),
+        "it ended with {}",
+        output.status
+    );
+    ensure!(output.stdout.is_empty(), "the machine was started");
+    tally.pass(1);
+    Ok(())
 }
 
 /// Returns the command with a terminal as its input and output, which `script` of Debian's bsdutils

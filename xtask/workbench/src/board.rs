@@ -75,6 +75,14 @@ impl BoardTree {
         BoardTree::new(&path.display().to_string(), dtb, tools)
     }
 
+    /// Returns the same with another name in messages.
+    pub fn called(self, name: &str) -> BoardTree {
+        BoardTree {
+            name: name.to_owned(),
+            ..self
+        }
+    }
+
     fn new(name: &str, dtb: Vec<u8>, tools: &Tools) -> Result<BoardTree> {
         let tree = BoardTree {
             name: name.to_owned(),

@@ -15,7 +15,8 @@ use std::{env, fmt, fs};
 
 use anyhow::{Context, anyhow, bail};
 use gearv_manifest::{
-    CpuList, CpuSet, GEAR2_MEMBER, Manifest, Payload, Privilege, VirtioKind, Vm, VmKind,
+    CpuList, CpuSet, GEAR2_MEMBER, MEMORY_ALIGN, Manifest, Payload, Privilege, VirtioKind, Vm,
+    VmKind,
 };
 
 use crate::artifact::Artifact;
@@ -210,6 +211,21 @@ fn digested<'m>(
         }
     }
     Ok(contents)
+}
+
+/// Returns how large the archive is at least: the files beside the manifest, each once. What xtask
+/// makes or downloads comes on top.
+pub fn least_archive_bytes(blob: &[u8], dts: &Path) -> u64 {
+    let bytes = Aligned::new(blob);
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+    let files = judged.manifest.iter().flat_map(|one| file_refs(one, dts));
+    let paths = files.filter_map(|file| match file.source {
+        Source::Path(path) => fs::metadata(path).ok(),
+        Source::Artifact(_) => None,
+    });
+    paths
+        .map(|data| data.len())
+        .fold(MEMORY_ALIGN, u64::saturating_add)
 }
 
 /// Says that a manifest is refused.

@@ -169,8 +169,16 @@ impl Diagnostic {
         }
     }
 
-    fn is_error(&self) -> bool {
+    /// Tells whether the manifest is refused for this.
+    pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
+    }
+
+    /// Tells who has the memory that a VM cannot have.
+    pub fn add_reserved(&mut self, who: &str) {
+        if self.id == Rule::MemoryReserved.id() {
+            self.help = format!("{}; {who}", self.help);
+        }
     }
 
     /// Names the place in the manifest, whatever file it is in.
