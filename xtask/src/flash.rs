@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use workbench::board::Name;
+use workbench::board::{BoardTree, Name};
 use workbench::build_images::{self, Images};
 use workbench::tools::Tools;
-use workbench::{payloads, workspace};
+use workbench::workspace;
 
 mod card;
 mod device;
 mod file;
+mod firmware;
+mod judge;
+mod rpi4;
 mod u_boot;
 
 pub use card::CardFile;
@@ -34,58 +37,101 @@ pub struct Options {
     /// The image, or for rcar-h3 and zcu102 the folder, to write; never a disk
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf, fixup4.dat,
-    /// overlays)
+    /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf and fixup4.dat)
     #[arg(long, value_name = "DIR")]
     firmware: Option<PathBuf>,
     /// A card to write the image to, after asking
     #[arg(long, value_name = "DEVICE")]
     device: Option<PathBuf>,
-    /// Write over a file that is no card image of GearV's
+    /// Write over files that are not GearV's
     #[arg(long)]
     force: bool,
 }
 
 impl Options {
-    /// Builds the manifest and writes what the board boots from.
+    /// Builds the manifest and writes what the board boots from. Nothing is written before all that
+    /// can be refused has been looked at.
     pub fn run(self) -> Result<()> {
-        let boots_from_folder = matches!(self.board, Name::RcarH3 | Name::Zcu102);
-        match boots_from_folder {
-            true => file::check_folder(&self.out)?,
-            false => file::check_image(&self.out, self.force)?,
-        }
+        let firmware = self.look_ahead()?;
         let manifest = self.manifest.clone().unwrap_or_else(|| {
             let name = self.board.text();
             workspace::root().join(format!("manifests/{name}.dts"))
         });
+        let tools = Tools::prepare()?;
+        let board = BoardTree::named(self.board, &tools)?;
+        judge::manifest(&manifest, &board, &tools)?;
         let images = build_images::build(&manifest)?;
-        let mut files = files(self.board, &images, &Tools::prepare()?)?;
-        if let Some(folder) = &self.firmware {
-            add_folder(folder, "", &mut files)?;
-        }
-        match boots_from_folder {
-            true => self.write_folder(&files),
+        judge::archive(&manifest, &images, board, &tools)?;
+        let mut files = files(self.board, &images, &tools)?;
+        files.extend(firmware);
+        match self.boots_from_folder() {
+            true => write_folder(&self.out, &files),
             false => self.write_card(&files),
         }
     }
 
-    /// Writes a folder, whose files a person copies to where the board's U-Boot looks.
-    fn write_folder(&self, files: &[CardFile]) -> Result<()> {
-        ensure!(
-            self.device.is_none(),
-            "{} boots from a folder, not from a card of its own",
-            self.board.text()
-        );
-        write_folder(&self.out, files)
+    /// Tells whether the board boots from files beside others, and not from a card of its own.
+    fn boots_from_folder(&self) -> bool {
+        matches!(self.board, Name::RcarH3 | Name::Zcu102)
+    }
+
+    /// Refuses what is refused without a look at the manifest: the places that would be written, and
+    /// the firmware, whose files are returned.
+    fn look_ahead(&self) -> Result<Vec<CardFile>> {
+        let own = own_names(self.board);
+        if let Some(folder) = &self.firmware {
+            firmware::ensure_apart(folder, &self.out)?;
+        }
+        let firmware = match &self.firmware {
+            Some(folder) => firmware::read(folder, self.board, &own)?,
+            None => Vec::new(),
+        };
+        if self.boots_from_folder() {
+            ensure!(
+                self.device.is_none(),
+                "--device: {} boots from a folder, not from a card of its own",
+                self.board.text()
+            );
+            let others = firmware.iter().map(|(name, _)| name.as_str());
+            let names: Vec<&str> = own.into_iter().chain(others).collect();
+            file::check_folder(&self.out, &names, self.force)?;
+        } else {
+            file::check_image(&self.out, self.force)?;
+            self.check_device()?;
+        }
+        Ok(firmware)
+    }
+
+    /// Returns the firmware without which the board does not start, if the card will not have it.
+    fn missing(&self) -> String {
+        match self.firmware {
+            Some(_) => String::new(),
+            None => firmware::needed(self.board).join(" and "),
+        }
+    }
+
+    /// Refuses a device that is not to be written, and a card that the board would not start from.
+    fn check_device(&self) -> Result<()> {
+        let missing = self.missing();
+        match &self.device {
+            Some(_) if !missing.is_empty() => bail!(
+                "--device: the board does not start from a card without {missing}: name the folder \
+                 that holds them with --firmware (docs/boards/rpi4.md)"
+            ),
+            Some(device) => device::check(device),
+            None => Ok(()),
+        }
     }
 
     /// Writes a card's image, and the card itself if there is one.
     fn write_card(&self, files: &[CardFile]) -> Result<()> {
         file::write(&self.out, &card_image(files)?)?;
         println!("{}", self.out.display());
-        if self.board == Name::Rpi4 && self.firmware.is_none() {
+        let missing = self.missing();
+        if !missing.is_empty() {
             eprintln!(
-                "without --firmware the board does not start from it: docs/boards/rpi4.md says which files are needed"
+                "the image lacks {missing}, and the board does not start from a card without: \
+                 --firmware adds them (docs/boards/rpi4.md)"
             );
         }
         match &self.device {
@@ -110,6 +156,20 @@ pub fn boot_script(board: Name, archive_bytes: usize) -> String {
     u_boot::booti(&u_boot::places(board, archive_bytes))
 }
 
+/// Files of the images, on every board.
+const IMAGES: [&str; 2] = ["gear1.img", "archive.cpio"];
+/// Files for U-Boot.
+const U_BOOT: [&str; 3] = ["gearv.itb", "boot.scr", "fit.scr"];
+
+/// Returns the names of the files that [`files`] makes.
+pub fn own_names(board: Name) -> Vec<&'static str> {
+    let others: &[&str] = match board {
+        Name::Rpi4 => &rpi4::NAMES,
+        Name::QemuVirt | Name::RcarH3 | Name::Zcu102 => &U_BOOT,
+    };
+    IMAGES.iter().chain(others).copied().collect()
+}
+
 /// Returns the files that a board boots a manifest's images with.
 pub fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
     let archive = fs::read(&images.archive)?;
@@ -119,22 +179,13 @@ pub fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile
         file("archive.cpio", archive),
     ];
     files.extend(match board {
-        Name::Rpi4 => rpi4_files()?,
+        Name::Rpi4 => rpi4::files()?,
         Name::QemuVirt | Name::RcarH3 | Name::Zcu102 => {
             let places = u_boot::places(board, archive_bytes);
             u_boot_files(&places, images, tools)?
         }
     });
     Ok(files)
-}
-
-/// Returns what the Raspberry Pi's firmware reads besides the images.
-fn rpi4_files() -> Result<Vec<CardFile>> {
-    let tree = fs::read(payloads::rpi4_device_tree()?)?;
-    Ok(vec![
-        file("config.txt", RPI4_CONFIG.into()),
-        file("bcm2711-rpi-4-b.dtb", tree),
-    ])
 }
 
 /// Returns both of U-Boot's ways to Gear1: the script for the images, and a FIT with its script.
@@ -149,49 +200,6 @@ fn u_boot_files(places: &u_boot::Places, images: &Images, tools: &Tools) -> Resu
 
 fn file(name: &str, bytes: Vec<u8>) -> CardFile {
     (name.to_owned(), bytes)
-}
-
-/// Boot configuration for the firmware of the Raspberry Pi: Gear1 starts in 64-bit state, with the
-/// archive as initial RAM disk on a page of its own, and with PL011 on the pins of the header.
-const RPI4_CONFIG: &str = "\
-# Written by GearV's `cargo xtask flash`.
-[pi4]
-arm_64bit=1
-enable_gic=1
-kernel=gear1.img
-initramfs archive.cpio 0x08000000
-device_tree=bcm2711-rpi-4-b.dtb
-enable_uart=1
-dtoverlay=disable-bt
-gpu_mem=64
-";
-
-/// Adds the files below a folder, in order of their names, so that the same files give the same
-/// image.
-fn add_folder(folder: &Path, below: &str, files: &mut Vec<CardFile>) -> Result<()> {
-    for path in sorted_entries(folder)? {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.with_context(|| format!("{} has no name for a card", path.display()))?;
-        let name = format!("{below}{name}");
-        if path.is_dir() {
-            add_folder(&path, &format!("{name}/"), files)?;
-        } else if files.iter().any(|(known, _)| *known == name) {
-            bail!("{}: {name} is GearV's own on the card", path.display());
-        } else {
-            files.push((name, fs::read(&path)?));
-        }
-    }
-    Ok(())
-}
-
-fn sorted_entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder);
-    let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
-    let mut paths = entries
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<Vec<_>>>()?;
-    paths.sort();
-    Ok(paths)
 }
 
 fn write_folder(folder: &Path, files: &[CardFile]) -> Result<()> {

@@ -338,6 +338,10 @@ fn same(tally: &mut Tally) -> Result<()> {
         };
         let is_same = make()? == make()?;
         ensure!(is_same, "two images for {} differ", board.text());
+        let files = flash::files(board, &build_images::build(&manifest)?, &tools)?;
+        let names = files.iter().map(|(name, _)| name.as_str());
+        let is_told = names.eq(flash::own_names(board));
+        ensure!(is_told, "{} has files that it does not tell", board.text());
         tally.pass(1);
     }
     Ok(())

@@ -80,9 +80,12 @@ fn fill(disk: &mut Cursor<Vec<u8>>, files: &[CardFile]) -> Result<()> {
     let root = system.root_dir();
     for (name, bytes) in files {
         for (end, _) in name.match_indices('/') {
-            root.create_dir(&name[..end])?;
+            root.create_dir(&name[..end])
+                .with_context(|| format!("{name} cannot be on a card"))?;
         }
-        let mut file = root.create_file(name)?;
+        let mut file = root
+            .create_file(name)
+            .with_context(|| format!("{name} cannot be on a card"))?;
         file.write_all(bytes)
             .with_context(|| format!("{name} does not fit on the card"))?;
     }

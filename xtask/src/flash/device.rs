@@ -22,6 +22,12 @@ struct Disk {
     parts: Vec<String>,
 }
 
+/// Refuses a device that [`write()`] would refuse, before there is an image.
+pub(super) fn check(device: &Path) -> Result<()> {
+    unused(device)?;
+    ensure_terminal()
+}
+
 /// Asks, then writes `image` to `device`.
 pub(super) fn write(image: &Path, device: &Path) -> Result<()> {
     let disk = unused(device)?;
@@ -43,16 +49,17 @@ pub(super) fn write(image: &Path, device: &Path) -> Result<()> {
 
 /// Returns the disk behind a device, and fails if the device is no disk or in use.
 fn unused(device: &Path) -> Result<Disk> {
-    let kind = fs::metadata(device).with_context(|| format!("there is no {}", device.display()))?;
+    let kind = fs::metadata(device)
+        .with_context(|| format!("--device: there is no {}", device.display()))?;
     ensure!(
         kind.file_type().is_block_device(),
-        "{} is no disk",
+        "--device: {} is no disk",
         device.display()
     );
     let disk = describe(Path::new("/sys"), device)?;
     let used = used(&disk, Path::new("/proc"), Path::new("/sys"))?;
     if let Some(why) = used {
-        bail!("{}: {why}; it is left alone", device.display());
+        bail!("--device: {}: {why}; it is left alone", device.display());
     }
     Ok(disk)
 }
@@ -75,9 +82,17 @@ fn show(disk: &Disk, device: &Path) {
     );
 }
 
+fn ensure_terminal() -> Result<()> {
+    ensure!(
+        io::stdin().is_terminal(),
+        "--device: it takes a terminal to say yes; nothing was written"
+    );
+    Ok(())
+}
+
 /// Fails unless a person at a terminal types the disk's name.
 fn ask(disk: &Disk) -> Result<()> {
-    ensure!(io::stdin().is_terminal(), "it takes a terminal to say yes");
+    ensure_terminal()?;
     eprint!("All that is on it is lost. Type {} to write: ", disk.name);
     io::stderr().flush()?;
     let mut answer = String::new();

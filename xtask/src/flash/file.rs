@@ -10,28 +10,59 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::card;
+use super::{card, u_boot};
 
 /// Fails if `path` is not to be written as a card's image: it is no file, or, unless `force` says
 /// that this is wanted, a file that is not one of those images.
 pub(super) fn check_image(path: &Path, force: bool) -> Result<()> {
     let Some(found) = look(path)? else {
-        return Ok(());
+        return ensure_parent(path);
     };
     ensure_file(path, &found)?;
     ensure!(
         force || found.len() == 0 || is_card(path)?,
-        "{} is there, and no card image of GearV's: remove it, or write over it with --force",
+        "--out: {} is there, and no card image of GearV's: remove it, or write over it with --force",
         path.display()
     );
     Ok(())
 }
 
-/// Fails if `path` is something else than a folder.
-pub(super) fn check_folder(path: &Path) -> Result<()> {
-    let found = look(path)?;
-    let is_folder = found.is_none_or(|found| found.is_dir());
-    ensure!(is_folder, "{} is no folder", path.display());
+/// Fails if `path` is something else than a folder, or if files with these names are there which are
+/// not GearV's, unless `force` says that they are to be replaced. A folder with a `boot.scr` of
+/// GearV's is one that was written before.
+pub(super) fn check_folder(path: &Path, names: &[&str], force: bool) -> Result<()> {
+    let Some(found) = look(path)? else {
+        return ensure_parent(path);
+    };
+    ensure!(found.is_dir(), "--out: {} is no folder", path.display());
+    let is_ours = fs::read(path.join("boot.scr")).is_ok_and(|bytes| u_boot::is_ours(&bytes));
+    if force || is_ours {
+        return Ok(());
+    }
+    let there: Vec<&str> = names
+        .iter()
+        .filter(|name| fs::symlink_metadata(path.join(name)).is_ok())
+        .copied()
+        .collect();
+    ensure!(
+        there.is_empty(),
+        "--out: {} holds {}, which may be somebody else's: name another folder, or write over with \
+         --force",
+        path.display(),
+        there.join(", ")
+    );
+    Ok(())
+}
+
+/// Fails if the folder of a path that is not there yet is not there either.
+fn ensure_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    let parent = parent.unwrap_or(Path::new("."));
+    ensure!(
+        parent.is_dir(),
+        "--out: there is no folder {}: make it, or name another place",
+        parent.display()
+    );
     Ok(())
 }
 

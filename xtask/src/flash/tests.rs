@@ -1,10 +1,6 @@
 //! Tests of the files that are written for a board.
 
-use std::fs;
-
-use workbench::workspace::scratch;
-
-use super::{add_folder, card};
+use super::card;
 
 #[test]
 fn a_card_holds_its_files_and_is_the_same_each_time() {
@@ -22,24 +18,4 @@ fn a_card_holds_its_files_and_is_the_same_each_time() {
         assert_eq!(card::read(&image, name).unwrap(), *bytes, "{name}");
     }
     assert_eq!(image, card::image(&files).unwrap());
-}
-
-#[test]
-fn firmware_is_added_and_replaces_nothing() {
-    let folder = scratch("firmware");
-    fs::create_dir_all(folder.join("overlays")).unwrap();
-    fs::write(folder.join("overlays/x.dtbo"), "x").unwrap();
-    fs::write(folder.join("start4.elf"), "elf").unwrap();
-    let mut files = vec![("config.txt".to_owned(), Vec::new())];
-    add_folder(&folder, "", &mut files).unwrap();
-    let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["config.txt", "overlays/x.dtbo", "start4.elf"]);
-    fs::write(folder.join("config.txt"), "").unwrap();
-    let clash = add_folder(
-        &folder,
-        "",
-        &mut vec![("config.txt".to_owned(), Vec::new())],
-    );
-    assert!(clash.unwrap_err().to_string().contains("GearV's own"));
-    fs::remove_dir_all(folder).unwrap();
 }

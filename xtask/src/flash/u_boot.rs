@@ -15,6 +15,9 @@ use workbench::workspace;
 /// A legacy image (U-Boot's include/image.h): magic, Linux, Arm64, script, not compressed.
 const MAGIC: u32 = 0x2705_1956;
 const KIND: [u8; 4] = [5, 22, 6, 0];
+/// Name of a script, the offset of that in the header, and its size.
+const NAME: &[u8] = b"GearV";
+const NAME_OFFSET: usize = 32;
 const NAME_BYTES: usize = 32;
 const HEADER_BYTES: usize = 64;
 const MIB: u64 = 1 << 20;
@@ -123,6 +126,14 @@ pub(super) fn script(commands: &str) -> Vec<u8> {
     script
 }
 
+/// Tells whether a file is a script that was made here.
+pub(super) fn is_ours(script: &[u8]) -> bool {
+    let name = NAME.len();
+    script.get(..4) == Some(&MAGIC.to_be_bytes())
+        && script.get(NAME_OFFSET..NAME_OFFSET + name) == Some(NAME)
+        && script.get(NAME_OFFSET + name) == Some(&0)
+}
+
 /// Returns the header of a legacy image: magic, the header's CRC, time, size, load address, entry,
 /// the data's CRC, kind, name.
 fn header(header_crc: u32, data: &[u8]) -> Vec<u8> {
@@ -132,7 +143,7 @@ fn header(header_crc: u32, data: &[u8]) -> Vec<u8> {
         .flat_map(|field| field.to_be_bytes())
         .collect();
     header.extend(KIND);
-    let mut name = b"GearV".to_vec();
+    let mut name = NAME.to_vec();
     name.resize(NAME_BYTES, 0);
     header.extend(name);
     header
@@ -157,7 +168,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 mod tests {
     //! Tests of what U-Boot takes.
 
-    use super::{HEADER_BYTES, crc32, script};
+    use super::{HEADER_BYTES, NAME_OFFSET, crc32, is_ours, script};
 
     #[test]
     fn the_sum_is_the_usual_one() {
@@ -167,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_script_has_a_header_that_sums_up() {
-        let script = script("echo hello\n");
+        let mut script = script("echo hello\n");
         let field = |at: usize| u32::from_be_bytes(*script[at..].first_chunk().unwrap());
         let mut header = script[..HEADER_BYTES].to_vec();
         header[4..8].fill(0);
@@ -175,5 +186,8 @@ mod tests {
         assert_eq!(field(12) as usize, script.len() - HEADER_BYTES);
         assert_eq!(field(24), crc32(&script[HEADER_BYTES..]));
         assert!(script.ends_with(b"echo hello\n"));
+        assert!(is_ours(&script));
+        script[NAME_OFFSET + 5] = b'x';
+        assert!(!is_ours(&script) && !is_ours(&script[..40]) && !is_ours(b"echo"));
     }
 }

@@ -145,6 +145,14 @@ impl Tools {
     }
 }
 
+/// Finds the program that applies overlays to a device tree, which comes with the compiler.
+pub fn fdtoverlay() -> Result<Program> {
+    match on_path("fdtoverlay") {
+        Some(path) => Ok(Program { path, root: None }),
+        None => Program::find(&Cache::open()?, &DTC, "fdtoverlay"),
+    }
+}
+
 /// Finds a program of e2fsprogs, which every Debian has unless somebody took it away.
 pub fn e2fsprogs(name: &str) -> Result<Program> {
     match on_path(name) {

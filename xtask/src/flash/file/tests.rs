@@ -8,7 +8,7 @@ use std::process::Command;
 use workbench::workspace::scratch;
 
 use super::{check_folder, check_image, write};
-use crate::flash::card;
+use crate::flash::{card, u_boot};
 
 /// Makes a node of a disk that no driver has (240 is for local use): an open fails.
 fn disk(path: &Path) -> bool {
@@ -23,7 +23,7 @@ fn refused(path: &Path) -> String {
     let checked = check_image(path, true).unwrap_err();
     let written = write(path, b"x").unwrap_err();
     assert_eq!(format!("{written:#}"), checked.to_string());
-    assert!(check_folder(path).is_err());
+    assert!(check_folder(path, &[], true).is_err());
     checked.to_string()
 }
 
@@ -79,9 +79,42 @@ fn a_file_of_somebody_elses_stays() {
     // A longer earlier file leaves nothing behind.
     write(&path, b"short").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"short");
-    assert!(check_folder(&path).is_err());
-    check_folder(&folder).unwrap();
-    check_folder(&folder.join("new")).unwrap();
+    assert!(check_folder(&path, &[], true).is_err());
+    check_folder(&folder, &[], false).unwrap();
+    check_folder(&folder.join("new"), &[], false).unwrap();
+    for (path, what) in [("no/card.img", "no"), ("no/where/card.img", "no/where")] {
+        let why = check_image(&folder.join(path), false)
+            .unwrap_err()
+            .to_string();
+        let missing = format!("there is no folder {}", folder.join(what).display());
+        assert!(why.contains(&missing), "{why}");
+        assert!(check_folder(&folder.join(path), &[], false).is_err());
+    }
     assert!(check_image(&folder, true).is_err());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_boot_script_of_somebody_elses_stays() {
+    let folder = scratch("flash-folder");
+    let names = ["gear1.img", "boot.scr", "overlays/x.dtbo"];
+    let script = folder.join("boot.scr");
+    let refused = |text: &str| {
+        let why = check_folder(&folder, &names, false)
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains(text) && why.contains("--force"), "{why}");
+        check_folder(&folder, &names, true).unwrap();
+    };
+    fs::write(folder.join("kernel.img"), "x").unwrap();
+    check_folder(&folder, &names, false).unwrap();
+    fs::write(&script, "somebody's").unwrap();
+    refused("holds boot.scr, which may be somebody else's");
+    fs::write(folder.join("gear1.img"), "x").unwrap();
+    refused("holds gear1.img, boot.scr, which");
+    fs::write(&script, u_boot::script("echo\n")).unwrap();
+    check_folder(&folder, &names, false).unwrap();
+    fs::remove_file(&script).unwrap();
+    refused("holds gear1.img, which");
     fs::remove_dir_all(folder).unwrap();
 }

@@ -1,0 +1,110 @@
+//! The folder of `--firmware`: files of the board's maker, which GearV does not distribute.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use workbench::board::Name;
+
+use super::card::CardFile;
+
+/// Files that a Raspberry Pi 4 starts from, and that stand in no other folder of `--firmware`.
+const RPI4: &[&str] = &["start4.elf", "fixup4.dat"];
+
+/// Returns the files without which a board does not start from its card.
+pub(super) fn needed(board: Name) -> &'static [&'static str] {
+    match board {
+        Name::Rpi4 => RPI4,
+        Name::QemuVirt | Name::RcarH3 | Name::Zcu102 => &[],
+    }
+}
+
+/// Returns the files below the folder, in order of their names, so that the same files give the
+/// same image. `own` are GearV's files, which none replaces.
+pub(super) fn read(folder: &Path, board: Name, own: &[&str]) -> Result<Vec<CardFile>> {
+    ensure!(
+        folder.is_dir(),
+        "--firmware: {} is no folder that can be read",
+        folder.display()
+    );
+    let is_missing = |name: &&&str| !folder.join(name).is_file();
+    let missing: Vec<&str> = needed(board).iter().filter(is_missing).copied().collect();
+    ensure!(
+        missing.is_empty(),
+        "--firmware: {} has no {}: name the folder that holds {}, such as the boot partition of a \
+         Raspberry Pi OS (docs/boards/rpi4.md)",
+        folder.display(),
+        missing.join(" and no "),
+        if missing.len() == 1 { "it" } else { "them" }
+    );
+    let mut files = Vec::new();
+    add_folder(folder, "", own, &mut files)?;
+    ensure!(
+        !files.is_empty(),
+        "--firmware: {} holds no file: name the folder with the board's firmware, or leave the \
+         option out",
+        folder.display()
+    );
+    Ok(files)
+}
+
+/// Refuses an output that lies in the folder, where the next run would take it for firmware.
+pub(super) fn ensure_apart(folder: &Path, out: &Path) -> Result<()> {
+    let parent = out.parent().filter(|parent| *parent != Path::new(""));
+    let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")));
+    let (Ok(folder), Ok(parent)) = (fs::canonicalize(folder), parent) else {
+        return Ok(());
+    };
+    let is_inside = parent.starts_with(&folder) || fs::canonicalize(out).is_ok_and(|p| p == folder);
+    ensure!(
+        !is_inside,
+        "--out: {} lies in the folder of --firmware, and would be taken for firmware: name another \
+         place",
+        out.display()
+    );
+    Ok(())
+}
+
+/// Adds the files below a folder. A card's file system does not tell upper from lower case.
+fn add_folder(folder: &Path, below: &str, own: &[&str], files: &mut Vec<CardFile>) -> Result<()> {
+    for path in sorted_entries(folder)? {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.with_context(|| format!("{} has no name for a card", path.display()))?;
+        let name = format!("{below}{name}");
+        if path.is_dir() {
+            add_folder(&path, &format!("{name}/"), own, files)?;
+            continue;
+        }
+        if own.iter().any(|own| own.eq_ignore_ascii_case(&name)) {
+            bail!(
+                "--firmware: {}: {name} is GearV's own on the card: take it out of the folder",
+                path.display()
+            );
+        }
+        if let Some((known, _)) = files
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(&name))
+        {
+            bail!(
+                "--firmware: {}: {known} is there too, and a card has one of them only",
+                path.display()
+            );
+        }
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        files.push((name, bytes));
+    }
+    Ok(())
+}
+
+fn sorted_entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder);
+    let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests;
