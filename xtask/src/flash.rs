@@ -179,7 +179,7 @@ pub fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile
         file("archive.cpio", archive),
     ];
     files.extend(match board {
-        Name::Rpi4 => rpi4::files()?,
+        Name::Rpi4 => rpi4::files(tools)?,
         Name::QemuVirt | Name::RcarH3 | Name::Zcu102 => {
             let places = u_boot::places(board, archive_bytes);
             u_boot_files(&places, images, tools)?

@@ -1,14 +1,14 @@
-//! Boot of the images that `flash` writes: QEMU's `virt` through U-Boot.
+//! Boot of the images that `flash` writes: QEMU's `virt` through U-Boot, and the boards that QEMU
+//! has.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use workbench::board::Name;
 use workbench::build_images::{self, Images};
 use workbench::expect::Session;
-use workbench::manifest::{compile_text, decompile};
 use workbench::qemu::{Machine, Qemu};
 use workbench::tools::Tools;
 use workbench::{device_userland, initramfs, payloads, workspace};
@@ -16,8 +16,9 @@ use xtask::flash::{self, CardFile};
 use xtask::run;
 use xtask::smoke::{self, ESCAPE, Extent, shell};
 
-use crate::halt;
 use crate::part::{Part, Tally};
+
+mod rpi4;
 
 const BOOT: Duration = Duration::from_secs(300);
 
@@ -45,8 +46,8 @@ pub(super) fn parts() -> Vec<Part> {
             rcar_h3("bootm", "fit.scr", tally)
         })
         .slow(true),
-        Part::new("the Raspberry Pi's card runs on raspi4b", raspi4b),
-        Part::new("the mini-UART of raspi4b", mini_uart),
+        Part::new("the Raspberry Pi's card runs on raspi4b", rpi4::pl011),
+        Part::new("the mini-UART of raspi4b", rpi4::mini_uart),
         Part::new("the ZCU102's files run on xlnx-zcu102", zcu102),
         Part::new("images of boards are the same twice", same),
     ]
@@ -200,85 +201,6 @@ fn reach_both(session: &mut Session) -> Result<usize> {
     smoke::focus(session, 0, "fast")?;
     smoke::check_input(session)?;
     Ok(4)
-}
-
-/// Boots the files of a card on QEMU's Raspberry Pi 4 until its guest has hashed its input.
-fn raspi4b(tally: &mut Tally) -> Result<()> {
-    let mut session = start_raspi4b(false)?;
-    let reached = smoke::reach_guest(&mut session, "linux");
-    let ended = reached.and_then(|()| see_it_end(&mut session));
-    ended.with_context(|| session.tail(60))?;
-    tally.pass(2);
-    Ok(())
-}
-
-/// Boots with the mini-UART as the console: Gear1's and Gear2's messages, and typed input.
-fn mini_uart(tally: &mut Tally) -> Result<()> {
-    let mut session = start_raspi4b(true)?;
-    let typed = |session: &mut Session| -> Result<()> {
-        session.expect(concat!("gearv: Gear1 ", env!("CARGO_PKG_VERSION")), BOOT)?;
-        session.expect("gear2: linux started", BOOT)?;
-        session.send(&format!("{ESCAPE}l"))?;
-        session.expect("gear2: 0 linux running", BOOT).map(drop)
-    };
-    typed(&mut session).with_context(|| session.tail(60))?;
-    drop(session);
-    tally.pass(3);
-    halt_on_mini_uart()?;
-    tally.pass(1);
-    Ok(())
-}
-
-/// Starts a spoilt Gear1 from the folder of [`mini_uart`]. Gear1 halts at the first exit, and
-/// reports the halt on the mini-UART.
-fn halt_on_mini_uart() -> Result<()> {
-    let folder = workspace::output_dir().join("raspi4b-mini");
-    let [gear1, archive, tree] = CARD_FILES.map(|name| folder.join(name));
-    let spoilt = folder.join("spoilt.img");
-    halt::spoil(2, &gear1, &spoilt)?;
-    let command = Qemu::prepare(10)?.raspi4b([&spoilt, &archive, &tree], true);
-    let mut session = Session::start(command, &folder.join("halt.log"))?;
-    let halted = session.expect("gear1: HALT: exception inside EL2", BOOT);
-    let halted = halted.and_then(|_| session.expect("gear1: machine stopped", BOOT));
-    halted.with_context(|| session.tail(60)).map(drop)
-}
-
-/// The files of a Raspberry Pi's card that QEMU takes.
-const CARD_FILES: [&str; 3] = ["gear1.img", "archive.cpio", "bcm2711-rpi-4-b.dtb"];
-
-/// Effect on consoles of the overlay `disable-bt`, which `config.txt` names.
-const DISABLE_BT: &str = "&{/soc/serial@7e215040} { status = \"disabled\"; };";
-
-/// Starts the files of a card on QEMU's Raspberry Pi 4: with PL011 as its first UART, as
-/// `config.txt` wants it, or with the mini-UART as the kernel's own tree has it.
-fn start_raspi4b(mini_uart: bool) -> Result<Session> {
-    let tools = Tools::prepare()?;
-    let images = build_images::build(&ending("rpi4")?)?;
-    let files = flash::files(Name::Rpi4, &images, &tools)?;
-    let card = flash::card_image(&files)?;
-    let folder = workspace::output_dir().join(if mini_uart { "raspi4b-mini" } else { "raspi4b" });
-    fs::create_dir_all(&folder)?;
-    let paths = CARD_FILES.map(|name| folder.join(name));
-    for (name, path) in CARD_FILES.iter().zip(&paths) {
-        fs::write(path, flash::read_card(&card, name)?)?;
-    }
-    let [gear1, archive, tree] = &paths;
-    if !mini_uart {
-        disable_bluetooth(tree, &tools)?;
-    }
-    let command = Qemu::prepare(10)?.raspi4b([gear1, archive, tree], mini_uart);
-    let mut session = Session::start(command, &folder.join("boot.log"))?;
-    session.give_up_on(build_images::FATAL);
-    Ok(session)
-}
-
-/// Applies [`DISABLE_BT`] to a device tree blob.
-fn disable_bluetooth(tree: &Path, tools: &Tools) -> Result<()> {
-    let scratch = tree.with_file_name("scratch.dtb");
-    let source = decompile(&fs::read(tree)?, tools, &scratch)?;
-    let source = format!("{source}\n{DISABLE_BT}\n");
-    fs::write(tree, compile_text(&source, tools, &scratch)?)?;
-    Ok(())
 }
 
 /// Boots the ZCU102's system on QEMU's: one guest hashes its input, the other's timer ticks, and

@@ -1,14 +1,20 @@
 //! A Raspberry Pi 4's card: what its firmware reads besides the images.
+//!
+//! The device tree is that of Debian's kernel package, whose labels are Linux's. Overlays that come
+//! with the board's firmware are made for another tree and need labels that this one lacks, so the
+//! card has an overlay of its own for the console.
 
 use std::fs;
 
-use anyhow::Result;
-use workbench::payloads;
+use anyhow::{Context as _, Result, ensure};
+use workbench::manifest::compile_text;
+use workbench::tools::{self, Tools};
+use workbench::{payloads, workspace};
 
 use super::card::CardFile;
 
 /// Names of the files.
-pub(super) const NAMES: [&str; 2] = ["config.txt", "bcm2711-rpi-4-b.dtb"];
+pub(super) const NAMES: [&str; 3] = ["config.txt", "bcm2711-rpi-4-b.dtb", "overlays/gearv.dtbo"];
 
 /// Boot configuration for the firmware: Gear1 starts in 64-bit state, with the archive as initial
 /// RAM disk on a page of its own, and with PL011 on the pins of the header.
@@ -21,13 +27,60 @@ kernel=gear1.img
 initramfs archive.cpio 0x08000000
 device_tree=bcm2711-rpi-4-b.dtb
 enable_uart=1
-dtoverlay=disable-bt
 gpu_mem=64
+# PL011 as the console, on pins 8 and 10 of the header.
+dtoverlay=gearv
+gpio=14,15=a0
 ";
 
-/// Returns the files.
-pub(super) fn files() -> Result<Vec<CardFile>> {
-    let tree = fs::read(payloads::rpi4_device_tree()?)?;
-    let bytes = [CONFIG.into(), tree];
+/// Overlay that makes PL011 the console: Bluetooth, which has it otherwise, and the mini-UART are
+/// off.
+const OVERLAY: &str = "\
+/dts-v1/;
+/plugin/;
+
+/ {
+	compatible = \"brcm,bcm2711\";
+};
+
+&uart0 {
+	pinctrl-0 = <&uart0_gpio14>;
+	status = \"okay\";
+};
+
+&bt {
+	status = \"disabled\";
+};
+
+&uart1 {
+	status = \"disabled\";
+};
+
+&{/chosen} {
+	stdout-path = \"serial0:115200n8\";
+};
+";
+
+/// Returns the files, of which the overlay fits the tree.
+pub(super) fn files(tools: &Tools) -> Result<Vec<CardFile>> {
+    let tree = payloads::rpi4_device_tree()?;
+    let scratch = workspace::output_dir().join(format!("rpi4-{}.dtbo", std::process::id()));
+    let overlay = compile_text(OVERLAY, tools, &scratch)?;
+    fs::remove_file(scratch.with_extension("dts"))?;
+    fs::write(&scratch, &overlay)?;
+    let merged = scratch.with_extension("dtb");
+    let mut fdtoverlay = tools::fdtoverlay()?.command();
+    fdtoverlay.arg("-i").arg(&tree).arg("-o").arg(&merged);
+    let output = fdtoverlay.arg(&scratch).output();
+    let output = output.context("cannot run fdtoverlay")?;
+    ensure!(
+        output.status.success(),
+        "GearV's overlay does not fit {}: {}",
+        tree.display(),
+        String::from_utf8_lossy(&output.stderr).trim_end()
+    );
+    fs::remove_file(scratch)?;
+    fs::remove_file(merged)?;
+    let bytes = [CONFIG.into(), fs::read(tree)?, overlay];
     Ok(NAMES.map(str::to_owned).into_iter().zip(bytes).collect())
 }

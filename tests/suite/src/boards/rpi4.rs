@@ -1,0 +1,195 @@
+//! Boot of a Raspberry Pi 4's card, as `flash` writes it, on QEMU's `raspi4b`.
+//!
+//! QEMU replaces the firmware. The test therefore does by `config.txt` what the firmware would: it
+//! takes the files that are named there from the card, and applies the overlays.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use gear1_abi::info::uart;
+use gear1_init::fdt;
+use workbench::build_images;
+use workbench::expect::Session;
+use workbench::manifest::Aligned;
+use workbench::qemu::Qemu;
+use workbench::{tools, workspace};
+use xtask::flash;
+use xtask::smoke::{self, ESCAPE};
+
+use super::{BOOT, ending, see_it_end};
+use crate::halt;
+use crate::part::Tally;
+
+/// Registers of PL011, which has the header's pins by the documents, and of the mini-UART.
+const PL011: u64 = 0xfe20_1000;
+const MINI_UART: u64 = 0xfe21_5040;
+/// Lines of `config.txt` that make PL011 the console (docs/boards/rpi4.md).
+const FOR_PL011: [&str; 2] = ["dtoverlay=gearv", "gpio=14,15=a0"];
+
+/// The command line of `flash`.
+#[derive(Parser)]
+struct Flash {
+    #[command(flatten)]
+    options: flash::Options,
+}
+
+/// A folder with what the firmware would start.
+struct Loaded {
+    folder: PathBuf,
+    kernel: PathBuf,
+    initramfs: PathBuf,
+    /// The device tree, with the overlays applied.
+    tree: PathBuf,
+}
+
+/// Boots a card until its guest has hashed its input, with PL011 as the console.
+pub(super) fn pl011(tally: &mut Tally) -> Result<()> {
+    let folder = workspace::output_dir().join("raspi4b");
+    let card = write_card(&folder)?;
+    let config = read_text(&card, "config.txt")?;
+    for line in FOR_PL011 {
+        ensure!(
+            config.lines().any(|other| other == line),
+            "no {line} in\n{config}"
+        );
+    }
+    let loaded = load(&card, &config, folder)?;
+    ensure!(
+        console(&loaded.tree)? == (uart::PL011, PL011),
+        "another console"
+    );
+    let mut session = start(&loaded, false)?;
+    let reached = smoke::reach_guest(&mut session, "linux");
+    let ended = reached.and_then(|()| see_it_end(&mut session));
+    ended.with_context(|| session.tail(60))?;
+    tally.pass(4);
+    Ok(())
+}
+
+/// Boots with the mini-UART as the console, as without the lines for PL011: Gear1's and Gear2's
+/// messages, and typed input.
+pub(super) fn mini_uart(tally: &mut Tally) -> Result<()> {
+    let folder = workspace::output_dir().join("raspi4b-mini");
+    let card = write_card(&folder)?;
+    let config = read_text(&card, "config.txt")?;
+    let others = config.lines().filter(|line| !FOR_PL011.contains(line));
+    let loaded = load(&card, &others.collect::<Vec<_>>().join("\n"), folder)?;
+    ensure!(console(&loaded.tree)?.1 == MINI_UART, "another console");
+    let mut session = start(&loaded, true)?;
+    let typed = |session: &mut Session| -> Result<()> {
+        session.expect(concat!("gearv: Gear1 ", env!("CARGO_PKG_VERSION")), BOOT)?;
+        session.expect("gear2: linux started", BOOT)?;
+        session.send(&format!("{ESCAPE}l"))?;
+        session.expect("gear2: 0 linux running", BOOT).map(drop)
+    };
+    typed(&mut session).with_context(|| session.tail(60))?;
+    drop(session);
+    tally.pass(4);
+    halt_on_mini_uart(&loaded)?;
+    tally.pass(1);
+    Ok(())
+}
+
+/// Starts a spoilt Gear1. Gear1 halts at the first exit, and reports the halt on the mini-UART.
+fn halt_on_mini_uart(loaded: &Loaded) -> Result<()> {
+    let spoilt = loaded.folder.join("spoilt.img");
+    halt::spoil(2, &loaded.kernel, &spoilt)?;
+    let files = [&*spoilt, &loaded.initramfs, &loaded.tree];
+    let command = Qemu::prepare(10)?.raspi4b(files, true);
+    let mut session = Session::start(command, &loaded.folder.join("halt.log"))?;
+    let halted = session.expect("gear1: HALT: exception inside EL2", BOOT);
+    let halted = halted.and_then(|_| session.expect("gear1: machine stopped", BOOT));
+    halted.with_context(|| session.tail(60)).map(drop)
+}
+
+/// Runs `flash` with a folder of firmware, of which the files are empty, and returns the card.
+fn write_card(folder: &Path) -> Result<Vec<u8>> {
+    let firmware = folder.join("firmware");
+    fs::create_dir_all(&firmware)?;
+    for name in ["start4.elf", "fixup4.dat"] {
+        fs::write(firmware.join(name), "")?;
+    }
+    let out = folder.join("card.img");
+    let mut words = vec!["flash".as_ref(), "--board".as_ref(), "rpi4".as_ref()];
+    let manifest = ending("rpi4")?;
+    words.extend(["--manifest".as_ref(), manifest.as_os_str()]);
+    words.extend(["--firmware".as_ref(), firmware.as_os_str()]);
+    words.extend(["--out".as_ref(), out.as_os_str()]);
+    Flash::try_parse_from(words)?.options.run()?;
+    let card = fs::read(&out)?;
+    fs::remove_file(out)?;
+    ensure!(
+        flash::read_card(&card, "start4.elf")?.is_empty(),
+        "another start4.elf"
+    );
+    Ok(card)
+}
+
+fn read_text(card: &[u8], name: &str) -> Result<String> {
+    Ok(String::from_utf8(flash::read_card(card, name)?)?)
+}
+
+/// Takes the files that a configuration names from the card, and applies its overlays in their
+/// order.
+fn load(card: &[u8], config: &str, folder: PathBuf) -> Result<Loaded> {
+    let take = |name: &str| -> Result<PathBuf> {
+        let bytes = flash::read_card(card, name).with_context(|| format!("no {name}"))?;
+        let path = folder.join(name.replace('/', "-"));
+        fs::write(&path, bytes)?;
+        Ok(path)
+    };
+    let value = |key: &str| -> Result<&str> {
+        let mut lines = config.lines();
+        let value = lines.find_map(|line| line.strip_prefix(key)?.split_whitespace().next());
+        value.with_context(|| format!("no {key} in\n{config}"))
+    };
+    let names = config
+        .lines()
+        .filter_map(|line| line.strip_prefix("dtoverlay="));
+    let overlays = names.map(|name| take(&format!("overlays/{name}.dtbo")));
+    let overlays: Vec<PathBuf> = overlays.collect::<Result<_>>()?;
+    Ok(Loaded {
+        kernel: take(value("kernel=")?)?,
+        initramfs: take(value("initramfs ")?)?,
+        tree: apply(&take(value("device_tree=")?)?, &overlays)?,
+        folder,
+    })
+}
+
+/// Applies overlays to a tree by the reference implementation.
+fn apply(tree: &Path, overlays: &[PathBuf]) -> Result<PathBuf> {
+    if overlays.is_empty() {
+        return Ok(tree.to_owned());
+    }
+    let merged = tree.with_file_name("merged.dtb");
+    let mut command = tools::fdtoverlay()?.command();
+    command
+        .arg("-i")
+        .arg(tree)
+        .arg("-o")
+        .arg(&merged)
+        .args(overlays);
+    let output = command.output().context("cannot run fdtoverlay")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "the overlays do not apply: {said}");
+    Ok(merged)
+}
+
+/// Returns kind and address of the UART that Gear1 takes by a tree: the one of `stdout-path`.
+fn console(tree: &Path) -> Result<(u32, u64)> {
+    let bytes = Aligned::new(&fs::read(tree)?);
+    let console = fdt::read(bytes.as_slice()).console;
+    let console = console.context("Gear1 finds no console in the tree")?;
+    Ok((console.kind, console.base))
+}
+
+/// Starts the machine with the console on the first or, for the mini-UART, the second serial port.
+fn start(loaded: &Loaded, mini_uart: bool) -> Result<Session> {
+    let files = [&*loaded.kernel, &loaded.initramfs, &loaded.tree];
+    let command = Qemu::prepare(10)?.raspi4b(files, mini_uart);
+    let mut session = Session::start(command, &loaded.folder.join("boot.log"))?;
+    session.give_up_on(build_images::FATAL);
+    Ok(session)
+}
