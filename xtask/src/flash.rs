@@ -61,7 +61,7 @@ impl Options {
         let board = BoardTree::named(self.board, &tools)?;
         judge::manifest(&manifest, &board, &tools)?;
         let images = build_images::build(&manifest)?;
-        judge::archive(&manifest, &images, board, &tools)?;
+        judge::archive(&images, &board, &tools)?;
         let mut files = files(self.board, &images, &tools)?;
         files.extend(firmware);
         match self.boots_from_folder() {

@@ -35,7 +35,7 @@ const RPI4: &[Variant] = &[
     Variant {
         name: "1 GiB",
         banks: &[(RPI4_MEMORY, "<0x0 0x0 0x3b400000>")],
-        largest: [896, 1024],
+        largest: [800, 896],
     },
     Variant {
         name: "2 GiB",

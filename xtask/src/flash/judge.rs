@@ -1,10 +1,9 @@
 //! Verdict on a manifest for the board that boots it: that of `cargo xtask check --board`, and where
 //! Gear1's init places the archive and the VMs.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use gearv_manifest::Rule;
 use workbench::board::BoardTree;
 use workbench::build_images::Images;
@@ -12,7 +11,7 @@ use workbench::manifest::diagnostic::{Diagnostic, error_count};
 use workbench::tools::Tools;
 use workbench::{manifest, output};
 
-use crate::{check, placement};
+use crate::check;
 
 /// Warnings that need the board's device tree; the build shows the others.
 const OF_BOARD: [Rule; 2] = [Rule::TwoClusters, Rule::NeedsOther];
@@ -39,14 +38,7 @@ pub(super) fn manifest(file: &Path, board: &BoardTree, tools: &Tools) -> Result<
 }
 
 /// Refuses an archive whose contents have no place in the board's memory.
-pub(super) fn archive(file: &Path, images: &Images, board: BoardTree, tools: &Tools) -> Result<()> {
-    let name = board.name.clone();
-    let archive = fs::read(&images.archive)?;
-    if let Err(refusal) = placement::place(board, &archive, tools)? {
-        bail!(
-            "{} would not start on {name}: Gear1 refuses it: {refusal}; nothing was written",
-            file.display()
-        );
-    }
-    Ok(())
+pub(super) fn archive(images: &Images, board: &BoardTree, tools: &Tools) -> Result<()> {
+    let placed = check::place(images, board, tools);
+    placed.map(drop).context("nothing was written")
 }

@@ -3,6 +3,7 @@
 //! QEMU replaces the firmware. The test therefore does by `config.txt` what the firmware would: it
 //! takes the files that are named there from the card, and applies the overlays.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,13 +11,16 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use gear1_abi::info::uart;
 use gear1_init::fdt;
+use workbench::board::BoardTree;
 use workbench::build_images;
 use workbench::expect::Session;
 use workbench::manifest::Aligned;
+use workbench::manifest::diagnostic::error_count;
 use workbench::qemu::Qemu;
-use workbench::{tools, workspace};
-use xtask::flash;
+use workbench::tools::{self, Tools};
+use workbench::workspace;
 use xtask::smoke::{self, ESCAPE};
+use xtask::{check, flash};
 
 use super::{BOOT, ending, see_it_end};
 use crate::halt;
@@ -25,6 +29,8 @@ use crate::part::Tally;
 /// Registers of PL011, which has the header's pins by the documents, and of the mini-UART.
 const PL011: u64 = 0xfe20_1000;
 const MINI_UART: u64 = 0xfe21_5040;
+/// Memory below that of the VideoCore.
+const MEMORY_MIB: u32 = 948;
 /// Lines of `config.txt` that make PL011 the console (docs/boards/rpi4.md).
 const FOR_PL011: [&str; 2] = ["dtoverlay=gearv", "gpio=14,15=a0"];
 
@@ -60,11 +66,26 @@ pub(super) fn pl011(tally: &mut Tally) -> Result<()> {
         console(&loaded.tree)? == (uart::PL011, PL011),
         "another console"
     );
+    takes_manifest(&loaded.tree)?;
+    refuses_memory_of_archive(&loaded.folder)?;
     let mut session = start(&loaded, false)?;
     let reached = smoke::reach_guest(&mut session, "linux");
     let ended = reached.and_then(|()| see_it_end(&mut session));
     ended.with_context(|| session.tail(60))?;
-    tally.pass(4);
+    tally.pass(6);
+    Ok(())
+}
+
+/// Checks that the manifest, judged by `flash` for the short tree of ours, is good for the card's
+/// tree too, once there is memory.
+fn takes_manifest(tree: &Path) -> Result<()> {
+    let tools = Tools::prepare()?;
+    let board = BoardTree::from_file(tree, &tools)?;
+    ensure!(board.lacks_memory(), "the card's tree has memory");
+    let board = board.with_memory(MEMORY_MIB, &tools)?;
+    let findings = check::check(&ending("rpi4")?, &board, &tools)?;
+    let said = findings.sources.draw(&findings.list, false);
+    ensure!(error_count(&findings.list) == 0, "{said}");
     Ok(())
 }
 
@@ -112,12 +133,7 @@ fn write_card(folder: &Path) -> Result<Vec<u8>> {
         fs::write(firmware.join(name), "")?;
     }
     let out = folder.join("card.img");
-    let mut words = vec!["flash".as_ref(), "--board".as_ref(), "rpi4".as_ref()];
-    let manifest = ending("rpi4")?;
-    words.extend(["--manifest".as_ref(), manifest.as_os_str()]);
-    words.extend(["--firmware".as_ref(), firmware.as_os_str()]);
-    words.extend(["--out".as_ref(), out.as_os_str()]);
-    Flash::try_parse_from(words)?.options.run()?;
+    run_flash(&ending("rpi4")?, &firmware, &out)?;
     let card = fs::read(&out)?;
     fs::remove_file(out)?;
     ensure!(
@@ -125,6 +141,41 @@ fn write_card(folder: &Path) -> Result<Vec<u8>> {
         "another start4.elf"
     );
     Ok(card)
+}
+
+/// Runs `flash` for the board.
+fn run_flash(manifest: &Path, firmware: &Path, out: &Path) -> Result<()> {
+    let mut words: Vec<&OsStr> = ["flash", "--board", "rpi4"].map(OsStr::new).to_vec();
+    for (option, path) in [
+        ("--manifest", manifest),
+        ("--firmware", firmware),
+        ("--out", out),
+    ] {
+        words.extend([OsStr::new(option), path.as_os_str()]);
+    }
+    Flash::try_parse_from(words)?.options.run()
+}
+
+/// Checks that a VM which lies where the firmware loads the archive is refused. The archive's size
+/// is known only once the archive is built.
+fn refuses_memory_of_archive(folder: &Path) -> Result<()> {
+    let text = fs::read_to_string(ending("rpi4")?)?;
+    let linux = "\t\tlinux {\n";
+    ensure!(text.contains(linux), "no VM linux in\n{text}");
+    let address = format!("{linux}\t\t\tmemory-address = <0x08400000>;\n");
+    let manifest = folder.join("over-archive.dts");
+    fs::write(&manifest, text.replace(linux, &address))?;
+    let out = folder.join("none.img");
+    let refusal = run_flash(&manifest, &folder.join("firmware"), &out);
+    let said = format!(
+        "{:#}",
+        refusal.err().context("the VM lies over the archive")?
+    );
+    for words in ["nothing was written", "M-MEM-006", "memory-address", "rpi4"] {
+        ensure!(said.contains(words), "no {words} in {said}");
+    }
+    ensure!(!out.exists(), "there is an image");
+    Ok(())
 }
 
 fn read_text(card: &[u8], name: &str) -> Result<String> {
