@@ -37,6 +37,9 @@ pub struct Options {
     /// The device tree blob of the board that they are for, instead of a name
     #[arg(long, value_name = "FILE", conflicts_with = "board")]
     dtb: Option<PathBuf>,
+    /// The board's memory, which the firmware fills into the tree of --dtb
+    #[arg(long, value_name = "MIB", requires = "dtb", value_parser = clap::value_parser!(u32).range(1..))]
+    memory_mib: Option<u32>,
     /// For a person or for a program
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     format: Format,
@@ -108,7 +111,7 @@ impl Options {
     fn judge_all(&self, document: &mut Document) -> Result<usize> {
         let tools = Tools::prepare()?;
         let board = match &self.dtb {
-            Some(dtb) => BoardTree::from_file(dtb, &tools)?,
+            Some(dtb) => read_tree(dtb, self.memory_mib, &tools)?,
             None => BoardTree::named(self.board, &tools)?,
         };
         document.board = Some(board.name.clone());
@@ -179,6 +182,21 @@ impl Options {
                 .with_context(|| format!("cannot write {}", svg.display()))?;
         }
         Ok(())
+    }
+}
+
+/// Reads a board's tree, whose memory may be the firmware's to fill in.
+fn read_tree(dtb: &Path, memory_mib: Option<u32>, tools: &Tools) -> Result<BoardTree> {
+    let board = BoardTree::from_file(dtb, tools)?;
+    match memory_mib {
+        Some(mib) => board.with_memory(mib, tools),
+        None if board.lacks_memory() => bail!(
+            "{}: the tree's memory has no size, because the board's firmware fills that in: say how \
+             much there is in one piece with --memory-mib, or take the tree of the running board \
+             (/sys/firmware/fdt under Linux)",
+            board.name
+        ),
+        None => Ok(board),
     }
 }
 

@@ -231,7 +231,10 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
 /// Refuses a machine without memory, and memory that init cannot map at its physical address.
 fn check_memory(banks: &[Region]) -> Result<(), Refusal> {
     if banks.is_empty() {
-        return Err(refusal!(Board, "/: no node with device_type \"memory\""));
+        return Err(refusal!(
+            Board,
+            "/: no node with device_type \"memory\" has a size in reg"
+        ));
     }
     match banks.iter().find(|bank| bank.end > ADDRESS_LIMIT) {
         Some(Region { end, .. }) => Err(refusal!(

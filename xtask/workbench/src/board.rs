@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::ValueEnum;
 use gear1_init::fdt::{self, Board};
+use gearv_manifest::blob::{Blob, Node};
 
 use crate::manifest::{Aligned, compile_text, decompile};
 use crate::qemu::{Machine, Qemu};
@@ -92,15 +93,69 @@ impl BoardTree {
         tree.with_archive(0..4096, tools)
     }
 
+    /// Returns the same with this much memory in one piece, from the start of the tree's memory on.
+    /// A tree as the kernel's package has it may leave the size to the firmware.
+    pub fn with_memory(self, mib: u32, tools: &Tools) -> Result<BoardTree> {
+        let name = self.name.clone();
+        let (node, start, cells) = self
+            .memory_node()
+            .with_context(|| format!("{name}: / has no node \"memory\" or \"memory@...\""))?;
+        let [starts, sizes] = [(cells[0], start), (cells[1], u64::from(mib) << 20)].map(
+            |(cells, value)| match cells {
+                1 => format!("{value:#x}"),
+                _ => format!("{:#x} {:#x}", value >> 32, value & 0xffff_ffff),
+            },
+        );
+        let more =
+            format!("&{{/{node}}} {{ device_type = \"memory\"; reg = <{starts} {sizes}>; }};");
+        self.with_source(&more, tools)
+    }
+
+    /// Tells whether the tree leaves the size of its memory to the firmware.
+    pub fn lacks_memory(&self) -> bool {
+        let Ok(blob) = Blob::new(self.bytes()) else {
+            return false;
+        };
+        let [starts, sizes] = root_cells(&blob);
+        let is_empty = |node: Node<'_>| {
+            let reg = node.property("reg").and_then(|reg| reg.cells());
+            let cells: Vec<u32> = reg.into_iter().flatten().collect();
+            let mut banks = cells.chunks(starts + sizes);
+            banks.all(|bank| bank.iter().skip(starts).all(|cell| *cell == 0))
+        };
+        let root = blob.root();
+        let mut nodes = root.children().filter(is_memory);
+        nodes.all(is_empty)
+    }
+
+    /// Returns the name and the start of the first node with memory, and the root's cells for an
+    /// address and a size.
+    fn memory_node(&self) -> Option<(String, u64, [usize; 2])> {
+        let blob = Blob::new(self.bytes()).ok()?;
+        let root = blob.root();
+        let node = root.children().find(is_memory)?;
+        let cells = root_cells(&blob);
+        let reg = node.property("reg").and_then(|reg| reg.cells());
+        let start = reg.into_iter().flatten().take(cells[0]);
+        let start = start.fold(0, |start, cell| start << 32 | u64::from(cell));
+        Some((node.name().to_owned(), start, cells))
+    }
+
     /// Returns the same with the archive there, unless the tree tells of another one.
     pub fn with_archive(self, at: std::ops::Range<u64>, tools: &Tools) -> Result<BoardTree> {
-        let source = decompile(self.bytes.as_slice(), tools, &scratch("board")?)
-            .with_context(|| self.name.clone())?;
         let cells = |value: u64| format!("<{:#x} {:#x}>", value >> 32, value & 0xffff_ffff);
         let (start, end) = (cells(at.start), cells(at.end));
-        let source = format!(
-            "{source}\n/ {{ chosen {{ linux,initrd-start = {start}; linux,initrd-end = {end}; }}; }};\n"
+        let more = format!(
+            "/ {{ chosen {{ linux,initrd-start = {start}; linux,initrd-end = {end}; }}; }};"
         );
+        self.with_source(&more, tools)
+    }
+
+    /// Returns the same with more source behind that of the tree.
+    fn with_source(self, more: &str, tools: &Tools) -> Result<BoardTree> {
+        let source = decompile(self.bytes.as_slice(), tools, &scratch("board")?)
+            .with_context(|| self.name.clone())?;
+        let source = format!("{source}\n{more}\n");
         let dtb = compile_text(&source, tools, &scratch("board")?)?;
         Ok(BoardTree {
             bytes: Aligned::new(&dtb),
@@ -118,6 +173,21 @@ impl BoardTree {
         let board = fdt::read(self.bytes()).board;
         board.map_err(|refusal| anyhow!("{}: {refusal}", self.name))
     }
+}
+
+/// Tells whether a node of the root is memory.
+fn is_memory(node: &Node<'_>) -> bool {
+    node.name() == "memory" || node.name().starts_with("memory@")
+}
+
+/// Returns the root's cells for an address and for a size.
+fn root_cells(blob: &Blob<'_>) -> [usize; 2] {
+    // The defaults are those of the Devicetree Specification, 2.3.5.
+    [("#address-cells", 2), ("#size-cells", 1)].map(|(name, default)| {
+        let cells = blob.root().property(name).and_then(|cells| cells.cells());
+        let first = cells.and_then(|mut cells| cells.next());
+        first.map_or(default, |cells| cells as usize)
+    })
 }
 
 /// Returns the machine that is meant by `qemu-virt`.

@@ -228,7 +228,11 @@ fn refusals_name_node_and_property() {
         ),
         (
             without(virt(), "memory@40000000"),
-            "/: no node with device_type \"memory\"",
+            "/: no node with device_type \"memory\" has a size in reg",
+        ),
+        (
+            virt().set("/memory@40000000", "reg", cells(&[0, 0, 0, 0])),
+            "/: no node with device_type \"memory\" has a size in reg",
         ),
         (
             virt().set("/memory@40000000", "reg", cells(&[0x7000, 0, 0, 0x1000])),
