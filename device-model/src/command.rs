@@ -4,39 +4,48 @@
 //! value, printed as it is with `--json` and as tables without.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::Write;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::exit::ExitReason;
-use gear1_abi::record::{Record, RecordId};
 use gear2_protocol::{PROTOCOL_VERSION, op, outcome};
 
-use crate::client::{Client, LogReader, Logged, Vm, describe};
+use crate::client::{Client, LogReader, Vm, describe};
 use crate::control::{DEVICE_NUMBERS, DeviceLine};
 use crate::hub::RUN_DIRECTORY;
 use crate::json::Json;
 use crate::output::Output;
-use crate::serial::file_name;
-use crate::terminal;
 
+mod console;
+mod records;
+mod refusal;
+mod table;
 #[cfg(test)]
 mod tests;
+
+pub use console::Kind;
+use records::{Names, log_rows};
+pub use table::wrap;
 
 /// Help text of `gearctl`.
 pub const USAGE: &str = "\
 usage: gearctl [--json] [--run DIR] COMMAND
 
   list                    the VMs
-  start|stop|restart VM   change a VM's life; stop --force VM: the device VM's, too
-  pause|resume VM         hold its vCPUs, let them go on
-  console VM [--virtio]   its serial console, or its virtio console; Ctrl-] leaves
+  start|stop|restart VM   change a VM's life; stop --force: the device VM's, too
+  pause|resume VM         hold its vCPUs, let them go on; not a real-time VM's,
+                          which Gear2 does not schedule
+  console VM              its serial console; Ctrl-] leaves
+  console VM --virtio     its virtio console
+  console VM --messages   what Gear2 says of it; of none: that of the device VM
   stats [VM]              vCPUs, exits by reason, devices
   top [COUNT]             CPU share and exits, each second
   log [-f]                Gear1's records; -f waits for more
-  version                 versions of all parts";
+  version                 versions of all parts
+
+On a terminal tables are as wide as it is; in pipes and files, and with --json,
+nothing is wrapped. A real-time VM's share is `own CPU`: it has CPUs of its own.";
 
 /// A subcommand of `gearctl`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +65,8 @@ pub enum Command {
     Console {
         /// The VM.
         vm: String,
-        /// The virtio console, not the serial one.
-        virtio: bool,
+        /// Which of its consoles.
+        kind: Kind,
     },
     /// Show figures of a VM, or all.
     Stats(Option<String>),
@@ -76,6 +85,8 @@ pub struct Line {
     pub json: bool,
     /// Directory of GDM's sockets.
     pub run_directory: String,
+    /// Width of the terminal, if there is one that a person reads.
+    pub width: Option<usize>,
     /// Subcommand.
     pub command: Command,
 }
@@ -100,6 +111,7 @@ pub fn parse(words: &[&str]) -> Result<Line, String> {
     Ok(Line {
         json,
         run_directory,
+        width: None,
         command: parse_command(&rest)?,
     })
 }
@@ -124,8 +136,13 @@ fn parse_command(words: &[&str]) -> Result<Command, String> {
         ["restart", vm] => change_command(op::VM_RESTART, vm, false),
         ["pause", vm] => change_command(op::VM_PAUSE, vm, false),
         ["resume", vm] => change_command(op::VM_RESUME, vm, false),
-        ["console", vm] => console_command(vm, false),
-        ["console", "--virtio", vm] | ["console", vm, "--virtio"] => console_command(vm, true),
+        ["console", vm] => console_command(vm, Kind::Serial),
+        ["console", "--virtio", vm] | ["console", vm, "--virtio"] => {
+            console_command(vm, Kind::Virtio)
+        }
+        ["console", "--messages", vm] | ["console", vm, "--messages"] => {
+            console_command(vm, Kind::Messages)
+        }
         ["stats"] => Command::Stats(None),
         ["stats", vm] => Command::Stats(Some((*vm).into())),
         ["top"] => Command::Top(u64::MAX),
@@ -142,23 +159,23 @@ fn parse_command(words: &[&str]) -> Result<Command, String> {
     })
 }
 
-fn console_command(vm: &str, virtio: bool) -> Command {
+fn console_command(vm: &str, kind: Kind) -> Command {
     let vm = vm.to_owned();
-    Command::Console { vm, virtio }
+    Command::Console { vm, kind }
 }
 
 /// Does what a command line says, and prints to `out`. The error is a sentence.
 pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
     let mut client = Client::connect(&line.run_directory)?;
-    let mut print = |json: &Json| show(json, line.json, out);
+    let mut print = |json: &Json| show(json, line, out);
     match &line.command {
         Command::List => print(&list(&mut client)?),
         Command::Change { op, vm, force } => print(&change(&mut client, *op, vm, *force)?),
-        Command::Console { vm, virtio } => {
-            let vm = client.find(vm)?;
+        Command::Console { vm, kind } => {
+            let vm = console::find(&mut client, vm, *kind)?;
             // GDM serves few clients at once, and nothing more is asked.
             drop(client);
-            console(&line.run_directory, &vm.name, *virtio)
+            console::connect(&line.run_directory, &vm.name, *kind)
         }
         Command::Stats(vm) => print(&stats(&mut client, vm.as_deref())?),
         Command::Top(count) => top(&mut client, *count, !line.json, &mut print),
@@ -168,10 +185,10 @@ pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
 }
 
 /// Prints a value, for a program or for a person, at once: `top` and `log -f` go on for ever.
-fn show(json: &Json, for_program: bool, out: &mut dyn Write) -> Result<(), String> {
-    let text = match for_program {
+fn show(json: &Json, line: &Line, out: &mut dyn Write) -> Result<(), String> {
+    let text = match line.json {
         true => format!("{json}\n"),
-        false => as_text(json),
+        false => table::as_text(json, line.width),
     };
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -221,7 +238,7 @@ fn fault_text(fault: Option<[u64; 6]>) -> String {
     }
 }
 
-/// Asks for an operation on a VM. A refusal names the VM's state, which is most often the reason.
+/// Asks for an operation on a VM. A refusal says why, by what the VM is and does.
 fn change(client: &mut Client, op: u32, name: &str, force: bool) -> Result<Json, String> {
     let vm = client.find(name)?;
     let outcome = client.call(op, &[vm.id, force.into()])?.outcome;
@@ -230,12 +247,7 @@ fn change(client: &mut Client, op: u32, name: &str, force: bool) -> Result<Json,
             ("vm", vm.name.as_str().into()),
             ("outcome", describe(outcome).as_str().into()),
         ])),
-        other => Err(format!(
-            "VM {} is {}: {}",
-            vm.name,
-            vm_state(&vm),
-            describe(other)
-        )),
+        other => Err(refusal::text(op, &vm, other)),
     }
 }
 
@@ -281,8 +293,8 @@ fn vcpu_row(
         ("vm", vm.name.as_str().into()),
         ("cpu", cpu.into()),
         ("state", vcpu_state(state).as_str().into()),
-        ("ran_ticks", ran.into()),
-        ("share", share(ran, counter).as_str().into()),
+        ("ran_ticks", ran_ticks(vm, ran)),
+        ("share", share_of(vm, ran, counter).as_str().into()),
         ("exits", total.into()),
     ]))
 }
@@ -321,6 +333,25 @@ fn vcpu_state(state: u64) -> String {
     match VcpuState::from_reg(state) {
         Some(state) => format!("{state:?}").to_lowercase(),
         None => format!("state {state}"),
+    }
+}
+
+/// Share of a real-time VM's vCPU.
+const OWN_CPU: &str = "own CPU";
+
+/// Returns how long a vCPU ran; nobody counts that of a real-time VM's, which nothing interrupts.
+fn ran_ticks(vm: &Vm, ran: u64) -> Json {
+    match vm.real_time {
+        true => Json::Null,
+        false => ran.into(),
+    }
+}
+
+/// Returns a vCPU's share of its CPU: a part of the time, or all of a CPU of its own.
+fn share_of(vm: &Vm, part: u64, whole: u64) -> String {
+    match vm.real_time {
+        true => OWN_CPU.into(),
+        false => share(part, whole),
     }
 }
 
@@ -383,7 +414,7 @@ fn top_rows(
     let row = |vm: &Vm, vcpu: u64| {
         let [ran_before, exits_before] = old.get(&vcpu).copied().unwrap_or_default();
         let [ran, exits] = new.get(&vcpu).copied().unwrap_or_default();
-        let share = share(ran.saturating_sub(ran_before), ticks);
+        let share = share_of(vm, ran.saturating_sub(ran_before), ticks);
         Json::Object(vec![
             ("vcpu", vcpu.into()),
             ("vm", vm.name.as_str().into()),
@@ -405,12 +436,13 @@ fn log(
     print: &mut dyn FnMut(&Json) -> Result<(), String>,
 ) -> Result<(), String> {
     let hz = client.about()?.hz.max(1);
+    let names = Names::of(&client.vms()?);
     let mut reader = LogReader::default();
     loop {
         let records = reader.read(client)?;
         let rows: Vec<Json> = records
             .iter()
-            .flat_map(|logged| log_rows(logged, hz))
+            .flat_map(|logged| log_rows(logged, &names, hz))
             .collect();
         if !rows.is_empty() || !follow {
             print(&Json::List(rows))?;
@@ -420,48 +452,6 @@ fn log(
         }
         std::thread::sleep(Duration::from_millis(500));
     }
-}
-
-/// Returns the row of a record, after a row about lost records before it.
-fn log_rows(logged: &Logged, hz: u64) -> Vec<Json> {
-    let record = &logged.record;
-    let lost = (logged.lost > 0).then(|| {
-        let lost = logged.lost;
-        format!("{lost} records of this CPU were overwritten before they were read")
-    });
-    let time = seconds(record.time, hz);
-    let row = |message: String| {
-        Json::Object(vec![
-            ("time", time.as_str().into()),
-            ("cpu", (record.id_and_cpu >> 32).into()),
-            ("message", message.as_str().into()),
-        ])
-    };
-    let rows = lost.into_iter().chain([message(record)]);
-    rows.map(row).collect()
-}
-
-/// Returns a record's text with its values; a newer Gear1 may have records without a text here.
-fn message(record: &Record) -> String {
-    let id = record.id_and_cpu & 0xffff_ffff;
-    let text = match RecordId::from_index(id) {
-        Some(id) => id.text().to_owned(),
-        None => format!("record {id}: {{0}} {{1}} {{2}}"),
-    };
-    let values = record.values.iter().enumerate();
-    values.fold(text, |text, (index, value)| {
-        text.replace(&format!("{{{index}}}"), &format!("{value:#x}"))
-    })
-}
-
-/// Returns a time of the counter in seconds, to a microsecond.
-fn seconds(ticks: u64, hz: u64) -> String {
-    let microseconds = u128::from(ticks) * 1_000_000 / u128::from(hz);
-    format!(
-        "{}.{:06}",
-        microseconds / 1_000_000,
-        microseconds % 1_000_000
-    )
 }
 
 /// Returns the versions of all parts, which must fit together, and how often they were started.
@@ -481,82 +471,4 @@ fn version(client: &mut Client) -> Result<Json, String> {
         ("gear2_restarts", restarts.into()),
         ("gdm_starts", about.starts.into()),
     ]))
-}
-
-/// Connects the terminal with a console until Ctrl-] is typed or either side ends.
-fn console(run_directory: &str, vm: &str, virtio: bool) -> Result<(), String> {
-    let kind = if virtio { "console" } else { "serial" };
-    let path = format!("{run_directory}/{}.{kind}", file_name(vm));
-    let socket = UnixStream::connect(&path)
-        .map_err(|error| format!("VM {vm} has no {kind} at {path}: {error}"))?;
-    match terminal::connect(socket) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(format!("the console of VM {vm} was closed")),
-        Err(error) => Err(format!("the console of VM {vm}: {error}")),
-    }
-}
-
-/// Prints lists of objects as tables, and an object's numbers and texts as lines.
-fn as_text(json: &Json) -> String {
-    match json {
-        Json::List(rows) => table(rows),
-        Json::Object(fields) => {
-            let mut text = String::new();
-            for (name, value) in fields {
-                let _ = match value {
-                    Json::List(rows) => writeln!(text, "{name}:\n{}", table(rows)),
-                    other => writeln!(text, "{name}: {}", cell(other)),
-                };
-            }
-            text
-        }
-        other => format!("{}\n", cell(other)),
-    }
-}
-
-/// Returns a value as a table shows it. An empty text is a dash, so that no column looks empty.
-fn cell(json: &Json) -> String {
-    match json {
-        Json::Text(text) if text.is_empty() => "-".into(),
-        Json::Text(text) => text.clone(),
-        Json::Bool(value) => (if *value { "yes" } else { "no" }).into(),
-        Json::Number(_) | Json::List(_) | Json::Object(_) => json.to_string(),
-    }
-}
-
-/// Returns the rows below their names, each column as wide as its widest cell.
-fn table(rows: &[Json]) -> String {
-    let lines = cells(rows);
-    let columns = lines.first().map_or(0, Vec::len);
-    let width = |column: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-/// Returns the cells of a table, the names of the first row's fields at the top: all rows of a list
-/// have the same fields.
-fn cells(rows: &[Json]) -> Vec<Vec<String>> {
-    let mut lines: Vec<Vec<String>> = Vec::new();
-    for row in rows {
-        let Json::Object(fields) = row else {
-            continue;
-        };
-        if lines.is_empty() {
-            lines.push(fields.iter().map(|(name, _)| name.to_uppercase()).collect());
-        }
-        lines.push(fields.iter().map(|(_, value)| cell(value)).collect());
-    }
-    lines
 }

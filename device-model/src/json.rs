@@ -5,6 +5,8 @@ use std::fmt;
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Json {
+    /// Nothing: what is asked for does not exist.
+    Null,
     /// A number.
     Number(u64),
     /// True or false.
@@ -33,6 +35,7 @@ impl From<&str> for Json {
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Null => f.write_str("null"),
             Self::Number(number) => write!(f, "{number}"),
             Self::Bool(value) => write!(f, "{value}"),
             Self::Text(text) => write_text(f, text),

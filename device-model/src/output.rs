@@ -8,7 +8,10 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::process;
+
+use crate::sys;
 
 /// The status that a shell gives after SIGPIPE.
 const READER_LEFT: i32 = 141;
@@ -34,6 +37,27 @@ fn ended_by<T>(result: io::Result<T>) -> io::Result<T> {
     }
 }
 
+/// Width of a terminal that does not know its own.
+const USUAL_WIDTH: usize = 80;
+
+/// Returns the width of the terminal that a program prints to, if it is one. A serial port knows
+/// none; a person who does sets COLUMNS, or `stty cols`.
+pub fn width(stream: &impl AsRawFd) -> Option<usize> {
+    let known = sys::columns(stream).ok()?;
+    let set = std::env::var("COLUMNS").ok();
+    let set = set.and_then(|columns| columns.parse().ok());
+    Some(width_of(usize::from(known), set))
+}
+
+/// Returns the width that counts: the terminal's own, or what a person has set.
+fn width_of(known: usize, set: Option<usize>) -> usize {
+    match (known, set) {
+        (0, Some(set)) if set > 0 => set,
+        (0, _) => USUAL_WIDTH,
+        (known, _) => known,
+    }
+}
+
 /// Prints a line to standard output.
 pub fn line(text: &str) {
     if let Err(error) = writeln!(Output, "{text}") {
@@ -52,3 +76,6 @@ pub fn complain(text: fmt::Arguments<'_>) {
 macro_rules! eprintln {
     ($($text:tt)*) => { $crate::output::complain(format_args!($($text)*)) };
 }
+
+#[cfg(test)]
+mod tests;

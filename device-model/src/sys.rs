@@ -288,6 +288,15 @@ pub(crate) fn set_mode(terminal: &impl AsRawFd, mode: &libc::termios) -> io::Res
     Ok(())
 }
 
+/// Returns the width of a terminal in columns; 0 if it does not know its width, as a serial port.
+pub(crate) fn columns(terminal: &impl AsRawFd) -> io::Result<u16> {
+    // SAFETY: all fields are numbers.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one `winsize`.
+    checked(unsafe { ioctl_with_mut_ref(terminal, libc::TIOCGWINSZ as _, &mut size) })?;
+    Ok(size.ws_col)
+}
+
 /// Keeps the calling thread on one CPU.
 pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     // SAFETY: all fields are numbers.

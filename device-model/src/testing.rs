@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use gear2_protocol::{DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, op, outcome, slot};
+use gear2_protocol::{
+    DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, op, outcome, slot, vm_flag,
+};
 use vm_memory::{Bytes, GuestAddress};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -417,25 +419,32 @@ impl FakeLog {
         match found {
             Some([cpu, number, time]) => {
                 let next = (cpu << 56) | (number + 1);
-                (outcome::OK, [next, *time, 2 | cpu << 32, 2, 0x80, 0])
+                (outcome::OK, [next, *time, 2 | cpu << 32, 1, 0x80, 0])
             }
             None => (outcome::NOT_FOUND, [0; 6]),
         }
     }
 }
 
+/// Flags of the fake device VM and of the fake real-time VM.
+const DEVICE: u64 = vm_flag::DEVICE_MODEL | vm_flag::NO_CONSOLE;
+const REAL_TIME: u64 = vm_flag::REAL_TIME | vm_flag::NO_CONSOLE;
+
 fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
     let name = |name: &[u8; 8]| [u64::from_le_bytes(*name), 0, 0, 0, 0, 0];
     match (op, first) {
-        (op::VM_INFO, 0) => (outcome::OK, [3, 2, 0, 0, 0, 0]),
+        (op::VM_INFO, 0) => (outcome::OK, [3, 2, 0, 0, DEVICE, 0]),
         (op::VM_INFO, 1) => (outcome::OK, [3, 2, 2, 5, 3, 1]),
+        (op::VM_INFO, 2) => (outcome::OK, [3, 1, 4, 0, REAL_TIME, 0]),
         (op::VM_FAULT, 1) => (outcome::OK, [1, 0x8200_0007, 0x200, 0x300, 0x400, 0x3c5]),
         (op::VM_NAME, 0) => (outcome::OK, name(b"device\0\0")),
         (op::VM_NAME, 1) => (outcome::OK, name(b"linux\0\0\0")),
+        (op::VM_NAME, 2) => (outcome::OK, name(b"rt\0\0\0\0\0\0")),
         (op::VM_STOP, 0) if second == 0 => (outcome::NEEDED, [0; 6]),
         (op::VM_STOP, _) => (outcome::STARTED, [0; 6]),
         (op::VM_START, 1) => (outcome::WRONG_STATE, [0; 6]),
         (op::VM_PAUSE, 1) => (outcome::OK, [0; 6]),
+        (op::VM_PAUSE, 2) => (outcome::WRONG_STATE, [0; 6]),
         (op::VM_RESTART, 1) => (outcome::STARTED, [0; 6]),
         (op::EXIT_STATS, vcpu) if second.is_multiple_of(8) => {
             (outcome::OK, [vcpu, 10 * vcpu, 0, 0, 0, 0])

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use device_model::command;
+use device_model::command::{self, Line};
 use device_model::output::{self, Output};
 
 fn main() -> ExitCode {
@@ -12,12 +12,23 @@ fn main() -> ExitCode {
         output::line(command::USAGE);
         return ExitCode::SUCCESS;
     }
-    let done = command::parse(&words).and_then(|line| command::run(&line, &mut Output));
+    let done = command::parse(&words).and_then(|line| {
+        let width = output::width(&std::io::stdout());
+        command::run(&Line { width, ..line }, &mut Output)
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(format_args!("gearctl: {error}"));
+            complain(&format!("gearctl: {error}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints an error, in lines of the terminal's width if it is for one.
+fn complain(error: &str) {
+    let width = output::width(&std::io::stderr()).unwrap_or(usize::MAX);
+    for line in error.lines().flat_map(|line| command::wrap(line, width)) {
+        output::complain(format_args!("{line}"));
     }
 }

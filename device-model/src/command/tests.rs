@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gear1_abi::call::VmState;
 
-use super::{Command, parse, run, share, vm_state};
+use super::{Command, Kind, Line, parse, run, share, vm_state};
 use crate::client::Vm;
 use crate::control::{Mailbox, Server};
 use crate::testing::{Directory, doorbell, fake_gear2, region};
@@ -31,11 +31,16 @@ impl Write for Few {
     }
 }
 
-/// Runs `gearctl` with these words, and prints to `out`.
+/// Runs `gearctl` with these words, and prints to `out`, which is no terminal.
 fn gearctl_to(words: &[&str], out: &mut dyn Write) -> Result<(), String> {
+    gearctl_with(words, None, out)
+}
+
+/// Runs `gearctl` with these words, and prints to `out`, a terminal of this width.
+fn gearctl_with(words: &[&str], width: Option<usize>, out: &mut dyn Write) -> Result<(), String> {
     let directory = Directory::new("gearctl");
     let region = region();
-    region.header.vm_count.store(2, Ordering::Relaxed);
+    region.header.vm_count.store(3, Ordering::Relaxed);
     region.header.counter_hz.store(1000, Ordering::Relaxed);
     let path = format!("{}/control", directory.text());
     let mailbox = Mailbox::new(region, doorbell());
@@ -49,10 +54,17 @@ fn gearctl_to(words: &[&str], out: &mut dyn Write) -> Result<(), String> {
             }
         });
         let words = [&["--run", directory.text()], words].concat();
-        let done = parse(&words).and_then(|line| run(&line, out));
+        let done = parse(&words).and_then(|line| run(&Line { width, ..line }, out));
         stop.store(true, Ordering::Relaxed);
         done
     })
+}
+
+/// Returns what `gearctl` prints on a terminal of this width.
+fn gearctl_on(width: usize, words: &[&str]) -> String {
+    let mut out = Vec::new();
+    gearctl_with(words, Some(width), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
 }
 
 #[test]
@@ -99,25 +111,34 @@ fn changes_succeed_or_say_why_not() {
     let error = gearctl(&["start", "linux"]).unwrap_err();
     assert_eq!(
         error,
-        "VM linux is running, paused: its state does not allow it"
+        "VM linux is not started: it runs already, and is paused; `gearctl resume linux` lets it go on"
+    );
+    let error = gearctl(&["pause", "rt"]).unwrap_err();
+    assert!(
+        error.starts_with("VM rt is not paused: it is real-time"),
+        "{error}"
     );
     let error = gearctl(&["stop", "device"]).unwrap_err();
     assert!(
-        error
-            .starts_with("VM device is running: nobody could start it again from here; restart it"),
+        error.starts_with(
+            "VM device is not stopped: nobody could start it again from here; restart it"
+        ),
         "{error}"
     );
     assert!(gearctl(&["stop", "--force", "device"]).is_ok());
     assert!(gearctl(&["stop", "linux"]).is_ok());
     let error = gearctl(&["stop", "nobody"]).unwrap_err();
-    assert_eq!(error, "there is no VM `nobody`; there are: device, linux");
+    assert_eq!(
+        error,
+        "there is no VM `nobody`; there are: device, linux, rt"
+    );
 }
 
 #[test]
 fn the_log_is_text_with_values() {
     let text = gearctl(&["log"]).unwrap();
     assert!(
-        text.contains("1.500000  1    VM 0x2 started at 0x80"),
+        text.contains("1.500000  1    VmStart  VM linux started at 0x80"),
         "{text}"
     );
 }
@@ -191,15 +212,18 @@ fn a_vm_that_does_not_run_says_why() {
 
 #[test]
 fn command_lines_are_read() {
-    let console = |virtio| Command::Console {
+    let console = |kind| Command::Console {
         vm: "a".into(),
-        virtio,
+        kind,
     };
-    assert_eq!(parse(&["console", "a"]).unwrap().command, console(false));
-    assert_eq!(
-        parse(&["console", "--virtio", "a"]).unwrap().command,
-        console(true)
-    );
+    for (words, kind) in [
+        (&["console", "a"][..], Kind::Serial),
+        (&["console", "--virtio", "a"], Kind::Virtio),
+        (&["console", "a", "--virtio"], Kind::Virtio),
+        (&["console", "a", "--messages"], Kind::Messages),
+    ] {
+        assert_eq!(parse(words).unwrap().command, console(kind));
+    }
     assert_eq!(parse(&["log", "-f"]).unwrap().command, Command::Log(true));
     assert!(parse(&[]).unwrap_err().starts_with("usage:"));
     assert!(
@@ -214,4 +238,76 @@ fn command_lines_are_read() {
 fn shares_have_a_tenth() {
     assert_eq!(share(1, 3), "33.3 %");
     assert_eq!(share(u64::MAX, u64::MAX), "100.0 %");
+}
+
+#[test]
+fn a_real_time_vm_has_a_cpu_of_its_own() {
+    let text = gearctl(&["stats", "rt"]).unwrap();
+    let row = text.lines().nth(2).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[..7], ["4", "rt", "4", "wfi", "-", "own", "CPU"]);
+    let json = gearctl(&["stats", "rt", "--json"]).unwrap();
+    assert!(
+        json.contains(r#""ran_ticks":null,"share":"own CPU""#),
+        "{json}"
+    );
+    let top = gearctl(&["--json", "top", "1"]).unwrap();
+    assert!(top.contains(r#""vm":"rt","share":"own CPU""#), "{top}");
+    assert!(top.contains(r#""vm":"linux","share":"0.0 %""#), "{top}");
+}
+
+#[test]
+fn consoles_that_do_not_exist_are_refused_with_those_that_do() {
+    let refused = |words: &[&str]| gearctl(words).unwrap_err();
+    assert_eq!(
+        refused(&["console", "rt"]),
+        "VM rt has no serial console: it is real-time, and its serial port is the machine's; \
+         `gearctl console --messages rt` shows what Gear2 says of it; VMs with a serial console: linux"
+    );
+    assert_eq!(
+        refused(&["console", "device"]),
+        "VM device has no serial console: its manifest gives it no emulated serial port (a node \
+         `console`); \
+         `gearctl console --messages device` shows what Gear2 says of it; VMs with a serial console: linux"
+    );
+    assert_eq!(
+        refused(&["console", "linux", "--virtio"]),
+        "VM linux has no virtio console: its manifest gives it no virtio device of the type \
+         `console`; `gearctl console linux` is its serial one; no VM has a virtio console"
+    );
+    assert_eq!(
+        refused(&["console", "nobody"]),
+        "there is no VM `nobody`; there are: device, linux, rt"
+    );
+    // One that exists is connected with, here without a socket.
+    let error = refused(&["console", "linux"]);
+    assert!(
+        error.starts_with("VM linux has no serial console at /"),
+        "{error}"
+    );
+    let error = refused(&["console", "--messages", "rt"]);
+    assert!(
+        error.starts_with("VM rt has no socket of messages at /"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_table_is_as_wide_as_the_terminal() {
+    let list = gearctl_on(80, &["list"]);
+    let widest = list.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80), "{list}");
+    for text in ["0x400,", "0x3c5,", "0x300"] {
+        assert!(list.contains(text), "{list}");
+    }
+    assert_eq!(gearctl_on(500, &["list"]), gearctl(&["list"]).unwrap());
+    // A program gets one line, whatever the terminal.
+    let json = gearctl_on(80, &["list", "--json"]);
+    assert_eq!(json.lines().count(), 1);
+}
+
+#[test]
+fn the_help_fits_into_an_ordinary_terminal() {
+    let widest = super::USAGE.lines().map(|line| line.chars().count()).max();
+    assert!(widest <= Some(80), "{widest:?}");
 }

@@ -115,11 +115,19 @@ fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmCon
         (machine.is_paused(vm.id), vm_flag::PAUSED),
         (lifecycle.waits_for_long(), vm_flag::WAITS),
         (lifecycle.is_given_up(), vm_flag::GIVEN_UP),
+        (!vm.scheduled, vm_flag::REAL_TIME),
+        (is_device_vm(machine, vm), vm_flag::DEVICE_MODEL),
+        (vm.console.is_none(), vm_flag::NO_CONSOLE),
     ];
     let set = flags.into_iter().filter(|(set, _)| *set);
     let flags = set.fold(0, |flags, (_, flag)| flags | flag);
     let (first, count) = (vm.vcpus.start as u64, vm.vcpus.len() as u64);
     done([state as u64, count, first, restarts.into(), flags, faults])
+}
+
+/// Returns whether the device model runs in the VM.
+fn is_device_vm<P: Platform>(machine: &Machine<P>, vm: &VmConfig) -> bool {
+    machine.config.device_vm == Some(vm.id)
 }
 
 /// Returns why a vCPU of the VM could not go on the last time. The note outlives the VM's restart,
@@ -186,7 +194,7 @@ fn pause<P: Platform>(
     let (_, shared) = machine.vm(vm.id).ok_or(outcome::NOT_FOUND)?;
     let lifecycle = shared.lifecycle.lock();
     let running = gear1.vm_state(vm.id) == Ok(VmState::Running);
-    let mine = vm.scheduled && machine.config.device_vm != Some(vm.id);
+    let mine = vm.scheduled && !is_device_vm(machine, vm);
     if !mine || !running || machine.is_paused(vm.id) == paused {
         return Err(outcome::WRONG_STATE);
     }

@@ -101,7 +101,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
         vms.push(VmConfig {
             id,
             name: format!("guest{place}"),
-            console: Some(CONSOLE),
+            console: (!plan.real_time).then_some(CONSOLE),
             may_power_off: false,
             restart: plan.restart,
             restarts: plan.restarts,

@@ -26,7 +26,8 @@ pub use region::{ConsoleBlock, Page, Region};
 /// | version | adds |
 /// |---|---|
 /// | 2.1 | [`doorbell_arm`], which a Gear1 of 2.0 takes for an access to nothing ([`ARMING_VERSION`]); [`offset::INPUT_LOW`], without which pasted input gets on once a second |
-pub const PROTOCOL_VERSION: u32 = 0x0002_0001;
+/// | 2.2 | [`vm_flag::REAL_TIME`], [`vm_flag::DEVICE_MODEL`] and [`vm_flag::NO_CONSOLE`], without which `gearctl` gives fewer reasons |
+pub const PROTOCOL_VERSION: u32 = 0x0002_0002;
 /// First version whose lines are armed: GDM stores to [`doorbell_arm`] only if `Header::version` is
 /// this one or a later one.
 pub const ARMING_VERSION: u32 = 0x0002_0001;
@@ -229,6 +230,13 @@ pub mod vm_flag {
     pub const WAITS: u64 = 1 << 2;
     /// The VM ended too often in too short a time, and is not started again unless somebody asks.
     pub const GIVEN_UP: u64 = 1 << 3;
+    /// The VM has CPUs of its own, on which Gear1 runs it: Gear2 does not schedule it, and cannot
+    /// pause it.
+    pub const REAL_TIME: u64 = 1 << 4;
+    /// The device model runs in the VM.
+    pub const DEVICE_MODEL: u64 = 1 << 5;
+    /// The VM has no serial port of Gear2's: its console block has Gear2's messages alone.
+    pub const NO_CONSOLE: u64 = 1 << 6;
 }
 
 /// Outcome of an operation.

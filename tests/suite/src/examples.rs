@@ -338,6 +338,32 @@ const STATES: [(&str, &str); 3] = [
     ("restart", "running"),
 ];
 
+/// Commands on the real-time VM, and texts of their answers.
+const REAL_TIME: [(&str, &str); 4] = [
+    (
+        "! gearctl pause control 2>&1",
+        "it is real-time, with CPUs of its own",
+    ),
+    (
+        "! gearctl console control 2>&1",
+        "its serial port is the machine's; `gearctl console --messages control`",
+    ),
+    ("gearctl stats control", "own CPU"),
+    ("gearctl log", "VM control started"),
+];
+
+/// A person at the device VM is told what the real-time VM is.
+fn real_time_is_what_it_is(example: &mut Example, tally: &mut Tally) -> Result<()> {
+    for (command, text) in REAL_TIME {
+        let said = shell(&mut example.session, command)?;
+        // The terminal breaks lines between words.
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        ensure!(said.contains(text), "{command} says {said:?}");
+        tally.pass(1);
+    }
+    Ok(())
+}
+
 /// The device VM owns the UART, so Gear2 does not leave it stopped: `gearctl stop` is refused. When
 /// it turns itself off it is started again as long as the real-time VM runs, which it does not
 /// serve; else the machine is powered off.
@@ -345,9 +371,10 @@ fn keeps_a_way_back(example: &mut Example, tally: &mut Tally) -> Result<()> {
     smoke::device_vm::leave(&mut example.session)?;
     let refused = "if gearctl stop device 2> /run/refused; then false; else cat /run/refused; fi";
     let said = shell(&mut example.session, refused)?;
-    let expected = "VM device is running: nobody could start it again from here";
+    let expected = "VM device is not stopped: nobody could start it again from here";
     ensure!(said.contains(expected), "gearctl says {said:?}");
     tally.pass(1);
+    real_time_is_what_it_is(example, tally)?;
     example.session.send("poweroff -f\n")?;
     example.expect(device_userland::READY)?;
     example.wait_for_report()?;

@@ -107,6 +107,29 @@ impl Smoke<'_> {
         self.check("gearctl refuses what does not exist", |s| {
             ensure!(shell(s, "gearctl stop nobody").is_err(), "it does not");
             Ok(())
+        })?;
+        self.refusals(manifest)
+    }
+
+    /// Asks for what Gear2 refuses, and for a console that does not exist: both have a reason.
+    fn refusals(&mut self, manifest: &Compiled) -> Result<()> {
+        for vm in &manifest.vms {
+            let (name, reason) = match vm.kind {
+                VmKind::RealTime => (&vm.name, "it is real-time, with CPUs of its own"),
+                VmKind::Device => (&vm.name, "nobody could resume it"),
+                VmKind::Guest => continue,
+            };
+            self.check(&format!("gearctl says why it does not pause {name}"), |s| {
+                says(s, &format!("! gearctl pause {name} 2>&1"), reason)
+            })?;
+            self.check(&format!("gearctl names the consoles beside {name}"), |s| {
+                let command = format!("! gearctl console {name} 2>&1 < /dev/null");
+                says(s, &command, "VMs with a serial console: ")
+            })?;
+        }
+        self.check("gearctl log has names", |s| {
+            let first = manifest.vms.first().context("there is no VM")?;
+            says(s, "gearctl log", &format!("VM {} started", first.name))
         })
     }
 
@@ -352,6 +375,13 @@ pub fn fio_result(printed: &str) -> Result<String> {
 /// Widens the terminal, so that it shows a typed command in one line.
 pub fn widen(session: &mut Session) -> Result<()> {
     shell(session, "stty cols 1000").map(drop)
+}
+
+/// Runs a command that must print a text.
+fn says(session: &mut Session, command: &str, text: &str) -> Result<()> {
+    let said = shell(session, command)?;
+    ensure!(said.contains(text), "{text:?} is not in\n{said}");
+    Ok(())
 }
 
 /// Waits until a device VM that starts has its shell and its GDM serves.

@@ -1,7 +1,7 @@
 //! The control mailbox: its reports on VMs, and its operations.
 
 use gear1_abi::call::VcpuState;
-use gear2_protocol::PROTOCOL_VERSION;
+use gear2_protocol::{PROTOCOL_VERSION, vm_flag};
 
 use super::*;
 use crate::simulator::{LOAD_PIECES, LOAD_TICKS};
@@ -29,6 +29,23 @@ fn control_describes_the_machine() {
     assert_eq!((done, words[0], words[1]), (outcome::OK, 7, 8));
     let (done, words) = simulation.control(op::LOG_READ, [3, 0]);
     assert_eq!((done, words), (outcome::OK, [4, 5, 6, 7, 8, 9]));
+}
+
+#[test]
+fn control_tells_what_a_vm_is() {
+    let real_time = Plan {
+        real_time: true,
+        ..guest(0, Guest::Spins, &[1])
+    };
+    let mut simulation = machine(&[guest(0, Guest::Spins, &[1]), real_time], 9);
+    simulation.steps(2_000);
+    let flags = [0, 1, 2].map(|vm| simulation.control(op::VM_INFO, [vm, 0]).1[4]);
+    let real_time = vm_flag::REAL_TIME | vm_flag::NO_CONSOLE;
+    assert_eq!(flags, [vm_flag::DEVICE_MODEL, 0, real_time]);
+    assert_eq!(
+        simulation.control(op::VM_PAUSE, [2, 0]).0,
+        outcome::WRONG_STATE
+    );
 }
 
 #[test]

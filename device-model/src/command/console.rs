@@ -1,0 +1,109 @@
+//! Which consoles there are, and the way to one.
+
+use std::os::unix::net::UnixStream;
+
+use crate::client::{Client, Vm};
+use crate::serial::file_name;
+use crate::terminal;
+
+/// A kind of console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The serial port that Gear2 emulates.
+    Serial,
+    /// The virtio console.
+    Virtio,
+    /// Gear2's messages about a VM, which come by the socket of its serial port, whether it has
+    /// that port or not.
+    Messages,
+}
+
+impl Kind {
+    /// Returns the words for it.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Serial => "serial console",
+            Self::Virtio => "virtio console",
+            Self::Messages => "socket of messages",
+        }
+    }
+
+    /// Returns the end of the socket's name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Serial | Self::Messages => "serial",
+            Self::Virtio => "console",
+        }
+    }
+}
+
+/// Finds the VM whose console is asked for. One without such a console is refused with the reason,
+/// and with those that have one.
+pub(super) fn find(client: &mut Client, name: &str, kind: Kind) -> Result<Vm, String> {
+    let vm = client.find(name)?;
+    let all = having(client, kind)?;
+    if all.contains(&vm.name) {
+        return Ok(vm);
+    }
+    let name = &vm.name;
+    let instead = match kind {
+        Kind::Serial if having(client, Kind::Virtio)?.contains(name) => {
+            format!("`gearctl console --virtio {name}` is its virtio console")
+        }
+        Kind::Serial | Kind::Messages => {
+            format!("`gearctl console --messages {name}` shows what Gear2 says of it")
+        }
+        Kind::Virtio if vm.console => format!("`gearctl console {name}` is its serial one"),
+        Kind::Virtio => "it has no other".to_owned(),
+    };
+    let others = match all.as_slice() {
+        [] => format!("no VM has a {}", kind.text()),
+        names => format!("VMs with a {}: {}", kind.text(), names.join(", ")),
+    };
+    let (what, reason) = (kind.text(), reason(&vm, kind));
+    Err(format!(
+        "VM {name} has no {what}: {reason}; {instead}; {others}"
+    ))
+}
+
+/// Returns the names of the VMs that have a console.
+fn having(client: &mut Client, kind: Kind) -> Result<Vec<String>, String> {
+    let vms = client.vms()?.into_iter();
+    Ok(match kind {
+        Kind::Serial => vms.filter(|vm| vm.console).map(|vm| vm.name).collect(),
+        Kind::Messages => vms.map(|vm| vm.name).collect(),
+        Kind::Virtio => {
+            let devices = client.devices()?.into_iter();
+            let names = devices.filter_map(|device| match device.texts {
+                [vm, kind, _] if kind == "console" => Some(vm),
+                _ => None,
+            });
+            names.collect()
+        }
+    })
+}
+
+/// Says why a VM lacks a console.
+fn reason(vm: &Vm, kind: Kind) -> &'static str {
+    match kind {
+        Kind::Virtio => "its manifest gives it no virtio device of the type `console`",
+        Kind::Serial | Kind::Messages if vm.real_time => {
+            "it is real-time, and its serial port is the machine's"
+        }
+        Kind::Serial | Kind::Messages => {
+            "its manifest gives it no emulated serial port (a node `console`)"
+        }
+    }
+}
+
+/// Connects the terminal with a console until Ctrl-] is typed or either side ends.
+pub(super) fn connect(run_directory: &str, vm: &str, kind: Kind) -> Result<(), String> {
+    let path = format!("{run_directory}/{}.{}", file_name(vm), kind.suffix());
+    let socket = UnixStream::connect(&path)
+        .map_err(|error| format!("VM {vm} has no {} at {path}: {error}", kind.text()))?;
+    match terminal::connect(socket) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(format!("the console of VM {vm} was closed")),
+        Err(error) => Err(format!("the console of VM {vm}: {error}")),
+    }
+}

@@ -1,0 +1,65 @@
+use super::*;
+
+fn rows() -> Json {
+    let row = |name: &str, number: u64, text: &str| {
+        Json::Object(vec![
+            ("name", name.into()),
+            ("number", number.into()),
+            ("text", text.into()),
+        ])
+    };
+    Json::List(vec![
+        row("linux", 5, "a sentence of some words that is long"),
+        row("rt", 12, ""),
+    ])
+}
+
+#[test]
+fn without_a_terminal_nothing_is_wrapped() {
+    assert_eq!(
+        as_text(&rows(), None),
+        "NAME   NUMBER  TEXT\n\
+         linux  5       a sentence of some words that is long\n\
+         rt     12      -\n"
+    );
+}
+
+#[test]
+fn the_widest_column_is_wrapped_between_words() {
+    let text = as_text(&rows(), Some(36));
+    assert_eq!(
+        text,
+        "NAME   NUMBER  TEXT\n\
+         linux  5       a sentence of some\n               \
+         words that is long\n\
+         rt     12      -\n"
+    );
+    assert_eq!(as_text(&rows(), Some(200)), as_text(&rows(), None));
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_as_long_as_columns_have_room() {
+    for width in 27..100 {
+        let text = as_text(&rows(), Some(width));
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(width), "{width}:\n{text}");
+    }
+    // Narrower than that the columns keep their least width.
+    assert_eq!(as_text(&rows(), Some(1)), as_text(&rows(), Some(25)));
+}
+
+#[test]
+fn long_words_are_broken_and_nothing_is_lost() {
+    assert_eq!(wrap("abcdefgh ij", 3), ["abc", "def", "gh", "ij"]);
+    assert_eq!(wrap("", 5), [""]);
+    assert_eq!(wrap("a b", 0), ["a", "b"]);
+    let text = "vCPU 1: PC 0x400, SPSR 0x3c5";
+    assert_eq!(wrap(text, 11).join(" "), text);
+}
+
+#[test]
+fn what_is_not_there_is_a_dash() {
+    let json = Json::Object(vec![("share", Json::Null), ("on", Json::Bool(true))]);
+    assert_eq!(as_text(&json, None), "share: -\non: yes\n");
+    assert_eq!(json.to_string(), r#"{"share":null,"on":true}"#);
+}
