@@ -37,9 +37,10 @@ pub struct Options {
     /// The device tree blob of the board that they are for, instead of a name
     #[arg(long, value_name = "FILE", conflicts_with = "board")]
     dtb: Option<PathBuf>,
-    /// The board's memory, which the firmware fills into the tree of --dtb
-    #[arg(long, value_name = "MIB", requires = "dtb", value_parser = clap::value_parser!(u32).range(1..))]
-    memory_mib: Option<u32>,
+    /// The board's memory in one piece, if it is another than the tree tells, or the firmware fills
+    /// it in
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    memory: Option<u32>,
     /// For a person or for a program
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     format: Format,
@@ -111,9 +112,10 @@ impl Options {
     fn judge_all(&self, document: &mut Document) -> Result<usize> {
         let tools = Tools::prepare()?;
         let board = match &self.dtb {
-            Some(dtb) => read_tree(dtb, self.memory_mib, &tools)?,
+            Some(dtb) => BoardTree::from_file(dtb, &tools)?,
             None => BoardTree::named(self.board, &tools)?,
         };
+        let board = with_memory(board, self.memory, &tools)?;
         document.board = Some(board.name.clone());
         let mut refused = 0;
         for file in &self.files {
@@ -185,14 +187,18 @@ impl Options {
     }
 }
 
-/// Reads a board's tree, whose memory may be the firmware's to fill in.
-fn read_tree(dtb: &Path, memory_mib: Option<u32>, tools: &Tools) -> Result<BoardTree> {
-    let board = BoardTree::from_file(dtb, tools)?;
-    match memory_mib {
+/// Gives a board the memory that a person says, and refuses one whose memory is the firmware's to
+/// fill in if nobody says.
+pub(crate) fn with_memory(
+    board: BoardTree,
+    memory: Option<u32>,
+    tools: &Tools,
+) -> Result<BoardTree> {
+    match memory {
         Some(mib) => board.with_memory(mib, tools),
         None if board.lacks_memory() => bail!(
             "{}: the tree's memory has no size, because the board's firmware fills that in: say how \
-             much there is in one piece with --memory-mib, or take the tree of the running board \
+             much there is in one piece with --memory, or take the tree of the running board \
              (/sys/firmware/fdt under Linux)",
             board.name
         ),

@@ -12,6 +12,8 @@ use workbench::build_images::{self, Images};
 use workbench::tools::Tools;
 use workbench::workspace;
 
+use crate::check;
+
 mod card;
 mod device;
 mod file;
@@ -34,6 +36,9 @@ pub struct Options {
     /// The manifest to run [default: manifests/NAME.dts]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
+    /// The board's memory in one piece, if it has less than the usual one
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    memory: Option<u32>,
     /// The image, or for rcar-h3 and zcu102 the folder, to write; never a disk
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
@@ -59,6 +64,7 @@ impl Options {
         });
         let tools = Tools::prepare()?;
         let board = BoardTree::named(self.board, &tools)?;
+        let board = check::with_memory(board, self.memory, &tools)?;
         judge::manifest(&manifest, &board, &tools)?;
         let images = build_images::build(&manifest)?;
         judge::archive(&images, &board, &tools)?;

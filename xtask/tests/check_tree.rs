@@ -22,12 +22,19 @@ fn tree(folder: &Path, name: &str, memory: &str) -> PathBuf {
     file
 }
 
-/// Checks the board's manifest, and returns whether it is good and what is said.
+/// Checks the Raspberry Pi's manifest with a tree, and returns whether it is good and what is said.
 fn check(tree: &Path, options: &[&str]) -> (bool, String) {
+    let options = [&["--dtb", tree.to_str().unwrap()], options].concat();
+    run("manifests/rpi4.dts", &options)
+}
+
+fn run(manifest: &str, options: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    command.arg("check").arg("--dtb").arg(tree).args(options);
-    let manifest = workspace::root().join("manifests/rpi4.dts");
-    let output = command.arg(manifest).output().unwrap();
+    command.arg("check").args(options);
+    let output = command
+        .arg(workspace::root().join(manifest))
+        .output()
+        .unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(said).unwrap())
 }
@@ -42,18 +49,32 @@ fn memory_that_the_firmware_fills_in_is_said() {
         "{said}"
     );
     assert!(
-        said.contains("--memory-mib") && said.contains("/sys/firmware/fdt"),
+        said.contains("--memory") && said.contains("/sys/firmware/fdt"),
         "{said}"
     );
-    let (good, said) = check(&empty, &["--memory-mib", "948"]);
+    let (good, said) = check(&empty, &["--memory", "948"]);
     assert!(good && said.contains("good for"), "{said}");
     // The manifest's VMs have 528 MiB.
-    let (good, said) = check(&empty, &["--memory-mib", "512"]);
+    let (good, said) = check(&empty, &["--memory", "512"]);
     assert!(!good && said.contains("M-MEM-007"), "{said}");
     let whole = tree(&folder, "whole.dtb", MEMORY);
     let (good, said) = check(&whole, &[]);
     assert!(good, "{said}");
-    let (good, said) = check(&whole, &["--memory-mib", "512"]);
+    let (good, said) = check(&whole, &["--memory", "512"]);
     assert!(!good && said.contains("M-MEM-007"), "{said}");
     fs::remove_dir_all(folder).unwrap();
+}
+
+/// A board may have less memory than the usual one; the R-Car's has a node for each bank.
+#[test]
+fn memory_of_a_known_board_is_said() {
+    for (name, enough) in [("rpi4", "948"), ("rcar-h3", "1920")] {
+        let manifest = format!("manifests/{name}.dts");
+        let (good, said) = run(&manifest, &["--board", name, "--memory", enough]);
+        assert!(good, "{said}");
+        let (good, said) = run(&manifest, &["--board", name, "--memory", "256"]);
+        assert!(!good && said.contains("M-MEM-007"), "{said}");
+    }
+    let (good, said) = run("manifests/rpi4.dts", &["--board", "rpi4", "--memory", "0"]);
+    assert!(!good && said.contains("0 is not in 1.."), "{said}");
 }

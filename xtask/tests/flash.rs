@@ -136,6 +136,10 @@ fn manifests_are_judged_for_the_board() {
         "nothing was written",
     ];
     refuses("rpi4", &out, &[option, &board], &words);
+    // The manifest of the board's own has VMs of 528 MiB.
+    let memory = [Path::new("--memory"), Path::new("512")];
+    let words = ["for rpi4", "M-MEM-007", "nothing was written"];
+    refuses("rpi4", &out, &memory, &words);
     let absent = folder.join("absent.dts");
     refuses(
         "rpi4",

@@ -93,12 +93,13 @@ impl BoardTree {
         tree.with_archive(0..4096, tools)
     }
 
-    /// Returns the same with this much memory in one piece, from the start of the tree's memory on.
-    /// A tree as the kernel's package has it may leave the size to the firmware.
+    /// Returns the same with this much memory in one piece, from the start of the tree's memory on,
+    /// and no other. A tree as the kernel's package has it may leave the size to the firmware.
     pub fn with_memory(self, mib: u32, tools: &Tools) -> Result<BoardTree> {
         let name = self.name.clone();
-        let (node, start, cells) = self
-            .memory_node()
+        let (nodes, start, cells) = self.memory_nodes()?;
+        let (node, others) = nodes
+            .split_first()
             .with_context(|| format!("{name}: / has no node \"memory\" or \"memory@...\""))?;
         let [starts, sizes] = [(cells[0], start), (cells[1], u64::from(mib) << 20)].map(
             |(cells, value)| match cells {
@@ -108,7 +109,10 @@ impl BoardTree {
         );
         let more =
             format!("&{{/{node}}} {{ device_type = \"memory\"; reg = <{starts} {sizes}>; }};");
-        self.with_source(&more, tools)
+        let others = others
+            .iter()
+            .map(|node| format!("/delete-node/ &{{/{node}}};\n"));
+        self.with_source(&format!("{more}\n{}", others.collect::<String>()), tools)
     }
 
     /// Tells whether the tree leaves the size of its memory to the firmware.
@@ -128,17 +132,19 @@ impl BoardTree {
         nodes.all(is_empty)
     }
 
-    /// Returns the name and the start of the first node with memory, and the root's cells for an
-    /// address and a size.
-    fn memory_node(&self) -> Option<(String, u64, [usize; 2])> {
-        let blob = Blob::new(self.bytes()).ok()?;
+    /// Returns the names of the nodes with memory, the start of the first, and the root's cells for
+    /// an address and a size.
+    fn memory_nodes(&self) -> Result<(Vec<String>, u64, [usize; 2])> {
+        let blob = Blob::new(self.bytes()).map_err(|error| anyhow!("{}: {error}", self.name))?;
         let root = blob.root();
-        let node = root.children().find(is_memory)?;
         let cells = root_cells(&blob);
-        let reg = node.property("reg").and_then(|reg| reg.cells());
+        let nodes = root.children().filter(is_memory);
+        let names = nodes.map(|node| node.name().to_owned()).collect();
+        let first = root.children().find(is_memory);
+        let reg = first.and_then(|node| node.property("reg")?.cells());
         let start = reg.into_iter().flatten().take(cells[0]);
         let start = start.fold(0, |start, cell| start << 32 | u64::from(cell));
-        Some((node.name().to_owned(), start, cells))
+        Ok((names, start, cells))
     }
 
     /// Returns the same with the archive there, unless the tree tells of another one.
