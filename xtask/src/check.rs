@@ -220,9 +220,14 @@ const fn verdict_on(errors: usize) -> &'static str {
 }
 
 fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
-    if !findings.list.is_empty() {
-        let styled = output::styles_errors();
-        eprintln!("{}\n", findings.sources.draw(&findings.list, styled));
+    let styled = output::styles_errors();
+    let drawn = match errors {
+        // A report builds the manifest, and the build finds the same.
+        0 => findings.sources.draw_new(&findings.list, styled),
+        _ => findings.sources.draw(&findings.list, styled),
+    };
+    if !drawn.is_empty() {
+        eprintln!("{drawn}\n");
     }
     let (file, board) = (file.display(), &board.name);
     let count = |count: usize, what: &str| match count {

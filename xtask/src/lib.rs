@@ -9,6 +9,8 @@ extern crate workbench;
 
 pub mod audit;
 pub mod check;
+pub mod clean;
+pub mod completions;
 pub mod docs;
 pub mod flash;
 mod host_memory;

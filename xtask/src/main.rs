@@ -9,14 +9,15 @@ use std::path::PathBuf;
 use std::process::{self, ExitCode};
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use workbench::output::exit_code;
 use workbench::{build_images, symbolize, workspace};
-use xtask::{audit, check, docs, flash, new_manifest, picture, run};
+use xtask::completions::{self, Shell};
+use xtask::{audit, check, clean, docs, flash, new_manifest, picture, run};
 
 /// Builds, runs, tests and measures GearV.
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -60,6 +61,13 @@ enum Command {
     Docs,
     /// Draw a session of GearV for the README
     Picture,
+    /// Delete what was built, made and downloaded, and say how much it was
+    Clean(clean::Options),
+    /// Write what lets a shell complete these commands and their options
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
     /// Turn the addresses of a halt dump into functions and lines
     Symbolize {
         /// The dump [default: standard input]
@@ -99,6 +107,11 @@ impl Command {
             Command::Audit(options) => audit::command(&options),
             Command::Docs => docs::command(),
             Command::Picture => picture::command(),
+            Command::Clean(options) => options.run(),
+            Command::Completions { shell } => {
+                print!("{}", completions::text(shell, Cli::command()));
+                Ok(())
+            }
             Command::Symbolize { file } => symbolize::command(file),
             Command::Test(others) => others.run_by(SUITE, "test"),
             Command::Fuzz(others) => others.run_by(SUITE, "fuzz"),
@@ -117,7 +130,7 @@ impl Others {
     /// user is in.
     fn run_by(self, package: &str, command: &str) -> Result<()> {
         let mut cargo = process::Command::new(workspace::cargo_program());
-        cargo.args(["run", "--quiet", "--package", package, "--manifest-path"]);
+        cargo.args(["run", "--package", package, "--manifest-path"]);
         cargo.arg(workspace::root().join("Cargo.toml"));
         cargo.arg("--").arg(command).args(self.arguments);
         Err(cargo.exec()).context("cargo cannot be run")

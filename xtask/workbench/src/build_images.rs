@@ -237,7 +237,7 @@ pub fn runtime(gic_version: u32) -> Result<PathBuf> {
 fn build_gears() -> Result<(PathBuf, PathBuf)> {
     let out_dir = workspace::output_dir();
     fs::create_dir_all(&out_dir)?;
-    let step = Step::start("building Gear1 and Gear2");
+    let step = Step::over("building Gear1 and Gear2");
     let runtime = build_runtime()?;
     let runtime_gicv2 = build_runtime_gicv2()?;
     let init = [

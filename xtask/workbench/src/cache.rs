@@ -30,6 +30,11 @@ impl Cache {
         Ok(Cache { root })
     }
 
+    /// Takes a directory as the cache.
+    pub fn at(root: PathBuf) -> Cache {
+        Cache { root }
+    }
+
     /// Returns the path of something in the cache.
     pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.root.join(relative)

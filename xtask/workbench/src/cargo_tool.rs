@@ -26,7 +26,7 @@ fn install(name: &str, folder: PathBuf, what: &[&str]) -> Result<PathBuf> {
     if !program.is_file() {
         eprintln!("installing {name} into the cache");
         let mut install = workspace::cargo();
-        install.args(["install", "--quiet", "--locked", "--root"]);
+        install.args(["install", "--locked", "--root"]);
         let status = install.arg(&root).args(what).status();
         let installed = status.is_ok_and(|status| status.success());
         let by_hand = what.join(" ");

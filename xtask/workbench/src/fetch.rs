@@ -1,8 +1,8 @@
 //! Debian packages, downloaded and unpacked into the cache; the system is left alone.
 //!
 //! apt runs on a private state below the cache, so one path serves root, sudo and neither. apt
-//! checks signatures; each package is then kept under its SHA-256, and a set's index, written
-//! last, lists what it was unpacked from. With an index nothing touches the network.
+//! checks signatures; each package then lies under its SHA-256 until it is unpacked, and a set's
+//! index lists what the set was unpacked from. A set that is unpacked never touches the network.
 
 use std::env;
 use std::fs;
@@ -74,11 +74,11 @@ struct Package {
 pub fn unpacked(cache: &Cache, set: &PackageSet) -> Result<PathBuf> {
     let root = cache.path("sets").join(set.name);
     let index = cache.path(format!("sets/{}.index", set.name));
-    if root.is_dir() && index.is_file() {
+    if root.is_dir() {
         return Ok(root);
     }
     let _lock = cache.lock()?;
-    if !index.is_file() {
+    if !root.is_dir() && !has_packages(cache, &index) {
         download(cache, set, &index).with_context(|| {
             format!(
                 "cannot get {} (it takes apt and, once, the network; by hand: {})",
@@ -90,6 +90,21 @@ pub fn unpacked(cache: &Cache, set: &PackageSet) -> Result<PathBuf> {
         unpack(cache, &index, &root).with_context(|| format!("cannot unpack {}", set.name))?;
     }
     Ok(root)
+}
+
+/// Tells whether all packages of an index are still there; they are deleted once they are unpacked.
+fn has_packages(cache: &Cache, index: &Path) -> bool {
+    let names = fs::read_to_string(index).unwrap_or_default();
+    let mut hashes = names
+        .lines()
+        .filter_map(|line| Some(line.split_once("  ")?.0));
+    let is_there = |hash| package(cache, hash).is_file();
+    index.is_file() && hashes.all(is_there)
+}
+
+/// Returns the path of a package by its hash.
+fn package(cache: &Cache, hash: &str) -> PathBuf {
+    cache.path(format!("packages/{hash}.deb"))
 }
 
 /// Downloads the set's packages into the hash store and writes its index.
@@ -125,7 +140,7 @@ fn store(cache: &Cache, incoming: &Path) -> Result<Vec<String>> {
     for entry in fs::read_dir(incoming)? {
         let entry = entry?;
         let hash = sha256(&entry.path())?;
-        fs::rename(entry.path(), cache.path(format!("packages/{hash}.deb")))?;
+        fs::rename(entry.path(), package(cache, &hash))?;
         lines.push(format!("{hash}  {}\n", entry.file_name().to_string_lossy()));
     }
     // The hash has 64 digits.
@@ -133,18 +148,21 @@ fn store(cache: &Cache, incoming: &Path) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Unpacks what the index lists, from the hash store, into `root`.
+/// Unpacks what the index lists, from the hash store, into `root`, and deletes the packages: a set
+/// that is lost is downloaded again.
 fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
     let text = fs::read_to_string(index)?;
-    let step = Step::start("unpacking");
+    let name = root.file_name().unwrap_or_default();
+    let step = Step::start(&format!("unpacking {}", name.display()));
     let partial = cache.path("unpacking");
     remove_dir_if_there(&partial)?;
     fs::create_dir_all(&partial)?;
+    let mut unpacked = Vec::new();
     for line in text.lines() {
         let (hash, name) = line
             .split_once("  ")
             .context("a line of the index has no hash")?;
-        let package = cache.path(format!("packages/{hash}.deb"));
+        let package = package(cache, hash);
         if !package.is_file() || sha256(&package)? != hash {
             fs::remove_file(index)?;
             bail!("{name} in the cache is damaged; run the command again to download it anew");
@@ -155,8 +173,12 @@ fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
             .arg(&partial)
             .output();
         check(output.context("dpkg-deb")?, "dpkg-deb -x")?;
+        unpacked.push(package);
     }
     fs::rename(&partial, root)?;
+    for package in unpacked {
+        fs::remove_file(package)?;
+    }
     step.clear();
     Ok(())
 }

@@ -15,6 +15,7 @@ pub mod board;
 pub mod build_images;
 pub mod cache;
 pub mod cargo_tool;
+mod compiling;
 pub mod device_userland;
 pub mod expect;
 pub mod ext4;

@@ -155,15 +155,19 @@ pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Comp
         gearv_manifest::warn(manifest, None, &mut sink);
     }
     let sources = judge_source(&dts, tools, &mut list);
-    let drawn = sources.draw(&list, output::styles_errors());
+    let styled = output::styles_errors();
     match (error_count(&list), &judged.manifest) {
         (0, Some(manifest)) => {
-            if !list.is_empty() {
-                eprintln!("{drawn}");
+            let new = sources.draw_new(&list, styled);
+            if !new.is_empty() {
+                eprintln!("{new}");
             }
             Ok(summarize(manifest, &dts, blob.clone()))
         }
-        (errors, _) => bail!("{}\n\n{drawn}", refusal(&dts, errors)),
+        (errors, _) => {
+            let drawn = sources.draw(&list, styled);
+            bail!("{}\n\n{drawn}", refusal(&dts, errors))
+        }
     }
 }
 

@@ -6,8 +6,10 @@
 //! the messages it continues. SIGPIPE itself stays ignored: a child that ends early is an error to
 //! be reported, not the end of this program.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 use std::process::{self, ExitCode};
+use std::sync::{Mutex, PoisonError};
 use std::{env, fmt};
 
 /// The status that a shell gives after SIGPIPE.
@@ -47,6 +49,14 @@ pub fn styles_errors() -> bool {
     let is_set = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let is_dumb = env::var_os("TERM").is_none_or(|terminal| terminal == "dumb");
     io::stderr().is_terminal() && !is_set && !is_dumb
+}
+
+/// Tells whether this process says a text for the first time: a warning that each of several stages
+/// finds is said once.
+pub fn is_new(text: &str) -> bool {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    said.insert(text.to_owned())
 }
 
 /// Returns how a program ends; an error is told first.

@@ -1,11 +1,13 @@
 //! Progress on the terminal: one live line a step, one closing line when it is done.
 //!
-//! Without a terminal (CI, a pipe) the live line is replaced by one line at the start.
+//! Without a terminal (CI, a pipe), on a dumb one, or with NO_COLOR the live line is replaced by one
+//! line at the start.
 
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::output;
 
 /// A step in progress.
 pub struct Step {
@@ -28,20 +30,30 @@ impl Step {
         Step::shown(ProgressBar::new(total), style, what)
     }
 
+    /// Starts a step that consists of others, which have live lines of their own.
+    pub fn over(what: &str) -> Step {
+        if !is_live() {
+            eprintln!("{what} ...");
+        }
+        Step {
+            bar: ProgressBar::hidden(),
+            start: Instant::now(),
+        }
+    }
+
     fn shown(
         bar: ProgressBar,
         style: Result<ProgressStyle, indicatif::style::TemplateError>,
         what: &str,
     ) -> Step {
+        if !is_live() {
+            return Step::over(what);
+        }
         if let Ok(style) = style {
             bar.set_style(style);
         }
         bar.set_message(what.to_owned());
-        if std::io::stderr().is_terminal() {
-            bar.enable_steady_tick(Duration::from_millis(120));
-        } else {
-            eprintln!("{what} ...");
-        }
+        bar.enable_steady_tick(Duration::from_millis(120));
         Step {
             bar,
             start: Instant::now(),
@@ -51,6 +63,11 @@ impl Step {
     /// Moves the bar.
     pub fn set_position(&self, bytes: u64) {
         self.bar.set_position(bytes);
+    }
+
+    /// Changes the live line.
+    pub fn say(&self, what: String) {
+        self.bar.set_message(what);
     }
 
     /// Ends the step with a closing line that carries the time it took.
@@ -63,4 +80,9 @@ impl Step {
     pub fn clear(self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Tells whether a line of the terminal may change.
+fn is_live() -> bool {
+    output::styles_errors()
 }

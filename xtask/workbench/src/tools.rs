@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::cache::Cache;
 use crate::fetch::{self, Architecture, PackageSet, Wanted};
+use crate::output;
 
 const DTC: PackageSet = PackageSet {
     name: "device-tree-compiler",
@@ -69,7 +70,10 @@ impl Program {
         match (on_path(name), unpacked) {
             (Some(path), Ok(_)) => Ok(Program { path, root: None }),
             (Some(path), Err(error)) => {
-                eprintln!("using {} of the system: {error:#}", path.display());
+                let text = format!("using {} of the system: {error:#}", path.display());
+                if output::is_new(&text) {
+                    eprintln!("{text}");
+                }
                 Ok(Program { path, root: None })
             }
             (None, Ok(root)) => bail!("{} does not hold {name}", root.display()),

@@ -3,9 +3,11 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+
+use crate::{compiling, output};
 
 /// Target of all code that runs on the machine itself.
 pub const BARE_TARGET: &str = "aarch64-unknown-none-softfloat";
@@ -126,14 +128,7 @@ pub fn build_bare_of(
     ensure_targets(&[BARE_TARGET])?;
     let mut command = cargo();
     command.current_dir(root);
-    command.args([
-        "build",
-        "--quiet",
-        "--profile",
-        "image",
-        "--target",
-        BARE_TARGET,
-    ]);
+    command.args(["build", "--profile", "image", "--target", BARE_TARGET]);
     command.args(["--package", package, "--bin", bin, "--features", features]);
     command.arg("--target-dir").arg(target_dir);
     command.envs(env.iter().copied());
@@ -146,7 +141,7 @@ pub fn build_bare_of(
 pub fn build_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
     ensure_targets(&[STATIC_TARGET])?;
     let mut command = cargo();
-    command.args(["build", "--quiet", "--release", "--target", STATIC_TARGET]);
+    command.args(["build", "--release", "--target", STATIC_TARGET]);
     command.args(["--package", package]);
     command.args(bins.iter().flat_map(|bin| ["--bin", bin]));
     // No cross compiler is needed: the toolchain's own linker does.
@@ -156,16 +151,15 @@ pub fn build_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(bins.iter().map(|bin| directory.join(bin)).collect())
 }
 
-/// Runs a build quietly; its complaint is the error.
-fn run_build(mut command: Command, what: &str) -> Result<()> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.context("cargo cannot be run")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
+/// Runs a build that shows how far it is; its complaint is the error. Of several builds with one
+/// warning, the first one says it.
+fn run_build(command: Command, what: &str) -> Result<()> {
+    let (status, complaint) = compiling::run(command, what)?;
+    if !status.success() {
         bail!("building {what} failed:\n{complaint}");
     }
     for paragraph in complaint.split_inclusive("\n\n") {
-        if !paragraph.contains(KNOWN_COMPLAINT) {
+        if !paragraph.contains(KNOWN_COMPLAINT) && output::is_new(paragraph) {
             eprint!("{paragraph}");
         }
     }

@@ -48,3 +48,60 @@ fn madison_gives_versions_by_suite() {
     );
     assert_eq!(major("7.2"), Some(7));
 }
+
+/// Makes a package in the hash store, and returns its line of an index.
+fn stored_package(cache: &Cache, folder: &Path) -> String {
+    let tree = folder.join("tree");
+    fs::create_dir_all(tree.join("DEBIAN")).unwrap();
+    fs::create_dir_all(tree.join("usr/bin")).unwrap();
+    fs::write(tree.join("usr/bin/hello"), "hello").unwrap();
+    let control = "Package: hello\nVersion: 1\nArchitecture: all\nMaintainer: x <x@y>\n\
+                   Description: x\n";
+    fs::write(tree.join("DEBIAN/control"), control).unwrap();
+    let incoming = folder.join("incoming");
+    fs::create_dir_all(&incoming).unwrap();
+    let mut build = Command::new("dpkg-deb");
+    build.args(["--build", "--root-owner-group"]).arg(&tree);
+    let built = build.arg(incoming.join("hello.deb")).output().unwrap();
+    assert!(built.status.success(), "{built:?}");
+    store(cache, &incoming).unwrap().concat()
+}
+
+#[test]
+fn packages_are_deleted_once_they_are_unpacked() {
+    let folder = crate::workspace::scratch("unpack");
+    let cache = Cache::at(folder.join("cache"));
+    let lines = stored_package(&cache, &folder);
+    let (hash, _) = lines.split_once("  ").unwrap();
+    let index = folder.join("hello.index");
+    assert!(!has_packages(&cache, &index));
+    fs::write(&index, &lines).unwrap();
+    assert!(has_packages(&cache, &index));
+    let root = folder.join("hello");
+    unpack(&cache, &index, &root).unwrap();
+    let content = fs::read_to_string(root.join("usr/bin/hello")).unwrap();
+    assert_eq!(content, "hello");
+    // A set that is lost is downloaded again.
+    assert!(!package(&cache, hash).exists() && !has_packages(&cache, &index));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_damaged_package_is_named_and_deletes_nothing_else() {
+    let folder = crate::workspace::scratch("damaged");
+    let cache = Cache::at(folder.join("cache"));
+    let lines = stored_package(&cache, &folder);
+    let (hash, _) = lines.split_once("  ").unwrap();
+    fs::write(package(&cache, hash), "damaged").unwrap();
+    let index = folder.join("hello.index");
+    fs::write(&index, &lines).unwrap();
+    let refused = unpack(&cache, &index, &folder.join("hello")).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("hello.deb in the cache is damaged"),
+        "{refused}"
+    );
+    assert!(!index.exists() && !folder.join("hello").exists());
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::expected;
 use super::spans::{Place, Spans};
 use super::syntax::{Fault, Texts};
+use crate::output;
 
 /// The id of a fault in the text, before any rule is tried.
 const SYNTAX: &str = "syntax";
@@ -374,6 +375,15 @@ impl Sources {
         };
         let drawn = list.iter().map(|one| self.draw_one(one, &renderer));
         drawn.collect::<Vec<_>>().join("\n\n")
+    }
+
+    /// Draws those that this process has not drawn by this function before.
+    pub fn draw_new(&self, list: &[Diagnostic], styled: bool) -> String {
+        let drawn = list
+            .iter()
+            .map(|one| self.draw(std::slice::from_ref(one), styled));
+        let new = drawn.filter(|drawn| output::is_new(drawn));
+        new.collect::<Vec<_>>().join("\n\n")
     }
 
     fn draw_one(&self, diagnostic: &Diagnostic, renderer: &Renderer) -> String {

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Compiled, Source, compile};
+use super::diagnostic::Diagnostic;
+use super::{Aligned, Compiled, Source, compile, compile_source as compile_only, judge_source};
 use crate::tools::Tools;
 use crate::workspace::scratch;
 
@@ -85,6 +86,28 @@ fn paths_start_at_the_manifest() {
         compile_source("paths", &vm("memory-mib = <2>; image = \"sub/flat.bin\";"));
     let source = compiled.unwrap().files[0].source.clone();
     assert_eq!(source, Source::Path(folder.join("sub/flat.bin")));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// `check --report` judges a manifest and then builds it, which judges it again.
+#[test]
+fn a_warning_is_said_once() {
+    let tools = Tools::prepare().unwrap();
+    let folder = scratch("once");
+    let dts = folder.join("system.dts");
+    let text = fs::read_to_string(repository("manifests/qemu-virt.dts")).unwrap();
+    fs::write(&dts, text).unwrap();
+    let (dts, blob) = compile_only(&dts, &tools, &folder).unwrap();
+    let mut list = Vec::new();
+    let mut sink = |error: gearv_manifest::ManifestError<'_>| list.push(Diagnostic::new(&error));
+    let bytes = Aligned::new(&blob);
+    let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut sink);
+    gearv_manifest::warn(&judged.manifest.unwrap(), None, &mut sink);
+    let sources = judge_source(&dts, &tools, &mut list);
+    let first = sources.draw_new(&list, false);
+    assert!(first.contains("warning[M-WRN-001]"), "{first}");
+    assert_eq!(sources.draw_new(&list, false), "");
+    assert_eq!(sources.draw(&list, false), first);
     fs::remove_dir_all(folder).unwrap();
 }
 
