@@ -144,7 +144,8 @@ impl Client {
         match answer.outcome {
             outcome::OK => Ok(answer.results),
             other => Err(format!(
-                "Gear2 refuses operation {op} with {arguments:?}: {}",
+                "Gear2 does not tell {}: {}",
+                question(op, arguments),
                 describe(other)
             )),
         }
@@ -320,6 +321,20 @@ fn garbled(line: &str) -> String {
     format!(
         "gdm answers `{line}`, which this gearctl does not understand: take both from the same GearV"
     )
+}
+
+/// Says what is asked for by an operation that only asks.
+fn question(op: u32, arguments: &[u64]) -> String {
+    let first = arguments.first().copied().unwrap_or_default();
+    match op {
+        op::VM_INFO => format!("the state of VM {first}"),
+        op::VM_NAME => format!("the name of VM {first}"),
+        op::VM_FAULT => format!("the last fault of VM {first}"),
+        op::VCPU_INFO => format!("the state of vCPU {first}"),
+        op::EXIT_STATS => format!("the exits of vCPU {first}"),
+        op::VERSION => "its version".into(),
+        other => format!("the answer to operation {other} with {arguments:?}"),
+    }
 }
 
 /// Says what an outcome means.

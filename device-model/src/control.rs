@@ -60,7 +60,10 @@ pub struct Silent;
 
 impl fmt::Display for Silent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Gear2 does not answer")
+        write!(
+            f,
+            "Gear2 does not answer: it is busy, or restarts; try again"
+        )
     }
 }
 

@@ -42,6 +42,7 @@ impl Kind {
 pub(super) fn find(client: &mut Client, name: &str, kind: Kind) -> Result<Vm, String> {
     let vm = client.find(name)?;
     let all = having(client, kind)?;
+    // planted: gearctl enters a console that does not exist
     if all.contains(&vm.name) {
         return Ok(vm);
     }

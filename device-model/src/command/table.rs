@@ -6,7 +6,7 @@ use crate::json::Json;
 
 /// Space between two columns.
 const GAP: usize = 2;
-/// No column is made narrower: a terminal that has no room for that wraps by itself.
+/// No column is made narrower: a terminal that has no room for that gets paragraphs.
 const NARROWEST: usize = 10;
 
 /// Prints lists of objects as tables, and an object's numbers and texts as lines.
@@ -81,27 +81,45 @@ fn table(rows: &[Json], width: Option<usize>) -> String {
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let mut widths: Vec<usize> = (0..columns).map(widest).collect();
-    if let Some(width) = width {
-        narrow(&mut widths, width);
+    match width {
+        // planted: a table is wider than the terminal
+        Some(width) if !narrow(&mut widths, width) => paragraphs(&rows, width),
+        Some(_) | None => rows.iter().map(|row| lines(row, &widths)).collect(),
     }
-    rows.iter().map(|row| lines(row, &widths)).collect()
 }
 
-/// Makes the widest columns narrower until all fit.
-fn narrow(widths: &mut [usize], width: usize) {
+/// Makes the widest columns narrower until all fit. Returns whether they do.
+fn narrow(widths: &mut [usize], width: usize) -> bool {
     let gaps = GAP * widths.len().saturating_sub(1);
     loop {
         let excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
         let Some(widest) = widths.iter_mut().max() else {
-            return;
+            return true;
         };
         if excess == 0 || *widest <= NARROWEST {
-            return;
+            return excess == 0;
         }
         *widest = widest
             .saturating_sub(excess.min(*widest / 2).max(1))
             .max(NARROWEST);
     }
+}
+
+/// Returns each row as a paragraph of names and values, for a terminal that has no room for the
+/// columns.
+fn paragraphs(rows: &[Vec<String>], width: usize) -> String {
+    let [names, rows @ ..] = rows else {
+        return String::new();
+    };
+    let mut text = String::new();
+    for row in rows {
+        let pairs = names.iter().zip(row);
+        let pairs: Vec<String> = pairs.map(|(name, cell)| format!("{name} {cell}")).collect();
+        for line in wrap(&pairs.join(", "), width) {
+            text += &format!("{line}\n");
+        }
+    }
+    text
 }
 
 /// Returns a row: as many lines as its highest cell has.

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gear1_abi::call::VmState;
+use gear2_protocol::Region;
 
 use super::{Command, Kind, Line, parse, run, share, vm_state};
 use crate::client::Vm;
@@ -38,9 +39,19 @@ fn gearctl_to(words: &[&str], out: &mut dyn Write) -> Result<(), String> {
 
 /// Runs `gearctl` with these words, and prints to `out`, a terminal of this width.
 fn gearctl_with(words: &[&str], width: Option<usize>, out: &mut dyn Write) -> Result<(), String> {
-    let directory = Directory::new("gearctl");
     let region = region();
     region.header.vm_count.store(3, Ordering::Relaxed);
+    gearctl_in(region, words, width, out)
+}
+
+/// Runs `gearctl` with a GDM over this region.
+fn gearctl_in(
+    region: &'static Region,
+    words: &[&str],
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> Result<(), String> {
+    let directory = Directory::new("gearctl");
     region.header.counter_hz.store(1000, Ordering::Relaxed);
     let path = format!("{}/control", directory.text());
     let mailbox = Mailbox::new(region, doorbell());
@@ -310,4 +321,17 @@ fn a_table_is_as_wide_as_the_terminal() {
 fn the_help_fits_into_an_ordinary_terminal() {
     let widest = super::USAGE.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(80), "{widest:?}");
+}
+
+#[test]
+fn an_answer_that_gear2_lacks_is_named() {
+    let lacks = |vm_count: u32| {
+        let region = region();
+        region.header.vm_count.store(vm_count, Ordering::Relaxed);
+        gearctl_in(region, &["list"], None, &mut Vec::new()).unwrap_err()
+    };
+    assert_eq!(
+        lacks(4),
+        "Gear2 does not tell the state of VM 3: it does not exist"
+    );
 }

@@ -30,7 +30,7 @@ fn a_silent_gear2_is_said_to_be_silent() {
     let mailbox = Mailbox::new(region(), doorbell());
     assert_eq!(
         mailbox.call(op::VERSION, [0; 4]).unwrap_err().to_string(),
-        "Gear2 does not answer"
+        "Gear2 does not answer: it is busy, or restarts; try again"
     );
 }
 

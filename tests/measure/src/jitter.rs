@@ -216,9 +216,7 @@ fn measure_into(
             facts.insert(fact::FAILURE.to_owned(), format!("{error:#}"));
         }
     }
-    results
-        .columns
-        .sort_by_key(|(name, _)| configuration::place(name));
+    setup::sort(results);
 }
 
 /// Returns a line for each configuration that could not be measured.

@@ -38,14 +38,21 @@ fn the_widest_column_is_wrapped_between_words() {
 }
 
 #[test]
-fn no_line_is_wider_than_the_terminal_as_long_as_columns_have_room() {
-    for width in 27..100 {
+fn no_line_is_wider_than_the_terminal() {
+    for width in 10..100 {
         let text = as_text(&rows(), Some(width));
         let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(width), "{width}:\n{text}");
     }
-    // Narrower than that the columns keep their least width.
-    assert_eq!(as_text(&rows(), Some(1)), as_text(&rows(), Some(25)));
+}
+
+#[test]
+fn rows_whose_columns_have_no_room_are_paragraphs() {
+    assert_eq!(
+        as_text(&rows(), Some(24)),
+        "NAME linux, NUMBER 5,\nTEXT a sentence of some\nwords that is long\n\
+         NAME rt, NUMBER 12, TEXT\n-\n"
+    );
 }
 
 #[test]

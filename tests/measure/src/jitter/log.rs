@@ -76,6 +76,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Results> {
     for (file, text) in of_gear2 {
         take_in_exits(&mut results, &text, file).with_context(|| file.display().to_string())?;
     }
+    setup::sort(&mut results);
     Ok(results)
 }
 

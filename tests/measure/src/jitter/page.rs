@@ -67,7 +67,7 @@ fn percentiles(figures: &[(&str, &Figure)], results: &Results, old: Option<&Resu
         let _ = write!(html, "<th>{}</th>", percentile.name);
     }
     html += "<th>max</th><th>avg</th><th class=\"group\">avg<br>by native</th><th>max<br>by native</th>\
-        <th class=\"group\">periods</th><th>exits</th><th>exits<br>a period</th><th>SGIs</th>";
+        <th class=\"group\">periods</th><th>exits</th><th>SGIs</th><th>SGIs by<br>its kernel</th>";
     if old.is_some() {
         html += "<th class=\"group\">max<br>before</th>";
     }
@@ -86,7 +86,8 @@ fn percentiles(figures: &[(&str, &Figure)], results: &Results, old: Option<&Resu
         }
         html += "</tr>\n";
     }
-    html + "</table></div>\n" + &too_few(results)
+    html += &format!("</table></div>\n<p class=\"note\">{EXITS}</p>\n");
+    html + &too_few(results)
 }
 
 fn latencies(figure: &Figure) -> String {
@@ -110,19 +111,16 @@ fn ratios(figure: &Figure, native: Option<&Figure>) -> String {
 }
 
 fn exits(name: &str, figure: &Figure, results: &Results) -> String {
-    let exits = results.fact(name, fact::EXITS);
-    let a_period = exits.and_then(|exits| exits.parse::<u64>().ok());
-    let a_period = a_period.map_or_else(
-        || "-".to_owned(),
-        |exits| format!("{:.1}", exits as f64 / figure.count().max(1) as f64),
-    );
-    format!(
-        "<td class=\"group\">{}</td><td>{}</td><td>{a_period}</td><td>{}</td>",
-        figure.count(),
-        exits.unwrap_or("-"),
-        results.fact(name, fact::SGIS).unwrap_or("-")
-    )
+    let counts = [fact::EXITS, fact::SGIS, fact::OWN];
+    let counts = counts.map(|what| results.fact(name, what).unwrap_or("-"));
+    let counts = counts.map(|count| format!("<td>{count}</td>")).concat();
+    format!("<td class=\"group\">{}</td>{counts}", figure.count())
 }
+
+/// What the columns of exits count.
+const EXITS: &str = "Exits other than those of SGIs, and SGIs by Gear1's count and by the guest's own, from the first look \
+    at Gear1's counters to the second: the sleep around the measurement is in them (half an hour of virtual time without \
+    load), so that few periods have many exits a period.";
 
 /// Says which percentiles have too few samples.
 fn too_few(results: &Results) -> String {

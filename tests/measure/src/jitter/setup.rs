@@ -133,3 +133,9 @@ pub(super) fn differences(earlier: &Results, new: &Results) -> Vec<String> {
     });
     differing.collect()
 }
+
+/// Brings the configurations into the order of the tables, whatever order they were measured in.
+pub(super) fn sort(results: &mut Results) {
+    let columns = &mut results.columns;
+    columns.sort_by_key(|(name, _)| configuration::place(name));
+}

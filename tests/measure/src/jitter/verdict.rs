@@ -114,7 +114,7 @@ fn beside(results: &Results, one: Configuration, figure: &Figure, native: &Figur
         shown(figure.max),
         shown(native.max)
     );
-    text += &exits(results, one, figure);
+    text += &exits(results, one);
     if figure.count() != native.count() {
         text += &format!(
             "; of {} and {} periods, so that their maxima do not compare",
@@ -150,16 +150,11 @@ fn highest_percentile(figure: &Figure, native: &Figure) -> Option<(&'static str,
     })
 }
 
-fn exits(results: &Results, one: Configuration, figure: &Figure) -> String {
-    let Some(exits) = results.fact(one.text(), fact::EXITS) else {
-        return String::new();
-    };
-    match exits.parse().unwrap_or(0) {
-        0_u64 => "; no exit while it measured".to_owned(),
-        some => {
-            let a_period = some as f64 / figure.count().max(1) as f64;
-            format!("; {a_period:.1} exits a period")
-        }
+fn exits(results: &Results, one: Configuration) -> String {
+    match results.fact(one.text(), fact::EXITS) {
+        None => String::new(),
+        Some("0") => "; no exit while it measured".to_owned(),
+        Some(exits) => format!("; {exits} exits, those of its sleep before it measured included"),
     }
 }
 

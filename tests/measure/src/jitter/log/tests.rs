@@ -113,3 +113,16 @@ fn exits_come_from_the_guests_own_console() {
     let results = read(&files("guest", &[("guest.log", &log)])).expect("it is whole");
     assert_eq!(results.fact("GearV guest", fact::EXITS), Some("4"));
 }
+
+#[test]
+fn configurations_come_in_the_order_of_the_tables() {
+    let native = LOG.replace("pass-through", "native");
+    let logs = files("order", &[("a.log", LOG), ("b.log", &native)]);
+    let results = read(&logs).expect("both are whole");
+    let names: Vec<&str> = results
+        .columns
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["native", "RTVM, pass-through GIC"]);
+}

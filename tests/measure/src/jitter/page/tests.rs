@@ -30,7 +30,7 @@ fn page_has_all_that_a_real_time_engineer_asks_for() {
         "table 10: Xenomai",
         "table 11: PREEMPT_RT",
         "<th>exits</th>",
-        "<td class=\"group\">1000</td><td>0</td><td>0.0</td><td>2</td>",
+        "<td class=\"group\">1000</td><td>0</td><td>2</td><td>2</td>",
         "0123abc",
         "2026-01-01 12:00 UTC",
         "cargo xtask jitter --loops 1000",

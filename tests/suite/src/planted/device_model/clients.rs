@@ -48,6 +48,16 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         Change::Swap("found > cpu", "false"),
     ),
     bug_of(
+        "device-model/src/command/tests.rs",
+        "gearctl enters a console that does not exist",
+        Change::Swap("all.contains(&vm.name)", "true"),
+    ),
+    bug_of(
+        "device-model/src/command/table/tests.rs",
+        "a table is wider than the terminal",
+        Change::Swap("!narrow(&mut widths, width)", "false"),
+    ),
+    bug_of(
         "device-model/src/terminal/tests.rs",
         "gearctl console does not read the terminal while the guest does not read",
         Change::Swap("is_terminal || self.", ""),
