@@ -81,7 +81,7 @@ impl<'a> Build<'a> {
     fn take(&mut self, line: &str, is_whole: bool) {
         let said = line.trim_start();
         let is_course = line.starts_with("  ") && COURSE.iter().any(|word| said.starts_with(word));
-        if !is_course {
+        if !is_course && !counts_warnings(line) {
             if is_whole || !said.is_empty() {
                 self.complaint += line;
                 self.complaint.push('\n');
@@ -103,6 +103,14 @@ impl<'a> Build<'a> {
         }
         self.complaint
     }
+}
+
+/// Tells whether a line only counts the warnings of a crate, which `--quiet` leaves out as well.
+fn counts_warnings(line: &str) -> bool {
+    let count = line
+        .strip_prefix("warning: `")
+        .and_then(|rest| rest.split_once(") generated "));
+    count.is_some_and(|(_, count)| count.contains(" warning"))
 }
 
 /// Returns how far a build is by cargo's bar: `12 of 45, gear1-core`.

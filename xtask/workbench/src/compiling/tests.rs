@@ -6,7 +6,9 @@ use super::{Build, position};
 const PRINTED: &str = "   Compiling spin v0.12.3\n   \
     Building [=====>     ] 12/45: spin, gear1-core(bin)    \r   \
     Compiling gear1-core v0.1.0 (/gearv/gear1/core)\n\
-    warning: unused variable: `x`\n --> src/lib.rs:1:5\n  |\n\n   \
+    warning: unused variable: `x`\n --> src/lib.rs:1:5\n  |\n\n\
+    warning: `gear1-core` (lib) generated 1 warning\n\
+    warning: `gear2` (bin \"gear2\") generated 2 warnings (1 duplicate)\n   \
     Building [==========>] 44/45                             \r    \
     Finished `image` profile [optimized + debuginfo] target(s) in 12.51s\n";
 
