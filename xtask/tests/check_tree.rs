@@ -77,4 +77,12 @@ fn memory_of_a_known_board_is_said() {
     }
     let (good, said) = run("manifests/rpi4.dts", &["--board", "rpi4", "--memory", "0"]);
     assert!(!good && said.contains("0 is not in 1.."), "{said}");
+    let (good, said) = run(
+        "manifests/rpi4.dts",
+        &["--board", "rpi4", "--memory", "4096"],
+    );
+    assert!(
+        !good && said.contains("rpi4: a tree like this has at most 4095 MiB"),
+        "{said}"
+    );
 }

@@ -16,6 +16,12 @@ use super::{card, u_boot};
 /// that this is wanted, a file that is not one of those images.
 pub(super) fn check_image(path: &Path, force: bool) -> Result<()> {
     let Some(found) = look(path)? else {
+        let is_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        ensure!(
+            !is_folder,
+            "--out: {} names a folder: name a file",
+            path.display()
+        );
         return ensure_parent(path);
     };
     ensure_file(path, &found)?;

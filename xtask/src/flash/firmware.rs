@@ -11,6 +11,9 @@ use super::card::CardFile;
 /// Files that a Raspberry Pi 4 starts from, and that stand in no other folder of `--firmware`.
 const RPI4: &[&str] = &["start4.elf", "fixup4.dat"];
 
+/// Characters that FAT has in no long name.
+const NOT_IN_NAMES: &str = "\"*:<>?\\|";
+
 /// Returns the files without which a board does not start from its card.
 pub(super) fn needed(board: Name) -> &'static [&'static str] {
     match board {
@@ -39,6 +42,13 @@ pub(super) fn read(folder: &Path, board: Name, own: &[&str]) -> Result<Vec<CardF
     );
     let mut files = Vec::new();
     add_folder(folder, "", own, &mut files)?;
+    let is_empty = |(name, bytes): &&CardFile| needed(board).contains(&&**name) && bytes.is_empty();
+    if let Some((name, _)) = files.iter().find(is_empty) {
+        bail!(
+            "--firmware: {} is empty: copy it again (docs/boards/rpi4.md)",
+            folder.join(name).display()
+        );
+    }
     ensure!(
         !files.is_empty(),
         "--firmware: {} holds no file: name the folder with the board's firmware, or leave the \
@@ -75,6 +85,16 @@ fn add_folder(folder: &Path, below: &str, own: &[&str], files: &mut Vec<CardFile
             add_folder(&path, &format!("{name}/"), own, files)?;
             continue;
         }
+        ensure!(
+            path.is_file(),
+            "--firmware: {} is no file: take it out of the folder",
+            path.display()
+        );
+        ensure!(
+            !name.contains(|letter: char| NOT_IN_NAMES.contains(letter) || letter.is_control()),
+            "--firmware: {}: a card's file system has no such name: rename the file, or take it out",
+            path.display()
+        );
         if own.iter().any(|own| own.eq_ignore_ascii_case(&name)) {
             bail!(
                 "--firmware: {}: {name} is GearV's own on the card: take it out of the folder",

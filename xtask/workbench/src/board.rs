@@ -101,6 +101,15 @@ impl BoardTree {
         let (node, others) = nodes
             .split_first()
             .with_context(|| format!("{name}: / has no node \"memory\" or \"memory@...\""))?;
+        let most = if cells[1] == 1 {
+            u32::MAX >> 20
+        } else {
+            u32::MAX
+        };
+        ensure!(
+            mib <= most,
+            "{name}: a tree like this has at most {most} MiB in one piece"
+        );
         let [starts, sizes] = [(cells[0], start), (cells[1], u64::from(mib) << 20)].map(
             |(cells, value)| match cells {
                 1 => format!("{value:#x}"),

@@ -125,19 +125,19 @@ fn halt_on_mini_uart(loaded: &Loaded) -> Result<()> {
     halted.with_context(|| session.tail(60)).map(drop)
 }
 
-/// Runs `flash` with a folder of firmware, of which the files are empty, and returns the card.
+/// Runs `flash` with a folder of firmware, of which the files hold their names, and returns the card.
 fn write_card(folder: &Path) -> Result<Vec<u8>> {
     let firmware = folder.join("firmware");
     fs::create_dir_all(&firmware)?;
     for name in ["start4.elf", "fixup4.dat"] {
-        fs::write(firmware.join(name), "")?;
+        fs::write(firmware.join(name), name)?;
     }
     let out = folder.join("card.img");
     run_flash(&ending("rpi4")?, &firmware, &out)?;
     let card = fs::read(&out)?;
     fs::remove_file(out)?;
     ensure!(
-        flash::read_card(&card, "start4.elf")?.is_empty(),
+        flash::read_card(&card, "start4.elf")? == b"start4.elf",
         "another start4.elf"
     );
     Ok(card)

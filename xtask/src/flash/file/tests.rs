@@ -81,6 +81,12 @@ fn a_file_of_somebody_elses_stays() {
     assert_eq!(fs::read(&path).unwrap(), b"short");
     assert!(check_folder(&path, &[], true).is_err());
     check_folder(&folder, &[], false).unwrap();
+    let why = check_image(&folder.join("new/"), false).unwrap_err();
+    assert!(
+        why.to_string()
+            .ends_with("new/ names a folder: name a file"),
+        "{why}"
+    );
     check_folder(&folder.join("new"), &[], false).unwrap();
     for (path, what) in [("no/card.img", "no"), ("no/where/card.img", "no/where")] {
         let why = check_image(&folder.join(path), false)

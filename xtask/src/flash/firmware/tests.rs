@@ -1,6 +1,7 @@
 //! Tests of the folder with a board's firmware.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use workbench::board::Name;
 use workbench::workspace::scratch;
@@ -22,6 +23,12 @@ fn firmware_is_added_and_replaces_nothing() {
     fs::write(folder.join("overlays/x.dtbo"), "x").unwrap();
     fs::write(folder.join("start4.elf"), "elf").unwrap();
     assert!(refused().contains("has no fixup4.dat: name the folder that holds it,"));
+    fs::write(folder.join("fixup4.dat"), "").unwrap();
+    assert!(
+        refused().contains("fixup4.dat is empty: copy it again"),
+        "{}",
+        refused()
+    );
     fs::write(folder.join("fixup4.dat"), "dat").unwrap();
     let files = read(&folder, Name::Rpi4, OWN).unwrap();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
@@ -41,6 +48,23 @@ fn firmware_is_added_and_replaces_nothing() {
         assert!(refused().contains(message), "{}", refused());
         fs::remove_file(folder.join(clash)).unwrap();
     }
+    for name in ["a:b", "what?", "tab\t"] {
+        fs::write(folder.join(name), "").unwrap();
+        assert!(
+            refused().contains("has no such name: rename the file"),
+            "{}",
+            refused()
+        );
+        fs::remove_file(folder.join(name)).unwrap();
+    }
+    // What is no file could be read for ever.
+    symlink("/dev/zero", folder.join("zero")).unwrap();
+    assert!(
+        refused().contains("zero is no file: take it out"),
+        "{}",
+        refused()
+    );
+    fs::remove_file(folder.join("zero")).unwrap();
     let file = folder.join("start4.elf");
     let no_folder = read(&file, Name::Rpi4, OWN).unwrap_err().to_string();
     assert!(no_folder.contains("start4.elf is no folder"), "{no_folder}");
