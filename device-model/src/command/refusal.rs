@@ -49,12 +49,16 @@ fn reason(op: u32, vm: &Vm) -> String {
         op::VM_STOP if VmState::from_reg(vm.state) == Some(VmState::Stopped) => {
             "it is stopped already".into()
         }
-        op::VM_PAUSE | op::VM_RESUME if vm.real_time => format!(
+        op::VM_PAUSE if vm.real_time => format!(
             "it is real-time, with CPUs of its own on which Gear2 does not schedule it; it can be \
              stopped (`gearctl stop {name}`)"
         ),
-        op::VM_PAUSE | op::VM_RESUME if vm.device_model => {
+        op::VM_RESUME if vm.real_time => "it is real-time, and never paused".into(),
+        op::VM_PAUSE if vm.device_model => {
             "the device model and gearctl run in it, and nobody could resume it".into()
+        }
+        op::VM_RESUME if vm.device_model => {
+            "the device model and gearctl run in it, so that it is never paused".into()
         }
         op::VM_PAUSE | op::VM_RESUME if !is_running => {
             format!("it does not run, it is {}", vm_state(vm))

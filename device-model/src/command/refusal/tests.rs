@@ -49,8 +49,12 @@ fn every_refusal_says_why() {
         (
             op::VM_RESUME,
             &real_time,
-            "is not resumed: it is real-time, with CPUs of its own on which Gear2 does not \
-            schedule it; it can be stopped (`gearctl stop x`)",
+            "is not resumed: it is real-time, and never paused",
+        ),
+        (
+            op::VM_RESUME,
+            &device,
+            "is not resumed: the device model and gearctl run in it, so that it is never paused",
         ),
         (
             op::VM_PAUSE,

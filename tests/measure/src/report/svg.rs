@@ -50,6 +50,7 @@ pub(super) fn plot(
     svg += &behind_the_split(axis);
     svg += &horizontal_lines(levels);
     svg += &vertical_lines(axis);
+    svg += &split_text(axis);
     svg += drawn;
     svg += &legend_of(legend);
     svg + "</svg>\n"
@@ -64,12 +65,22 @@ fn behind_the_split(axis: Axis) -> String {
     let (top, bottom) = (y(1.0), y(0.0));
     format!(
         "<rect x=\"{left:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#f6f1e7\"/>\n\
-         <path d=\"M{left:.1} {top}V{bottom}\" stroke=\"#b59b6a\" stroke-dasharray=\"5 4\"/>\n\
-         <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#7d6a45\" font-size=\"12\">logarithmic from {} on</text>\n",
+         <path d=\"M{left:.1} {top}V{bottom}\" stroke=\"#b59b6a\" stroke-dasharray=\"5 4\"/>\n",
         right - left,
-        bottom - top,
-        left + 6.0,
-        top + 14.0,
+        bottom - top
+    )
+}
+
+/// Says what the mark is, on a ground of its own: lines of the grid would cross the words.
+fn split_text(axis: Axis) -> String {
+    let Some(split) = axis.split() else {
+        return String::new();
+    };
+    format!(
+        "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"#7d6a45\" font-size=\"12\" stroke=\"#f6f1e7\" \
+         stroke-width=\"4\" paint-order=\"stroke\">logarithmic from {} on</text>\n",
+        x(axis.place(split)) + 6.0,
+        y(1.0) + 14.0,
         axis::shown(split)
     )
 }
