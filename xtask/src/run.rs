@@ -77,7 +77,7 @@ pub struct Options {
     #[arg(long)]
     gdb: bool,
     /// Boot and check without a terminal; the exit code tells
-    #[arg(long, conflicts_with = "gdb")]
+    #[arg(long, conflicts_with_all = ["gdb", "snapshot"])]
     smoke: bool,
     /// More options of QEMU, behind `--`
     #[arg(last = true, value_name = "QEMU OPTION")]

@@ -14,6 +14,7 @@ use workbench::build_images;
 use workbench::expect::Session;
 use workbench::workspace;
 use xtask::new_manifest::{self, Choice};
+use xtask::run::disks;
 use xtask::smoke::device_vm::is_up;
 use xtask::smoke::shell;
 
@@ -40,6 +41,7 @@ pub(super) fn parts() -> Vec<Part> {
             |tally| ends("run-refused-tty.log", on_terminal(&one_cpu()?), tally),
         ),
         Part::new("run with disks and a port", devices),
+        Part::new("run keeps and discards its own disk", own_disk).slow(true),
     ]
 }
 
@@ -145,6 +147,40 @@ fn devices(tally: &mut Tally) -> Result<()> {
     let written = written.get(SECTOR..SECTOR + 7);
     ensure!(written == Some(b"written"), "the file has {written:?}");
     tally.pass(3);
+    Ok(())
+}
+
+/// Bytes of the disk that no file has.
+const FREE: &str = "/dev/vda bs=1M seek=400 conv=notrunc,sync 2> /dev/null";
+const READ: &str = "dd if=/dev/vda bs=1M skip=400 count=1 2> /dev/null | tr -d '\\0'";
+
+/// With `--keep` the manifest's own disk is the one that the last such run left, without what
+/// `--snapshot` discards; without it the disk is fresh.
+fn own_disk(tally: &mut Tally) -> Result<()> {
+    let folder = workspace::output_dir().join("run-kept");
+    fs::create_dir_all(&folder)?;
+    let manifest = new_manifest(&folder)?;
+    let images = workspace::output_dir().join(build_images::output_name(&manifest)?);
+    let _ = fs::remove_file(images.join(disks::KEPT));
+    for (options, expected, written) in [
+        (&["--keep"][..], "", "first"),
+        (&["--keep", "--snapshot"], "first", "second"),
+        (&["--keep"], "first", "third"),
+        (&[], "", "fourth"),
+    ] {
+        let mut command = run()?;
+        command.arg("--manifest").arg(&manifest).args(options);
+        let mut session = Session::start(command, &folder.join("run.log"))?;
+        is_up(&mut session).with_context(|| session.tail(40))?;
+        let found = shell(&mut session, READ)?;
+        ensure!(found.trim() == expected, "{options:?}: it has {found:?}");
+        let write = format!("printf {written} | dd of={FREE} && sync");
+        shell(&mut session, &write)?;
+        session.send(END)?;
+        let status = session.expect_end(TIMEOUT)?;
+        ensure!(status.success(), "{options:?}: it ended with {status}");
+        tally.pass(1);
+    }
     Ok(())
 }
 

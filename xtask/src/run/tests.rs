@@ -76,6 +76,8 @@ fn qemus_own_options_stand_behind_two_dashes() {
     assert_eq!(options.options, ["-d", "int", "--net"]);
     assert!(!options.net);
     assert!(parse(&["-d", "int"]).is_err());
+    // The smoke test looks at the disk after the end.
+    assert!(parse(&["--smoke", "--snapshot"]).is_err());
 }
 
 #[test]
