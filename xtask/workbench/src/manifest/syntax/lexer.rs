@@ -81,6 +81,8 @@ impl Lexer<'_> {
             '\'' => self.in_single_quotes(&rest[..line]),
             _ if OTHER_QUOTES.contains(first) => self.in_other_quotes(&rest[..line]),
             '&' => self.push(Kind::Reference, reference_length(rest)),
+            // A comma within a name is the vendor's; one in front stands between values.
+            ',' => self.push(Kind::Mark(','), 1),
             _ if is_word(first) => {
                 let length = rest.find(|other| !is_word(other)).unwrap_or(rest.len());
                 self.push(Kind::Word, length);

@@ -388,6 +388,24 @@ fn each_mistake_has_its_place_and_its_repair() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// What dtc takes has no fault: the examples, and the manifests that break a rule.
+#[test]
+fn sound_texts_have_no_fault() {
+    let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests");
+    let folders = ["", "invalid", "boards"].map(|name| manifests.join(name));
+    let files = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).unwrap());
+    let files = files.map(|entry| entry.unwrap().path());
+    let mut count = 0;
+    for file in files.filter(|file| file.extension().is_some_and(|end| end == "dts")) {
+        let (_, found) = faults(&file);
+        assert!(found.is_empty(), "{}: {found:?}", file.display());
+        count += 1;
+    }
+    assert!(count > 100);
+}
+
 #[test]
 fn a_file_as_a_whole_is_no_source() {
     let folder = scratch("whole");

@@ -1,0 +1,241 @@
+//! The tour and the recipes, played: every command of a `console` block is typed, on this machine
+//! or in a VM, and each line below it must be printed, in this order. `...` stands for any text.
+//!
+//! The commands run in a folder of their own below the target directory, from which `target` leads
+//! back, so that paths are those of the project's folder.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use workbench::expect::Session;
+use workbench::workspace;
+
+use crate::part::{Part, Tally};
+use crate::running::free_port;
+
+/// Longest time of a boot and of a command, with a build before it.
+const LONG: Duration = Duration::from_secs(300);
+/// Longest time until a shell's prompt, and until Enter is pressed once more.
+const PROMPT: Duration = Duration::from_secs(300);
+const ENTER: Duration = Duration::from_secs(5);
+/// Key that leaves a guest's console.
+const LEAVE: &str = "\x1d";
+/// Port of this machine in the tour, in whose place the test takes a free one.
+const PORT: &str = "8080";
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("the tour", |tally| play("tour", tally)),
+        Part::new("the recipes", |tally| play("recipes", tally)),
+    ]
+}
+
+/// Where a command is typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// The user's machine.
+    Host,
+    /// The shell with this prompt.
+    Shell(String),
+}
+
+/// A command and what follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    place: Place,
+    command: String,
+    /// Lines that are printed.
+    lines: Vec<String>,
+}
+
+/// Reads the steps of a page.
+fn steps(page: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut is_console = false;
+    for line in page.lines() {
+        if let Some(info) = line.trim_start().strip_prefix("```") {
+            is_console = info == "console";
+            continue;
+        }
+        if !is_console {
+            continue;
+        }
+        match typed(line) {
+            Some((place, command)) => steps.push(Step {
+                place,
+                command: command.to_owned(),
+                lines: Vec::new(),
+            }),
+            None => {
+                if let Some(step) = steps.last_mut() {
+                    step.lines.push(line.to_owned());
+                }
+            }
+        }
+    }
+    steps
+}
+
+/// Splits a line with a prompt.
+fn typed(line: &str) -> Option<(Place, &str)> {
+    if let Some(command) = line.strip_prefix("$ ") {
+        return Some((Place::Host, command));
+    }
+    let (prompt, command) = line.split_once("# ")?;
+    let name = prompt.strip_suffix(":/root")?;
+    let is_name = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    is_name.then(|| (Place::Shell(format!("{prompt}# ")), command))
+}
+
+/// Plays a page.
+fn play(name: &str, tally: &mut Tally) -> Result<()> {
+    let page = workspace::root().join(format!("docs/{name}.md"));
+    let page = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+    let port = free_port()?.to_string();
+    let mut player = Player {
+        folder: folder(name)?,
+        session: None,
+    };
+    for step in steps(&page.replace(PORT, &port)) {
+        let played = player.step(&step);
+        played.with_context(|| format!("{}: {}", page_name(name), step.command))?;
+        tally.pass(1);
+    }
+    ensure!(
+        player.session.is_none(),
+        "the page leaves a machine running"
+    );
+    Ok(())
+}
+
+fn page_name(name: &str) -> String {
+    format!("docs/{name}.md")
+}
+
+/// Makes an empty folder, in which `target` is the project's.
+fn folder(name: &str) -> Result<PathBuf> {
+    let folder = workspace::output_dir().join(format!("play-{name}"));
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    symlink(workspace::target_dir(), folder.join("target"))?;
+    Ok(folder)
+}
+
+struct Player {
+    folder: PathBuf,
+    /// The machine that runs.
+    session: Option<Session>,
+}
+
+impl Player {
+    fn step(&mut self, step: &Step) -> Result<()> {
+        match &step.place {
+            Place::Host if step.command.starts_with("cargo xtask run ") => self.start(step),
+            Place::Host => self.host(step),
+            Place::Shell(prompt) => {
+                let session = self.session.as_mut().context("no machine runs")?;
+                let typed = type_in(session, prompt, step);
+                typed.with_context(|| session.tail(40))?;
+                if step.lines.last().is_some_and(|line| line == "(end)") {
+                    let status = session.expect_end(LONG)?;
+                    ensure!(status.success(), "it ended with {status}");
+                    self.session = None;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn shell(&self, command: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).current_dir(&self.folder);
+        shell
+    }
+
+    /// Starts a machine, which runs on.
+    fn start(&mut self, step: &Step) -> Result<()> {
+        ensure!(self.session.is_none(), "another machine runs");
+        let command = self.shell(&format!("exec {} 2>&1", step.command));
+        let mut session = Session::start(command, &self.folder.join("session.log"))?;
+        let started = expect_all(&mut session, &step.lines);
+        started.with_context(|| session.tail(40))?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// Runs a command to its end.
+    fn host(&self, step: &Step) -> Result<()> {
+        let output = self
+            .shell(&format!("{{ {} ; }} 2>&1", step.command))
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{}:\n{said}", output.status);
+        let mut rest: &str = &said;
+        for fragment in step.lines.iter().flat_map(|line| fragments(line)) {
+            let Some(at) = rest.find(fragment) else {
+                bail!("{fragment:?} is not said, or not in this order:\n{said}");
+            };
+            rest = rest.get(at + fragment.len()..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}
+
+/// Types a command at a prompt, for which Enter is pressed as often as it takes.
+fn type_in(session: &mut Session, prompt: &str, step: &Step) -> Result<()> {
+    if step.command == "(Ctrl-])" {
+        return session.send(LEAVE);
+    }
+    let attempts = PROMPT.as_secs() / ENTER.as_secs();
+    let at_prompt = (0..attempts).any(|attempt| {
+        let is_typed = attempt == 0 || session.send("\n").is_ok();
+        is_typed && session.expect(prompt, ENTER).is_ok()
+    });
+    ensure!(at_prompt, "there is no prompt {prompt:?}");
+    session.send(&format!("{}\n", step.command))?;
+    let lines = step.lines.iter().filter(|line| *line != "(end)");
+    let lines: Vec<String> = lines.cloned().collect();
+    expect_all(session, &lines)
+}
+
+/// Waits for all lines, in this order.
+fn expect_all(session: &mut Session, lines: &[String]) -> Result<()> {
+    for fragment in lines.iter().flat_map(|line| fragments(line)) {
+        session.expect(fragment, LONG)?;
+    }
+    Ok(())
+}
+
+/// Returns the parts of a line that do not differ from run to run.
+fn fragments(line: &str) -> impl Iterator<Item = &str> {
+    let parts = line.split("...").map(str::trim);
+    parts.filter(|part| !part.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, fragments, steps};
+
+    #[test]
+    fn steps_are_read_from_console_blocks_alone() {
+        let page = "text $ no\n```console\n$ ls a\nb ... c\nlinux:/root# nproc\n2\n```\n```sh\n$ no\n```\n";
+        let read = steps(page);
+        assert_eq!(read.len(), 2);
+        assert_eq!(
+            (&read[0].place, read[0].command.as_str()),
+            (&Place::Host, "ls a")
+        );
+        assert_eq!(read[1].place, Place::Shell("linux:/root# ".to_owned()));
+        assert_eq!(read[1].lines, ["2"]);
+        let parts: Vec<&str> = fragments(&read[0].lines[0]).collect();
+        assert_eq!(parts, ["b", "c"]);
+    }
+}
