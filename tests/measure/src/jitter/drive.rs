@@ -238,11 +238,7 @@ impl Setup {
     ) -> Result<String> {
         let end = Instant::now() + self.timeout();
         loop {
-            if let Err(error) = guest.receive_all() {
-                // The line of a machine that has ended ends; the other line says how.
-                gear2.listen(LINGER)?;
-                return Err(error);
-            }
+            listen(guest, gear2, Duration::ZERO)?;
             gear2.listen(Duration::ZERO)?;
             let has_ended = gear2.has(ended);
             if has_ended {
@@ -258,7 +254,7 @@ impl Setup {
                 "no {text:?} within {} s",
                 self.timeout().as_secs()
             );
-            guest.listen(LOOK)?;
+            listen(guest, gear2, LOOK)?;
         }
     }
 
@@ -291,6 +287,15 @@ impl Setup {
         fs::File::create(&path)?.set_len(DISK_BYTES)?;
         Ok(Some(path))
     }
+}
+
+/// Takes in what the guest prints on its own line. The line of a machine that has ended ends; how
+/// the machine ended is said by Gear2's session, which has the process.
+fn listen(guest: &mut Session, gear2: &mut Session, time: Duration) -> Result<()> {
+    guest.listen(time).or_else(|error| {
+        gear2.listen(LINGER)?;
+        Err(error)
+    })
 }
 
 /// Waits until the guest prints `text`, and returns what came before it. A guest that has `ended`

@@ -47,3 +47,15 @@ fn a_killed_machine_and_a_panic_are_not_waited_for() {
     let error = before_end(&mut panicked, END, "\0", LIMIT).expect_err("it panicked");
     assert!(error.to_string().contains("Kernel panic"), "{error}");
 }
+
+#[test]
+fn a_lost_line_is_explained_by_the_machine_behind_it() {
+    let mut gear2 = printing("kill -9 $$", "machine");
+    let (line, other) = UnixStream::pair().expect("a pair");
+    let log = std::env::temp_dir().join(format!("gearv-drive-{}-line", std::process::id()));
+    let mut guest = gear2.attach(line, &log).expect("a session");
+    fs::remove_file(log).expect("the log");
+    drop(other);
+    let error = listen(&mut guest, &mut gear2, LIMIT).expect_err("it was killed");
+    assert!(error.to_string().contains("signal: 9"), "{error}");
+}
