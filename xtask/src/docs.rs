@@ -18,6 +18,8 @@ pub use markdown::faults;
 const CHAPTERS: &[(&str, &str)] = &[
     ("GearV", "README.md"),
     ("Use", ""),
+    ("A tour in an hour", "docs/tour.md"),
+    ("Recipes", "docs/recipes.md"),
     ("Running GearV", "docs/running.md"),
     ("The manifest", "docs/manifest.md"),
     ("Board: QEMU virt", "docs/boards/qemu-virt.md"),

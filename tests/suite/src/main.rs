@@ -50,6 +50,7 @@ mod requirements;
 mod running;
 mod storage;
 mod table;
+mod tour;
 mod userlands;
 mod worst_cases;
 

@@ -19,7 +19,7 @@ use crate::record::Run;
 use crate::{
     bench, boards, boot, chaos, coverage, documents, examples, fuzz, gear2_registers, ghost,
     guests, halt, host, hostile, images, invalid, jitter, kvm, lane, layouts, linux, mutants,
-    planted, realtime, refusals, running, storage, userlands, worst_cases,
+    planted, realtime, refusals, running, storage, tour, userlands, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -56,6 +56,7 @@ fn parts() -> Vec<Part> {
     parts.extend(boot::parts());
     parts.extend(refusals::parts());
     parts.extend(running::parts());
+    parts.extend(tour::parts());
     parts.extend(halt::parts());
     parts.extend(guests::parts());
     parts.extend(realtime::parts());

@@ -205,7 +205,7 @@ fn disk(folder: &Path, name: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-fn free_port() -> Result<u16> {
+pub(super) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     Ok(listener.local_addr()?.port())
 }

@@ -1,5 +1,6 @@
 //! The tour and the recipes, played: every command of a `console` block is typed, on this machine
-//! or in a VM, and each line below it must be printed, in this order. `...` stands for any text.
+//! or in a VM, and each line below it must be printed, in this order. `...` stands for any text. A
+//! block below a line that is a name and a colon is the file of that name.
 //!
 //! The commands run in a folder of their own below the target directory, from which `target` leads
 //! back, so that paths are those of the project's folder.
@@ -52,6 +53,32 @@ struct Step {
     lines: Vec<String>,
 }
 
+/// Reads the files of a page: name and text.
+fn files(page: &str) -> Vec<(String, String)> {
+    let mut files = Vec::new();
+    let mut named = None;
+    let mut open: Option<(String, String)> = None;
+    for line in page.lines() {
+        let is_fence = line.starts_with("```");
+        open = match (open, is_fence) {
+            (Some(file), true) => {
+                files.push(file);
+                None
+            }
+            (Some((name, text)), false) => Some((name, format!("{text}{line}\n"))),
+            (None, true) => named.take().map(|name| (name, String::new())),
+            (None, false) => None,
+        };
+        let name = line
+            .strip_prefix('`')
+            .and_then(|rest| rest.strip_suffix("`:"));
+        if !line.is_empty() {
+            named = name.map(str::to_owned);
+        }
+    }
+    files
+}
+
 /// Reads the steps of a page.
 fn steps(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
@@ -102,6 +129,9 @@ fn play(name: &str, tally: &mut Tally) -> Result<()> {
         folder: folder(name)?,
         session: None,
     };
+    for (name, text) in files(&page) {
+        fs::write(player.folder.join(name), text)?;
+    }
     for step in steps(&page.replace(PORT, &port)) {
         let played = player.step(&step);
         played.with_context(|| format!("{}: {}", page_name(name), step.command))?;
@@ -222,7 +252,7 @@ fn fragments(line: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, fragments, steps};
+    use super::{Place, files, fragments, steps};
 
     #[test]
     fn steps_are_read_from_console_blocks_alone() {
@@ -235,6 +265,8 @@ mod tests {
         );
         assert_eq!(read[1].place, Place::Shell("linux:/root# ".to_owned()));
         assert_eq!(read[1].lines, ["2"]);
+        let page = "`a.rs`:\n\n```rust\nfn a() {}\n```\n\n`b`: no\n\n```\nno\n```\n";
+        assert_eq!(files(page), [("a.rs".to_owned(), "fn a() {}\n".to_owned())]);
         let parts: Vec<&str> = fragments(&read[0].lines[0]).collect();
         assert_eq!(parts, ["b", "c"]);
     }

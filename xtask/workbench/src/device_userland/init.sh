@@ -59,6 +59,13 @@ while :; do
     [ "$tenths" -le 10 ] || tenths=10
 done >> /run/gdm.log 2>&1 < /dev/null &
 
+# Whoever types first finds the device model there, unless it does not start at all.
+tenths=100
+until [ -S /run/gearv/control ] || [ "$tenths" -eq 0 ]; do
+    sleep 0.1
+    tenths=$((tenths - 1))
+done
+
 cd /root
 echo "GearV device VM: shell ready"
 while :; do
