@@ -1,6 +1,6 @@
 //! The tour and the recipes, played: every command of a `console` block is typed, on this machine
 //! or in a VM, and each line below it must be printed, in this order. `...` stands for any text. A
-//! block below a line that is a name and a colon is the file of that name.
+//! block below a line that is a bold name and a colon is the file of that name.
 //!
 //! The commands run in a folder of their own below the target directory, from which `target` leads
 //! back, so that paths are those of the project's folder.
@@ -70,8 +70,8 @@ fn files(page: &str) -> Vec<(String, String)> {
             (None, false) => None,
         };
         let name = line
-            .strip_prefix('`')
-            .and_then(|rest| rest.strip_suffix("`:"));
+            .strip_prefix("**")
+            .and_then(|rest| rest.strip_suffix("**:"));
         if !line.is_empty() {
             named = name.map(str::to_owned);
         }
@@ -89,6 +89,12 @@ fn steps(page: &str) -> Vec<Step> {
             continue;
         }
         if !is_console {
+            continue;
+        }
+        if let Some(step) = steps.last_mut()
+            && let Some(start) = step.command.strip_suffix('\\')
+        {
+            step.command = format!("{start}{}", line.trim_start());
             continue;
         }
         match typed(line) {
@@ -256,7 +262,7 @@ mod tests {
 
     #[test]
     fn steps_are_read_from_console_blocks_alone() {
-        let page = "text $ no\n```console\n$ ls a\nb ... c\nlinux:/root# nproc\n2\n```\n```sh\n$ no\n```\n";
+        let page = "text $ no\n```console\n$ ls \\\n  a\nb ... c\nlinux:/root# nproc\n2\n```\n```sh\n$ no\n```\n";
         let read = steps(page);
         assert_eq!(read.len(), 2);
         assert_eq!(
@@ -265,7 +271,7 @@ mod tests {
         );
         assert_eq!(read[1].place, Place::Shell("linux:/root# ".to_owned()));
         assert_eq!(read[1].lines, ["2"]);
-        let page = "`a.rs`:\n\n```rust\nfn a() {}\n```\n\n`b`: no\n\n```\nno\n```\n";
+        let page = "**a.rs**:\n\n```rust\nfn a() {}\n```\n\n**b**: no\n\n```\nno\n```\n";
         assert_eq!(files(page), [("a.rs".to_owned(), "fn a() {}\n".to_owned())]);
         let parts: Vec<&str> = fragments(&read[0].lines[0]).collect();
         assert_eq!(parts, ["b", "c"]);
