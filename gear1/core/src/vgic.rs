@@ -361,21 +361,16 @@ impl VmGic {
     ///
     /// G1-GIC-009: pending, enabled, its group enabled, its priority above the mask, not active.
     pub fn deliverable(&self, vcpu: VcpuIndex, pmr: u8) -> bool {
-        let state = self.vcpu(vcpu);
-        let is_due = |index: usize| {
-            let word = self.word(vcpu, index);
-            let (routed, held) = self.relation(vcpu, index);
-            let listed = word.pending() & word.open(self.gate) & word.listed & held & !word.active;
-            let waiting = word.waiting(self.gate) & routed;
-            let best = word.best(listed | waiting);
+        // Bound: 16 words of 32 interrupts.
+        Bits(self.vcpu(vcpu).words()).any(|index| {
+            let word = self.word(vcpu, index as usize);
+            let (routed, held) = self.relation(vcpu, index as usize);
+            let here = word.listed & held | !word.listed & routed;
+            let due = word.pending() & word.open(self.gate) & !word.active & here;
             // planted: WFI ends whatever the priority mask is
-            best.is_some_and(|bit| word.priority_at(bit) < pmr)
-        };
-        let is_listed_due = |slot: u32| is_due(state.slot(slot).intid().place().0);
-        // Bound: 17 words of 32 interrupts x 32 bits.
-        // Bound: 16 list registers x 32 bits.
-        Bits(state.pending_words).any(|index| is_due(index as usize))
-            || Bits(state.used).any(is_listed_due)
+            word.best(due)
+                .is_some_and(|bit| word.priority_at(bit) < pmr)
+        })
     }
 
     fn is_v2(&self) -> bool {
@@ -468,12 +463,11 @@ impl VmGic {
         let unlisted_active = spi.word.unlisted_active() & changed;
         let listed = spi.word.listed & changed;
         let place = 1 << (index & 31);
-        let mut kicks = Kicks::NONE;
-        let vcpus = VcpuIndex::ALL.into_iter().zip(&mut self.vcpus);
+        let mut kicks = 0;
+        let vcpus = (0..self.vcpu_count).zip(&mut self.vcpus);
         let relations = spi.targets.iter().zip(&spi.held);
-        let vcpu_count = usize::from(self.vcpu_count);
         // Bound: 8 vCPUs.
-        for ((vcpu, state), (targets, held)) in vcpus.zip(relations).take(vcpu_count) {
+        for ((vcpu, state), (targets, held)) in vcpus.zip(relations) {
             let due = waiting & targets | unlisted_active & held;
             let changed_in_list = listed & held;
             if due != 0 {
@@ -483,10 +477,10 @@ impl VmGic {
                 state.stale |= place;
             }
             if due | changed_in_list != 0 {
-                kicks = kicks.union(Kicks::from_mask(vcpu.bit()));
+                kicks |= 1 << (vcpu & 7);
             }
         }
-        kicks
+        Kicks::from_mask(kicks)
     }
 
     /// Touches everything of everybody: a group was enabled or disabled.

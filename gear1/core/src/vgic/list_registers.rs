@@ -14,9 +14,7 @@
 mod candidates;
 mod replay;
 
-use super::types::{
-    Bits, GicVersion, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex,
-};
+use super::types::{Bits, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex};
 use super::word::Gate;
 use super::{Slot, Vcpu, VmGic};
 pub use replay::LrReplay;
@@ -32,10 +30,7 @@ impl VmGic {
     #[inline]
     pub fn flush(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let gate = self.gate;
-        let plain = match self.version {
-            GicVersion::V2 => !SGIS,
-            GicVersion::V3 => u32::MAX,
-        };
+        let plain = if self.is_v2() { !SGIS } else { u32::MAX };
         if self.vcpu_mut(vcpu).flush_plainly(plain, gate, lrs) {
             return Kicks::NONE;
         }
@@ -364,6 +359,15 @@ impl Vcpu {
         let lr = self.pending_lr(IntId::at(0, bit.trailing_zeros()));
         self.put(index, lr, lrs);
         true
+    }
+
+    /// Returns the words that may hold a pending or active interrupt, a bit each.
+    pub(super) fn words(&self) -> u32 {
+        // Bound: 16 list registers.
+        Bits(self.used).fold(self.pending_words, |words, index| {
+            let (place, _) = self.slot(index).intid().place();
+            words | 1 << (place & 31)
+        })
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! Software-generated interrupts of a GICv3 (IHI 0069, 12.2.17 to 12.2.20).
 
-use super::types::{Bits, IntId, Kicks, VcpuIndex};
+use super::types::{IntId, Kicks, VcpuIndex};
 use super::word::Gate;
 use super::{Vcpu, VmGic};
 
@@ -13,14 +13,14 @@ impl VmGic {
     ///
     /// G1-GIC-004: an SGI reaches vCPUs of the sender's own VM only.
     pub fn sgi1r(&mut self, from: VcpuIndex, value: u64) -> Kicks {
-        let (targets, intid) = self.sgi_targets(from, value);
+        let (targets, intid) = sgi_targets(self.everybody(), from, value);
         self.post_sgi(targets, intid)
     }
 
     /// Emulates a write to ICC_SGI0R_EL1 or, the same with one security state, ICC_ASGI1R_EL1:
     /// only SGIs that their target has configured as Group 0 become pending.
     pub fn sgi0r(&mut self, from: VcpuIndex, value: u64) -> Kicks {
-        let (mut targets, intid) = self.sgi_targets(from, value);
+        let (mut targets, intid) = sgi_targets(self.everybody(), from, value);
         let (_, bit) = intid.place();
         // Bound: 8 vCPUs.
         for target in Kicks::from_mask(targets).iter() {
@@ -46,22 +46,12 @@ impl VmGic {
     #[inline]
     pub(super) fn post_sgi(&mut self, targets: u8, intid: IntId) -> Kicks {
         let (_, bit) = intid.place();
-        let gate = self.gate;
-        let mut kicks = 0;
+        let mut kicks = Kicks::NONE;
         // Bound: 8 vCPUs.
-        for index in Bits(targets.into()) {
-            if let Some(state) = self.vcpus.get_mut(index as usize & 7)
-                && state.post(gate, bit)
-            {
-                kicks |= 1 << (index & 7);
-            }
+        for target in Kicks::from_mask(targets).iter() {
+            kicks = kicks.union(self.post_sgis(target, bit));
         }
-        Kicks::from_mask(kicks)
-    }
-
-    #[inline]
-    fn sgi_targets(&self, from: VcpuIndex, value: u64) -> (u8, IntId) {
-        sgi_targets(self.everybody(), from, value)
+        kicks
     }
 }
 

@@ -15,17 +15,6 @@ pub struct VcpuIndex(u8);
 impl VcpuIndex {
     /// The first vCPU of a VM.
     pub const FIRST: Self = Self(0);
-    /// Every vCPU that a VM can have.
-    pub(super) const ALL: [Self; MAX_VCPUS_PER_VM] = [
-        Self(0),
-        Self(1),
-        Self(2),
-        Self(3),
-        Self(4),
-        Self(5),
-        Self(6),
-        Self(7),
-    ];
 
     /// Returns the index, or `None` beyond [`MAX_VCPUS_PER_VM`].
     pub const fn new(index: usize) -> Option<Self> {

@@ -239,9 +239,9 @@ impl Spi {
     pub(super) fn target_mask(&self, bit: u32) -> u8 {
         let mut mask = 0;
         // Bound: 8 vCPUs.
-        for (vcpu, targets) in VcpuIndex::ALL.into_iter().zip(&self.targets) {
+        for (vcpu, targets) in (0..8).zip(&self.targets) {
             if targets & bit != 0 {
-                mask |= vcpu.bit();
+                mask |= 1 << (vcpu & 7);
             }
         }
         mask
@@ -250,8 +250,8 @@ impl Spi {
     /// Routes the SPI at `bit` to the vCPUs in `mask`.
     pub(super) fn set_target_mask(&mut self, bit: u32, mask: u8) {
         // Bound: 8 vCPUs.
-        for (vcpu, targets) in VcpuIndex::ALL.into_iter().zip(&mut self.targets) {
-            *targets = with(*targets, bit, mask & vcpu.bit() != 0);
+        for (vcpu, targets) in (0..8).zip(&mut self.targets) {
+            *targets = with(*targets, bit, mask >> (vcpu & 7) & 1 != 0);
         }
     }
 }
