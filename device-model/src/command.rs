@@ -393,15 +393,19 @@ fn top(
         std::thread::sleep(Duration::from_secs(1));
         let (now, new) = sample(client, &vms)?;
         if clear {
-            // Home, and clear the screen.
-            let cleared = Output.write_all(b"\x1b[H\x1b[2J");
-            cleared.map_err(|error| format!("cannot print: {error}"))?;
+            clear_screen()?;
         }
         print(&top_rows(&vms, now.wrapping_sub(time), &old, &new))?;
         time = now;
         old = new;
     }
     Ok(())
+}
+
+/// Moves the cursor home, and clears the screen.
+fn clear_screen() -> Result<(), String> {
+    let cleared = Output.write_all(b"\x1b[H\x1b[2J");
+    cleared.map_err(|error| format!("cannot print: {error}"))
 }
 
 /// Returns a row for each vCPU: its share of `ticks`, and its exits in that time.

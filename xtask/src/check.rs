@@ -111,11 +111,7 @@ impl Options {
     /// refused: one that is does not keep the others from being checked.
     fn judge_all(&self, document: &mut Document) -> Result<usize> {
         let tools = Tools::prepare()?;
-        let board = match &self.dtb {
-            Some(dtb) => BoardTree::from_file(dtb, &tools)?,
-            None => BoardTree::named(self.board, &tools)?,
-        };
-        let board = with_memory(board, self.memory, &tools)?;
+        let board = self.board_tree(&tools)?;
         document.board = Some(board.name.clone());
         let mut refused = 0;
         for file in &self.files {
@@ -131,6 +127,15 @@ impl Options {
             }
         }
         Ok(refused)
+    }
+
+    /// Returns the board that the manifests are for.
+    fn board_tree(&self, tools: &Tools) -> Result<BoardTree> {
+        let board = match &self.dtb {
+            Some(dtb) => BoardTree::from_file(dtb, tools)?,
+            None => BoardTree::named(self.board, tools)?,
+        };
+        with_memory(board, self.memory, tools)
     }
 
     /// Checks a file, and returns the number of errors and the findings for a program.
@@ -283,12 +288,16 @@ fn judged(blob: &[u8], board: &BoardTree, loaded: &[Region; 2]) -> Result<Vec<Di
     let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
     if let Some(manifest) = &judged.manifest {
         list.iter_mut().for_each(|one| one.add_memory(manifest));
+        let needed = needs::missing(manifest, &tree).into_iter();
+        list.extend(needed.map(|fault| Diagnostic::new(&fault.error())));
     }
+    name_places(&mut list, loaded);
+    Ok(list)
+}
+
+/// Tells findings of reserved memory what boots there.
+fn name_places(list: &mut [Diagnostic], loaded: &[Region; 2]) {
     let [init, archive] = loaded.map(|region| format!("{:#x} on", region.start));
     let who = format!("Gear1 boots from {init}, its archive from {archive}");
     list.iter_mut().for_each(|one| one.add_reserved(&who));
-    let needed = judged.manifest.iter();
-    let needed = needed.flat_map(|manifest| needs::missing(manifest, &tree));
-    list.extend(needed.map(|fault| Diagnostic::new(&fault.error())));
-    Ok(list)
 }

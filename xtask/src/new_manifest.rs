@@ -143,12 +143,20 @@ fn yes(
             writeln!(output)?;
             return Ok(usual);
         }
-        match answer.trim().to_lowercase().as_str() {
-            "" => return Ok(usual),
-            "y" | "yes" => return Ok(true),
-            "n" | "no" => return Ok(false),
-            _ => writeln!(output, "y or n")?,
+        match understood(&answer, usual) {
+            Some(answer) => return Ok(answer),
+            None => writeln!(output, "y or n")?,
         }
+    }
+}
+
+/// Returns what an answer means, of which none stands for `usual`.
+fn understood(answer: &str, usual: bool) -> Option<bool> {
+    match answer.trim().to_lowercase().as_str() {
+        "" => Some(usual),
+        "y" | "yes" => Some(true),
+        "n" | "no" => Some(false),
+        _ => None,
     }
 }
 

@@ -112,12 +112,7 @@ impl Options {
             ("--port-forward", !self.ports.is_empty()),
         ];
         if let Some((option, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) {
-            ensure!(
-                manifest.virtio_owner.is_some(),
-                "{option}: no VM of {} owns the machine's virtio devices; a device VM owns them by \
-                 devices = \"/virtio_mmio@*\"",
-                manifest.dts.display()
-            );
+            ensure_owner(option, manifest)?;
         }
         let forwards = self.ports.iter().map(|port| port.resolved(manifest));
         Ok(Network {
@@ -126,14 +121,18 @@ impl Options {
         })
     }
 
-    fn machine(&self, images: &Images, more_disks: Vec<Disk>, network: Network) -> Result<Machine> {
+    /// Returns the manifest's own disk, for a device VM to serve.
+    fn own_disk(&self, images: &Images) -> Result<Option<PathBuf>> {
         let has_own_disk = images.manifest.device_vm().is_some();
-        let disk = match (has_own_disk, self.keep) {
+        Ok(match (has_own_disk, self.keep) {
             (false, _) => None,
             (true, false) => Some(disks::fresh(images)?),
             (true, true) => Some(disks::kept(images)?),
-        };
-        let needed = machine_with(images, disk)?;
+        })
+    }
+
+    fn machine(&self, images: &Images, more_disks: Vec<Disk>, network: Network) -> Result<Machine> {
+        let needed = machine_with(images, self.own_disk(images)?)?;
         Ok(Machine {
             cpu: self.cpu.clone(),
             gic: self.gic,
@@ -147,6 +146,17 @@ impl Options {
             ..needed
         })
     }
+}
+
+/// Refuses an option for devices that no VM of the manifest has.
+fn ensure_owner(option: &str, manifest: &Compiled) -> Result<()> {
+    ensure!(
+        manifest.virtio_owner.is_some(),
+        "{option}: no VM of {} owns the machine's virtio devices; a device VM owns them by \
+         devices = \"/virtio_mmio@*\"",
+        manifest.dts.display()
+    );
+    Ok(())
 }
 
 /// Refuses what Gear1 would refuse on this machine, with the place in the manifest. What the user

@@ -439,15 +439,21 @@ impl Block {
             progress::step();
             let at = start + done;
             let piece = (RANGE_PIECE - at % RANGE_PIECE).min(length - done);
-            if !range.zero {
-                // A discard is only advice.
-                let _ = self.media.discard(at, piece);
-            } else if self.media.zero(at, piece, range.flags != 0).is_err() {
-                self.write_zeroes(ring, at, piece)?;
-            }
+            self.erase(ring, &range, at, piece)?;
             done += piece;
         }
         Ok(())
+    }
+
+    /// Discards a piece of a range or makes it zero.
+    fn erase(&self, ring: &Vring, range: &Range, at: u64, bytes: u64) -> io::Result<()> {
+        if !range.zero {
+            // A discard is only advice.
+            let _ = self.media.discard(at, bytes);
+            return Ok(());
+        }
+        let zeroed = self.media.zero(at, bytes, range.flags != 0);
+        zeroed.or_else(|_| self.write_zeroes(ring, at, bytes))
     }
 
     /// Writes zeroes where the file system or the device has no way of its own to make them.

@@ -38,11 +38,7 @@ fn hexadecimal(value: u64) -> String {
 /// Returns the row of a record, after a row about lost records before it.
 pub(super) fn log_rows(logged: &Logged, names: &Names, hz: u64) -> Vec<Json> {
     let record = &logged.record;
-    let lost = (logged.lost > 0).then(|| {
-        let lost = logged.lost;
-        let text = format!("{lost} records of this CPU were overwritten before they were read");
-        ("Lost".to_owned(), text)
-    });
+    let lost = (logged.lost > 0).then(|| ("Lost".to_owned(), lost_text(logged.lost)));
     let time = seconds(record.time, hz);
     let row = |(event, message): (String, String)| {
         Json::Object(vec![
@@ -56,6 +52,10 @@ pub(super) fn log_rows(logged: &Logged, names: &Names, hz: u64) -> Vec<Json> {
         .into_iter()
         .chain([(event(record), message(record, names))]);
     rows.map(row).collect()
+}
+
+fn lost_text(lost: u64) -> String {
+    format!("{lost} records of this CPU were overwritten before they were read")
 }
 
 /// Returns the kind of a record, by which a program or `grep` tells records apart.
@@ -84,14 +84,17 @@ fn message(record: &Record, names: &Names) -> String {
         let Some((place, behind)) = behind.split_once('}') else {
             break;
         };
-        let value = place
-            .parse()
-            .ok()
-            .and_then(|place: usize| record.values.get(place));
-        text += &shown(before, value.copied().unwrap_or(0), names);
+        text += &shown(before, value_at(record, place), names);
         rest = behind;
     }
     text + rest
+}
+
+/// Returns the value that a place of a record's text stands for.
+fn value_at(record: &Record, place: &str) -> u64 {
+    let place = place.parse::<usize>().ok();
+    let value = place.and_then(|place| record.values.get(place));
+    value.copied().unwrap_or(0)
 }
 
 /// Returns a value in words that fit the text before it.

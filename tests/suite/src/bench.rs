@@ -65,15 +65,19 @@ fn plant(tally: &mut Tally) -> Result<()> {
     let with = column.measure_paths(&qemu, Some(gear1))?;
     for (row, more) in [("hypercall", PLANTED), (UNTOUCHED, 0)] {
         let median = |figures: &Figures| figures.get(row).map(|figure| figure.median);
-        let (without, with) = (median(&without), median(&with));
-        println!("{row}: {without:?}, with {PLANTED} instructions more {with:?}");
-        let moved = without.map(|median| median + more);
-        match moved.is_some() && with == moved {
-            true => tally.pass(1),
-            false => tally.fail(format!("{row}: {with:?}, expected {moved:?}")),
-        }
+        judge_moved(row, [median(&without), median(&with)], more, tally);
     }
     Ok(())
+}
+
+/// Judges a row's figures without and with the instructions that were planted.
+fn judge_moved(row: &str, [without, with]: [Option<u64>; 2], more: u64, tally: &mut Tally) {
+    println!("{row}: {without:?}, with {PLANTED} instructions more {with:?}");
+    let moved = without.map(|median| median + more);
+    match moved.is_some() && with == moved {
+        true => tally.pass(1),
+        false => tally.fail(format!("{row}: {with:?}, expected {moved:?}")),
+    }
 }
 
 fn compare(column: &Column, tally: &mut Tally) -> Result<()> {

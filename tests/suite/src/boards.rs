@@ -246,14 +246,19 @@ fn use_zcu102(session: &mut Session) -> Result<usize> {
     Ok(4)
 }
 
+/// Returns the manifest that a board's files are made of here.
+fn manifest_for(board: Name) -> PathBuf {
+    workspace::root().join(match board {
+        Name::QemuVirt => "manifests/minimal.dts".to_owned(),
+        Name::Rpi4 | Name::RcarH3 | Name::Zcu102 => format!("manifests/{}.dts", board.text()),
+    })
+}
+
 /// Two builds of each board's files give the same bytes.
 fn same(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     for board in [Name::QemuVirt, Name::Rpi4, Name::RcarH3, Name::Zcu102] {
-        let manifest: PathBuf = workspace::root().join(match board {
-            Name::QemuVirt => "manifests/minimal.dts".to_owned(),
-            Name::Rpi4 | Name::RcarH3 | Name::Zcu102 => format!("manifests/{}.dts", board.text()),
-        });
+        let manifest = manifest_for(board);
         let make = || -> Result<Vec<u8>> {
             let images = build_images::build(&manifest)?;
             flash::card_image(&flash::files(board, &images, &tools)?)

@@ -69,6 +69,12 @@ fn cargo_fuzz() -> Result<PathBuf> {
     cargo_tool::newest("cargo-fuzz")
 }
 
+/// Returns the last lines of what a fuzzer says.
+fn tail(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
+}
+
 fn fuzz(program: &Path, target: &str, seconds: u64) -> Result<()> {
     let folder = workspace::output_dir().join("fuzz").join(target);
     fs::create_dir_all(&folder)?;
@@ -79,9 +85,7 @@ fn fuzz(program: &Path, target: &str, seconds: u64) -> Result<()> {
     let output = command.output().context("cargo-fuzz cannot be run")?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        let lines: Vec<&str> = said.lines().collect();
-        let tail = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
-        bail!("{target}: see {}\n{tail}", folder.display());
+        bail!("{target}: see {}\n{}", folder.display(), tail(&said));
     }
     let stat = "stat::number_of_executed_units:";
     let runs = said.lines().find_map(|line| line.strip_prefix(stat));

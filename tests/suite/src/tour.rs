@@ -128,8 +128,8 @@ fn typed(line: &str) -> Option<(Place, &str)> {
 
 /// Plays a page.
 fn play(name: &str, tally: &mut Tally) -> Result<()> {
-    let page = workspace::root().join(format!("docs/{name}.md"));
-    let page = fs::read_to_string(&page).with_context(|| page.display().to_string())?;
+    let file = format!("docs/{name}.md");
+    let page = fs::read_to_string(workspace::root().join(&file)).context(file.clone())?;
     let port = free_port()?.to_string();
     let mut player = Player {
         folder: folder(name)?,
@@ -140,7 +140,7 @@ fn play(name: &str, tally: &mut Tally) -> Result<()> {
     }
     for step in steps(&page.replace(PORT, &port)) {
         let played = player.step(&step);
-        played.with_context(|| format!("{}: {}", page_name(name), step.command))?;
+        played.with_context(|| format!("{file}: {}", step.command))?;
         tally.pass(1);
     }
     ensure!(
@@ -148,10 +148,6 @@ fn play(name: &str, tally: &mut Tally) -> Result<()> {
         "the page leaves a machine running"
     );
     Ok(())
-}
-
-fn page_name(name: &str) -> String {
-    format!("docs/{name}.md")
 }
 
 /// Makes an empty folder, in which `target` is the project's.

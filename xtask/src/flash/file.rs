@@ -45,11 +45,8 @@ pub(super) fn check_folder(path: &Path, names: &[&str], force: bool) -> Result<(
     if force || is_ours {
         return Ok(());
     }
-    let there: Vec<&str> = names
-        .iter()
-        .filter(|name| fs::symlink_metadata(path.join(name)).is_ok())
-        .copied()
-        .collect();
+    let mut there = names.to_vec();
+    there.retain(|name| fs::symlink_metadata(path.join(name)).is_ok());
     ensure!(
         there.is_empty(),
         "--out: {} holds {}, which may be somebody else's: name another folder, or write over with \

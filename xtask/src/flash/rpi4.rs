@@ -5,6 +5,7 @@
 //! card has an overlay of its own for the console.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use workbench::manifest::compile_text;
@@ -68,10 +69,18 @@ pub(super) fn files(tools: &Tools) -> Result<Vec<CardFile>> {
     let overlay = compile_text(OVERLAY, tools, &scratch)?;
     fs::remove_file(scratch.with_extension("dts"))?;
     fs::write(&scratch, &overlay)?;
-    let merged = scratch.with_extension("dtb");
+    ensure_fits(&scratch, &tree)?;
+    fs::remove_file(scratch)?;
+    let bytes = [CONFIG.into(), fs::read(tree)?, overlay];
+    Ok(NAMES.map(str::to_owned).into_iter().zip(bytes).collect())
+}
+
+/// Applies an overlay to a tree, as the firmware does, and discards the result.
+fn ensure_fits(overlay: &Path, tree: &Path) -> Result<()> {
+    let merged = overlay.with_extension("dtb");
     let mut fdtoverlay = tools::fdtoverlay()?.command();
-    fdtoverlay.arg("-i").arg(&tree).arg("-o").arg(&merged);
-    let output = fdtoverlay.arg(&scratch).output();
+    fdtoverlay.arg("-i").arg(tree).arg("-o").arg(&merged);
+    let output = fdtoverlay.arg(overlay).output();
     let output = output.context("cannot run fdtoverlay")?;
     ensure!(
         output.status.success(),
@@ -79,8 +88,6 @@ pub(super) fn files(tools: &Tools) -> Result<Vec<CardFile>> {
         tree.display(),
         String::from_utf8_lossy(&output.stderr).trim_end()
     );
-    fs::remove_file(scratch)?;
     fs::remove_file(merged)?;
-    let bytes = [CONFIG.into(), fs::read(tree)?, overlay];
-    Ok(NAMES.map(str::to_owned).into_iter().zip(bytes).collect())
+    Ok(())
 }

@@ -17,11 +17,8 @@ const MOST: usize = 24;
 
 /// Judges the files that a user names, in their order.
 pub(super) fn judged(files: &[PathBuf], snapshot: bool) -> Result<Vec<Disk>> {
-    ensure!(
-        files.len() <= MOST,
-        "--disk: {} disks; at most {MOST} have room",
-        files.len()
-    );
+    let count = files.len();
+    ensure!(count <= MOST, "--disk: {count} disks; at most {MOST} fit");
     let mut known = Vec::new();
     let mut disks = Vec::new();
     for file in files {

@@ -137,19 +137,18 @@ pub fn output_name(manifest: &Path) -> Result<OsString> {
         bail!("there is no manifest {}", manifest.display());
     };
     let folder = path.parent().unwrap_or(&path);
-    let ours = ["manifests", "tests/manifests"].map(|ours| workspace::root().join(ours));
-    let is_ours = ours
-        .into_iter()
-        .chain([workspace::output_dir()])
-        .any(|ours| {
-            let ours = ours.canonicalize();
-            ours.is_ok_and(|ours| ours == folder)
-        });
-    if !is_ours {
+    if !is_ours(folder) {
         let hash = sha256_of(path.as_os_str().as_encoded_bytes())?;
         name.push(format!("-{}", hash.get(..HASH_DIGITS).unwrap_or_default()));
     }
     Ok(name)
+}
+
+/// Tells whether manifests of the repository, or those that xtask writes, lie in a folder.
+fn is_ours(folder: &Path) -> bool {
+    let ours = ["manifests", "tests/manifests"].map(|ours| workspace::root().join(ours));
+    let mut ours = ours.into_iter().chain([workspace::output_dir()]);
+    ours.any(|ours| ours.canonicalize().is_ok_and(|ours| ours == folder))
 }
 
 /// Digits of the hash that tells manifests of one name apart.
@@ -239,12 +238,7 @@ fn build_gears() -> Result<(PathBuf, PathBuf)> {
     fs::create_dir_all(&out_dir)?;
     let step = Step::over("building Gear1 and Gear2");
     let runtime = build_runtime()?;
-    let runtime_gicv2 = build_runtime_gicv2()?;
-    let init = [
-        ("GEAR1_RUNTIME_BIN", runtime.as_path()),
-        ("GEAR1_RUNTIME_GICV2_BIN", runtime_gicv2.as_path()),
-    ];
-    let gear1 = flat_bare("gear1-init", "gear1-init", &init)?;
+    let gear1 = build_init(&runtime, &build_runtime_gicv2()?)?;
     let image = out_dir.join("gear1.img");
     replace(&image, &fs::read(gear1)?)?;
     let gear2 = flat_bare("gear2", "gear2", &[])?;
@@ -254,6 +248,15 @@ fn build_gears() -> Result<(PathBuf, PathBuf)> {
         "built Gear1 ({image_bytes} bytes, {runtime_bytes} of them stay) and Gear2 ({gear2_bytes} bytes)"
     ));
     Ok((image, gear2))
+}
+
+/// Builds Gear1's init with the runtimes that it embeds, for a GICv3 and for a GICv2.
+fn build_init(runtime: &Path, gicv2: &Path) -> Result<PathBuf> {
+    let init = [
+        ("GEAR1_RUNTIME_BIN", runtime),
+        ("GEAR1_RUNTIME_GICV2_BIN", gicv2),
+    ];
+    flat_bare("gear1-init", "gear1-init", &init)
 }
 
 /// Builds Gear1's runtime and returns its flat image, which init embeds.

@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::patience::Patience;
 
@@ -218,10 +218,8 @@ impl Session {
 
     /// Appends what the child prints next; false if nothing came before the deadline.
     fn receive(&mut self, deadline: Instant) -> Result<bool> {
-        match self
-            .output
-            .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-        {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.output.recv_timeout(left) {
             Ok(bytes) => {
                 self.log.write_all(&bytes)?;
                 self.transcript
@@ -229,14 +227,16 @@ impl Session {
                 Ok(true)
             }
             Err(RecvTimeoutError::Timeout) => Ok(false),
-            Err(RecvTimeoutError::Disconnected) => {
-                let Some(child) = &mut self.child else {
-                    bail!("the line ended");
-                };
-                let status = child.wait()?;
-                bail!("it ended ({status})");
-            }
+            Err(RecvTimeoutError::Disconnected) => Err(self.ended()?),
         }
+    }
+
+    /// Says how the line ended.
+    fn ended(&mut self) -> Result<anyhow::Error> {
+        Ok(match &mut self.child {
+            None => anyhow!("the line ended"),
+            Some(child) => anyhow!("it ended ({})", child.wait()?),
+        })
     }
 
     /// Fails if the child has said that it never recovers.

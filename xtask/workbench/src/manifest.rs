@@ -189,9 +189,8 @@ pub fn judge_files(
     });
     let contents = digested(&manifest, dts, resolve)?;
     let find = |name: &str| contents.get(name).map(Vec::as_slice);
-    gearv_manifest::check_digests(&manifest, find, &mut |error| {
-        list.push(Diagnostic::new(&error));
-    });
+    let mut sink = |error: gearv_manifest::ManifestError<'_>| list.push(Diagnostic::new(&error));
+    gearv_manifest::check_digests(&manifest, find, &mut sink);
     Ok(list)
 }
 
@@ -252,11 +251,9 @@ pub fn compile_source(
     let dts = short(dts);
     if !dts.is_file() {
         let file = dts.display().to_string();
-        return Err(refused_source(
-            &dts,
-            Sources::new(&file, Spans::default()),
-            vec![Diagnostic::without_file(&file)],
-        ));
+        let sources = Sources::new(&file, Spans::default());
+        let missing = vec![Diagnostic::without_file(&file)];
+        return Err(refused_source(&dts, sources, missing));
     }
     let options = ["-q", "-I", "dts", "-O", "dtb", "-o"];
     if let Err(message) = try_dtc(tools, &options, &[&dtb, &dts])? {

@@ -60,12 +60,9 @@ impl Program {
     /// Finds a program in the set, or on the system when the set cannot be had.
     fn find(cache: &Cache, set: &PackageSet, name: &str) -> Result<Program> {
         let unpacked = fetch::unpacked(cache, set);
-        if let Ok(root) = &unpacked {
-            let mut paths = DIRECTORIES.iter().map(|dir| root.join(dir).join(name));
-            if let Some(path) = paths.find(|path| path.is_file()) {
-                let root = Some(root.clone());
-                return Ok(Program { path, root });
-            }
+        let in_set = unpacked.as_ref().ok();
+        if let Some(program) = in_set.and_then(|root| Self::below(root, name)) {
+            return Ok(program);
         }
         match (on_path(name), unpacked) {
             (Some(path), Ok(_)) => Ok(Program { path, root: None }),
@@ -79,6 +76,14 @@ impl Program {
             (None, Ok(root)) => bail!("{} does not hold {name}", root.display()),
             (None, Err(error)) => Err(error),
         }
+    }
+
+    /// Finds a program in an unpacked set.
+    fn below(root: &Path, name: &str) -> Option<Program> {
+        let mut paths = DIRECTORIES.iter().map(|dir| root.join(dir).join(name));
+        let path = paths.find(|path| path.is_file())?;
+        let root = Some(root.to_owned());
+        Some(Program { path, root })
     }
 
     /// Returns a command that runs the program with its own libraries.

@@ -32,6 +32,21 @@ enum Node {
     Device { major: u32, minor: u32 },
 }
 
+impl Node {
+    /// Returns the member of an archive, as far as the kind of node says, and its content.
+    fn member(&self, builder: Builder) -> (Builder, &[u8]) {
+        match self {
+            Node::Directory => (builder.mode(DIRECTORY), &[]),
+            Node::File { mode, content } => (builder.mode(REGULAR | mode), content),
+            Node::Link(target) => (builder.mode(SYMLINK), target.as_bytes()),
+            &Node::Device { major, minor } => {
+                let builder = builder.mode(CHARACTER_DEVICE);
+                (builder.rdev_major(major).rdev_minor(minor), &[])
+            }
+        }
+    }
+}
+
 impl Tree {
     /// Returns what every userland has: the directories that are mounted on, and one of each kind
     /// of `bin`, `sbin` and `lib`, below `usr`.
@@ -102,16 +117,7 @@ impl Tree {
         let partial = partial(&path)?;
         let mut writer = BufWriter::new(File::create(&partial)?);
         for (inode, (name, node)) in (1..).zip(&self.nodes) {
-            let builder = Builder::new(name).ino(inode).nlink(1);
-            let (builder, content) = match node {
-                Node::Directory => (builder.mode(DIRECTORY), &[][..]),
-                Node::File { mode, content } => (builder.mode(REGULAR | mode), &content[..]),
-                Node::Link(target) => (builder.mode(SYMLINK), target.as_bytes()),
-                &Node::Device { major, minor } => {
-                    let builder = builder.mode(CHARACTER_DEVICE);
-                    (builder.rdev_major(major).rdev_minor(minor), &[][..])
-                }
-            };
+            let (builder, content) = node.member(Builder::new(name).ino(inode).nlink(1));
             let mut file = builder.write(&mut writer, u32::try_from(content.len())?);
             file.write_all(content)?;
             file.finish()?;

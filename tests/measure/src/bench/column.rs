@@ -219,10 +219,15 @@ pub(super) fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBu
         let with_line = format!("{guest} cmdline = \"{command_line}\";");
         text = replaced(&text, guest, &with_line).context(name.to_owned())?;
     }
+    let variant = if el1 { "-el1" } else { "" };
+    write_source(&format!("{name}{variant}.dts"), &text)
+}
+
+/// Writes a manifest that differs from the one in the repository.
+fn write_source(name: &str, text: &str) -> Result<PathBuf> {
     let directory = workspace::output_dir().join("bench-manifests");
     fs::create_dir_all(&directory)?;
-    let variant = if el1 { "-el1" } else { "" };
-    let file = directory.join(format!("{name}{variant}.dts"));
+    let file = directory.join(name);
     fs::write(&file, text)?;
     Ok(file)
 }

@@ -166,15 +166,12 @@ fn over(results: &Results, configuration: Configuration, limit: f64) -> Vec<Stri
     for (part, least, of) in JUDGED {
         let limit = limit.max(least);
         let most = limit * of(native) as f64;
-        if of(figure) as f64 > most {
+        let (found, native) = (of(figure), of(native));
+        if found as f64 > most {
+            let (name, above, count) = (configuration.text(), above(figure, most), figure.count());
             faults.push(format!(
-                "{}: its {part} of {} ns is more than {limit} times that of the native run, {} ns \
-                 ({} of {} periods are above)",
-                configuration.text(),
-                of(figure),
-                of(native),
-                above(figure, most),
-                figure.count()
+                "{name}: its {part} of {found} ns is more than {limit} times that of the native \
+                 run, {native} ns ({above} of {count} periods are above)"
             ));
         }
     }

@@ -117,6 +117,12 @@ fn head(path: &Path) -> Result<Vec<u8>, Fault> {
     }
 }
 
+/// Returns how many bytes of memory a kernel takes.
+fn kernel_extent(kernel: &Path) -> Option<u64> {
+    let bytes = fs::metadata(kernel).map_or(0, |data| data.len());
+    content::image_extent(&head(kernel).ok()?, bytes)
+}
+
 /// Returns the property of the first file that ends beyond the VM's memory, and where it ends, in
 /// bytes from the start of the memory. The device tree, whose size the board decides, comes on top.
 fn too_large(vm: &Vm<'_>, dts: &Path) -> Option<(&'static str, u64)> {
@@ -127,11 +133,12 @@ fn too_large(vm: &Vm<'_>, dts: &Path) -> Option<(&'static str, u64)> {
     let bytes = |path: &PathBuf| fs::metadata(path).map_or(0, |data| data.len());
     let ends = match vm.payload {
         Payload::Linux { kernel, initrd, .. } => {
-            let kernel = file(kernel)?;
-            let extent = content::image_extent(&head(&kernel).ok()?, bytes(&kernel))?;
-            let initrd = initrd.and_then(file);
-            let end = initrd.map_or(extent, |initrd| extent.saturating_add(bytes(&initrd)));
-            [("kernel", extent), ("initrd", end)]
+            let extent = kernel_extent(&file(kernel)?)?;
+            let initrd = initrd.and_then(file).map_or(0, |initrd| bytes(&initrd));
+            [
+                ("kernel", extent),
+                ("initrd", extent.saturating_add(initrd)),
+            ]
         }
         Payload::Flat {
             image, load_offset, ..

@@ -53,15 +53,20 @@ impl Spans {
                 path.push(name.rsplit(' ').next().unwrap_or(name));
                 spans.add(&path, None, place);
             } else {
-                let name = code.split([' ', ';']).next().unwrap_or(code);
-                spans.add(&path, Some(name), place);
-                let value = code.strip_prefix(name).unwrap_or_default();
-                if value.starts_with(" = \"") {
-                    spans.strings.push((node_path(&path), name.to_owned()));
-                }
+                spans.add_property(&path, code, place);
             }
         }
         spans
+    }
+
+    /// Adds a property, which is written as `code`.
+    fn add_property(&mut self, path: &[&str], code: &str, place: Place) {
+        let name = code.split([' ', ';']).next().unwrap_or(code);
+        self.add(path, Some(name), place);
+        let value = code.strip_prefix(name).unwrap_or_default();
+        if value.starts_with(" = \"") {
+            self.strings.push((node_path(path), name.to_owned()));
+        }
     }
 
     /// Returns where a property is.

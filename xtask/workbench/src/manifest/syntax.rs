@@ -88,14 +88,17 @@ pub(super) fn octal_numbers(main: &Path) -> (Texts, Vec<Fault>) {
             lexer::Kind::Mark('>') => false,
             _ => is_cell,
         };
-        let text = texts.of(token);
-        let Some(value) = value::octal(text).filter(|_| is_cell) else {
-            continue;
-        };
-        let plain = text.trim_start_matches('0');
-        let what = format!("a number that begins with 0 is octal: {text} is {value}");
-        let fault = Fault::new(token.file, token.range.clone(), what, "write it in decimal");
-        found.push(fault.repaired(if plain.is_empty() { "0" } else { plain }));
+        found.extend(octal_fault(&texts, token).filter(|_| is_cell));
     }
     (texts, found)
+}
+
+/// Returns what is wrong with an octal number.
+fn octal_fault(texts: &Texts, token: &lexer::Token) -> Option<Fault> {
+    let text = texts.of(token);
+    let value = value::octal(text)?;
+    let plain = text.trim_start_matches('0');
+    let what = format!("a number that begins with 0 is octal: {text} is {value}");
+    let fault = Fault::new(token.file, token.range.clone(), what, "write it in decimal");
+    Some(fault.repaired(if plain.is_empty() { "0" } else { plain }))
 }

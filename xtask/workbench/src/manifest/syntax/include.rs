@@ -73,6 +73,12 @@ impl Reader {
         let (found, faults) = tokens(file, &text);
         self.faults.extend(faults);
         self.open.push(file);
+        self.take(found);
+        self.open.pop();
+    }
+
+    /// Takes the tokens of a source, with those of a file in place of its `/include/`.
+    fn take(&mut self, found: Vec<Token>) {
         let mut found = found.into_iter().peekable();
         while let Some(token) = found.next() {
             let is_include = self.texts.of(&token) == "/include/";
@@ -81,7 +87,6 @@ impl Reader {
                 None => self.tokens.push(token),
             }
         }
-        self.open.pop();
     }
 
     /// Reads the file that the string `name` names, relative to the file that the string is in.
