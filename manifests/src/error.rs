@@ -146,7 +146,7 @@ rules! {
         "the memory that the guest sees covers the interrupt controller or a device",
         "choose another memory-ipa";
     NotInOnePiece = "M-MEM-009", "the machine has no free memory of this size in one piece",
-        "give it less with memory-mib";
+        "give it less with memory-mib, or make its memory-align-mib smaller";
 
     AlignSize = "M-MEM-010", "the alignment is no power of two from 2 MiB on",
         "write 2, 4, 8, ... for memory-align-mib, or leave it out";

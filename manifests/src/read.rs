@@ -13,7 +13,8 @@ use crate::model::{
 use crate::nearest::nearest;
 use crate::rules;
 use crate::{
-    BINDING_VERSION, COMPATIBLE, CpuIndex, MAX_VIRTIO, MAX_VIRTIO_PER_VM, MEMORY_ALIGN, VmId,
+    BINDING_VERSION, COMPATIBLE, CpuIndex, GEAR2_MEMBER, MAX_VIRTIO, MAX_VIRTIO_PER_VM,
+    MEMORY_ALIGN, VmId,
 };
 
 pub mod binding;
@@ -27,6 +28,8 @@ use binding::{
 };
 
 const MIB: u64 = 1 << 20;
+const GEAR2_IS_MADE: &str =
+    "gear2.bin: the Gear2 that xtask builds, which is the one without image";
 
 /// Reads a compiled manifest and judges it by every rule that needs no machine. All errors go to
 /// `sink`. `blob` must be aligned to four bytes.
@@ -103,6 +106,7 @@ fn read_version<'a>(root: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<u
 fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Config<'a> {
     const DEFAULT: Gear2Config<'static> = Gear2Config::DEFAULT;
     gear2.check_names(GEAR2_PROPERTIES, &[], report);
+    refuse_own_name(gear2, report);
     Gear2Config {
         image: gear2.text("image", report).unwrap_or(DEFAULT.image),
         memory_bytes: gear2
@@ -121,6 +125,16 @@ fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Conf
             .number("boot-order-timeout-ms", report)
             .unwrap_or(DEFAULT.boot_order_timeout_ms),
         digest: gear2.digest("image", "image-sha256", report),
+    }
+}
+
+/// Refuses the name of the Gear2 that the build makes: it stands for that image where the property
+/// is absent, and a file of that name would never be looked at.
+fn refuse_own_name<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) {
+    let image = gear2.node.property("image");
+    if image.and_then(|image| image.text()) == Some(GEAR2_MEMBER) {
+        let place = ManifestError::at_property(Rule::FileName, gear2.path, "image");
+        report.error(place.found(Found::Reason(GEAR2_IS_MADE)));
     }
 }
 

@@ -7,8 +7,9 @@
 //! Also owns how a device that masters the bus is stopped when its VM has: see `MASTERS`.
 //!
 //! Errors of the manifest are collected, so that a person sees all of them at once
-//! (`cargo xtask check`). What the board's tree does wrong ends the walk: the rest of the tree
-//! means nothing then.
+//! (`cargo xtask check`). So is a device that is named, and whose node Gear1 cannot read or route:
+//! the tree is good for everyone else. What the board's buses do wrong ends the walk: the rest of
+//! the tree means nothing then.
 //!
 //! Requirements: G1-BOOT-005.
 
@@ -241,7 +242,16 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         if !self.vm.devices.owns(path) {
             return Ok(());
         }
-        self.give(node, path, regions, interrupts)
+        if let Err(unreadable) = self.give(node, path, regions, interrupts) {
+            let fault = Fault::new(
+                Rule::DeviceStays,
+                self.vm.name,
+                "devices",
+                unreadable.message,
+            );
+            self.faults.push(fault);
+        }
+        Ok(())
     }
 
     /// Gives a node's registers and interrupts to the VM, unless the node is Gear1's own. Only what
@@ -330,7 +340,8 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             let specifier = specifier(&controller, &mut cells);
             let specifier = specifier.ok_or_else(|| wrong("not whole interrupts"))?;
             if gic.is_some() {
-                list.push(shared(&specifier).ok_or_else(|| wrong("not a shared interrupt"))?);
+                let shared = shared(&specifier);
+                list.push(shared.ok_or_else(|| wrong("not a shared interrupt of the GIC"))?);
             }
         }
         Ok(list)
@@ -349,6 +360,12 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let matched = &self.matched;
         let missing = self.vm.devices.iter().filter(|one| !matched.contains(one));
         for pattern in missing {
+            if NOT_DEVICES.contains(&pattern.trim_start_matches('/')) {
+                let why = alloc::format!("{pattern}: it is no device");
+                let fault = Fault::new(Rule::DeviceStays, self.vm.name, "devices", why);
+                self.faults.push(fault);
+                continue;
+            }
             let fault = Fault::new(Rule::NoSuchDevice, self.vm.name, "devices", pattern);
             let near = nearest(pattern, self.seen.iter().map(String::as_str));
             self.faults.push(Fault {

@@ -107,17 +107,25 @@ fn check_registers_on<'a>(
     }
 }
 
+/// Compares what Gear2 and all VMs ask for with what there is; Gear2, which has its memory first, is
+/// asked first.
 fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
     let banks = board.memory.iter().map(Region::bytes);
     let there = banks.fold(0, u64::saturating_add);
-    let sizes = manifest.vms.iter().map(|vm| vm.memory.bytes);
-    let asked = sizes.fold(0, u64::saturating_add);
+    let gear2 = (NodePath::ROOT.child("gear2"), manifest.gear2.memory_bytes);
+    let all = || {
+        let vms = manifest.vms.iter();
+        let vms = vms.map(|vm| (NodePath::vm(vm.name), vm.memory.bytes));
+        core::iter::once(gear2).chain(vms)
+    };
+    let asked = all().map(|(_, bytes)| bytes);
+    let asked = asked.fold(0, u64::saturating_add);
     let mut left = there;
-    for vm in manifest.vms.iter() {
-        match left.checked_sub(vm.memory.bytes) {
+    for (node, bytes) in all() {
+        match left.checked_sub(bytes) {
             Some(rest) => left = rest,
             None => {
-                let place = error(Rule::OutOfMemory, vm, "memory-mib");
+                let place = ManifestError::at_property(Rule::OutOfMemory, node, "memory-mib");
                 report.error(place.found(Found::Memory(asked, there)));
                 return;
             }

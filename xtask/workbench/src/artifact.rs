@@ -7,8 +7,37 @@ use crate::workspace;
 /// Prefix of the artifacts that are guests in `tests/guests`.
 const GUEST: &str = "guest:";
 
+/// The property that an artifact is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// `kernel` of a VM.
+    Kernel,
+    /// `initrd` of any VM that runs Linux.
+    Initrd,
+    /// `initrd` of a device VM alone: the device model is in it.
+    DeviceInitrd,
+    /// `initrd` of a guest whose root is a virtio disk.
+    DiskInitrd,
+    /// `image` of a VM.
+    Flat,
+    /// `image` of `/gear2`.
+    Gear2,
+}
+
+impl Use {
+    /// Says what an artifact for this use is.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Kernel => "a Linux kernel",
+            Self::Initrd | Self::DeviceInitrd | Self::DiskInitrd => "an initial RAM disk",
+            Self::Flat => "a program for a VM",
+            Self::Gear2 => "an image of Gear2",
+        }
+    }
+}
+
 macro_rules! artifacts {
-    ($($(#[$doc:meta])* $kind:ident = $name:literal;)+) => {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal, $used:ident;)+) => {
         /// A file that xtask makes or downloads.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Artifact {
@@ -30,6 +59,14 @@ macro_rules! artifacts {
                 }
             }
 
+            /// Returns what the artifact is for.
+            pub const fn used_as(&self) -> Use {
+                match self {
+                    $(Self::$kind => Use::$used,)+
+                    Self::Guest(_) => Use::Flat,
+                }
+            }
+
             /// Returns the names of all artifacts.
             pub fn names() -> Vec<String> {
                 let guests = guests().into_iter().map(|guest| format!("{GUEST}{guest}"));
@@ -41,29 +78,29 @@ macro_rules! artifacts {
 
 artifacts! {
     /// Debian's 6.12 kernel for arm64.
-    DebianKernel = "debian-kernel";
+    DebianKernel = "debian-kernel", Kernel;
     /// Debian's 6.1 kernel for arm64.
-    DebianKernel6_1 = "debian-kernel-6.1";
+    DebianKernel6_1 = "debian-kernel-6.1", Kernel;
     /// Debian's 6.12 kernel with PREEMPT_RT for arm64.
-    DebianRtKernel = "debian-rt-kernel";
+    DebianRtKernel = "debian-rt-kernel", Kernel;
     /// A shell on the console.
-    BusyboxInitramfs = "busybox-initramfs";
+    BusyboxInitramfs = "busybox-initramfs", Initrd;
     /// A shell, and programs that load the machine.
-    StressInitramfs = "stress-initramfs";
+    StressInitramfs = "stress-initramfs", Initrd;
     /// The device VM's: the device model, `gearctl` and the network.
-    DeviceInitramfs = "device-initramfs";
+    DeviceInitramfs = "device-initramfs", DeviceInitrd;
     /// A guest whose root is a virtio disk.
-    GuestInitramfs = "guest-initramfs";
+    GuestInitramfs = "guest-initramfs", DiskInitrd;
     /// The measurement of wake-ups in the device VM.
-    WakeInitramfs = "wake-initramfs";
+    WakeInitramfs = "wake-initramfs", Initrd;
     /// The benchmark of devices in a guest.
-    BenchInitramfs = "bench-initramfs";
+    BenchInitramfs = "bench-initramfs", Initrd;
     /// The benchmark of programs in a guest.
-    AppsInitramfs = "apps-initramfs";
+    AppsInitramfs = "apps-initramfs", Initrd;
     /// cyclictest in a guest.
-    JitterInitramfs = "jitter-initramfs";
+    JitterInitramfs = "jitter-initramfs", Initrd;
     /// Gear2 with failures that tests cause.
-    FailingGear2 = "failing-gear2";
+    FailingGear2 = "failing-gear2", Gear2;
 }
 
 /// Returns the names of the programs in `tests/guests`: of each file, and each folder with a

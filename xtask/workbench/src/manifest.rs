@@ -5,6 +5,7 @@
 pub mod diagnostic;
 mod expected;
 mod files;
+mod repair;
 mod spans;
 mod syntax;
 

@@ -199,32 +199,32 @@ fn refusals_name_the_device() {
         (
             "/pl031@9010000\0",
             at("/pl031@9010000", "interrupts", cells(&[1, 2, 4])),
-            "device tree: /pl031@9010000: interrupts: not a shared interrupt",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pl031@9010000: interrupts: not a shared interrupt",
         ),
         (
             "/pl031@9010000\0",
             at("/pl031@9010000", "interrupts", cells(&[0, 2])),
-            "device tree: /pl031@9010000: interrupts: not whole interrupts",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pl031@9010000: interrupts: not whole interrupts",
         ),
         (
             "/pl031@9010000\0",
             at("/pl031@9010000", "interrupts", cells(&[0, 5000, 4])),
-            "device tree: /pl031@9010000: interrupts: not a shared interrupt",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pl031@9010000: interrupts: not a shared interrupt",
         ),
         (
             "/pl031@9010000\0",
             at("/pl031@9010000", "interrupt-parent", cells(&[0x1234])),
-            "device tree: /pl031@9010000: interrupts: goes neither to the GIC nor to a device",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pl031@9010000: interrupts: goes neither to the GIC nor to a device",
         ),
         (
             "/soc/dma@1000\0",
             board(),
-            "device tree: /soc/dma@1000: interrupts: goes neither to the GIC nor to a device",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/soc/dma@1000: interrupts: goes neither to the GIC nor to a device",
         ),
         (
             "/pl031@9010000\0",
             at("/pl031@9010000", "reg", cells(&[0, 1, 2])),
-            "device tree: /pl031@9010000: reg: missing, or not whole",
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pl031@9010000: reg: missing, or not whole",
         ),
         (
             "/pl011@9000000\0",

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Patch, Renderer, Snippet};
 use gearv_manifest::binding::CELL_PROPERTIES;
-use gearv_manifest::{Found, Manifest, ManifestError, Rule, Severity};
+use gearv_manifest::{DevicePatterns, Found, Manifest, ManifestError, Rule, Severity};
 use serde_json::{Value, json};
 
-use super::expected;
 use super::spans::{Place, Spans};
 use super::syntax::{Fault, Texts};
+use super::{expected, repair};
 use crate::output;
 
 /// The id of a fault in the text, before any rule is tried.
@@ -63,7 +63,7 @@ impl Diagnostic {
         let rule = error.rule;
         let text = match error.found {
             Found::Text(text) => Some(text.to_owned()),
-            Found::Reason(reason) => reason.split(':').next().map(str::to_owned),
+            Found::Reason(reason) => reason.split(": ").next().map(str::to_owned),
             Found::Nothing
             | Found::Number(_)
             | Found::Mib(_)
@@ -76,13 +76,13 @@ impl Diagnostic {
             id: rule.id(),
             severity: rule.severity(),
             message: format!("{}{}", rule.what(), error.found),
-            help: repair(error),
+            help: repair::text(error),
             node: error.node.to_string(),
             property: error.property.map(str::to_owned),
             text,
             at_name: matches!(rule, Rule::UnknownProperty | Rule::UnknownNode),
             other: error.other.map(|other| other.to_string()),
-            nearest: error.nearest.map(str::to_owned),
+            nearest: repair::nearest(error).map(str::to_owned),
             ..Self::empty()
         }
     }
@@ -140,11 +140,12 @@ impl Diagnostic {
         }
     }
 
-    /// Tells of each VM's memory where all of them together have too much.
+    /// Tells of Gear2's and each VM's memory where all of them together have too much.
     pub fn add_memory(&mut self, manifest: &Manifest<'_>) {
         if self.id == Rule::OutOfMemory.id() {
-            let sizes = manifest.vms.iter();
-            let sizes = sizes.map(|vm| format!("{} has {} MiB", vm.name, vm.memory.bytes >> 20));
+            let sizes = manifest.vms.iter().map(|vm| (vm.name, vm.memory.bytes));
+            let sizes = sizes.chain([("Gear2", manifest.gear2.memory_bytes)]);
+            let sizes = sizes.map(|(name, bytes)| format!("{name} has {} MiB", bytes >> 20));
             let sizes: Vec<String> = sizes.collect();
             self.help = format!("{}: {}", self.help, sizes.join(", "));
         }
@@ -189,24 +190,6 @@ impl Diagnostic {
             None => self.node.clone(),
         }
     }
-}
-
-/// Says how to repair, with what the property takes where that is the question.
-fn repair(error: &ManifestError<'_>) -> String {
-    let node = || error.node.to_string();
-    let exact = match error.rule {
-        Rule::WrongType | Rule::OutOfRange | Rule::UnknownValue => {
-            error.property.and_then(expected::value)
-        }
-        Rule::UnknownProperty => expected::names(&node(), false),
-        Rule::UnknownNode => {
-            let node = node();
-            let parent = node.rsplit_once('/').map_or("", |(parent, _)| parent);
-            expected::names(parent, true)
-        }
-        _ => None,
-    };
-    exact.unwrap_or_else(|| error.rule.repair().to_owned())
 }
 
 /// Counts the errors among `list`.
@@ -293,17 +276,22 @@ impl Sources {
             return self.node_name(&diagnostic.node);
         };
         let Some(part) = self.property(&diagnostic.node, name) else {
-            return self.node_name(&diagnostic.node);
+            let below = format!("{}/{name}", diagnostic.node);
+            let below = self.node_name(&below);
+            return below.or_else(|| self.node_name(&diagnostic.node));
         };
         let within = |text: &str| {
             let start = part.range.start + part.text[part.range.clone()].find(text)?;
             Some(start..start + text.len())
         };
-        let quoted = diagnostic.text.as_ref().map(|text| format!("\"{text}\""));
-        let narrow = if diagnostic.at_name {
-            within(name)
-        } else {
-            quoted.and_then(|quoted| within(&quoted))
+        let quoted = |text: &str| within(&format!("\"{text}\""));
+        let narrow = match &diagnostic.text {
+            _ if diagnostic.at_name => within(name),
+            None => None,
+            Some(text) => quoted(text).or_else(|| {
+                let value = &part.text[part.range.clone()];
+                quoted(pattern_of(value, text)?)
+            }),
         };
         let range = narrow.unwrap_or_else(|| part.range.clone());
         Some(Part { range, ..part })
@@ -465,6 +453,17 @@ impl Sources {
             "suggestion": diagnostic.nearest.as_ref().or(diagnostic.repair.as_ref()),
         })
     }
+}
+
+/// Returns the string among those of `value` that stands for the node at `path`, or for one above.
+fn pattern_of<'v>(value: &'v str, path: &str) -> Option<&'v str> {
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
+    let nodes: Vec<&str> = ends.map(|end| &path[..end]).chain([path]).collect();
+    let mut strings = value.split('"').skip(1).step_by(2);
+    strings.find(|one| {
+        let mut nodes = nodes.iter();
+        nodes.any(|node| DevicePatterns::matches(one, node))
+    })
 }
 
 /// Shows a part and, of a conflict, the other part, which may be in another file.

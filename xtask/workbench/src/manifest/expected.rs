@@ -144,21 +144,34 @@ pub(super) fn unit(property: &str) -> Option<&'static str> {
     }
 }
 
-/// Lists the properties that a node may have, or its nodes.
-pub(super) fn names(node: &str, of_nodes: bool) -> Option<String> {
+/// Returns the properties and the nodes that a node may have; `None`: there is no such node, or one
+/// with a name that the manifest chooses for each of its nodes.
+fn known(node: &str) -> Option<(&'static [&'static str], &'static [&'static str])> {
     let parts: Vec<&str> = node.split('/').filter(|part| !part.is_empty()).collect();
-    let (properties, nodes): (&[&str], &[&str]) = match parts.as_slice() {
+    Some(match parts.as_slice() {
         [] => (ROOT_PROPERTIES, ROOT_NODES),
         ["gear2"] => (GEAR2_PROPERTIES, &[]),
         ["vms", _] => (VM_PROPERTIES, VM_NODES),
         ["vms", _, "console"] => (CONSOLE_PROPERTIES, &[]),
         ["vms", _, "virtio", _] => (VIRTIO_PROPERTIES, &[]),
         ["shared-memory", _] => (SHARED_PROPERTIES, &[]),
-        ["vms" | "shared-memory"] | ["vms", _, "virtio"] => {
-            return Some("this node has one node for each of its kind, and no properties".into());
-        }
         _ => return None,
-    };
+    })
+}
+
+/// Tells whether a node may have a property.
+pub(super) fn has_property(node: &str, property: &str) -> bool {
+    known(node).is_some_and(|(properties, _)| properties.contains(&property))
+}
+
+/// Lists the properties that a node may have, or its nodes.
+pub(super) fn names(node: &str, of_nodes: bool) -> Option<String> {
+    let node = if node.is_empty() { "/" } else { node };
+    let is_list = matches!(node, "/vms" | "/shared-memory") || node.ends_with("/virtio");
+    if is_list {
+        return Some("this node has one node for each of its kind, and no properties".into());
+    }
+    let (properties, nodes) = known(node)?;
     let list = if of_nodes { nodes } else { properties };
     let what = if of_nodes { "nodes" } else { "properties" };
     Some(match list.is_empty() {

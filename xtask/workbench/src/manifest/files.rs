@@ -13,7 +13,7 @@ use gearv_manifest::{
 };
 
 use super::{ARTIFACT_PREFIX, Source, source};
-use crate::artifact::Artifact;
+use crate::artifact::{Artifact, Use};
 use content::Content;
 
 mod content;
@@ -23,6 +23,9 @@ mod tests;
 /// Bytes at the start of a file that tell what the file is.
 const HEAD_BYTES: u64 = 0x400;
 const MIB: u64 = 1 << 20;
+/// Bytes that each of Debian's arm64 kernels takes at least. The exact size is known once one is
+/// downloaded.
+const LEAST_KERNEL_BYTES: u64 = 32 * MIB;
 
 /// A rule that a file breaks, and why.
 type Fault = (Rule, String);
@@ -30,7 +33,12 @@ type Fault = (Rule, String);
 /// Judges the files that `manifest`, whose source is `dts`, names.
 pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     for file in manifest.files().filter(|file| file.name != GEAR2_MEMBER) {
-        if let Err((rule, why)) = judge_file(&file, dts) {
+        let judged = judge_file(&file, dts);
+        let judged = judged.or_else(|fault| match takes_anything(manifest, &file) {
+            true if fault.0 == Rule::NotAnInitrd => Ok(()),
+            _ => Err(fault),
+        });
+        if let Err((rule, why)) = judged {
             report(&file, rule, &why, sink);
         }
     }
@@ -69,10 +77,7 @@ fn property(file: &NamedFile<'_>) -> &'static str {
 fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
     let path = match source(file.name, dts) {
         Source::Path(path) => path,
-        Source::Artifact(artifact) => {
-            let unknown = (Rule::UnknownArtifact, file.name.to_owned());
-            return Artifact::named(&artifact).map(drop).ok_or(unknown);
-        }
+        Source::Artifact(artifact) => return judge_artifact(file, &artifact),
     };
     let head = head(&path).map_err(|(rule, why)| (rule, format!("{}: {why}", file.name)))?;
     let content = Content::of(&head);
@@ -86,6 +91,44 @@ fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
         true => Ok(()),
         false => Err((rule, format!("{}: {}", file.name, content.text(&head)))),
     }
+}
+
+/// Judges a file that xtask makes or downloads: what it is for is known by its name.
+fn judge_artifact(file: &NamedFile<'_>, artifact: &str) -> Result<(), Fault> {
+    let unknown = || (Rule::UnknownArtifact, file.name.to_owned());
+    let used = Artifact::named(artifact).ok_or_else(unknown)?.used_as();
+    let is_gear2 = file.node == NodePath::ROOT.child("gear2");
+    let (fits, rule) = match property(file) {
+        // The programs for VMs have a kernel's header too.
+        "kernel" => (matches!(used, Use::Kernel | Use::Flat), Rule::NotAKernel),
+        "initrd" => (
+            matches!(used, Use::Initrd | Use::DeviceInitrd | Use::DiskInitrd),
+            Rule::NotAnInitrd,
+        ),
+        _ if is_gear2 => (used == Use::Gear2, Rule::NotAFlatBinary),
+        _ => (used == Use::Flat, Rule::NotAFlatBinary),
+    };
+    match fits {
+        true => Ok(()),
+        false => Err((rule, format!("{}: {}", file.name, used.text()))),
+    }
+}
+
+/// Tells whether the file is the initial RAM disk of a program that is no Linux: what the program
+/// finds there is its own affair.
+fn takes_anything(manifest: &Manifest<'_>, file: &NamedFile<'_>) -> bool {
+    let mut vms = manifest.vms.iter();
+    let vm = vms.find(|vm| NodePath::vm(vm.name) == file.node);
+    vm.is_some_and(|vm| match vm.payload {
+        Payload::Linux { kernel, .. } => used_as(kernel) == Some(Use::Flat),
+        Payload::Flat { .. } => false,
+    })
+}
+
+/// Returns what an artifact is for; `None`: the name is none of an artifact.
+fn used_as(name: &str) -> Option<Use> {
+    let artifact = Artifact::named(name.strip_prefix(ARTIFACT_PREFIX)?)?;
+    Some(artifact.used_as())
 }
 
 /// Reads the start of a file that has to be one, and to hold something.
@@ -133,7 +176,11 @@ fn too_large(vm: &Vm<'_>, dts: &Path) -> Option<(&'static str, u64)> {
     let bytes = |path: &PathBuf| fs::metadata(path).map_or(0, |data| data.len());
     let ends = match vm.payload {
         Payload::Linux { kernel, initrd, .. } => {
-            let extent = kernel_extent(&file(kernel)?)?;
+            let extent = match file(kernel) {
+                Some(kernel) => kernel_extent(&kernel)?,
+                None if used_as(kernel) == Some(Use::Kernel) => LEAST_KERNEL_BYTES,
+                None => return None,
+            };
             let initrd = initrd.and_then(file).map_or(0, |initrd| bytes(&initrd));
             [
                 ("kernel", extent),

@@ -26,9 +26,13 @@ fn judge(name: &str, properties: &str, files: &[(&str, &[u8])]) -> Vec<String> {
     for (file, bytes) in files {
         fs::write(folder.join(file), bytes).unwrap();
     }
+    let memory = match properties.contains("memory-mib") {
+        true => "",
+        false => "memory-mib = <16>;",
+    };
     let source = format!(
         "/dts-v1/; / {{ compatible = \"gearv,manifest\"; version = <1>; \
-         vms {{ one {{ memory-mib = <16>; {properties} }}; }}; }};"
+         vms {{ one {{ {memory} {properties} }}; }}; }};"
     );
     let dts = folder.join("manifest.dts");
     fs::write(&dts, source).unwrap();
@@ -156,10 +160,8 @@ fn a_file_is_there_and_holds_something() {
 
 #[test]
 fn an_artifact_has_a_name_that_is_known() {
-    assert_eq!(
-        judge("known", "kernel = \"artifact:debian-kernel\";", &[]),
-        [""; 0]
-    );
+    let known = "kernel = \"artifact:debian-kernel\"; memory-mib = <64>;";
+    assert_eq!(judge("known", known, &[]), [""; 0]);
     let said = judge("unknown", "kernel = \"artifact:debian-kernl\";", &[]);
     assert!(said[0].starts_with("M-PAY-014: /vms/one: kernel: xtask makes no such file"));
     assert!(
@@ -229,4 +231,43 @@ fn all_manifests_name_files_that_there_are() {
         }
     }
     fs::remove_dir_all(scratch).unwrap();
+}
+
+#[test]
+fn an_artifact_is_used_as_what_it_is() {
+    let kernel = "artifact:debian-kernel";
+    let initrd = "artifact:busybox-initramfs";
+    let program = "artifact:guest:spin";
+    let linux = |kernel: &str, initrd: &str| {
+        format!("memory-mib = <64>; kernel = \"{kernel}\"; initrd = \"{initrd}\";")
+    };
+    let flat = |image: &str| format!("image = \"{image}\";");
+    let cases = [
+        (linux(kernel, initrd), None),
+        (linux(initrd, initrd), Some("M-PAY-011")),
+        (linux("artifact:failing-gear2", initrd), Some("M-PAY-011")),
+        (linux(kernel, kernel), Some("M-PAY-013")),
+        (linux(kernel, program), Some("M-PAY-013")),
+        // A program that has a kernel's header may read anything as its initial RAM disk.
+        (linux(program, program), None),
+        (flat(program), None),
+        (flat(kernel), Some("M-PAY-012")),
+        (flat("artifact:failing-gear2"), Some("M-PAY-012")),
+    ];
+    for (properties, rule) in cases {
+        let said = judge("used", &properties, &[]);
+        let ids: Vec<&str> = said.iter().map(|one| &one[..9]).collect();
+        assert_eq!(ids, Vec::from_iter(rule), "{properties}: {said:?}");
+    }
+}
+
+/// The least size of Debian's kernels is known before one is downloaded.
+#[test]
+fn an_initrd_fits_beside_a_kernel_that_is_an_artifact() {
+    let properties = "memory-mib = <34>; kernel = \"artifact:debian-kernel\"; initrd = \"i\";";
+    let cpio = |mib: usize| [b"070701".as_slice(), &vec![0; mib << 20]].concat();
+    assert_eq!(judge("fits", properties, &[("i", &cpio(1))]), [""; 0]);
+    let said = judge("large", properties, &[("i", &cpio(2))]);
+    let start = "M-PAY-015: /vms/one: initrd: the payload does not fit";
+    assert!(said.len() == 1 && said[0].starts_with(start), "{said:?}");
 }

@@ -1,0 +1,195 @@
+//! Repairs: what to write in place of a mistake, as exactly as the mistake allows.
+//!
+//! A rule has one repair for all that break it. What people write from the habit of other formats
+//! has one of its own here, since no edit distance leads from `bootargs` to `cmdline`.
+
+use gearv_manifest::binding::{VM_NODES, VM_PROPERTIES};
+use gearv_manifest::{Found, ManifestError, Rule};
+
+use super::expected;
+
+/// Names of device trees, virtual machine monitors and other formats, and the binding's.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("append", "cmdline"),
+    ("args", "cmdline"),
+    ("binary", "image"),
+    ("bootargs", "cmdline"),
+    ("command-line", "cmdline"),
+    ("cores", "vcpus"),
+    ("device", "devices"),
+    ("file", "backend"),
+    ("firmware", "image"),
+    ("initramfs", "initrd"),
+    ("interrupts", "interrupt"),
+    ("irq", "interrupt"),
+    ("local-mac-address", "mac"),
+    ("mac-address", "mac"),
+    ("mem", "memory-mib"),
+    ("memory", "memory-mib"),
+    ("memory-mb", "memory-mib"),
+    ("memory-size", "memory-mib"),
+    ("path", "backend"),
+    ("peers", "ffa-peers"),
+    ("ram", "memory-mib"),
+    ("ramdisk", "initrd"),
+    ("readonly", "read-only"),
+    ("ro", "read-only"),
+    ("size", "size-mib"),
+    ("smp", "vcpus"),
+    ("type", "kind"),
+    ("writers", "vms"),
+];
+
+/// Names that are no misspelling of one of the binding's, and what to write instead.
+const HABITS: &[(&str, &str)] = &[
+    (
+        "autostart",
+        "a VM starts with the machine: write no-autostart; for one that does not, or remove it",
+    ),
+    ("baud", "remove it: an emulated UART takes every rate"),
+    ("dtb", "remove it: xtask writes the device tree of each VM"),
+    (
+        "load-address",
+        "write load-offset, which counts from the start of the VM's memory: load-offset = <0x80000>;",
+    ),
+    (
+        "priority",
+        "remove it: all VMs on a CPU take turns; give this one CPUs of its own with cpus",
+    ),
+    (
+        "reg",
+        "write memory-mib for a VM's memory, and address for a console or shared memory",
+    ),
+    ("slice-us", "write it in /gear2: it holds for all VMs"),
+    (
+        "status",
+        "remove it; no-autostart; keeps a VM from starting with the machine",
+    ),
+    (
+        "#address-cells",
+        "remove it: an address is one cell, or two of which the first is the upper half",
+    ),
+    ("#size-cells", "remove it: sizes are in MiB, in one cell"),
+];
+
+/// Nodes at the wrong place, and where they belong.
+const MISPLACED: &[(&str, &str)] = &[
+    (
+        "block",
+        "write it below the node virtio of the VM: virtio { NAME { type = ...; }; };",
+    ),
+    ("chosen", "remove it: each VM has a cmdline of its own"),
+    (
+        "disk",
+        "write it below the node virtio of the VM: virtio { disk { type = \"block\"; ... }; };",
+    ),
+    ("gear2", "write it below the root, beside vms"),
+    ("memory", "write memory-mib = <N>; in the VM"),
+    (
+        "net",
+        "write it below the node virtio of the VM: virtio { net { type = \"net\"; ... }; };",
+    ),
+    ("shared-memory", "write it below the root, beside vms"),
+    ("virtio", "write it in the VM that has the devices"),
+];
+
+/// Says how to repair, with what the property takes where that is the question.
+pub(super) fn text(error: &ManifestError<'_>) -> String {
+    exact(error).unwrap_or_else(|| error.rule.repair().to_owned())
+}
+
+fn exact(error: &ManifestError<'_>) -> Option<String> {
+    let node = error.node.to_string();
+    let name = node.rsplit('/').next().unwrap_or_default();
+    let is_shared = node.starts_with("/shared-memory");
+    match error.rule {
+        Rule::WrongType | Rule::OutOfRange | Rule::UnknownValue => {
+            error.property.and_then(expected::value)
+        }
+        Rule::UnknownProperty => error
+            .property
+            .and_then(|property| instead_of_property(&node, property))
+            .or_else(|| expected::names(&node, false)),
+        Rule::UnknownNode => {
+            let parent = node.rsplit_once('/').map_or("", |(parent, _)| parent);
+            instead_of_node(parent, name).or_else(|| expected::names(parent, true))
+        }
+        Rule::NotMemory | Rule::MemoryReserved if is_shared => Some(
+            "place it, and the 2 MiB before it that describe it, in free memory of one bank".into(),
+        ),
+        Rule::MemoryLimit if error.property == Some("memory-mib") => expected::value("memory-mib"),
+        Rule::DeviceStays if says(error, "emulated console") => {
+            Some("take it out of devices, or remove the VM's node console".into())
+        }
+        _ => one_for_each(error),
+    }
+}
+
+/// Tells whether the reason names `what`.
+fn says(error: &ManifestError<'_>, what: &str) -> bool {
+    matches!(error.found, Found::Reason(reason) if reason.contains(what))
+}
+
+/// Says how a list of strings is written, where one string has several names.
+fn one_for_each(error: &ManifestError<'_>) -> Option<String> {
+    let is_list = matches!(
+        error.rule,
+        Rule::SharedVm | Rule::UnknownPeer | Rule::NoSuchDevice | Rule::DevicePath
+    );
+    let Found::Text(text) = error.found else {
+        return None;
+    };
+    let names = text.split([',', ' ', ';']).filter(|name| !name.is_empty());
+    let names: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
+    let is_several = is_list && names.len() > 1;
+    is_several.then(|| format!("write one string for each: {}", names.join(", ")))
+}
+
+/// Says what to write for a property that is none of the binding's.
+fn instead_of_property(node: &str, property: &str) -> Option<String> {
+    if is_vm(node) && VM_NODES.contains(&property) {
+        return Some(format!("{property} is a node: write {property} {{ }};"));
+    }
+    habit(HABITS, property)
+}
+
+/// Says what to write for a node that is none of the binding's.
+fn instead_of_node(parent: &str, name: &str) -> Option<String> {
+    if is_vm(parent) && VM_PROPERTIES.contains(&name) {
+        return expected::value(name).map(|value| format!("{name} is a property: {value}"));
+    }
+    habit(MISPLACED, name)
+}
+
+fn habit(table: &[(&str, &str)], name: &str) -> Option<String> {
+    let found = table.iter().find(|(wrong, _)| *wrong == name);
+    found.map(|(_, instead)| (*instead).to_owned())
+}
+
+/// Tells whether this is the path of a VM.
+fn is_vm(node: &str) -> bool {
+    let name = node.strip_prefix("/vms/");
+    name.is_some_and(|name| !name.contains('/'))
+}
+
+/// Returns the name that was probably meant: the one that means the same here, or the one that is
+/// spelled most like it.
+pub(super) fn nearest<'a>(error: &ManifestError<'a>) -> Option<&'a str> {
+    match (error.rule, error.property) {
+        (Rule::UnknownProperty, Some(property)) => {
+            let node = error.node.to_string();
+            let same = SYNONYMS.iter().find(|(other, _)| *other == property);
+            let same = same.map(|(_, name)| *name);
+            let same = same.filter(|name| expected::has_property(&node, name));
+            match instead_of_property(&node, property) {
+                Some(_) => None,
+                None => same.or(error.nearest),
+            }
+        }
+        _ if one_for_each(error).is_some() => None,
+        _ => error.nearest,
+    }
+}
+
+#[cfg(test)]
+mod tests;
