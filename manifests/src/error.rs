@@ -71,6 +71,16 @@ impl Rule {
                 | Self::ShortTime
                 | Self::NoSuchConsole
                 | Self::LongCommandLine
+                | Self::NoSuchDisk
+                | Self::ReadOnlyRoot
+                | Self::CannotServe
+                | Self::OtherInterface
+                | Self::SameAddress
+                | Self::NoGuestAddress
+                | Self::NoEffect
+                | Self::OddRestarts
+                | Self::NoWriter
+                | Self::OtherInitrd
         ) {
             Severity::Warning
         } else {
@@ -254,6 +264,11 @@ rules! {
     SameMac = "M-VIO-016", "two network cards have the same MAC address",
         "give each its own, or leave them out";
 
+    DiskPath = "M-VIO-017", "this is no path of a disk in the device VM",
+        "write the absolute path of a file or a block device there, such as \"/dev/vda\"";
+    ConsoleBackend = "M-VIO-018", "this is no backend of a console",
+        "write backend = \"pty\"";
+
     DmaUnchecked = "M-WRN-001",
         "a device that masters the bus reaches all memory, as there is no SMMU to stop it",
         "give such devices to VMs that may be trusted with everything";
@@ -281,9 +296,31 @@ rules! {
         "write the time in milliseconds: 10 s are <10000>";
 
     NoSuchConsole = "M-WRN-009", "the VM has no such console",
-        "write console=ttyAMA0 for the emulated UART, or console=hvc0 for the first virtio console";
+        "write console=ttyAMA0 for the emulated UART, or console=hvc0 for the first virtio console; \
+        other UARTs must be in devices";
     LongCommandLine = "M-WRN-010", "Linux drops what is behind byte 2047 of its command line",
         "shorten cmdline";
+
+    NoSuchDisk = "M-WRN-011", "the VM has no such disk",
+        "name one of its virtio disks, in the order of the manifest: /dev/vda is the first";
+    ReadOnlyRoot = "M-WRN-012", "the root file system is to be written, and its disk is read-only",
+        "write ro in cmdline, remove read-only, or name another disk";
+    CannotServe = "M-WRN-013", "the device VM cannot serve its guests",
+        "give it their disks with devices, and let it start with the machine";
+    OtherInterface = "M-WRN-014", "this name is usually another network device's than a tap's",
+        "write a name that the device model makes a tap device of, such as \"tap0\"";
+    SameAddress = "M-WRN-015", "two VMs have the same address on the device VM's network",
+        "write gearv.ip=10.0.2.102/24 in the cmdline of one of them";
+    NoGuestAddress = "M-WRN-016", "this is no address of a guest on the device VM's network",
+        "write gearv.ip=10.0.2.N/24, and not the device VM's own 10.0.2.100";
+    NoEffect = "M-WRN-017", "this has no effect", "remove it, or change what it depends on";
+    OddRestarts = "M-WRN-018", "a VM is seldom meant to be restarted like this",
+        "see docs/manifest.md for restarts";
+    NoWriter = "M-WRN-019", "no VM can write this memory",
+        "name the one that writes it in vms";
+    OtherInitrd = "M-WRN-020", "this initial RAM disk is made for another VM",
+        "take device-initramfs for the device VM, guest-initramfs for a guest with a virtio disk, \
+        and busybox-initramfs for others";
 
     SharedPlace = "M-SHM-001",
         "shared memory has an address, from 2 MiB on, and a size, both multiples of 2 MiB",

@@ -16,10 +16,12 @@ use crate::{
     MAX_VCPUS_PER_VM, MEMORY_ALIGN,
 };
 
+mod advice;
 mod backends;
 mod board;
 mod command_line;
 mod exposure;
+mod root_disk;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -36,8 +36,42 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
             if let Some(other) = others.find_map(|other| node_of(manifest, other)) {
                 report.error(place(Rule::SameBackend).conflicts(other));
             }
+            #[cfg(any(test, feature = "host"))]
+            check_path(device, backend, place, report);
         }
     }
+}
+
+/// Refuses a path that is none of a disk or a socket. The device model would find out when it opens
+/// the backend, and no boot depends on it, so only hosts have this rule.
+#[cfg(any(test, feature = "host"))]
+fn check_path<'a>(
+    device: &VirtioDevice<'a>,
+    backend: &str,
+    place: impl Fn(Rule) -> ManifestError<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let is_absolute = backend.starts_with('/');
+    match device.kind {
+        Some(VirtioKind::Block) if !(is_absolute && may_be_disk(backend)) => {
+            report.error(place(Rule::DiskPath));
+        }
+        Some(VirtioKind::Console) if !(is_absolute || backend.is_empty() || backend == "pty") => {
+            report.error(place(Rule::ConsoleBackend).near(Some("pty")));
+        }
+        _ => {}
+    }
+}
+
+/// Tells whether a path is not known to be a folder, or a device that is no disk.
+#[cfg(any(test, feature = "host"))]
+fn may_be_disk(path: &str) -> bool {
+    const OTHERS: [&str; 7] = [
+        "null", "zero", "full", "random", "urandom", "console", "mem",
+    ];
+    let device = path.strip_prefix("/dev/");
+    let is_other = |name: &str| OTHERS.contains(&name) || name.starts_with("tty");
+    !path.ends_with('/') && path != "/dev" && !device.is_some_and(is_other)
 }
 
 /// Judges the address of a network card beside those of the cards before it.

@@ -3,9 +3,9 @@
 #![cfg(any(test, feature = "host"))]
 
 use super::backends::kernel_words;
-use super::error;
+use super::{error, root_disk};
 use crate::error::{Found, Report, Rule};
-use crate::model::{Manifest, Payload, VirtioKind, Vm, VmKind};
+use crate::model::{Manifest, Payload, VirtioKind, Vm};
 
 /// Most bytes of a command line that Linux takes on arm64 (COMMAND_LINE_SIZE), without the NUL.
 const LONGEST: usize = 2047;
@@ -23,15 +23,18 @@ pub(crate) fn warn<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report
     }
     for word in kernel_words(cmdline) {
         let console = word.strip_prefix("console=");
-        if let Some(name) = console.filter(|name| !has_console(manifest, vm, name)) {
+        let console = console.filter(|name| !has_console(manifest, vm, name));
+        let early = word.strip_prefix("earlycon=");
+        let early = early.filter(|options| !has_early_console(vm, options));
+        if let Some(name) = console.or(early) {
             let place = error(Rule::NoSuchConsole, vm, "cmdline");
             report.error(place.found(Found::Text(name)));
         }
     }
+    root_disk::warn(manifest, vm, cmdline, report);
 }
 
-/// Tells whether the VM has the console that `console=` names, with its options behind a comma. A
-/// VM that owns devices may have any UART, and so may a real-time VM, which has no emulated one.
+/// Tells whether the VM has the console that `console=` names, with its options behind a comma.
 fn has_console(manifest: &Manifest<'_>, vm: &Vm<'_>, name: &str) -> bool {
     let name = name.split(',').next().unwrap_or(name);
     let kind = name.trim_end_matches(|last: char| last.is_ascii_digit());
@@ -44,8 +47,58 @@ fn has_console(manifest: &Manifest<'_>, vm: &Vm<'_>, name: &str) -> bool {
     match (kind, number) {
         ("hvc", Some(number)) => consoles(manifest, vm).nth(number).is_some(),
         ("ttyAMA", Some(0_usize)) if vm.console.is_some() => true,
-        _ => vm.kind == VmKind::RealTime || !vm.devices.is_empty(),
+        // A PL011 is always a ttyAMA. Other UARTs have names that their drivers choose.
+        _ => vm
+            .devices
+            .iter()
+            .any(|pattern| may_be_uart(pattern) && (kind == "ttyAMA" || !is_pl011(pattern))),
     }
+}
+
+/// Names of nodes that are UARTs, or have UARTs below.
+const UARTS: [&str; 9] = [
+    "pl011", "uart", "serial", "soc", "bus", "axi", "amba", "ahb", "apb",
+];
+
+/// Tells whether a pattern may stand for a UART: by the name, or by a star that ends a name.
+fn may_be_uart(pattern: &str) -> bool {
+    let name = last_name(pattern);
+    let is_open = pattern.ends_with('*') && !name.contains('@');
+    is_open || UARTS.iter().any(|uart| name.contains(uart))
+}
+
+/// Tells whether a pattern stands for PL011s alone.
+fn is_pl011(pattern: &str) -> bool {
+    last_name(pattern).starts_with("pl011@")
+}
+
+fn last_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Tells whether the VM has a UART where `earlycon=` says, or one whose address is not in the
+/// manifest: a node's unit address is the CPU's for nodes of the root alone.
+fn has_early_console(vm: &Vm<'_>, options: &str) -> bool {
+    let Some(address) = options.split(',').find_map(hexadecimal) else {
+        // Without an address Linux takes the UART from the device tree.
+        return true;
+    };
+    let is_own = vm.console.is_some_and(|console| console.ipa == address);
+    let is_there = |pattern: &str| {
+        let unit = pattern.rsplit_once('@').map(|(_, unit)| unit);
+        let unit = unit.and_then(|unit| u64::from_str_radix(unit, 16).ok());
+        let is_of_root = pattern.matches('/').count() == 1;
+        match unit.filter(|_| is_of_root) {
+            Some(unit) => unit == address,
+            None => may_be_uart(pattern),
+        }
+    };
+    is_own || vm.devices.iter().any(is_there)
+}
+
+/// Reads a number that begins with `0x`.
+fn hexadecimal(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 /// Iterates over the VM's virtio consoles.

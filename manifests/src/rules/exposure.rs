@@ -4,7 +4,7 @@
 //! source, to whoever can change the manifest.
 #![cfg(any(test, feature = "host"))]
 
-use super::{command_line, error};
+use super::{advice, command_line, error};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 
@@ -37,6 +37,7 @@ pub(crate) fn check<'a>(
     report: &mut Report<'_, 'a>,
 ) {
     check_writers(manifest, report);
+    advice::check(manifest, report);
     let gear2 = NodePath::ROOT.child("gear2");
     let config = &manifest.gear2;
     if let Some(period_ms) = config.watchdog_ms {

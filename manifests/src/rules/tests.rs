@@ -17,9 +17,9 @@ mod backends;
 mod cases;
 mod overlaps;
 
-const VM: &str = "/vms/linux";
-const DEVICE: &str = "/vms/device";
-const DISK: &str = "/vms/linux/virtio/disk";
+pub(super) const VM: &str = "/vms/linux";
+pub(super) const DEVICE: &str = "/vms/device";
+pub(super) const DISK: &str = "/vms/linux/virtio/disk";
 const BOARD: Board<'_> = Board {
     cpu_count: 4,
     memory: &[
@@ -59,7 +59,7 @@ fn errors_on(board: &Board<'_>, blob: &Aligned) -> Vec<(Rule, String)> {
 }
 
 /// Returns a manifest with a second guest.
-fn two() -> Tree {
+pub(super) fn two() -> Tree {
     flat(smallest(), "/vms/other")
 }
 
@@ -86,7 +86,7 @@ fn many(count: usize, vcpus: u32) -> Tree {
 }
 
 /// Returns a manifest with a device VM and a guest that has a disk.
-fn served() -> Tree {
+pub(super) fn served() -> Tree {
     flat(smallest(), DEVICE)
         .set(DEVICE, "kind", text("device"))
         .set(DEVICE, "devices", text("/virtio_mmio@*"))
@@ -166,6 +166,45 @@ fn warns_of_consoles_that_a_vm_lacks() {
     }
 }
 
+/// A VM that owns devices has the UARTs among them.
+#[test]
+fn warns_of_uarts_that_a_vm_does_not_own() {
+    let cases = [
+        ("/virtio_mmio@*", "console=ttyAMA0", 1),
+        ("/pl011@9000000", "console=ttyAMA0", 0),
+        ("/pl011@9000000", "console=ttyS0", 1),
+        ("/soc/serial@7e215040", "console=ttyS0", 0),
+        ("/soc", "console=ttyS0", 0),
+        ("/*", "console=ttySC0", 0),
+        ("/pl011@9000000", "earlycon=pl011,0x9000000", 0),
+        (
+            "/pl011@9000000",
+            "earlycon=pl011,mmio32,0x9000000,115200",
+            0,
+        ),
+        ("/pl011@9040000", "earlycon=pl011,0x9000000", 1),
+        // The bus may translate this address.
+        ("/soc/serial@7e201000", "earlycon=pl011,0xfe201000", 0),
+        ("/pl011@9040000", "earlycon", 0),
+    ];
+    for (devices, cmdline, count) in cases {
+        let tree = smallest()
+            .set(VM, "kind", text("device"))
+            .set(VM, "devices", text(devices))
+            .set(VM, "cmdline", text(cmdline));
+        let warned = warnings(&tree);
+        let consoles = warned.iter().filter(|one| one.starts_with("M-WRN-009"));
+        assert_eq!(consoles.count(), count, "{devices} {cmdline}: {warned:?}");
+    }
+    let guest = smallest().set("/vms/linux/console", "interrupt", cells(&[33]));
+    for (early, count) in [("0x9000000", 0), ("0x9040000", 1)] {
+        let tree = guest
+            .clone()
+            .set(VM, "cmdline", text(&format!("earlycon=pl011,{early}")));
+        assert_eq!(warnings(&tree).len(), count, "{early}");
+    }
+}
+
 /// Linux keeps the first 2,047 bytes of its command line.
 #[test]
 fn warns_of_a_command_line_that_linux_cuts_off() {
@@ -176,7 +215,7 @@ fn warns_of_a_command_line_that_linux_cuts_off() {
 }
 
 /// Returns what is warned of.
-fn warnings(tree: &Tree) -> Vec<String> {
+pub(super) fn warnings(tree: &Tree) -> Vec<String> {
     let blob = tree.flatten();
     let mut warned = Vec::new();
     let manifest = validate(blob.as_slice(), &BOARD, &mut |error| panic!("{error}")).unwrap();

@@ -92,7 +92,7 @@ artifacts! {
     /// A guest whose root is a virtio disk.
     GuestInitramfs = "guest-initramfs", DiskInitrd;
     /// The measurement of wake-ups in the device VM.
-    WakeInitramfs = "wake-initramfs", Initrd;
+    WakeInitramfs = "wake-initramfs", DeviceInitrd;
     /// The benchmark of devices in a guest.
     BenchInitramfs = "bench-initramfs", Initrd;
     /// The benchmark of programs in a guest.

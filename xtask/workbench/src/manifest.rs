@@ -8,6 +8,7 @@ mod files;
 mod repair;
 mod spans;
 mod syntax;
+mod userland;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ use crate::tools::Tools;
 use crate::{guest_dt, network, output};
 use diagnostic::{Diagnostic, Sources, error_count};
 use spans::Spans;
+
+pub use userland::warn as warn_of_userlands;
 
 #[cfg(test)]
 pub mod tests;
@@ -154,6 +157,7 @@ pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Comp
     let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut sink);
     if let Some(manifest) = &judged.manifest {
         gearv_manifest::warn(manifest, None, &mut sink);
+        userland::warn(manifest, &mut sink);
     }
     let sources = judge_source(&dts, tools, &mut list);
     let styled = output::styles_errors();

@@ -54,8 +54,6 @@ fn a_disk_has_one_user_unless_all_only_read() {
         ),
         ("/data/a.img", "/data/a.img"),
         ("/data/a.img", "/data/b/../a.img"),
-        // Relative names are of the device model's directory, which is the root.
-        ("data/a.img", "/data/a.img"),
     ];
     for (one, two) in same {
         for (first, second) in [(one, two), (two, one)] {
@@ -136,18 +134,18 @@ fn the_devices_of_one_guest_are_judged_too() {
     assert_eq!(ids(&pair("console", "pty", "pty")), Vec::<String>::new());
     assert_eq!(ids(&pair("net", "tap0", "tap0")), ["M-VIO-011"]);
     assert_eq!(ids(&pair("net", "tap0", "tap1")), Vec::<String>::new());
-    // A tap device may have the name of a disk's file.
-    let mixed = pair("net", "tap0", "tap1");
-    let mixed = mixed.set("/vms/other/virtio/mine", "type", text("block"));
-    let mixed = mixed.set("/vms/other/virtio/mine", "backend", text("tap0"));
+    // A tap device may have the name of a console.
+    let mixed = pair("net", "pty", "tap1");
+    let mixed = mixed.set("/vms/other/virtio/mine", "type", text("console"));
+    let mixed = mixed.set("/vms/other/virtio/mine", "backend", text("pty"));
     assert_eq!(ids(&mixed), Vec::<String>::new());
 }
 
 #[test]
 fn control_characters_are_in_no_backend() {
-    for kind in ["block", "net", "console"] {
+    for (kind, good) in [("block", "/x"), ("net", "x"), ("console", "/x")] {
         for bad in ["a\nb", "tap0\n", "\ttap0", "a\rb", "a\u{7f}", "a\u{1b}[2J"] {
-            let found = ids(&pair(kind, "x", bad));
+            let found = ids(&pair(kind, good, bad));
             assert_eq!(found, ["M-VIO-012"], "{kind} {bad:?}");
         }
     }
@@ -271,4 +269,44 @@ fn a_disk_is_not_the_device_vms_own() {
     // A tap device of that name is none of it.
     let net = pair("net", "tap0", "vda").set(DEVICE, "cmdline", text("root=vda"));
     assert_eq!(ids(&net), Vec::<String>::new());
+}
+
+/// Paths that the device model cannot open, or that are no disk when it has.
+#[test]
+fn a_disk_is_an_absolute_path_and_a_console_a_terminal() {
+    let bad = [
+        "disk.img",
+        "vda",
+        "./a.img",
+        "~/a.img",
+        "/dev/null",
+        "/dev/ttyAMA0",
+        "/dev/tty",
+        "/dev/",
+        "/dev",
+        "/",
+    ];
+    for path in bad {
+        assert_eq!(
+            ids(&pair("block", "/dev/vda", path)),
+            ["M-VIO-017"],
+            "{path}"
+        );
+    }
+    for path in [
+        "/dev/vdb",
+        "/data/a.img",
+        "/dev/disk/by-id/x",
+        "/dev/nullb0",
+    ] {
+        let none = Vec::<String>::new();
+        assert_eq!(ids(&pair("block", "/dev/vda", path)), none, "{path}");
+    }
+    for text in ["stdio", "pts", "PTY"] {
+        assert_eq!(ids(&pair("console", "pty", text)), ["M-VIO-018"], "{text}");
+    }
+    assert_eq!(
+        ids(&pair("console", "pty", "/run/a.sock")),
+        Vec::<String>::new()
+    );
 }

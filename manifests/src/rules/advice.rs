@@ -1,0 +1,152 @@
+//! Warnings of what is well-formed and does not do what the manifest's author wants: a device VM
+//! that cannot serve, properties without effect, restarts without end.
+#![cfg(any(test, feature = "host"))]
+
+use super::error;
+use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::model::{
+    DevicePatterns, Manifest, Restart, RestartLimit, VirtioDevice, VirtioKind, Vm, VmKind,
+};
+
+/// Start of the paths of the disks of a machine that has virtio devices itself.
+const VIRTIO_TRANSPORT: &str = "/virtio_mmio@";
+/// Names, but for their numbers, that Linux gives network devices other than taps, and QEMU's `user`.
+const INTERFACES: [&str; 6] = ["eth", "wlan", "br", "virbr", "lo", "user"];
+/// A restart window below this many milliseconds has a warning of its own.
+const SHORT_WINDOW_MS: u32 = 1000;
+
+/// Warns of all that, of every VM.
+pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
+    for vm in manifest.vms.iter() {
+        check_effects(vm, report);
+        if vm.kind != VmKind::RealTime {
+            check_restarts(vm, report);
+        }
+        for (_, device) in manifest.virtio_of(vm.id) {
+            check_interface(vm, device, report);
+        }
+    }
+    if let Some(server) = manifest.device_vm() {
+        check_server(manifest, server, report);
+    }
+    for shared in manifest.shared.iter() {
+        if shared.vms.iter().next().is_none() {
+            let node = NodePath::ROOT.child("shared-memory").child(shared.name);
+            report.error(ManifestError::at_property(Rule::NoWriter, node, "readers"));
+        }
+    }
+}
+
+/// Warns of a property with a reason.
+fn warn<'a>(
+    rule: Rule,
+    vm: &Vm<'a>,
+    property: &'static str,
+    why: &'static str,
+    report: &mut Report<'_, 'a>,
+) {
+    report.error(error(rule, vm, property).found(Found::Reason(why)));
+}
+
+/// Warns of what has no effect in this VM.
+fn check_effects<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let mut useless = |property, why| warn(Rule::NoEffect, vm, property, why, report);
+    if vm.boot_order != 0 && !vm.autostart {
+        useless(
+            "boot-order",
+            "with no-autostart the VM does not start at boot",
+        );
+    }
+    if vm.kind != VmKind::RealTime && vm.cpus.len() > vm.vcpu_count {
+        useless("cpus", "the VM has fewer vCPUs than CPUs are listed");
+    }
+    if vm.kind != VmKind::Guest && vm.virtio_ipa != Vm::DEFAULT_VIRTIO {
+        useless("virtio-address", "only a guest has virtio devices");
+    }
+}
+
+/// Warns of restarts that are none, or have no end.
+fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let mut odd = |property, why| warn(Rule::OddRestarts, vm, property, why, report);
+    match vm.restart {
+        Restart::Never if vm.watchdog_ms != 0 => {
+            odd("watchdog-ms", "it stops the VM, and restart is \"never\"");
+        }
+        Restart::Always if vm.may_power_off => {
+            odd(
+                "restart",
+                "when the VM turns itself off, the machine is off",
+            );
+        }
+        _ => {}
+    }
+    if vm.restart == Restart::Never {
+        return;
+    }
+    if (vm.restart_limit.limit, vm.restart_limit.backoff_ms) == (0, 0) {
+        odd("restart-limit", "no limit, and no pause either");
+    } else if outlasts_the_window(&vm.restart_limit) {
+        odd(
+            "restart-backoff-ms",
+            "the pauses outlast restart-window-ms before restart-limit is reached",
+        );
+    }
+}
+
+/// Tells whether the pauses before the last restart that is allowed take as long as the window: a
+/// VM that fails at once is never given up then. Each pause is twice the one before.
+fn outlasts_the_window(limit: &RestartLimit) -> bool {
+    let doublings = limit.limit.saturating_sub(1).min(RestartLimit::MOST);
+    let pauses = u64::from(limit.backoff_ms) * ((1 << doublings) - 1);
+    limit.window_ms >= SHORT_WINDOW_MS && limit.limit != 0 && pauses >= limit.window_ms.into()
+}
+
+/// Warns of a network card whose tap device would have the name of another device.
+fn check_interface<'a>(vm: &Vm<'a>, device: &VirtioDevice<'a>, report: &mut Report<'_, 'a>) {
+    let is_net = device.kind == Some(VirtioKind::Net);
+    let Some(backend) = device.backend.filter(|_| is_net) else {
+        return;
+    };
+    let name = backend.trim_end_matches(|last: char| last.is_ascii_digit());
+    if INTERFACES.contains(&name) {
+        let node = NodePath::vm(vm.name).child("virtio").child(device.name);
+        let place = ManifestError::at_property(Rule::OtherInterface, node, "backend");
+        report.error(place.found(Found::Text(backend)));
+    }
+}
+
+/// Warns of a device VM that lacks what its guests need of it.
+fn check_server<'a>(manifest: &Manifest<'a>, server: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let guests = || manifest.virtio_vms();
+    let mut lacks = |property, why| warn(Rule::CannotServe, server, property, why, report);
+    if uses_virtio_disks(manifest) && !may_have_virtio(&server.devices) {
+        let why = "a guest's disk is a virtio disk of the machine, and the VM has no virtio_mmio";
+        lacks("devices", why);
+    }
+    if !server.autostart && guests().any(|guest| guest.autostart) {
+        lacks(
+            "no-autostart",
+            "guests start at boot, and their devices do not answer",
+        );
+    }
+}
+
+/// Tells whether a guest's disk is one of the machine's virtio disks.
+fn uses_virtio_disks(manifest: &Manifest<'_>) -> bool {
+    let is_one = |device: &VirtioDevice<'_>| {
+        let backend = device.backend.filter(|path| path.starts_with("/dev/vd"));
+        device.kind == Some(VirtioKind::Block) && backend.is_some()
+    };
+    manifest.virtio.iter().any(is_one)
+}
+
+/// Tells whether a pattern may stand for a virtio transport.
+fn may_have_virtio(devices: &DevicePatterns<'_>) -> bool {
+    devices.iter().any(|pattern| {
+        let start = pattern.strip_suffix('*');
+        pattern.contains("virtio") || start.is_some_and(|start| VIRTIO_TRANSPORT.starts_with(start))
+    })
+}
+
+#[cfg(test)]
+mod tests;

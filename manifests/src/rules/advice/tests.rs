@@ -1,0 +1,137 @@
+//! Tests of the advice.
+
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use crate::rules::tests::{DEVICE, VM, served, two, warnings};
+use crate::testing::{Tree, cells, smallest, text};
+
+const NET: &str = "/vms/linux/virtio/net";
+
+/// Returns id, node and property of each warning of the rules of this file.
+fn warned(tree: &Tree) -> Vec<String> {
+    let warned = warnings(tree);
+    let places = warned.iter().map(|one| {
+        let parts: Vec<&str> = one.splitn(4, ": ").take(3).collect();
+        parts.join(" ")
+    });
+    let advice = places.filter(|one| ("M-WRN-013".."M-WRN-020").contains(&one.as_str()));
+    advice.collect()
+}
+
+#[test]
+fn warns_of_a_device_vm_that_cannot_serve() {
+    assert_eq!(warned(&served()), [""; 0]);
+    let none = served().unset(DEVICE, "devices");
+    assert_eq!(warned(&none), ["M-WRN-013 /vms/device devices"]);
+    for devices in ["/pl011@9000000", "/sdhci@fe340000"] {
+        let uart = served().set(DEVICE, "devices", text(devices));
+        assert_eq!(warned(&uart), ["M-WRN-013 /vms/device devices"]);
+        let other = uart.set(crate::rules::tests::DISK, "backend", text("/dev/mmcblk0p3"));
+        assert_eq!(warned(&other), [""; 0]);
+    }
+    for devices in ["/virtio_mmio@a003e00", "/virtio*", "/v*"] {
+        let tree = served().set(DEVICE, "devices", text(devices));
+        assert_eq!(warned(&tree), [""; 0], "{devices}");
+    }
+    let off = served().set(DEVICE, "no-autostart", Vec::new());
+    assert_eq!(warned(&off), ["M-WRN-013 /vms/device no-autostart"]);
+    let both = off.set(VM, "no-autostart", Vec::new());
+    assert_eq!(warned(&both), [""; 0]);
+}
+
+#[test]
+fn warns_of_taps_with_names_of_other_devices() {
+    let cases = [
+        ("eth0", 1),
+        ("br0", 1),
+        ("user", 1),
+        ("lo", 1),
+        ("tap0", 0),
+        ("brake", 0),
+    ];
+    for (name, count) in cases {
+        let tree = served().set(NET, "type", text("net"));
+        let tree = tree.set(NET, "backend", text(name));
+        let expected = ["M-WRN-014 /vms/linux/virtio/net backend"];
+        assert_eq!(warned(&tree), expected[..count], "{name}");
+    }
+}
+
+#[test]
+fn warns_of_what_has_no_effect() {
+    let cases = [
+        (
+            smallest().set(VM, "cpus", cells(&[0, 1])),
+            "/vms/linux cpus",
+        ),
+        (
+            smallest()
+                .set(VM, "boot-order", cells(&[1]))
+                .set(VM, "no-autostart", Vec::new()),
+            "/vms/linux boot-order",
+        ),
+        (
+            served().set(DEVICE, "virtio-address", cells(&[0x0b00_0000])),
+            "/vms/device virtio-address",
+        ),
+    ];
+    for (tree, place) in cases {
+        assert_eq!(warned(&tree), ["M-WRN-017 ".to_string() + place]);
+    }
+    let all_used = smallest()
+        .set(VM, "cpus", cells(&[0, 1]))
+        .set(VM, "vcpus", cells(&[2]));
+    assert_eq!(warned(&all_used), [""; 0]);
+}
+
+#[test]
+fn warns_of_restarts_that_are_none_or_have_no_end() {
+    let on = |policy: &str| smallest().set(VM, "restart", text(policy));
+    let limits = |limit: u32, window: u32, backoff: u32| {
+        on("on-failure")
+            .set(VM, "restart-limit", cells(&[limit]))
+            .set(VM, "restart-window-ms", cells(&[window]))
+            .set(VM, "restart-backoff-ms", cells(&[backoff]))
+    };
+    // The pauses before the last of n restarts are 2^(n-1) - 1 times the first.
+    let cases = [
+        (on("on-failure"), None),
+        (
+            on("always").set(VM, "may-power-off", Vec::new()),
+            Some("restart"),
+        ),
+        (on("on-failure").set(VM, "may-power-off", Vec::new()), None),
+        (limits(0, 60_000, 0), Some("restart-limit")),
+        (limits(0, 60_000, 100), None),
+        (limits(3, 10_000, 3_333), None),
+        (limits(3, 10_000, 3_334), Some("restart-backoff-ms")),
+        (limits(1, 1_000, 60_000), None),
+        (limits(16, 3_600_000, 3_600_000), Some("restart-backoff-ms")),
+        (
+            served().set(DEVICE, "watchdog-ms", cells(&[60_000])),
+            Some("watchdog-ms"),
+        ),
+    ];
+    for (tree, property) in cases {
+        let warned = warned(&tree);
+        let found: Vec<&str> = warned
+            .iter()
+            .filter_map(|one| one.rsplit(' ').next())
+            .collect();
+        assert_eq!(found, Vec::from_iter(property), "{warned:?}");
+    }
+}
+
+#[test]
+fn warns_of_memory_that_nobody_writes() {
+    let memory = "/shared-memory/table";
+    let tree =
+        two()
+            .set(memory, "address", cells(&[0x7000_0000]))
+            .set(memory, "size-mib", cells(&[2]));
+    let readers = [text("linux"), text("other")].concat();
+    let read = tree.clone().set(memory, "readers", readers.clone());
+    assert_eq!(warned(&read), ["M-WRN-019 /shared-memory/table readers"]);
+    assert_eq!(warned(&tree.set(memory, "vms", readers)), [""; 0]);
+}

@@ -1,0 +1,106 @@
+//! Warnings on the systems that xtask makes: which VM each initial RAM disk is for, and the
+//! addresses that they take on the device VM's network.
+//!
+//! The manifest's reader knows neither artifacts nor the words of a command line that are theirs.
+//! Only what an artifact certainly does is warned of.
+
+use gearv_manifest::{
+    Found, Manifest, ManifestError, NodePath, Payload, Rule, VirtioKind, Vm, VmKind,
+};
+
+use super::ARTIFACT_PREFIX;
+use super::has_virtio;
+use crate::artifact::{Artifact, Use};
+use crate::network;
+
+/// The prefix of the network that the device VM and its guests share, and its length as the scripts
+/// of the userlands take it.
+const NETWORK: (&str, &str) = ("10.0.2.", "24");
+
+/// Address of a guest whose command line names none, with the length of its prefix.
+const DEFAULT: &str = "10.0.2.101/24";
+
+/// Takes each warning.
+type Sink<'s, 'a> = &'s mut dyn FnMut(ManifestError<'a>);
+
+/// Warns of userlands in VMs that they are not made for.
+pub fn warn<'a>(manifest: &Manifest<'a>, sink: Sink<'_, 'a>) {
+    let mut before: Vec<(&str, NodePath<'a>)> = Vec::new();
+    for vm in manifest.vms.iter() {
+        if let Some((initrd, used)) = artifact(vm) {
+            judge_initrd(manifest, vm, (initrd, used), sink);
+        }
+        let Some(words) = words(manifest, vm) else {
+            continue;
+        };
+        let address = judge_address(vm, words, sink);
+        match before.iter().find(|(other, _)| *other == address) {
+            Some((_, other)) => {
+                sink(place(Rule::SameAddress, vm, "cmdline", words).conflicts(*other));
+            }
+            None => before.push((address, NodePath::vm(vm.name))),
+        }
+    }
+}
+
+fn place<'a>(rule: Rule, vm: &Vm<'a>, property: &'static str, text: &'a str) -> ManifestError<'a> {
+    ManifestError::at_property(rule, NodePath::vm(vm.name), property).found(Found::Text(text))
+}
+
+/// Returns the artifact that is the VM's initial RAM disk, and what it is for.
+fn artifact<'a>(vm: &Vm<'a>) -> Option<(&'a str, Use)> {
+    let Payload::Linux { initrd, .. } = vm.payload else {
+        return None;
+    };
+    let name = initrd?;
+    let artifact = Artifact::named(name.strip_prefix(ARTIFACT_PREFIX)?)?;
+    Some((name, artifact.used_as()))
+}
+
+/// Warns of an initial RAM disk that misses what its system looks for.
+fn judge_initrd<'a>(
+    manifest: &Manifest<'a>,
+    vm: &Vm<'a>,
+    (initrd, used): (&'a str, Use),
+    sink: Sink<'_, 'a>,
+) {
+    let serves = vm.kind == VmKind::Device && manifest.virtio_vms().next().is_some();
+    let is_other = match used {
+        Use::DeviceInitrd => vm.kind != VmKind::Device,
+        Use::DiskInitrd => !has_virtio(manifest, vm, VirtioKind::Block),
+        Use::Initrd => serves,
+        Use::Kernel | Use::Flat | Use::Gear2 => false,
+    };
+    if is_other {
+        sink(place(Rule::OtherInitrd, vm, "initrd", initrd));
+    }
+}
+
+/// Returns the address, with the length of its prefix, that a guest's userland takes; `None`: the
+/// guest has no network card, or a system that may take any.
+fn words<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>) -> Option<&'a str> {
+    let Payload::Linux { cmdline, .. } = vm.payload else {
+        return None;
+    };
+    let mut words = cmdline.split_whitespace();
+    let named = words.find_map(|word| word.strip_prefix(network::ADDRESS_OPTION));
+    let is_ours = artifact(vm).is_some_and(|(_, used)| used == Use::DiskInitrd);
+    let address = named.or(is_ours.then_some(DEFAULT))?;
+    has_virtio(manifest, vm, VirtioKind::Net).then_some(address)
+}
+
+/// Judges a guest's address, and returns it without the length of its prefix.
+fn judge_address<'a>(vm: &Vm<'a>, words: &'a str, sink: Sink<'_, 'a>) -> &'a str {
+    let (start, length) = NETWORK;
+    let (address, prefix) = words.split_once('/').unwrap_or((words, ""));
+    let number = address.strip_prefix(start);
+    let number = number.and_then(|number| number.parse::<u8>().ok());
+    let is_a_guests = matches!(number, Some(1..=254)) && address != network::DEVICE_VM;
+    if !is_a_guests || prefix != length {
+        sink(place(Rule::NoGuestAddress, vm, "cmdline", words));
+    }
+    address
+}
+
+#[cfg(test)]
+mod tests;
