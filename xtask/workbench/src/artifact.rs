@@ -12,8 +12,10 @@ const GUEST: &str = "guest:";
 pub enum Use {
     /// `kernel` of a VM.
     Kernel,
-    /// `initrd` of any VM that runs Linux.
+    /// `initrd` of a VM that runs Linux and serves nobody.
     Initrd,
+    /// `initrd` of any VM that runs Linux.
+    AnyInitrd,
     /// `initrd` of a device VM alone: the device model is in it.
     DeviceInitrd,
     /// `initrd` of a guest whose root is a virtio disk.
@@ -29,7 +31,9 @@ impl Use {
     pub const fn text(self) -> &'static str {
         match self {
             Self::Kernel => "a Linux kernel",
-            Self::Initrd | Self::DeviceInitrd | Self::DiskInitrd => "an initial RAM disk",
+            Self::Initrd | Self::AnyInitrd | Self::DeviceInitrd | Self::DiskInitrd => {
+                "an initial RAM disk"
+            }
             Self::Flat => "a program for a VM",
             Self::Gear2 => "an image of Gear2",
         }
@@ -94,11 +98,11 @@ artifacts! {
     /// The measurement of wake-ups in the device VM.
     WakeInitramfs = "wake-initramfs", DeviceInitrd;
     /// The benchmark of devices in a guest.
-    BenchInitramfs = "bench-initramfs", Initrd;
+    BenchInitramfs = "bench-initramfs", AnyInitrd;
     /// The benchmark of programs in a guest.
-    AppsInitramfs = "apps-initramfs", Initrd;
+    AppsInitramfs = "apps-initramfs", AnyInitrd;
     /// cyclictest in a guest.
-    JitterInitramfs = "jitter-initramfs", Initrd;
+    JitterInitramfs = "jitter-initramfs", AnyInitrd;
     /// Gear2 with failures that tests cause.
     FailingGear2 = "failing-gear2", Gear2;
 }

@@ -102,7 +102,10 @@ fn judge_artifact(file: &NamedFile<'_>, artifact: &str) -> Result<(), Fault> {
         // The programs for VMs have a kernel's header too.
         "kernel" => (matches!(used, Use::Kernel | Use::Flat), Rule::NotAKernel),
         "initrd" => (
-            matches!(used, Use::Initrd | Use::DeviceInitrd | Use::DiskInitrd),
+            matches!(
+                used,
+                Use::Initrd | Use::AnyInitrd | Use::DeviceInitrd | Use::DiskInitrd
+            ),
             Rule::NotAnInitrd,
         ),
         _ if is_gear2 => (used == Use::Gear2, Rule::NotAFlatBinary),

@@ -69,7 +69,7 @@ fn judge_initrd<'a>(
         Use::DeviceInitrd => vm.kind != VmKind::Device,
         Use::DiskInitrd => !has_virtio(manifest, vm, VirtioKind::Block),
         Use::Initrd => serves,
-        Use::Kernel | Use::Flat | Use::Gear2 => false,
+        Use::AnyInitrd | Use::Kernel | Use::Flat | Use::Gear2 => false,
     };
     if is_other {
         sink(place(Rule::OtherInitrd, vm, "initrd", initrd));
