@@ -30,7 +30,7 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
         check_server(manifest, server, report);
     }
     for shared in manifest.shared.iter() {
-        if shared.vms.iter().next().is_none() {
+        if shared.vms.iter().next().is_none() && shared.readers.iter().count() > 1 {
             let node = NodePath::ROOT.child("shared-memory").child(shared.name);
             report.error(ManifestError::at_property(Rule::NoWriter, node, "readers"));
         }

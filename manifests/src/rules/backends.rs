@@ -53,10 +53,12 @@ fn check_path<'a>(
 ) {
     let is_absolute = backend.starts_with('/');
     match device.kind {
+        // An empty backend has a rule of its own.
+        _ if backend.is_empty() => {}
         Some(VirtioKind::Block) if !(is_absolute && may_be_disk(backend)) => {
             report.error(place(Rule::DiskPath));
         }
-        Some(VirtioKind::Console) if !(is_absolute || backend.is_empty() || backend == "pty") => {
+        Some(VirtioKind::Console) if !(is_absolute || backend == "pty") => {
             report.error(place(Rule::ConsoleBackend).near(Some("pty")));
         }
         _ => {}
