@@ -141,6 +141,9 @@ struct Vcpu {
     asleep: bool,
     /// GICv2: for each SGI the vCPUs whose requests are in the latch.
     sgi_sources: [u8; 16],
+    /// GICv2: for each SGI the vCPU whose request a list register took last. As long as the SGI is
+    /// active, the guest's end of it names that vCPU, in a list register or not.
+    sgi_senders: [u8; 16],
 }
 
 impl Vcpu {
@@ -167,6 +170,7 @@ impl Vcpu {
         },
         asleep: false,
         sgi_sources: [0; 16],
+        sgi_senders: [0; 16],
     };
 
     /// Notes a change of the private interrupts `changed`; tells whether it concerns the vCPU now.

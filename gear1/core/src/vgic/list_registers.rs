@@ -158,7 +158,7 @@ impl VmGic {
         state.used &= !(1 << (index & 31));
         let intid = slot.intid();
         let (place, bit) = intid.place();
-        self.return_latch(vcpu, intid, slot.source());
+        self.return_latch(vcpu, intid);
         let word = self.word_mut(vcpu, place);
         word.listed &= !bit;
         let is_active = word.active & bit != 0;
@@ -174,7 +174,7 @@ impl VmGic {
     }
 
     /// Moves a pending state that was in a list register back into the latch.
-    fn return_latch(&mut self, vcpu: VcpuIndex, intid: IntId, source: u8) {
+    fn return_latch(&mut self, vcpu: VcpuIndex, intid: IntId) {
         let (place, bit) = intid.place();
         let word = self.word_mut(vcpu, place);
         if word.in_list & bit != 0 {
@@ -182,7 +182,7 @@ impl VmGic {
             // planted: an unloaded vCPU forgets what was pending
             word.latch |= bit;
             if self.is_v2() && intid.is_sgi() {
-                self.return_sgi_source(vcpu, intid.number() as usize, source);
+                self.return_sgi_source(vcpu, intid.number() as usize);
             }
         }
     }
@@ -192,7 +192,7 @@ impl VmGic {
         let held = lrs.read(index as usize);
         self.fold_lr_state(vcpu, index, held.state);
         let slot = self.vcpu(vcpu).slot(index);
-        let wanted = self.compose(vcpu, slot.intid(), slot.source());
+        let wanted = self.compose(vcpu, slot.intid());
         if wanted.state == LrState::Invalid {
             lrs.write(index as usize, Lr::EMPTY);
             return self.unlist(vcpu, index);
@@ -204,8 +204,8 @@ impl VmGic {
     }
 
     /// Returns what a list register of `vcpu` shall hold for the interrupt, and moves the latch
-    /// there. `source` is the sender of the GICv2 SGI that is in the list register already.
-    fn compose(&mut self, vcpu: VcpuIndex, intid: IntId, mut source: u8) -> Lr {
+    /// there.
+    fn compose(&mut self, vcpu: VcpuIndex, intid: IntId) -> Lr {
         let (place, bit) = intid.place();
         let gate = self.gate;
         let by_sender = self.is_v2() && intid.is_sgi();
@@ -217,14 +217,14 @@ impl VmGic {
         // SGIs of several senders follow one another.
         let must_follow = by_sender && is_active;
         if !is_open && was_in_list {
-            self.return_latch(vcpu, intid, source);
+            self.return_latch(vcpu, intid);
         } else if by_sender && was_in_list {
-            self.drop_sgi_source(vcpu, intid.number() as usize, source);
+            self.drop_sgi_source(vcpu, intid.number() as usize);
         } else if is_open && word.latch & bit != 0 && !must_follow {
             word.latch &= !bit;
             word.in_list |= bit;
             if by_sender {
-                source = self.take_sgi_source(vcpu, intid.number() as usize);
+                self.take_sgi_source(vcpu, intid.number() as usize);
             }
         }
         let word = self.word(vcpu, place);
@@ -242,13 +242,18 @@ impl VmGic {
             hw,
             eoi: !hw && comes_again,
             group1: word.group1 & bit != 0,
-            source: if by_sender { source } else { 0 },
+            // planted: an active SGI that gets a list register again has lost its sender
+            source: if by_sender {
+                self.sgi_sender(vcpu, intid.number() as usize)
+            } else {
+                0
+            },
         }
     }
 
     /// Puts a candidate into the free list register `index`.
     fn list(&mut self, vcpu: VcpuIndex, index: u32, intid: IntId, lrs: &mut impl ListRegisters) {
-        let lr = self.compose(vcpu, intid, 0);
+        let lr = self.compose(vcpu, intid);
         let (place, bit) = intid.place();
         self.word_mut(vcpu, place).listed |= bit;
         if place != 0 {

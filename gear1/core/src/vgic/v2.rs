@@ -1,14 +1,15 @@
 //! Registers that only a GICv2 distributor has: GICD_SGIR and SGIs by sender (IHI 0048, 4.3.15 to
 //! 4.3.17).
 //!
-//! Invariant: an SGI's latch is set iff its `sgi_sources` is not 0.
+//! Invariants: an SGI's latch is set iff its `sgi_sources` is not 0. The vCPU that an SGI's list
+//! register names is the one in `sgi_senders`.
 //!
-//! Requirements: G1-GIC-004, G1-GIC-013.
+//! Requirements: G1-GIC-004, G1-GIC-013, G1-GIC-017.
 
+use super::VmGic;
 use super::fields::{BYTE, WORD, pack, unpack};
 use super::types::{IntId, Kicks, VcpuIndex};
 use super::word::with;
-use super::{Bits, VmGic};
 
 /// GICD_SGIR.
 pub(super) const SGIR: u64 = 0xf00;
@@ -102,27 +103,35 @@ impl VmGic {
         if state.word.in_list >> (sgi & 15) & 1 == 0 {
             return 0;
         }
-        let slots = Bits(state.used).map(|index| state.slot(index));
-        let mut found = slots.filter(|slot| slot.intid().number() as usize == sgi);
-        // Bound: 16 list registers.
-        found.next().map_or(0, |slot| 1 << (slot.source() & 7))
+        1 << (self.sgi_sender(vcpu, sgi) & 7)
     }
 
-    /// Takes the request of the lowest-numbered sender out of the latch and returns its number.
-    pub(super) fn take_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize) -> u8 {
-        let sources = self.vcpu(vcpu).sgi_sources.get(sgi).copied().unwrap_or(0);
+    /// Returns the vCPU that the SGI's list register names, or named last.
+    pub(super) fn sgi_sender(&self, vcpu: VcpuIndex, sgi: usize) -> u8 {
+        self.vcpu(vcpu).sgi_senders.get(sgi).copied().unwrap_or(0)
+    }
+
+    /// Takes the request of the lowest-numbered sender out of the latch, for a list register. The
+    /// SGI is not active: no end of it is due that names another sender.
+    pub(super) fn take_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize) {
+        let state = self.vcpu_mut(vcpu);
+        let sources = state.sgi_sources.get(sgi).copied().unwrap_or(0);
+        if let Some(sender) = state.sgi_senders.get_mut(sgi) {
+            *sender = sources.trailing_zeros() as u8 & 7;
+        }
         self.change_sources(vcpu, sgi, |waiting| waiting & waiting.wrapping_sub(1));
-        sources.trailing_zeros() as u8 & 7
     }
 
     /// Forgets a request whose like stands pending in a list register already.
-    pub(super) fn drop_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize, source: u8) {
-        self.change_sources(vcpu, sgi, |waiting| waiting & !(1 << (source & 7)));
+    pub(super) fn drop_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize) {
+        let sender = self.sgi_sender(vcpu, sgi);
+        self.change_sources(vcpu, sgi, |waiting| waiting & !(1 << (sender & 7)));
     }
 
     /// Puts a request back that stood in a list register.
-    pub(super) fn return_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize, source: u8) {
-        self.change_sources(vcpu, sgi, |waiting| waiting | 1 << (source & 7));
+    pub(super) fn return_sgi_source(&mut self, vcpu: VcpuIndex, sgi: usize) {
+        let sender = self.sgi_sender(vcpu, sgi);
+        self.change_sources(vcpu, sgi, |waiting| waiting | 1 << (sender & 7));
     }
 }
 

@@ -51,6 +51,15 @@ pub(super) const BUGS: &[Bug] = &[
         LISTS,
     ),
     bug(
+        "an active SGI that gets a list register again has lost its sender",
+        Change::Swap(
+            "by_sender",
+            "by_sender && (word.listed | !word.active) & bit != 0",
+        ),
+        &["G1-GIC-017"],
+        "gear1/core/src/vgic/tests/gicv2.rs",
+    ),
+    bug(
         "a guest is shown two security states",
         Change::Swap("6 | 1 << ", ""),
         &["G1-GIC-001"],

@@ -5,14 +5,30 @@ use std::vec::Vec;
 
 use crate::vgic::{IntId, ListRegisters, Lr, LrState, Maintenance};
 
+/// An interrupt that the guest has acknowledged and not yet ended.
+#[derive(Clone, Copy)]
+pub(super) struct Running {
+    pub(super) intid: IntId,
+    pub(super) priority: u8,
+    /// Sender of a GICv2 SGI, which the guest names again when it ends the SGI.
+    source: u8,
+}
+
+impl Running {
+    /// Tells whether its end finds this list register: by INTID and sender (IHI 0048, 5.5).
+    fn is_in(&self, lr: &Lr) -> bool {
+        lr.state.is_active() && (lr.intid, lr.source) == (self.intid, self.source)
+    }
+}
+
 /// The list registers and the guest's view of them.
 pub(super) struct Fake {
     lists: Vec<Option<Lr>>,
     /// Ended with the EOI flag, and not looked at since.
     eoi_raised: Vec<bool>,
     pub(super) wanted: Maintenance,
-    /// Acknowledged interrupts with their priorities, innermost last.
-    pub(super) running: Vec<(IntId, u8)>,
+    /// Acknowledged interrupts, innermost last.
+    pub(super) running: Vec<Running>,
     /// Physical interrupts that the guest's EOI deactivated.
     pub(super) deactivated: Vec<IntId>,
     pub(super) write_count: usize,
@@ -73,22 +89,26 @@ impl Fake {
         let running = self
             .running
             .last()
-            .map_or(0x100, |(_, priority)| u16::from(*priority));
+            .map_or(0x100, |running| u16::from(running.priority));
         let candidates = self.lists.iter_mut().flatten();
         let best = candidates
             .filter(|lr| lr.state == LrState::Pending && u16::from(lr.priority) < running)
             .min_by_key(|lr| (lr.priority, lr.intid.number()))?;
         best.state = LrState::Active;
-        self.running.push((best.intid, best.priority));
+        self.running.push(Running {
+            intid: best.intid,
+            priority: best.priority,
+            source: best.source,
+        });
         Some((best.intid, best.source))
     }
 
     /// The guest ends the innermost interrupt: returns it, and whether a list register had it.
     pub(super) fn end(&mut self) -> Option<(IntId, bool)> {
         self.before.fill(None);
-        let (intid, _) = self.running.pop()?;
-        let holds =
-            |lr: &Option<Lr>| lr.is_some_and(|lr| lr.intid == intid && lr.state.is_active());
+        let running = self.running.pop()?;
+        let intid = running.intid;
+        let holds = |lr: &Option<Lr>| lr.is_some_and(|lr| running.is_in(&lr));
         let Some(index) = self.lists.iter().position(holds) else {
             self.lost_ends += 1;
             return Some((intid, false));

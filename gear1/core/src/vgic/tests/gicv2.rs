@@ -1,8 +1,8 @@
 //! List registers of a GICv2: groups, and SGIs by sender.
 
 use super::fake::Fake;
-use super::{WORD, field_write, id, ready, v};
-use crate::vgic::{GicVersion, VmGic};
+use super::{BYTE, WORD, field_write, id, ready, v};
+use crate::vgic::{GicVersion, LrState, VmGic};
 
 const SET_PENDING: u64 = 0x200;
 
@@ -51,9 +51,6 @@ fn a_repeated_gicv2_sgi_comes_once_for_each_sender() {
     for senders in [[1, 2], [2, 1], [1, 0], [0, 2]] {
         let mut gic = ready(GicVersion::V2, 3, 32);
         let mut cpu = Fake::new(4);
-        let send = |gic: &mut VmGic, from: usize| {
-            let _ = gic.distributor_write(v(from), 0xf00, WORD, 1 << 16 | 7);
-        };
         let mut take = |gic: &mut VmGic| {
             let _ = gic.flush(v(0), &mut cpu);
             let taken = cpu.acknowledge();
@@ -77,6 +74,110 @@ fn a_repeated_gicv2_sgi_comes_once_for_each_sender() {
             "{senders:?}"
         );
     }
+}
+
+/// GICD_SGIR: SGI 7 to vCPU 0.
+fn send(gic: &mut VmGic, from: usize) {
+    let _ = gic.distributor_write(v(from), 0xf00, WORD, 1 << 16 | 7);
+}
+
+/// Lets two SPIs of higher priority take both list registers, one after the other, while SGI 7 is
+/// active: the guest serves both.
+fn interrupt_the_sgi(gic: &mut VmGic, cpu: &mut Fake) {
+    for (intid, priority) in [(32, 0x40), (33, 0x20)] {
+        let _ = gic.distributor_write(v(0), 0x400 + u64::from(intid), BYTE, priority);
+        let _ = gic.distributor_write(v(0), 0x800 + u64::from(intid), BYTE, 1);
+        let _ = field_write(gic, v(0), SET_PENDING, 1, 1 << (intid - 32));
+        let _ = gic.flush(v(0), cpu);
+        assert_eq!(cpu.acknowledge(), Some((id(intid), 0)));
+    }
+    assert_eq!(cpu.find(7), None);
+}
+
+/// Returns state and sender of SGI 7 in its list register.
+fn state_and_sender(cpu: &Fake) -> Option<(LrState, u8)> {
+    cpu.find(7).map(|lr| (lr.state, lr.source))
+}
+
+/// G1-GIC-017: the guest's end of an SGI finds the list register by INTID and sender (IHI 0048,
+/// 4.4.5 and 5.5), so an SGI that is active keeps the sender when others take its list register.
+#[test]
+fn an_active_gicv2_sgi_gets_its_list_register_back_with_its_sender() {
+    for (sender, next) in [
+        (2, None),
+        (2, Some(1)),
+        (1, Some(2)),
+        (1, Some(0)),
+        (0, Some(1)),
+    ] {
+        let mut gic = ready(GicVersion::V2, 3, 32);
+        let mut cpu = Fake::new(2);
+        send(&mut gic, usize::from(sender));
+        let _ = gic.flush(v(0), &mut cpu);
+        assert_eq!(cpu.acknowledge(), Some((id(7), sender)));
+        interrupt_the_sgi(&mut gic, &mut cpu);
+        if let Some(next) = next {
+            send(&mut gic, usize::from(next));
+        }
+        assert_eq!(cpu.end(), Some((id(33), true)));
+        let _ = gic.flush(v(0), &mut cpu);
+        assert_eq!(
+            state_and_sender(&cpu),
+            Some((LrState::Active, sender)),
+            "from {sender}, then {next:?}"
+        );
+        assert_eq!(cpu.end(), Some((id(32), true)));
+        assert_eq!(cpu.end(), Some((id(7), true)));
+        let _ = gic.flush(v(0), &mut cpu);
+        assert_eq!(cpu.acknowledge(), next.map(|next| (id(7), next)));
+    }
+}
+
+/// G1-GIC-017: likewise when its vCPU is unloaded, as often as that comes.
+#[test]
+fn an_active_gicv2_sgi_keeps_its_sender_while_its_vcpu_is_unloaded() {
+    let mut gic = ready(GicVersion::V2, 3, 32);
+    let mut cpu = Fake::new(2);
+    send(&mut gic, 2);
+    let _ = gic.flush(v(0), &mut cpu);
+    assert_eq!(cpu.acknowledge(), Some((id(7), 2)));
+    for next in [0, 1] {
+        let _ = gic.save(v(0), &mut cpu);
+        assert_eq!(state_and_sender(&cpu), None);
+        send(&mut gic, next);
+        let _ = gic.flush(v(0), &mut cpu);
+        assert_eq!(state_and_sender(&cpu), Some((LrState::Active, 2)));
+    }
+    assert_eq!(cpu.end(), Some((id(7), true)));
+    for next in [0, 1] {
+        let _ = gic.flush(v(0), &mut cpu);
+        assert_eq!(cpu.acknowledge(), Some((id(7), next)));
+        assert_eq!(cpu.end(), Some((id(7), true)));
+    }
+}
+
+/// G1-GIC-012, G1-GIC-017: an SGI that the guest ended without list register comes from the next
+/// sender, and keeps that one.
+#[test]
+fn a_gicv2_sgi_that_ended_without_list_register_comes_from_the_next_sender() {
+    let mut gic = ready(GicVersion::V2, 3, 32);
+    let mut cpu = Fake::new(2);
+    send(&mut gic, 2);
+    let _ = gic.flush(v(0), &mut cpu);
+    assert_eq!(cpu.acknowledge(), Some((id(7), 2)));
+    interrupt_the_sgi(&mut gic, &mut cpu);
+    send(&mut gic, 1);
+    // All in a row: the maintenance interrupt comes too late for the SGI.
+    for (intid, was_listed) in [(33, true), (32, true), (7, false)] {
+        assert_eq!(cpu.end(), Some((id(intid), was_listed)));
+    }
+    let _ = gic.flush(v(0), &mut cpu);
+    assert_eq!(state_and_sender(&cpu), Some((LrState::Pending, 1)));
+    assert_eq!(cpu.acknowledge(), Some((id(7), 1)));
+    interrupt_the_sgi(&mut gic, &mut cpu);
+    assert_eq!(cpu.end(), Some((id(33), true)));
+    let _ = gic.flush(v(0), &mut cpu);
+    assert_eq!(state_and_sender(&cpu), Some((LrState::Active, 1)));
 }
 
 #[test]

@@ -57,6 +57,28 @@ impl World {
         }
     }
 
+    /// G1-GIC-017: an SGI's list register names who sent what is active there, or pending.
+    fn check_senders(&mut self, vcpu: usize) {
+        for lr in self.cpus[vcpu].listed() {
+            let (intid, source) = (lr.intid.number(), lr.source);
+            let interrupt = self.reference.at(vcpu, intid);
+            if lr.state.is_active() {
+                assert_eq!(
+                    source, interrupt.sender,
+                    "sender of {intid}, active on {vcpu}"
+                );
+            } else if intid < 16 {
+                let senders = &interrupt.latch;
+                assert!(
+                    senders.contains(&source),
+                    "{intid} of {vcpu} pending from {source}, not {senders:?}"
+                );
+            } else {
+                assert_eq!(source, 0, "{lr:?} is no SGI");
+            }
+        }
+    }
+
     /// Compares all that the guest can see, and the physical side.
     pub(super) fn check(&mut self) {
         self.resolve();
@@ -65,6 +87,7 @@ impl World {
         self.check_quiet();
         self.sync();
         for vcpu in 0..VCPUS {
+            self.check_senders(vcpu);
             for intid in INTIDS {
                 let bit = 1 << (intid % 32);
                 let index = intid as usize / 32;

@@ -16,7 +16,7 @@ impl World {
         let running = self.cpus[vcpu]
             .running
             .last()
-            .map_or(0x100, |(_, priority)| u16::from(*priority));
+            .map_or(0x100, |running| u16::from(running.priority));
         let due = self
             .reference
             .best_due(vcpu)
@@ -38,9 +38,14 @@ impl World {
                 kicked || interrupt.unsure || Reference::is_pending(interrupt),
                 "{intid} was not pending"
             );
+            assert!(
+                intid >= 16 || kicked || interrupt.unsure || interrupt.latch.contains(&source),
+                "SGI {intid} does not come from {source}"
+            );
             interrupt.unsure |= kicked;
             interrupt.latch.remove(&source);
             interrupt.active = true;
+            interrupt.sender = source;
             interrupt.taken_by = vcpu;
         }
     }
@@ -59,7 +64,7 @@ impl World {
         let running = self.cpus[vcpu]
             .running
             .last()
-            .map(|(intid, _)| intid.number());
+            .map(|running| running.intid.number());
         if let Some(intid) = running
             && !self.reference.at(vcpu, intid).is_active_on(vcpu)
             && self.cpus[vcpu].wanted.deactivate
@@ -89,9 +94,10 @@ impl World {
 
     /// The guest's ICC_DIR_EL1 traps.
     fn trap_deactivate(&mut self, vcpu: usize) {
-        let Some((intid, _)) = self.cpus[vcpu].running.pop() else {
+        let Some(running) = self.cpus[vcpu].running.pop() else {
             return;
         };
+        let intid = running.intid;
         let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
         self.revalidate_replays(vcpu);
         self.kick(kicks);

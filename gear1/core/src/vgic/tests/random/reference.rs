@@ -22,6 +22,8 @@ pub(super) struct Interrupt {
     /// Senders of a GICv2 SGI; else only 0.
     pub(super) latch: BTreeSet<u8>,
     pub(super) active: bool,
+    /// Sender of a GICv2 SGI that is active, as the guest acknowledged it; else 0.
+    pub(super) sender: u8,
     /// vCPU that acknowledged the interrupt last.
     pub(super) taken_by: usize,
     /// Taken from an outdated list register while more came: one delivery or two are both right.
