@@ -18,8 +18,9 @@ use workbench::workspace;
 use crate::part::{Part, Tally};
 use crate::running::free_port;
 
-/// Longest time of a boot and of a command, with a build before it.
+/// Longest time of a boot, with a build before it, and of a command in a VM.
 const LONG: Duration = Duration::from_secs(300);
+const ANSWER: Duration = Duration::from_secs(60);
 /// Longest time until a shell's prompt, and until Enter is pressed once more.
 const PROMPT: Duration = Duration::from_secs(300);
 const ENTER: Duration = Duration::from_secs(5);
@@ -197,7 +198,7 @@ impl Player {
         ensure!(self.session.is_none(), "another machine runs");
         let command = self.shell(&format!("exec {} 2>&1", step.command));
         let mut session = Session::start(command, &self.folder.join("session.log"))?;
-        let started = expect_all(&mut session, &step.lines);
+        let started = expect_all(&mut session, &step.lines, LONG);
         started.with_context(|| session.tail(40))?;
         self.session = Some(session);
         Ok(())
@@ -235,13 +236,13 @@ fn type_in(session: &mut Session, prompt: &str, step: &Step) -> Result<()> {
     session.send(&format!("{}\n", step.command))?;
     let lines = step.lines.iter().filter(|line| *line != "(end)");
     let lines: Vec<String> = lines.cloned().collect();
-    expect_all(session, &lines)
+    expect_all(session, &lines, ANSWER)
 }
 
 /// Waits for all lines, in this order.
-fn expect_all(session: &mut Session, lines: &[String]) -> Result<()> {
+fn expect_all(session: &mut Session, lines: &[String], longest: Duration) -> Result<()> {
     for fragment in lines.iter().flat_map(|line| fragments(line)) {
-        session.expect(fragment, LONG)?;
+        session.expect(fragment, longest)?;
     }
     Ok(())
 }
