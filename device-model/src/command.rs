@@ -38,7 +38,7 @@ usage: gearctl [--json] [--run DIR] COMMAND
                           which Gear2 does not schedule
   console VM              its serial console; Ctrl-] leaves
   console VM --virtio     its virtio console
-  console VM --messages   what Gear2 says of it; of none: that of the device VM
+  console VM --messages   what Gear2 says of it; the device VM's: of no VM, too
   stats [VM]              vCPUs, exits by reason, devices
   top [COUNT]             CPU share and exits, each second
   log [-f]                Gear1's records; -f waits for more

@@ -288,9 +288,9 @@ fn check_memory_value<'a>(
     align: u64,
     report: &mut Report<'_, 'a>,
 ) {
-    let found = match property {
-        "memory-mib" => Found::Mib(value >> 20),
-        _ => Found::Number(value),
+    let (start, found) = match property {
+        "memory-mib" => (0, Found::Mib(value >> 20)),
+        _ => (value, Found::Number(value)),
     };
     let place = |rule| error(rule, vm, property).found(found);
     if !value.is_multiple_of(MEMORY_ALIGN) {
@@ -298,7 +298,6 @@ fn check_memory_value<'a>(
     } else if property == "memory-address" && !value.is_multiple_of(align) {
         report.error(place(Rule::AddressAlign));
     }
-    let start = if property == "memory-mib" { 0 } else { value };
     let end = start.checked_add(vm.memory.bytes);
     if end.is_none_or(|end| end > ADDRESS_LIMIT) {
         report.error(place(Rule::MemoryLimit));

@@ -8,7 +8,8 @@ use device_model::output::{self, Output};
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    if matches!(words.as_slice(), ["--help" | "-h" | "help"]) {
+    let asks = |word: &&str| matches!(*word, "--help" | "-h");
+    if words.first() == Some(&"help") || words.iter().any(asks) {
         output::line(command::USAGE);
         return ExitCode::SUCCESS;
     }

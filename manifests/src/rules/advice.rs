@@ -29,6 +29,11 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     if let Some(server) = manifest.device_vm() {
         check_server(manifest, server, report);
     }
+    check_writers(manifest, report);
+}
+
+/// Warns of shared memory that is only read.
+fn check_writers<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     for shared in manifest.shared.iter() {
         if shared.vms.iter().next().is_none() && shared.readers.iter().count() > 1 {
             let node = NodePath::ROOT.child("shared-memory").child(shared.name);
@@ -80,9 +85,14 @@ fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
         }
         _ => {}
     }
-    if vm.restart == Restart::Never {
-        return;
+    if vm.restart != Restart::Never {
+        check_limit(vm, report);
     }
+}
+
+/// Warns of a limit of restarts that limits nothing.
+fn check_limit<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let mut odd = |property, why| warn(Rule::OddRestarts, vm, property, why, report);
     if (vm.restart_limit.limit, vm.restart_limit.backoff_ms) == (0, 0) {
         odd("restart-limit", "no limit, and no pause either");
     } else if outlasts_the_window(&vm.restart_limit) {

@@ -120,15 +120,13 @@ fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &m
     };
     let asked = all().map(|(_, bytes)| bytes);
     let asked = asked.fold(0, u64::saturating_add);
-    let mut left = there;
-    for (node, bytes) in all() {
-        match left.checked_sub(bytes) {
-            Some(rest) => left = rest,
-            None => {
-                let place = ManifestError::at_property(Rule::OutOfMemory, node, "memory-mib");
-                report.error(place.found(Found::Memory(asked, there)));
-                return;
-            }
-        }
+    let mut left = Some(there);
+    let mut too_large = all().filter(|(_, bytes)| {
+        left = left.and_then(|left| left.checked_sub(*bytes));
+        left.is_none()
+    });
+    if let Some((node, _)) = too_large.next() {
+        let place = ManifestError::at_property(Rule::OutOfMemory, node, "memory-mib");
+        report.error(place.found(Found::Memory(asked, there)));
     }
 }

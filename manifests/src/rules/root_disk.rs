@@ -55,16 +55,9 @@ fn disk<'m, 'a>(manifest: &'m Manifest<'a>, vm: &Vm<'a>, root: &str) -> Root<'m,
         };
     };
     let devices = || manifest.virtio_of(vm.id).map(|(_, device)| device);
-    let mut disks = devices().filter(|device| device.kind == Some(VirtioKind::Block));
     if let Some(letters) = name.strip_prefix("vd") {
-        let is_partition = letters.ends_with(|last: char| last.is_ascii_digit());
-        let letters = letters.trim_end_matches(|last: char| last.is_ascii_digit());
-        let disk = number(letters).and_then(|number| disks.nth(number));
-        // A backend that is a partition is a whole disk to the guest.
-        return match disk {
-            Some(disk) if !(is_partition && is_partition_itself(disk)) => Root::Disk(disk),
-            _ => Root::Missing,
-        };
+        let disks = devices().filter(|device| device.kind == Some(VirtioKind::Block));
+        return virtio_disk(disks, letters);
     }
     let has_net = devices().any(|device| device.kind == Some(VirtioKind::Net));
     let is_missing = match name {
@@ -75,6 +68,22 @@ fn disk<'m, 'a>(manifest: &'m Manifest<'a>, vm: &Vm<'a>, root: &str) -> Root<'m,
         Root::Missing
     } else {
         Root::Unknown
+    }
+}
+
+/// Finds the virtio disk with these letters, and the number of its partition behind them, among all
+/// of the guest's.
+fn virtio_disk<'m, 'a>(
+    mut disks: impl Iterator<Item = &'m VirtioDevice<'a>>,
+    letters: &str,
+) -> Root<'m, 'a> {
+    let is_partition = letters.ends_with(|last: char| last.is_ascii_digit());
+    let letters = letters.trim_end_matches(|last: char| last.is_ascii_digit());
+    let disk = number(letters).and_then(|number| disks.nth(number));
+    // A backend that is a partition is a whole disk to the guest.
+    match disk {
+        Some(disk) if !(is_partition && is_partition_itself(disk)) => Root::Disk(disk),
+        _ => Root::Missing,
     }
 }
 

@@ -35,10 +35,7 @@ fn row(directory: &str, counts: &Counts, goals: Crates) -> String {
     let share = counts.comments * 100 / counts.code;
     let mut missed = String::new();
     if p90 > goals.function_p90 {
-        let all = &counts.functions;
-        let longer = all.iter().filter(|lines| **lines > goals.function_p90);
-        let (longer, may_be) = (longer.count(), all.len() / 10);
-        missed += &format!(", {longer} functions longer than the goal where {may_be} may be");
+        missed += &too_many(&counts.functions, goals.function_p90);
     }
     #[expect(clippy::cast_precision_loss, reason = "hundredths of a small number")]
     if (share as f64) < goals.comments * 100.0 {
@@ -52,6 +49,13 @@ fn row(directory: &str, counts: &Counts, goals: Crates) -> String {
         share % 100,
         goals.comments
     )
+}
+
+/// Says how many functions are longer than the goal, and how many may be.
+fn too_many(functions: &[u64], goal: u64) -> String {
+    let longer = functions.iter().filter(|lines| **lines > goal).count();
+    let may_be = functions.len() / 10;
+    format!(", {longer} functions longer than the goal where {may_be} may be")
 }
 
 /// Returns the functions and files of the workspace that are longer than the house wants, tests

@@ -149,10 +149,11 @@ impl Network {
     }
 }
 
-/// Describes a disk to QEMU.
+/// Describes a disk to QEMU. An error of the host, as a full disk, is the VM's to handle: by default
+/// QEMU stops the whole machine without a word when the host has no room.
 fn drive(image: &Path, id: &str, format: Format) -> String {
     let (file, format) = (option_path(image), format.name());
-    format!("file={file},if=none,id={id},format={format}")
+    format!("file={file},if=none,id={id},format={format},werror=report,rerror=report")
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ fn a_machine_with_its_own_disk_is_as_ever() {
     };
     assert_eq!(
         arguments(&machine),
-        "-drive file=own.img,if=none,id=d0,format=raw -global virtio-mmio.force-legacy=false \
+        "-drive file=own.img,if=none,id=d0,format=raw,werror=report,rerror=report -global virtio-mmio.force-legacy=false \
          -device virtio-blk-device,drive=d0 -netdev user,id=n0,restrict=on \
          -device virtio-net-device,netdev=n0"
     );
@@ -46,8 +46,8 @@ fn disks_stand_behind_the_machines_own_by_name() {
     };
     assert_eq!(
         arguments(&machine),
-        "-drive file=own.img,if=none,id=d0,format=raw \
-         -drive file=b,,c.img,if=none,id=d1,format=raw -drive file=c.img,if=none,id=d2,format=raw \
+        "-drive file=own.img,if=none,id=d0,format=raw,werror=report,rerror=report \
+         -drive file=b,,c.img,if=none,id=d1,format=raw,werror=report,rerror=report -drive file=c.img,if=none,id=d2,format=raw,werror=report,rerror=report \
          -global virtio-mmio.force-legacy=false -device virtio-blk-device,drive=d2 \
          -device virtio-blk-device,drive=d1 -device virtio-blk-device,drive=d0 \
          -netdev user,id=n0,restrict=on -device virtio-net-device,netdev=n0 -snapshot"
