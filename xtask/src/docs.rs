@@ -30,6 +30,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("Structure", ""),
     ("Architecture", "docs/ARCHITECTURE.md"),
     ("Design and reasons", "docs/design.md"),
+    ("Schedulers", "docs/schedulers.md"),
     ("Interfaces", "docs/abi.md"),
     ("The device model", "docs/device-model.md"),
     ("Real-time VMs", "docs/rtvm.md"),
