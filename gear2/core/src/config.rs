@@ -20,7 +20,7 @@ use gear2_protocol::VIRTIO_STRIDE;
 use gearv_manifest::{Console, CpuSet, Manifest, Restart, Vm, VmKind};
 
 use crate::restarts::RestartPolicy;
-use crate::scheduler::{Parameters, Policy};
+use crate::scheduler::{Plan, PolicyKind, Refused, Share};
 
 #[cfg(test)]
 mod tests;
@@ -36,6 +36,8 @@ pub enum StartError {
     Manifest(String),
     /// The manifest names a scheduler that does not exist.
     Scheduler(String),
+    /// The scheduler of a CPU does not take a vCPU.
+    Plan(usize, Refused),
     /// Gear1 and the manifest do not agree on this VM.
     Disagreement(usize),
 }
@@ -57,6 +59,9 @@ impl fmt::Display for StartError {
                 crate::scheduler::POLICIES
                     .iter()
                     .try_for_each(|p| write!(f, " \"{}\"", p.name))
+            }
+            Self::Plan(cpu, why) => {
+                write!(f, "manifest: /gear2: scheduler: CPU {cpu}: {why}")
             }
             Self::Disagreement(vm) => write!(f, "Gear1 and the manifest differ in VM {vm}"),
         }
@@ -85,8 +90,9 @@ pub struct Config {
     pub(crate) cpus: CpuSet,
     pub(crate) counter_hz: u64,
     pub(crate) uart_intid: u32,
-    pub(crate) policy: &'static Policy,
-    pub(crate) parameters: Parameters,
+    pub(crate) policy: &'static PolicyKind,
+    /// What the policy of each CPU is made from.
+    pub(crate) plan: Plan,
     pub(crate) vms: Vec<VmConfig>,
     /// The VM whose userspace serves the others' virtio devices.
     pub(crate) device_vm: Option<VmId>,
@@ -188,7 +194,7 @@ impl Config {
         manifest: &Manifest<'_>,
     ) -> Result<Self, StartError> {
         let name = manifest.gear2.scheduler;
-        let policy = Policy::named(name).ok_or_else(|| StartError::Scheduler(name.into()))?;
+        let policy = PolicyKind::named(name).ok_or_else(|| StartError::Scheduler(name.into()))?;
         let counter_hz = u64::from(info.counter_hz);
         let slice = u64::from(manifest.gear2.slice_us).saturating_mul(counter_hz) / 1_000_000;
         let vms = manifest.vms.iter();
@@ -198,7 +204,10 @@ impl Config {
             counter_hz,
             uart_intid: info.uart_intid,
             policy,
-            parameters: Parameters { slice },
+            plan: Plan {
+                slice,
+                ..Plan::default()
+            },
             vms: vms.collect(),
             device_vm: manifest.device_vm().map(|vm| vm.id),
             boot_order_timeout: u64::from(manifest.gear2.boot_order_timeout_ms) * counter_hz / 1000,
@@ -210,7 +219,20 @@ impl Config {
         for vm in manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime) {
             config.place(info, manifest, vm)?;
         }
+        config.check_plans()?;
         Ok(config)
+    }
+
+    /// Checks that the policy of each CPU takes the vCPUs that start there.
+    fn check_plans(&self) -> Result<(), StartError> {
+        for cpu in self.cpus.iter() {
+            let mut policy = (self.policy.make)(&self.plan);
+            for (vcpu, place) in self.vcpus().filter(|(_, place)| place.cpu == cpu) {
+                let taken = policy.add(vcpu, &self.share(place.vm), 0);
+                taken.map_err(|why| StartError::Plan(cpu.index(), why))?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives each vCPU of a VM its CPU, which Gear1 knows as the vCPU's owner CPU from the
@@ -267,6 +289,11 @@ impl Config {
     /// Returns a VM of the manifest.
     pub(crate) fn vm(&self, vm: VmId) -> Option<&VmConfig> {
         self.vms.get(vm.index())
+    }
+
+    /// Returns the scheduling parameters of a VM.
+    pub(crate) const fn share(&self, vm: VmId) -> Share {
+        Share::of(vm)
     }
 
     /// Returns the number of ticks in `microseconds`.

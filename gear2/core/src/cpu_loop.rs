@@ -1,11 +1,11 @@
 //! The loop of one CPU: from an event to a decision.
 //!
-//! Owns the ready vCPUs of its CPU (in its [`Scheduler`]) and the VMs whose lifecycle it advances.
+//! Owns the ready vCPUs of its CPU (in its [`Policy`]) and the VMs whose lifecycle it advances.
 //! A vCPU belongs to one loop, which alone runs it.
 //!
 //! Invariants: an access or call of an event is answered before the next event, once, or belongs to
 //! the device model, whose answer is passed on by the loop that gets the doorbell; a loop is idle
-//! only when none of its vCPUs is ready; the load of a VM takes at most every other time slice from
+//! only when its policy lets none of its vCPUs run; the load of a VM takes at most every other time slice from
 //! ready vCPUs.
 //!
 //! Gear1 wakes, polls and interrupts nothing here: a loop runs from one `NEXT` to the next, and
@@ -29,7 +29,7 @@ use crate::gear1::Gear1;
 use crate::lifecycle::{Goal, Lifecycle};
 use crate::machine::{Answer, Machine, Platform, SharedVm};
 use crate::report;
-use crate::scheduler::{Choice, Scheduler};
+use crate::scheduler::{Choice, Policy, Run};
 use jobs::{CONSOLE_JOB, WATCH_JOB, vm_job};
 
 mod jobs;
@@ -47,7 +47,7 @@ pub struct CpuLoop<'m, P: Platform> {
     /// CPU that the loop runs on.
     cpu: CpuIndex,
     /// Policy of this CPU, with its ready vCPUs.
-    scheduler: Box<dyn Scheduler>,
+    scheduler: Box<dyn Policy>,
     /// Jobs of this loop beside running vCPUs: one bit for each VM whose lifecycle it advances,
     /// [`CONSOLE_JOB`] and [`WATCH_JOB`].
     jobs: u32,
@@ -55,16 +55,23 @@ pub struct CpuLoop<'m, P: Platform> {
     job_deadline: u64,
     /// Running vCPU, and the time until which only an event that wakes or stops a vCPU changes the
     /// choice.
-    last: Option<Choice>,
+    last: Option<Run>,
     /// Counter value at which that vCPU began to run.
     since: u64,
+    /// Counter value up to which the policy knows what that vCPU used.
+    charged: u64,
 }
 
 impl<'m, P: Platform> CpuLoop<'m, P> {
     /// Makes the loop of `cpu`.
     #[must_use]
     pub fn new(machine: &'m Machine<P>, cpu: CpuIndex) -> Self {
-        let scheduler = (machine.config.policy.make)(machine.config.parameters);
+        let config = &machine.config;
+        let mut scheduler = (config.policy.make)(&config.plan);
+        for (vcpu, place) in config.vcpus().filter(|(_, place)| place.cpu == cpu) {
+            // `Config::new` has seen that the policy takes all of them.
+            let _ = scheduler.add(vcpu, &config.share(place.vm), 0);
+        }
         Self {
             machine,
             cpu,
@@ -73,6 +80,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             job_deadline: NO_DEADLINE,
             last: None,
             since: 0,
+            charged: 0,
         }
     }
 
@@ -136,20 +144,40 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let due = self.handle_event(gear1, event, now);
         match (due, self.last) {
             // An answer alone changes nothing: the short way back for accesses and calls.
-            (Some((vcpu, answer)), Some(last)) if vcpu == last.vcpu && now < last.deadline => {
+            (Some((vcpu, answer)), Some(last)) if vcpu == last.vcpu && now < last.until => {
                 run(last, answer.words())
             }
-            (due, _) => self.decide(gear1, due, now),
+            (due, _) => {
+                self.charge(now);
+                self.decide(gear1, due, now)
+            }
         }
     }
 
+    /// Tells the policy what the vCPU that ran has used since the last time. The short way back
+    /// leaves that to a later event.
+    #[inline]
+    fn charge(&mut self, now: u64) {
+        let ticks = now.saturating_sub(self.charged);
+        if let Some(last) = self.last
+            && ticks != 0
+        {
+            self.scheduler.ran(last.vcpu, ticks, now);
+        }
+        self.charged = now;
+    }
+
     /// Takes in an event, and returns the answer that a vCPU waits for, if the event asks for one.
-    /// `Deadline` alone changes nothing: the scheduler looks at the time in any case.
+    /// `Deadline` alone changes nothing: the policy looks at the time in any case.
     #[inline]
     fn handle_event(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
         match event {
             Event::Mmio(vcpu, access) => return self.access(gear1, vcpu, access, now),
             Event::Hypercall(vcpu, call) => return Some((vcpu, hypercall::<P>(call))),
+            _ => self.charge(now),
+        }
+        match event {
+            Event::Mmio(..) | Event::Hypercall(..) => {}
             Event::Wfi(vcpu) => self.scheduler.block(vcpu, now),
             Event::Wfe(vcpu) => self.scheduler.give_way(vcpu, now),
             Event::Wake(vcpu) => self.wake(gear1, vcpu, now),
@@ -177,6 +205,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             self.take_job(CONSOLE_JOB, due);
         }
         if answer.is_none() {
+            self.charge(now);
             self.scheduler.block(vcpu, now);
         }
         Some((vcpu, answer?))
@@ -240,15 +269,22 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let mut job_deadline = NO_DEADLINE;
         if self.jobs != 0 {
             now = self.work(gear1, now);
-            self.since = now;
+            (self.since, self.charged) = (now, now);
         }
         if self.jobs != 0 {
             job_deadline = self.job_deadline;
         }
-        self.last = self.scheduler.pick(now).map(|choice| Choice {
-            deadline: choice.deadline.min(job_deadline),
-            ..choice
-        });
+        let mut idle_until = job_deadline;
+        self.last = match self.scheduler.pick(now) {
+            Choice::Run(choice) => Some(Run {
+                until: choice.until.min(job_deadline),
+                ..choice
+            }),
+            Choice::Idle { until } => {
+                idle_until = until.min(job_deadline);
+                None
+            }
+        };
         let runs = self.last.map(|choice| choice.vcpu);
         let mut words = (Reply::None, 0);
         match due {
@@ -263,7 +299,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         match self.last {
             Some(choice) => run(choice, words),
             None => Decision::Idle {
-                deadline: job_deadline,
+                deadline: idle_until,
             },
         }
     }
@@ -445,10 +481,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
 
 /// Returns the decision to run a vCPU. A vCPU that others wait for gives the CPU up at WFE, since
 /// it may spin for a lock that one of them holds.
-const fn run(choice: Choice, (reply, value): (Reply, u64)) -> Decision {
+const fn run(choice: Run, (reply, value): (Reply, u64)) -> Decision {
     Decision::Run {
         vcpu: choice.vcpu,
-        deadline: choice.deadline,
+        deadline: choice.until,
         reply,
         value,
         trap_wfe: choice.contended,

@@ -1,68 +1,256 @@
 //! Scheduling policies: which ready vCPU a CPU runs, and until when.
 //!
-//! Owns the interface between a loop and its policy, and the table of policies
-//! that a manifest can name. A policy sees the vCPUs of one CPU only and is
-//! called by that CPU's loop only, so it needs no lock. It makes no calls to
-//! Gear1: it is a plain state machine over times and identifiers.
+//! Owns the interface between a loop and its policy, and the table of policies. A policy sees the
+//! vCPUs of one CPU only and is called by that CPU's loop only, so it needs no lock. A policy makes
+//! no calls to Gear1 and reads no clock: it is a plain state machine over times and identifiers.
+//! `docs/schedulers.md` describes the accounts, the timers and the guarantee of each policy.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
 
-use gear1_abi::id::VcpuId;
+use gear1_abi::id::{VcpuId, VmId};
 
+mod arinc653;
+mod bvt;
+mod cap;
+mod edf;
+mod fair;
+#[cfg(test)]
+mod harness;
+mod null;
+mod priority;
+mod queue;
 mod round_robin;
 
+pub use arinc653::Arinc653;
+pub use bvt::Bvt;
+pub use edf::Edf;
+pub use fair::Fair;
+pub use null::Null;
+pub use priority::Priority;
 pub use round_robin::RoundRobin;
 
-/// Choice of a policy.
+/// A vCPU that runs, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct Run {
     /// The vCPU to run.
     pub vcpu: VcpuId,
     /// Time at which the policy must be asked again at the latest.
-    pub deadline: u64,
-    /// Another vCPU is ready on this CPU.
+    pub until: u64,
+    /// Another vCPU could run now, if this one yields.
     pub contended: bool,
 }
 
-/// The scheduling policy of one CPU. Times are counter ticks.
-pub trait Scheduler: Send {
-    /// Takes in a vCPU that became ready; one that is already in is left where it is.
-    fn wake(&mut self, vcpu: VcpuId, now: u64);
-
-    /// Removes a vCPU that is no longer ready; an absent one is ignored.
-    fn block(&mut self, vcpu: VcpuId, now: u64);
-
-    /// Notes that a vCPU yields the rest of its time slice.
-    fn give_way(&mut self, vcpu: VcpuId, now: u64);
-
-    /// Chooses what runs from `now` on, `None` if no vCPU is ready. The choice holds until its
-    /// deadline or until one of the other methods is called.
-    fn pick(&mut self, now: u64) -> Option<Choice>;
+/// Choice of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// A vCPU runs.
+    Run(Run),
+    /// No vCPU may run.
+    Idle {
+        /// Time at which the policy must be asked again at the latest.
+        until: u64,
+    },
 }
 
-/// Parameters of a policy's instance.
-#[derive(Clone, Copy, Debug)]
-pub struct Parameters {
+impl Choice {
+    /// Returns the choice with a limit of its time.
+    fn until_at_most(self, limit: u64) -> Self {
+        match self {
+            Self::Run(run) => Self::Run(Run {
+                until: run.until.min(limit),
+                ..run
+            }),
+            Self::Idle { until } => Self::Idle {
+                until: until.min(limit),
+            },
+        }
+    }
+}
+
+/// Reason why a policy does not take a vCPU or parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The budgets of this CPU would exceed its time.
+    Overload,
+    /// A budget is zero or longer than its period.
+    BadBudget,
+    /// The policy takes one vCPU, and has it.
+    Full,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Overload => "the budgets exceed the time of the CPU",
+            Self::BadBudget => "a budget is zero or longer than its period",
+            Self::Full => "the policy takes one vCPU a CPU",
+        })
+    }
+}
+
+/// The scheduling policy of one CPU. Times are counter ticks and never decrease.
+///
+/// Within an event the loop calls `ran` first, then what has changed, then `pick`. Calls about a
+/// vCPU that was not added are ignored.
+pub trait Policy: Send {
+    /// Takes in a vCPU, which is blocked.
+    fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused>;
+
+    /// Forgets a vCPU.
+    fn remove(&mut self, vcpu: VcpuId, now: u64);
+
+    /// Changes the parameters of a vCPU. A refusal changes nothing.
+    fn set(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused>;
+
+    /// Notes that a vCPU can run. A repeated wake-up changes nothing.
+    fn wake(&mut self, vcpu: VcpuId, now: u64);
+
+    /// Notes that a vCPU cannot run. A repeated block changes nothing.
+    fn block(&mut self, vcpu: VcpuId, now: u64);
+
+    /// Notes that a vCPU yields the rest of its turn.
+    fn give_way(&mut self, vcpu: VcpuId, now: u64);
+
+    /// Charges a vCPU the `ticks` up to `now`, in which it ran or the gears worked for it.
+    fn ran(&mut self, vcpu: VcpuId, ticks: u64, now: u64);
+
+    /// Chooses what runs from `now` on. The choice holds until its time or until the next call.
+    fn pick(&mut self, now: u64) -> Choice;
+}
+
+/// Time that a vCPU may use in each period, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Ticks of use.
+    pub ticks: u64,
+    /// Ticks of a period.
+    pub period: u64,
+}
+
+impl Budget {
+    /// Checks that the budget fits into its period.
+    fn check(self) -> Result<(), Refused> {
+        if self.ticks == 0 || self.ticks > self.period {
+            return Err(Refused::BadBudget);
+        }
+        Ok(())
+    }
+}
+
+/// Parameters of a vCPU, which are its VM's. Each policy reads those that it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The VM.
+    pub vm: VmId,
+    /// Share relative to others, 1 to [`MAX_WEIGHT`].
+    pub weight: u64,
+    /// Most that the vCPU gets, however idle the CPU is.
+    pub cap: Option<Budget>,
+    /// Least that the vCPU gets, by its deadlines.
+    pub server: Option<Budget>,
+    /// Fixed priority, 0 to 31; a higher one runs first.
+    pub priority: u8,
+    /// Ticks that the vCPU may borrow from its own future after a wake-up.
+    pub latency: u64,
+}
+
+/// The largest weight.
+pub const MAX_WEIGHT: u64 = 1000;
+
+impl Share {
+    /// Returns the parameters of a VM that names none.
+    #[must_use]
+    pub const fn of(vm: VmId) -> Self {
+        Self {
+            vm,
+            weight: 100,
+            cap: None,
+            server: None,
+            priority: 16,
+            latency: 0,
+        }
+    }
+
+    /// Returns the virtual time of `ticks`: longer for a smaller weight.
+    const fn virtual_time(&self, ticks: u64) -> u64 {
+        // A weight of zero would stop the account: the least one counts.
+        ticks.saturating_mul(MAX_WEIGHT) / if self.weight == 0 { 1 } else { self.weight }
+    }
+
+    /// Returns the ticks in which the virtual time grows by `length`, rounded up.
+    const fn ticks(&self, length: u64) -> u64 {
+        length.saturating_mul(self.weight).div_ceil(MAX_WEIGHT)
+    }
+}
+
+/// A window of a major frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Beginning, in ticks after that of the frame.
+    pub start: u64,
+    /// Length in ticks.
+    pub length: u64,
+    /// The VM that has the CPU; `None`: the vCPUs of VMs without a window.
+    pub vm: Option<VmId>,
+}
+
+/// What a policy is made from: the part of the manifest that is about one CPU.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
     /// The longest that a vCPU runs while another one waits, in ticks.
     pub slice: u64,
+    /// The longest that a ready vCPU waits for higher priorities, in ticks; 0: no limit.
+    pub ceiling: u64,
+    /// Ticks of a major frame.
+    pub frame: u64,
+    /// Windows of a major frame, in the order of time; they do not overlap.
+    pub windows: Vec<Window>,
 }
 
 /// A policy that a manifest can name.
-#[derive(Clone, Copy)]
-pub struct Policy {
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyKind {
     /// Name in the manifest.
     pub name: &'static str,
-    /// Constructor of an instance for one CPU.
-    pub make: fn(Parameters) -> Box<dyn Scheduler>,
+    /// Constructor of an instance for one CPU, without vCPUs.
+    pub make: fn(&Plan) -> Box<dyn Policy>,
 }
 
 /// All policies.
-pub const POLICIES: &[Policy] = &[Policy {
-    name: "round-robin",
-    make: |parameters| Box::new(RoundRobin::new(parameters.slice)),
-}];
+pub const POLICIES: &[PolicyKind] = &[
+    PolicyKind {
+        name: "round-robin",
+        make: |plan| Box::new(RoundRobin::new(plan.slice)),
+    },
+    PolicyKind {
+        name: "fair",
+        make: |plan| Box::new(Fair::new(plan.slice)),
+    },
+    PolicyKind {
+        name: "bvt",
+        make: |plan| Box::new(Bvt::new(plan.slice)),
+    },
+    PolicyKind {
+        name: "edf",
+        make: |plan| Box::new(Edf::new(Fair::new(plan.slice))),
+    },
+    PolicyKind {
+        name: "arinc653",
+        make: |plan| Box::new(Arinc653::new(plan, Edf::new(Fair::new(plan.slice)))),
+    },
+    PolicyKind {
+        name: "priority",
+        make: |plan| Box::new(Priority::new(plan.slice, plan.ceiling)),
+    },
+    PolicyKind {
+        name: "null",
+        make: |_| Box::new(Null::default()),
+    },
+];
 
-impl Policy {
+impl PolicyKind {
     /// Returns the policy with the given name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {

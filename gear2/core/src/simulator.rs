@@ -30,7 +30,7 @@ use crate::gear1::Conduit;
 use crate::kept::Kept;
 use crate::machine::{Machine, Platform};
 use crate::restarts::RestartPolicy;
-use crate::scheduler::{Parameters, Policy};
+use crate::scheduler::{Plan as SchedulerPlan, PolicyKind, Window};
 
 pub(crate) mod gdm;
 mod guest;
@@ -123,8 +123,11 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
         cpus: CpuSet::first(cpu_count),
         counter_hz: 1_000_000,
         uart_intid: UART_INTID,
-        policy: Policy::named("round-robin").unwrap(),
-        parameters: Parameters { slice: SLICE },
+        policy: PolicyKind::named("round-robin").unwrap(),
+        plan: SchedulerPlan {
+            slice: SLICE,
+            ..SchedulerPlan::default()
+        },
         vms,
         device_vm: None,
         boot_order_timeout: 0,
@@ -184,6 +187,11 @@ pub(crate) struct Options {
     /// The UART is Gear2's, not the device VM's.
     pub(crate) terminal: bool,
     pub(crate) boot_order_timeout: u64,
+    /// The policy of all CPUs, if not round-robin.
+    pub(crate) policy: Option<&'static PolicyKind>,
+    /// The only window of a major frame of this many ticks is VM 0's: start and length. All other
+    /// VMs have the CPUs for the rest of the frame.
+    pub(crate) window: Option<(u64, u64, u64)>,
 }
 
 /// A simulated machine with Gear2 on it.
@@ -205,6 +213,29 @@ impl Simulation {
             ..Options::default()
         };
         Self::make(cpu_count, plans, seed, None, options)
+    }
+
+    /// Makes a machine without a device model.
+    pub(crate) fn plain(cpu_count: usize, plans: &[Plan], seed: u64, options: Options) -> Self {
+        let options = Options {
+            terminal: true,
+            ..options
+        };
+        Self::make(cpu_count, plans, seed, None, options)
+    }
+
+    /// Makes a machine with another policy.
+    pub(crate) fn with_policy(
+        cpu_count: usize,
+        plans: &[Plan],
+        seed: u64,
+        policy: &'static PolicyKind,
+    ) -> Self {
+        let options = Options {
+            policy: Some(policy),
+            ..Options::default()
+        };
+        Self::plain(cpu_count, plans, seed, options)
     }
 
     /// Makes a machine whose VM 0 is the device VM, which has the UART too.
@@ -237,6 +268,16 @@ impl Simulation {
         config.device_vm = region.and(VmId::new(0));
         config.vms[0].watchdog = options.watchdog;
         config.boot_order_timeout = options.boot_order_timeout;
+        config.policy = options.policy.unwrap_or(config.policy);
+        if let Some((frame, start, length)) = options.window {
+            let window = |start, length, vm| Window { start, length, vm };
+            config.plan.frame = frame;
+            config.plan.windows = vec![
+                window(0, start, None),
+                window(start, length, VmId::new(0)),
+                window(start + length, frame - start - length, None),
+            ];
+        }
         let world = Rc::new(RefCell::new(World {
             now: 1_000,
             random: seed | 1,
@@ -256,6 +297,7 @@ impl Simulation {
             keeps_power_on: false,
             disorder: true,
             frozen: false,
+            conserves: options.window.is_none(),
             stops_by_itself: seed & 2 != 0,
             restarts: 0,
             failed: 0,

@@ -99,7 +99,7 @@ fn vcpus_go_where_the_manifest_says() {
     let config = Config::from_manifest(&info(&[2, 5]), &manifest(&vms)).unwrap();
     let expected = [(0, 3), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3), (1, 0)];
     assert_eq!(cpus_of(&config), expected);
-    assert_eq!(config.parameters.slice, 312_500, "5 ms at 62.5 MHz");
+    assert_eq!(config.plan.slice, 312_500, "5 ms at 62.5 MHz");
 }
 
 #[test]
@@ -142,7 +142,8 @@ fn disagreements_are_named() {
 fn an_unknown_scheduler_is_refused_by_name() {
     let mut manifest = manifest(&[]);
     manifest.gear2.scheduler = "lottery";
-    let text = "manifest: /gear2: scheduler: there is no \"lottery\", there are \"round-robin\"";
+    let text = "manifest: /gear2: scheduler: there is no \"lottery\", there are \"round-robin\" \
+        \"fair\" \"bvt\" \"edf\" \"arinc653\" \"priority\" \"null\"";
     assert_eq!(refused(&info(&[]), &manifest), text);
 }
 

@@ -12,7 +12,7 @@ use core::fmt;
 
 use gear1_abi::call::VmState;
 use gear1_abi::event::Ended;
-use gear1_abi::id::{MAX_VMS, VmId};
+use gear1_abi::id::{MAX_VMS, VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::CpuLoop;
@@ -21,6 +21,7 @@ use crate::device_model::Pulse;
 use crate::gear1::Gear1;
 use crate::lifecycle::{Lifecycle, Step};
 use crate::machine::{Missing, Platform, SharedVm};
+use crate::scheduler::Choice;
 
 /// Time for which ready vCPUs run between two pieces of a load. A piece of 32 KiB takes some tens
 /// of microseconds, so the load gets less of the CPU than they do.
@@ -80,7 +81,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         };
         self.jobs |= job;
         if let Some(last) = &mut self.last {
-            last.deadline = last.deadline.min(due);
+            last.until = last.until.min(due);
         }
     }
 
@@ -94,7 +95,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         let now = gear1.now();
         if loads {
             // Nothing to pause for if no vCPU is ready.
-            let idle = self.scheduler.pick(now).is_none();
+            let idle = matches!(self.scheduler.pick(now), Choice::Idle { .. });
             let pause = if idle { 0 } else { LOAD_PAUSE_US };
             due = due.min(now.saturating_add(self.machine.config.ticks(pause)));
         }
@@ -230,6 +231,10 @@ impl<P: Platform> CpuLoop<'_, P> {
             Step::More => {
                 let ticks = gear1.now().saturating_sub(before);
                 machine.account_loading(vm, ticks);
+                if let Some(first) = VcpuId::new(config.vcpus.start) {
+                    self.scheduler
+                        .ran(first, ticks, before.saturating_add(ticks));
+                }
                 return Progress::More;
             }
             Step::Wait => {

@@ -17,6 +17,7 @@ use crate::console::tests::separate;
 use crate::cpu_loop::CpuLoop;
 use crate::gear1::Conduit;
 use crate::machine::Machine;
+use crate::scheduler::PolicyKind;
 use crate::simulator::{AT_ONCE, Guest, Plan, SLICE, Simulated, Simulation, Wire, config};
 
 fn plan(guest: Guest, cpus: &[usize]) -> Plan {
@@ -215,6 +216,12 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
     })
 }
 
+/// Returns a policy that lets every ready vCPU run at some time, whatever the plan.
+fn policy() -> impl Strategy<Value = &'static PolicyKind> {
+    let names = ["round-robin", "fair", "bvt", "edf", "priority"];
+    proptest::sample::select(names.to_vec()).prop_map(|name| PolicyKind::named(name).unwrap())
+}
+
 /// Lets the machine live, with somebody at the keyboard.
 fn live(simulation: &mut Simulation, vm_count: usize, keys: &[(u8, u8)]) {
     for &(vm, key) in keys {
@@ -233,9 +240,10 @@ proptest! {
     fn a_random_machine_keeps_the_contract(
         (cpu_count, plans) in plans(),
         seed in any::<u64>(),
+        policy in policy(),
         keys in proptest::collection::vec((any::<u8>(), proptest::sample::select(b"srtlna".to_vec())), 10),
     ) {
-        let mut simulation = Simulation::new(cpu_count, &plans, seed);
+        let mut simulation = Simulation::with_policy(cpu_count, &plans, seed, policy);
         simulation.steps(5_000);
         live(&mut simulation, plans.len(), &keys);
         simulation.world.borrow_mut().disorder = false;
@@ -330,4 +338,5 @@ fn deadline(decision: Decision) -> u64 {
 
 mod device_model;
 mod lives;
+mod policies;
 mod restart;

@@ -1,15 +1,18 @@
 //! Round-robin: the ready vCPUs take turns of one slice each.
 //!
-//! The head of the queue has the CPU. It goes to the tail when it has had a
+//! The head of the queue has the CPU. It goes to the tail when it has used a
 //! slice and somebody waits; alone, it runs without a deadline. A vCPU that
 //! wakes goes to the tail, so that it cannot displace those that wait already.
+//!
+//! Source: L. Kleinrock, "Analysis of a Time-Shared Processor", 1964.
 
 use alloc::collections::VecDeque;
 
 use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 
-use super::{Choice, Scheduler};
+use super::queue::Set;
+use super::{Choice, Policy, Refused, Run, Share};
 
 #[cfg(test)]
 mod tests;
@@ -19,10 +22,14 @@ mod tests;
 pub struct RoundRobin {
     /// Ticks of a turn.
     slice: u64,
-    /// Ready vCPUs of the CPU, each once; the first one has the CPU.
+    /// vCPUs of the CPU, ready or not.
+    known: Set,
+    /// Those that are ready.
+    ready: Set,
+    /// The ready ones in order, each once; the first one has the CPU.
     queue: VecDeque<VcpuId>,
-    /// Time at which the head of the queue got the CPU; `None` until it is picked.
-    since: Option<u64>,
+    /// Ticks that the head of the queue has used in its turn; `None` until it is picked.
+    used: Option<u64>,
 }
 
 impl RoundRobin {
@@ -31,64 +38,92 @@ impl RoundRobin {
     pub fn new(slice: u64) -> Self {
         Self {
             slice: slice.max(1),
+            known: Set::default(),
+            ready: Set::default(),
             queue: VecDeque::with_capacity(MAX_VCPUS),
-            since: None,
+            used: None,
         }
     }
 
     /// Ends the turn of the vCPU at the head.
     fn rotate(&mut self) {
         self.queue.rotate_left(1);
-        self.since = None;
+        self.used = None;
     }
 }
 
-impl Scheduler for RoundRobin {
+impl Policy for RoundRobin {
+    fn add(&mut self, vcpu: VcpuId, _share: &Share, _now: u64) -> Result<(), Refused> {
+        self.known.insert(vcpu);
+        Ok(())
+    }
+
+    fn remove(&mut self, vcpu: VcpuId, now: u64) {
+        self.block(vcpu, now);
+        self.known.remove(vcpu);
+    }
+
+    fn set(&mut self, _vcpu: VcpuId, _share: &Share, _now: u64) -> Result<(), Refused> {
+        Ok(())
+    }
+
     /// Takes in a vCPU. A wake-up of one that is ready already, which Gear1 may repeat, leaves its
     /// place.
     fn wake(&mut self, vcpu: VcpuId, _now: u64) {
-        if !self.queue.contains(&vcpu) {
+        if self.known.contains(vcpu) && self.ready.insert(vcpu) {
             self.queue.push_back(vcpu);
         }
     }
 
     /// Lets go of a vCPU, whether it is ready or not. The next one's turn begins when it is picked.
     fn block(&mut self, vcpu: VcpuId, _now: u64) {
-        let Some(place) = self.queue.iter().position(|&queued| queued == vcpu) else {
+        if !self.ready.remove(vcpu) {
             return;
-        };
-        self.queue.remove(place);
-        if place == 0 {
-            self.since = None;
+        }
+        let place = self.queue.iter().position(|&queued| queued == vcpu);
+        if let Some(place) = place {
+            self.queue.remove(place);
+        }
+        if place == Some(0) {
+            self.used = None;
         }
     }
 
     /// Ends the turn of a vCPU that spins at WFE, if another waits.
     fn give_way(&mut self, vcpu: VcpuId, _now: u64) {
-        let runs = self.since.is_some() && self.queue.front() == Some(&vcpu);
+        let runs = self.used.is_some() && self.queue.front() == Some(&vcpu);
         if runs && self.queue.len() > 1 {
             self.rotate();
         }
     }
 
+    fn ran(&mut self, vcpu: VcpuId, ticks: u64, _now: u64) {
+        if self.queue.front() == Some(&vcpu)
+            && let Some(used) = &mut self.used
+        {
+            *used = used.saturating_add(ticks);
+        }
+    }
+
     /// Picks the head. A slice that is used up ends here and nowhere else, so an event in the
     /// middle of a slice changes nothing.
-    fn pick(&mut self, now: u64) -> Option<Choice> {
+    fn pick(&mut self, now: u64) -> Choice {
         let contended = self.queue.len() > 1;
-        let used = self.since.map_or(0, |since| now.saturating_sub(since));
-        if contended && used >= self.slice {
+        if contended && self.used.is_some_and(|used| used >= self.slice) {
             self.rotate();
         }
-        let vcpu = *self.queue.front()?;
-        let since = *self.since.get_or_insert(now);
-        let deadline = if contended {
-            since.saturating_add(self.slice)
+        let Some(&vcpu) = self.queue.front() else {
+            return Choice::Idle { until: NO_DEADLINE };
+        };
+        let used = *self.used.get_or_insert(0);
+        let until = if contended {
+            now.saturating_add(self.slice - used)
         } else {
             NO_DEADLINE
         };
-        Some(Choice {
+        Choice::Run(Run {
             vcpu,
-            deadline,
+            until,
             contended,
         })
     }

@@ -133,6 +133,8 @@ pub(crate) struct World {
     pub(crate) disorder: bool,
     /// Guests only spin from now on.
     pub(crate) frozen: bool,
+    /// The policy runs a ready vCPU whenever there is one.
+    pub(crate) conserves: bool,
     /// A VM whose last vCPU left is stopped without being asked again.
     pub(super) stops_by_itself: bool,
     /// Number of restarts of Gear2, and the CPU whose loop failed last.

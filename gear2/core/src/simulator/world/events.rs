@@ -70,7 +70,9 @@ impl World {
 
     /// No vCPU of the CPU is forgotten: what does not run is off, waits, or is behind another one.
     pub(in crate::simulator) fn check_others(&self, cpu: usize) {
-        let idle = self.cpus[cpu].runs.is_none();
+        let here = &self.cpus[cpu];
+        // A policy that does not conserve work says when it is to be asked again.
+        let idle = here.runs.is_none() && (self.conserves || here.deadline == NO_DEADLINE);
         for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
             let open = matches!(
                 vcpu.state,

@@ -1,0 +1,167 @@
+//! Whole loops under policies other than round-robin.
+
+use core::cell::RefCell;
+
+use gear1_abi::id::MAX_VCPUS;
+
+use super::*;
+use crate::scheduler::{Choice, Policy, Refused, RoundRobin, Share};
+use crate::simulator::Options;
+
+fn machine(name: &str, cpu_count: usize, plans: &[Plan], options: Options) -> Simulation {
+    let policy = PolicyKind::named(name);
+    assert!(policy.is_some());
+    let options = Options { policy, ..options };
+    Simulation::plain(cpu_count, plans, 7, options)
+}
+
+#[test]
+fn equal_spinners_share_evenly_under_every_policy() {
+    for name in ["fair", "bvt", "edf", "priority"] {
+        let plans = [plan(Guest::Spins, &[0]), plan(Guest::Spins, &[0])];
+        let mut simulation = machine(name, 1, &plans, Options::default());
+        simulation.steps(1_000);
+        let before = simulation.used();
+        simulation.steps(400);
+        assert_shares(&simulation, &before, &[0, 1], 50);
+    }
+}
+
+#[test]
+fn null_runs_one_vcpu_a_cpu_without_a_deadline() {
+    let plans = [plan(Guest::Spins, &[0]), plan(Guest::Spins, &[1])];
+    let mut simulation = machine("null", 2, &plans, Options::default());
+    simulation.steps(1_000);
+    assert_eq!(simulation.vm_states(), [VmState::Running; 2]);
+    assert!(simulation.is_quiet());
+}
+
+/// The window of VM 0 is a fifth of the frame: it has a fifth of the CPU, whatever the others do.
+#[test]
+fn a_window_holds_beside_guests_that_do_everything() {
+    let options = Options {
+        window: Some((5_000, 2_000, 1_000)),
+        ..Options::default()
+    };
+    let plans = [
+        plan(Guest::Spins, &[0]),
+        plan(Guest::WorksAndEnds, &[0, 0]),
+        plan(Guest::Spins, &[0]),
+    ];
+    let mut simulation = machine("arinc653", 1, &plans, options);
+    simulation.steps(2_000);
+    let (before, start) = (simulation.used(), simulation.world.borrow().now);
+    simulation.steps(20_000);
+    let used = simulation.used()[0] - before[0];
+    let share = used * 1_000 / (simulation.world.borrow().now - start);
+    assert!((185..=205).contains(&share), "{share} per mille");
+    assert!(simulation.used()[3] > before[3], "the rest is the others'");
+}
+
+std::thread_local! {
+    /// What loops told [`Recorder`] of each vCPU, and the time of the last call.
+    static CHARGED: RefCell<([u64; MAX_VCPUS], u64)> = const { RefCell::new(([0; MAX_VCPUS], 0)) };
+}
+
+/// Round-robin that keeps what it is told, and checks that a charge comes before other calls.
+struct Recorder(RoundRobin);
+
+static RECORDER: PolicyKind = PolicyKind {
+    name: "recorder",
+    make: |plan| Box::new(Recorder(RoundRobin::new(plan.slice))),
+};
+
+impl Recorder {
+    /// Checks that times never decrease.
+    fn at(now: u64) {
+        CHARGED.with_borrow_mut(|(_, last)| {
+            assert!(now >= *last, "{now} after {last}");
+            *last = now;
+        });
+    }
+}
+
+impl Policy for Recorder {
+    fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
+        self.0.add(vcpu, share, now)
+    }
+
+    fn remove(&mut self, vcpu: VcpuId, now: u64) {
+        self.0.remove(vcpu, now);
+    }
+
+    fn set(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
+        self.0.set(vcpu, share, now)
+    }
+
+    fn wake(&mut self, vcpu: VcpuId, now: u64) {
+        Self::at(now);
+        self.0.wake(vcpu, now);
+    }
+
+    fn block(&mut self, vcpu: VcpuId, now: u64) {
+        Self::at(now);
+        self.0.block(vcpu, now);
+    }
+
+    fn give_way(&mut self, vcpu: VcpuId, now: u64) {
+        Self::at(now);
+        self.0.give_way(vcpu, now);
+    }
+
+    fn ran(&mut self, vcpu: VcpuId, ticks: u64, now: u64) {
+        Self::at(now);
+        CHARGED.with_borrow_mut(|(charged, _)| charged[vcpu.index()] += ticks);
+        self.0.ran(vcpu, ticks, now);
+    }
+
+    fn pick(&mut self, now: u64) -> Choice {
+        Self::at(now);
+        self.0.pick(now)
+    }
+}
+
+fn charged() -> [u64; MAX_VCPUS] {
+    CHARGED.with_borrow(|(charged, _)| *charged)
+}
+
+fn recorded(plans: &[Plan]) -> Simulation {
+    CHARGED.set(([0; MAX_VCPUS], 0));
+    Simulation::with_policy(1, plans, 7, &RECORDER)
+}
+
+/// Every tick that a vCPU runs is charged to it, exits that Gear2 answers at once included; all
+/// charges together are no more than the time that passed.
+#[test]
+fn all_use_is_charged_once() {
+    let plans = [plan(Guest::Works, &[0, 0]), plan(Guest::Spins, &[0])];
+    let mut simulation = recorded(&plans);
+    let start = simulation.world.borrow().now;
+    simulation.steps(20_000);
+    let (used, charged) = (simulation.used(), charged());
+    // The last run is charged with the next event.
+    let open = 2 * SLICE;
+    for (used, charged) in used.iter().zip(charged) {
+        assert!(charged + open >= *used, "{charged} of {used}");
+    }
+    let all: u64 = charged.iter().sum();
+    assert!(all <= simulation.world.borrow().now - start);
+}
+
+/// A load is charged to the VM that is loaded, not to the one that runs between its pieces.
+#[test]
+fn a_load_is_charged_to_its_vm() {
+    let plans = [plan(Guest::Spins, &[0]), plan(Guest::Spins, &[0])];
+    let mut simulation = recorded(&plans);
+    simulation.steps(1_000);
+    simulation.type_keys(b"\x071\x07r");
+    while simulation.vm_states()[1] == VmState::Running {
+        assert!(simulation.step());
+    }
+    let (before, starts) = (charged(), simulation.starts());
+    while simulation.starts() == starts {
+        assert!(simulation.step());
+    }
+    let load = charged()[1] - before[1];
+    assert!((1_000..1_100).contains(&load), "{load}");
+}

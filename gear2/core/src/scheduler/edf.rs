@@ -1,0 +1,255 @@
+//! Earliest deadline first: servers with a budget in each period, and an inner policy for the rest.
+//!
+//! A vCPU with a [`Share::server`] is a constant-bandwidth server in its hard form: it has a
+//! deadline and a budget. Of the ready servers with budget, the one with the earliest deadline runs.
+//! A server without budget waits for its deadline, which then moves by a period. A server that
+//! wakes keeps deadline and budget if they do not exceed its share, else it begins anew. vCPUs
+//! without a server run by the inner policy while no server can.
+//!
+//! Sources: C. L. Liu, J. W. Layland, "Scheduling Algorithms for Multiprogramming in a
+//! Hard-Real-Time Environment", 1973; L. Abeni, G. Buttazzo, "Integrating Multimedia Applications
+//! in Hard Real-Time Systems", RTSS 1998.
+
+use gear1_abi::id::{MAX_VCPUS, VcpuId};
+use gear1_abi::regs::NO_DEADLINE;
+
+use super::queue::{Queue, Set};
+use super::{Budget, Choice, Policy, Refused, Run, Share};
+
+#[cfg(test)]
+mod tests;
+
+/// Utilisation of a whole CPU.
+const WHOLE: u64 = 1 << 32;
+
+/// Account of a server.
+#[derive(Clone, Copy, Debug)]
+struct Server {
+    budget: Budget,
+    /// Ticks left until the deadline.
+    left: u64,
+    /// Ticks used beyond the budget.
+    debt: u64,
+    deadline: u64,
+    ready: bool,
+}
+
+impl Server {
+    const fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            left: 0,
+            debt: 0,
+            deadline: 0,
+            ready: false,
+        }
+    }
+
+    /// Returns the part of the CPU that the server may need. Rounded down, which admits at most a
+    /// millionth too much for all servers together.
+    fn utilisation(budget: Budget) -> u64 {
+        let part = u128::from(budget.ticks) * u128::from(WHOLE) / u128::from(budget.period);
+        u64::try_from(part).unwrap_or(WHOLE)
+    }
+
+    /// Begins a period that ends at `deadline`. Debts are paid first.
+    fn begin(&mut self, deadline: u64) {
+        let paid = self.debt.min(self.budget.ticks);
+        self.debt -= paid;
+        self.left = self.budget.ticks - paid;
+        self.deadline = deadline;
+    }
+
+    /// Tells whether the rest of the budget would exceed the server's share until the deadline.
+    fn is_stale(&self, now: u64) -> bool {
+        let Some(rest) = self.deadline.checked_sub(now).filter(|rest| *rest > 0) else {
+            return true;
+        };
+        let needed = u128::from(self.left) * u128::from(self.budget.period);
+        needed > u128::from(rest) * u128::from(self.budget.ticks)
+    }
+}
+
+/// The earliest-deadline-first policy of one CPU, with `R` for vCPUs without a server.
+#[derive(Debug)]
+pub struct Edf<R> {
+    servers: [Option<Server>; MAX_VCPUS],
+    /// Ready servers with budget, by deadline.
+    eligible: Queue,
+    /// Ready servers without budget, by the deadline that ends their wait.
+    spent: Queue,
+    rest: R,
+    /// Ready vCPUs of the inner policy.
+    rest_ready: Set,
+    utilisation: u64,
+}
+
+impl<R: Policy> Edf<R> {
+    /// Makes the policy over the inner one.
+    #[must_use]
+    pub fn new(rest: R) -> Self {
+        Self {
+            servers: [None; MAX_VCPUS],
+            eligible: Queue::new(),
+            spent: Queue::new(),
+            rest,
+            rest_ready: Set::default(),
+            utilisation: 0,
+        }
+    }
+
+    /// Returns the utilisation with another budget in place of a vCPU's.
+    fn admit(&self, vcpu: VcpuId, budget: Option<Budget>) -> Result<u64, Refused> {
+        budget.map_or(Ok(()), Budget::check)?;
+        let old = self.servers[vcpu.index()].map_or(0, |old| Server::utilisation(old.budget));
+        let new = budget.map_or(0, Server::utilisation);
+        let sum = self.utilisation - old + new;
+        if sum > WHOLE && new > old {
+            return Err(Refused::Overload);
+        }
+        Ok(sum)
+    }
+
+    /// Queues a ready server.
+    fn queue(&mut self, vcpu: VcpuId) {
+        let Some(server) = &self.servers[vcpu.index()] else {
+            return;
+        };
+        if server.left > 0 {
+            self.eligible.insert(vcpu, server.deadline);
+        } else {
+            self.spent.insert(vcpu, server.deadline);
+        }
+    }
+
+    fn leave_queues(&mut self, vcpu: VcpuId) {
+        self.eligible.remove(vcpu);
+        self.spent.remove(vcpu);
+    }
+
+    /// Begins the next periods of spent servers whose deadlines have come.
+    fn replenish(&mut self, now: u64) {
+        // Bounded by the spent servers: a period that is over already begins at `now`.
+        while let Some(vcpu) = self.spent.pop_until(now) {
+            if let Some(server) = &mut self.servers[vcpu.index()] {
+                let next = server.deadline.saturating_add(server.budget.period);
+                let next = if next > now {
+                    next
+                } else {
+                    now.saturating_add(server.budget.period)
+                };
+                server.begin(next);
+            }
+            self.queue(vcpu);
+        }
+    }
+}
+
+impl<R: Policy> Policy for Edf<R> {
+    fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
+        let utilisation = self.admit(vcpu, share.server)?;
+        if share.server.is_none() {
+            self.rest.add(vcpu, share, now)?;
+        }
+        self.leave_queues(vcpu);
+        self.servers[vcpu.index()] = share.server.map(Server::new);
+        self.utilisation = utilisation;
+        Ok(())
+    }
+
+    fn remove(&mut self, vcpu: VcpuId, now: u64) {
+        self.leave_queues(vcpu);
+        self.utilisation = self.admit(vcpu, None).unwrap_or(self.utilisation);
+        self.servers[vcpu.index()] = None;
+        self.rest_ready.remove(vcpu);
+        self.rest.remove(vcpu, now);
+    }
+
+    /// Changes the parameters. A new budget counts from the next period on.
+    fn set(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
+        let utilisation = self.admit(vcpu, share.server)?;
+        match (share.server, &mut self.servers[vcpu.index()]) {
+            (Some(budget), Some(server)) => server.budget = budget,
+            (None, None) => self.rest.set(vcpu, share, now)?,
+            (budget, _) => {
+                let ready = self.servers[vcpu.index()]
+                    .map_or(self.rest_ready.contains(vcpu), |server| server.ready);
+                if budget.is_none() {
+                    self.rest.add(vcpu, share, now)?;
+                } else {
+                    self.rest_ready.remove(vcpu);
+                    self.rest.remove(vcpu, now);
+                }
+                self.leave_queues(vcpu);
+                self.servers[vcpu.index()] = budget.map(Server::new);
+                if ready {
+                    self.wake(vcpu, now);
+                }
+            }
+        }
+        self.utilisation = utilisation;
+        Ok(())
+    }
+
+    fn wake(&mut self, vcpu: VcpuId, now: u64) {
+        let Some(server) = &mut self.servers[vcpu.index()] else {
+            self.rest_ready.insert(vcpu);
+            return self.rest.wake(vcpu, now);
+        };
+        if server.ready {
+            return;
+        }
+        server.ready = true;
+        if server.is_stale(now) {
+            server.begin(now.saturating_add(server.budget.period));
+        }
+        self.queue(vcpu);
+    }
+
+    fn block(&mut self, vcpu: VcpuId, now: u64) {
+        self.leave_queues(vcpu);
+        match &mut self.servers[vcpu.index()] {
+            Some(server) => server.ready = false,
+            None => {
+                self.rest_ready.remove(vcpu);
+                self.rest.block(vcpu, now);
+            }
+        }
+    }
+
+    /// A server does not give way: its deadline says what it needs, and WFE does not trap.
+    fn give_way(&mut self, vcpu: VcpuId, now: u64) {
+        if self.servers[vcpu.index()].is_none() {
+            self.rest.give_way(vcpu, now);
+        }
+    }
+
+    fn ran(&mut self, vcpu: VcpuId, ticks: u64, now: u64) {
+        let Some(server) = &mut self.servers[vcpu.index()] else {
+            return self.rest.ran(vcpu, ticks, now);
+        };
+        let paid = server.left.min(ticks);
+        server.left -= paid;
+        server.debt = server.debt.saturating_add(ticks - paid);
+        let spent = server.left == 0;
+        if spent && self.eligible.remove(vcpu) {
+            self.queue(vcpu);
+        }
+    }
+
+    fn pick(&mut self, now: u64) -> Choice {
+        self.replenish(now);
+        let back = self.spent.first().map_or(NO_DEADLINE, |(_, time)| time);
+        let server = self.eligible.first().map(|(vcpu, _)| vcpu);
+        if let Some((vcpu, server)) =
+            server.and_then(|vcpu| Some((vcpu, self.servers[vcpu.index()].as_ref()?)))
+        {
+            return Choice::Run(Run {
+                vcpu,
+                until: now.saturating_add(server.left).min(back),
+                contended: false,
+            });
+        }
+        self.rest.pick(now).until_at_most(back)
+    }
+}

@@ -1,0 +1,62 @@
+//! Null: one vCPU has the CPU for itself, and no timer is ever programmed.
+//!
+//! Source: Xen's null scheduler has the same contract: one vCPU a CPU, no decision.
+
+use gear1_abi::id::VcpuId;
+use gear1_abi::regs::NO_DEADLINE;
+
+use super::{Choice, Policy, Refused, Run, Share};
+
+#[cfg(test)]
+mod tests;
+
+/// The null policy of one CPU.
+#[derive(Debug, Default)]
+pub struct Null {
+    /// The vCPU that has the CPU.
+    vcpu: Option<VcpuId>,
+    ready: bool,
+}
+
+impl Policy for Null {
+    fn add(&mut self, vcpu: VcpuId, _share: &Share, _now: u64) -> Result<(), Refused> {
+        if *self.vcpu.get_or_insert(vcpu) == vcpu {
+            Ok(())
+        } else {
+            Err(Refused::Full)
+        }
+    }
+
+    fn remove(&mut self, vcpu: VcpuId, _now: u64) {
+        if self.vcpu == Some(vcpu) {
+            *self = Self::default();
+        }
+    }
+
+    fn set(&mut self, _vcpu: VcpuId, _share: &Share, _now: u64) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn wake(&mut self, vcpu: VcpuId, _now: u64) {
+        self.ready |= self.vcpu == Some(vcpu);
+    }
+
+    fn block(&mut self, vcpu: VcpuId, _now: u64) {
+        self.ready &= self.vcpu != Some(vcpu);
+    }
+
+    fn give_way(&mut self, _vcpu: VcpuId, _now: u64) {}
+
+    fn ran(&mut self, _vcpu: VcpuId, _ticks: u64, _now: u64) {}
+
+    fn pick(&mut self, _now: u64) -> Choice {
+        match self.vcpu.filter(|_| self.ready) {
+            Some(vcpu) => Choice::Run(Run {
+                vcpu,
+                until: NO_DEADLINE,
+                contended: false,
+            }),
+            None => Choice::Idle { until: NO_DEADLINE },
+        }
+    }
+}
