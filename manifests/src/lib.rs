@@ -41,8 +41,8 @@ pub use judge::{Judged, judge, validate};
 pub use list::List;
 pub use model::{
     Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, NamedFile,
-    Names, Payload, Privilege, Region, Restart, RestartLimit, SharedMemory, VirtioDevice,
-    VirtioKind, Vm, VmKind,
+    Names, Payload, Privilege, Region, Restart, RestartLimit, Scheduler, SharedMemory,
+    VirtioDevice, VirtioKind, Vm, VmKind,
 };
 pub use nearest::nearest;
 pub use read::{binding, read};

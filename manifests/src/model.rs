@@ -9,11 +9,13 @@ use crate::{CpuIndex, GEAR2_MEMBER, MAX_SHARED, MAX_VIRTIO, MAX_VMS, VmId};
 
 mod cpus;
 mod memory;
+mod scheduling;
 mod shared;
 mod virtio;
 
 pub use cpus::{CpuList, CpuSet};
 pub use memory::{Memory, Region};
+pub use scheduling::Scheduler;
 pub use shared::SharedMemory;
 pub use virtio::{VirtioDevice, VirtioKind};
 
@@ -118,8 +120,8 @@ pub struct Gear2Config<'a> {
     pub memory_bytes: u64,
     /// CPUs that run Gear2; [`Manifest::gear2_cpus`] gives the default.
     pub cpus: Option<CpuList>,
-    /// Name of the scheduler.
-    pub scheduler: &'a str,
+    /// Policy that schedules the vCPUs.
+    pub scheduler: Scheduler,
     /// Longest time that a vCPU runs while another one waits, in microseconds.
     pub slice_us: u32,
     /// Exception level of Gear2.
@@ -158,7 +160,7 @@ impl Gear2Config<'_> {
         image: GEAR2_MEMBER,
         memory_bytes: 4 << 20,
         cpus: None,
-        scheduler: "round-robin",
+        scheduler: Scheduler::RoundRobin,
         slice_us: 5000,
         privilege: Privilege::El0,
         watchdog_ms: None,

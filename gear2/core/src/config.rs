@@ -34,8 +34,6 @@ pub enum StartError {
     Abi(u32),
     /// The manifest is refused, for these reasons.
     Manifest(String),
-    /// The manifest names a scheduler that does not exist.
-    Scheduler(String),
     /// The scheduler of a CPU does not take a vCPU.
     Plan(usize, Refused),
     /// Gear1 and the manifest do not agree on this VM.
@@ -51,15 +49,6 @@ impl fmt::Display for StartError {
                 write!(f, "Gear1 has ABI {a}.{b}, Gear2 was built for ABI {c}.{d}")
             }
             Self::Manifest(text) => write!(f, "manifest: {text}"),
-            Self::Scheduler(name) => {
-                write!(
-                    f,
-                    "manifest: /gear2: scheduler: there is no \"{name}\", there are"
-                )?;
-                crate::scheduler::POLICIES
-                    .iter()
-                    .try_for_each(|p| write!(f, " \"{}\"", p.name))
-            }
             Self::Plan(cpu, why) => {
                 write!(f, "manifest: /gear2: scheduler: CPU {cpu}: {why}")
             }
@@ -193,8 +182,6 @@ impl Config {
         info: &Gear2Info,
         manifest: &Manifest<'_>,
     ) -> Result<Self, StartError> {
-        let name = manifest.gear2.scheduler;
-        let policy = PolicyKind::named(name).ok_or_else(|| StartError::Scheduler(name.into()))?;
         let counter_hz = u64::from(info.counter_hz);
         let slice = u64::from(manifest.gear2.slice_us).saturating_mul(counter_hz) / 1_000_000;
         let vms = manifest.vms.iter();
@@ -203,7 +190,7 @@ impl Config {
             cpus: cpu_set(info.cpu_mask),
             counter_hz,
             uart_intid: info.uart_intid,
-            policy,
+            policy: PolicyKind::of(manifest.gear2.scheduler),
             plan: Plan {
                 slice,
                 ..Plan::default()

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use gear1_abi::id::{VcpuId, VmId};
+use gearv_manifest::Scheduler;
 
 mod arinc653;
 mod bvt;
@@ -218,7 +219,7 @@ pub struct PolicyKind {
     pub make: fn(&Plan) -> Box<dyn Policy>,
 }
 
-/// All policies.
+/// All policies, in the order of [`Scheduler`].
 pub const POLICIES: &[PolicyKind] = &[
     PolicyKind {
         name: "round-robin",
@@ -251,6 +252,12 @@ pub const POLICIES: &[PolicyKind] = &[
 ];
 
 impl PolicyKind {
+    /// Returns the policy that a manifest names.
+    #[must_use]
+    pub fn of(scheduler: Scheduler) -> &'static Self {
+        &POLICIES[scheduler as usize]
+    }
+
     /// Returns the policy with the given name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {

@@ -1,6 +1,6 @@
 //! Names of binding v1: nodes, properties, and the words that are values.
 
-use crate::model::{GicMode, Privilege, Restart, VirtioKind, VmKind};
+use crate::model::{GicMode, Privilege, Restart, Scheduler, VirtioKind, VmKind};
 
 /// Properties of the root node.
 pub const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
@@ -90,7 +90,15 @@ pub const CELL_PROPERTIES: &[&str] = &[
 ];
 
 /// Values of `scheduler`.
-pub const SCHEDULERS: &[(&str, &str)] = &[("round-robin", "round-robin")];
+pub const SCHEDULERS: &[(&str, Scheduler)] = &[
+    (Scheduler::RoundRobin.name(), Scheduler::RoundRobin),
+    (Scheduler::Fair.name(), Scheduler::Fair),
+    (Scheduler::Bvt.name(), Scheduler::Bvt),
+    (Scheduler::Edf.name(), Scheduler::Edf),
+    (Scheduler::Arinc653.name(), Scheduler::Arinc653),
+    (Scheduler::Priority.name(), Scheduler::Priority),
+    (Scheduler::Null.name(), Scheduler::Null),
+];
 /// Values of `privilege`.
 pub const PRIVILEGES: &[(&str, Privilege)] = &[("el0", Privilege::El0), ("el1", Privilege::El1)];
 /// Values of `kind`.

@@ -2,8 +2,8 @@
 
 use crate::testing::{Tree, cells, smallest, text};
 use crate::{
-    Console, DevicePatterns, GicMode, Manifest, Payload, Privilege, Region, Restart, VirtioDevice,
-    VirtioKind, Vm, VmKind, read,
+    Console, DevicePatterns, GicMode, Manifest, Payload, Privilege, Region, Restart, Scheduler,
+    VirtioDevice, VirtioKind, Vm, VmKind, read,
 };
 
 #[track_caller]
@@ -70,7 +70,7 @@ fn reads_gear2() {
         .set("/gear2", "image", text("my-gear2.bin"))
         .set("/gear2", "memory-mib", cells(&[8]))
         .set("/gear2", "cpus", cells(&[2, 0]))
-        .set("/gear2", "scheduler", text("round-robin"))
+        .set("/gear2", "scheduler", text("fair"))
         .set("/gear2", "slice-us", cells(&[100]))
         .set("/gear2", "privilege", text("el1"))
         .set("/gear2", "watchdog-ms", cells(&[0]))
@@ -78,7 +78,7 @@ fn reads_gear2() {
     accepts(&tree, |manifest| {
         let gear2 = &manifest.gear2;
         assert_eq!((gear2.image, gear2.memory_bytes), ("my-gear2.bin", 8 << 20));
-        assert_eq!((gear2.scheduler, gear2.slice_us), ("round-robin", 100));
+        assert_eq!((gear2.scheduler, gear2.slice_us), (Scheduler::Fair, 100));
         assert_eq!(
             (gear2.privilege, gear2.watchdog_ms),
             (Privilege::El1, Some(0))

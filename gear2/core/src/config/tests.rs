@@ -1,12 +1,14 @@
 //! Agreement of the manifest with Gear1's description of the machine.
 
 use gear1_abi::id::MAX_CPUS;
+use gearv_manifest::binding::SCHEDULERS;
 use gearv_manifest::{
-    BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Payload, RestartLimit,
+    BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Payload, RestartLimit, Scheduler,
     VirtioDevice, Vm,
 };
 
 use super::*;
+use crate::scheduler::POLICIES;
 
 fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm<'static> {
     let mut list = CpuList::default();
@@ -139,12 +141,24 @@ fn disagreements_are_named() {
 }
 
 #[test]
-fn an_unknown_scheduler_is_refused_by_name() {
-    let mut manifest = manifest(&[]);
-    manifest.gear2.scheduler = "lottery";
-    let text = "manifest: /gear2: scheduler: there is no \"lottery\", there are \"round-robin\" \
-        \"fair\" \"bvt\" \"edf\" \"arinc653\" \"priority\" \"null\"";
-    assert_eq!(refused(&info(&[]), &manifest), text);
+fn every_scheduler_of_a_manifest_has_a_policy() {
+    let manifests: Vec<&str> = SCHEDULERS.iter().map(|(name, _)| *name).collect();
+    let policies: Vec<&str> = POLICIES.iter().map(|policy| policy.name).collect();
+    assert_eq!(manifests, policies);
+    for (name, scheduler) in SCHEDULERS {
+        let mut manifest = manifest(&[vm(0, "a", 1, &[])]);
+        manifest.gear2.scheduler = *scheduler;
+        let config = Config::from_manifest(&info(&[1]), &manifest).unwrap();
+        assert_eq!(config.policy.name, *name);
+    }
+}
+
+#[test]
+fn a_policy_that_refuses_a_vcpu_says_so() {
+    let mut manifest = manifest(&[vm(0, "a", 2, &[3])]);
+    manifest.gear2.scheduler = Scheduler::Null;
+    let text = "manifest: /gear2: scheduler: CPU 3: the policy takes one vCPU a CPU";
+    assert_eq!(refused(&info(&[2]), &manifest), text);
 }
 
 #[test]

@@ -15,7 +15,11 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("version", "the version of the binding, which is 1", "<1>"),
     ("cpus", "numbers of CPUs, from 0 to 7", "<0 1>"),
     ("memory-mib", "a number of MiB, a multiple of 2", "<512>"),
-    ("scheduler", "\"round-robin\"", "\"round-robin\""),
+    (
+        "scheduler",
+        "\"round-robin\", \"fair\", \"bvt\", \"edf\", \"arinc653\", \"priority\" or \"null\"",
+        "\"fair\"",
+    ),
     (
         "slice-us",
         "a number of microseconds from 100 to 1000000",
