@@ -81,6 +81,7 @@ impl Rule {
                 | Self::OddRestarts
                 | Self::NoWriter
                 | Self::OtherInitrd
+                | Self::KernelWord
         ) {
             Severity::Warning
         } else {
@@ -321,6 +322,9 @@ rules! {
     OtherInitrd = "M-WRN-020", "this initial RAM disk is made for another VM",
         "take device-initramfs for the device VM, guest-initramfs for a guest with a virtio disk, \
         and busybox-initramfs for others";
+
+    KernelWord = "M-WRN-021", "Linux does not take this word of its command line as it is meant",
+        "see the kernel's documentation of its parameters";
 
     SharedPlace = "M-SHM-001",
         "shared memory has an address, from 2 MiB on, and a size, both multiples of 2 MiB",

@@ -21,6 +21,7 @@ mod backends;
 mod board;
 mod command_line;
 mod exposure;
+mod kernel_words;
 mod root_disk;
 mod shared;
 #[cfg(test)]

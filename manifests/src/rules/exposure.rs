@@ -4,7 +4,7 @@
 //! source, to whoever can change the manifest.
 #![cfg(any(test, feature = "host"))]
 
-use super::{advice, command_line, error};
+use super::{advice, command_line, error, kernel_words};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 
@@ -55,6 +55,7 @@ pub(crate) fn check<'a>(
         let window_ms = vm.restart_limit.window_ms;
         warn_if_short(node, "restart-window-ms", window_ms, SHORT_BOOT_MS, report);
         command_line::warn(manifest, vm, report);
+        kernel_words::warn(vm, report);
         check_devices(manifest, vm, board, report);
         check_sharing(manifest, vm, report);
     }

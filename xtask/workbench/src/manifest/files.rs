@@ -87,10 +87,14 @@ fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
         // Gear2's own image, and a guest's flat binary, have no mark of their own.
         _ => (content.may_be_flat(), Rule::NotAFlatBinary),
     };
-    match fits {
-        true => Ok(()),
-        false => Err((rule, format!("{}: {}", file.name, content.text(&head)))),
-    }
+    let is_kernel = rule == Rule::NotAKernel;
+    let bytes = fs::metadata(&path).map_or(0, |data| data.len());
+    let why = match fits {
+        true if is_kernel => content::image_fault(&head, bytes),
+        true => None,
+        false => Some(content.text(&head)),
+    };
+    why.map_or(Ok(()), |why| Err((rule, format!("{}: {why}", file.name))))
 }
 
 /// Judges a file that xtask makes or downloads: what it is for is known by its name.

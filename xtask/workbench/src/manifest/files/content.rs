@@ -21,6 +21,10 @@ pub(super) enum Content {
     DeviceTree,
     /// A cpio archive, which an initramfs is.
     Cpio,
+    /// A file of another use: its name.
+    Foreign(&'static str),
+    /// A flat binary in the digits of Intel or Motorola, or in blocks.
+    Encoded(&'static str, &'static str),
     /// Characters that a person reads.
     Text,
     /// A file without a mark that is known here: a flat binary has none.
@@ -43,6 +47,40 @@ const MARKS: &[(usize, &[u8], Content)] = &[
     (0, b"\x27\x05\x19\x56", Content::UBootImage),
     (0, b"\xd0\x0d\xfe\xed", Content::DeviceTree),
     (0, b"07070", Content::Cpio),
+    (257, b"ustar", Content::Foreign("a tar archive")),
+    (0, b"PK\x03\x04", Content::Foreign("a zip archive")),
+    (
+        0,
+        b"QFI\xfb",
+        Content::Foreign("a disk in the format qcow2"),
+    ),
+    (
+        0,
+        b"!<arch>\n",
+        Content::Foreign("an archive of objects, which a linker reads"),
+    ),
+    (0, b"MZ", Content::Foreign("a program for EFI or Windows")),
+    (0, b"#!", Content::Foreign("a script")),
+    (
+        0,
+        b"UF2\n",
+        Content::Encoded("UF2", "uf2conv.py FILE --output flat.bin"),
+    ),
+    (
+        0,
+        b"S0",
+        Content::Encoded("S-records", "objcopy -I srec -O binary FILE flat.bin"),
+    ),
+    (
+        0,
+        b":02",
+        Content::Encoded("Intel hex", "objcopy -I ihex -O binary FILE flat.bin"),
+    ),
+    (
+        0,
+        b":10",
+        Content::Encoded("Intel hex", "objcopy -I ihex -O binary FILE flat.bin"),
+    ),
 ];
 
 /// Number of `EM_AARCH64`, the machine in an ELF header.
@@ -70,9 +108,10 @@ impl Content {
         matches!(self, Self::Cpio | Self::Packed(..) | Self::Other)
     }
 
-    /// Tells whether a CPU may run this from a byte on. An `Image` begins with an instruction.
+    /// Tells whether a CPU may run this from a byte on. An `Image` begins with an instruction. No
+    /// program has characters alone.
     pub(super) fn may_be_flat(self) -> bool {
-        matches!(self, Self::Image | Self::Text | Self::Other)
+        matches!(self, Self::Image | Self::Other)
     }
 
     /// Says what the file with the first bytes `head` is, and what makes the right one of it.
@@ -90,6 +129,10 @@ impl Content {
             Self::UBootImage => "packed by mkimage; dumpimage -p 0 -o FILE unpacks it".into(),
             Self::DeviceTree => "a device tree or a FIT".into(),
             Self::Cpio => "a cpio archive".into(),
+            Self::Foreign(what) => what.into(),
+            Self::Encoded(format, decode) => {
+                format!("{format}; {decode} makes a flat binary of it")
+            }
             Self::Text => "a text".into(),
             Self::Other => "of a kind that has no mark".into(),
         }
@@ -127,6 +170,40 @@ pub(super) fn image_extent(head: &[u8], file_bytes: u64) -> Option<u64> {
         (offset, size) => (offset, size.max(file_bytes)),
     };
     Some(offset.saturating_add(size))
+}
+
+/// Bit of a kernel's flags (offset 24 of its header): the kernel is big-endian.
+const BIG_ENDIAN: u64 = 1;
+
+/// Says why a file with a kernel's header does not boot. `head` holds its first bytes.
+pub(super) fn image_fault(head: &[u8], file_bytes: u64) -> Option<String> {
+    if number(head, 24, 8)? & BIG_ENDIAN != 0 {
+        return Some("a big-endian kernel; build it without CONFIG_CPU_BIG_ENDIAN".into());
+    }
+    let needed = sections_end(head)?;
+    (file_bytes < needed).then(|| format!("{file_bytes} of a kernel's {needed} bytes"))
+}
+
+/// Returns where the last section of a kernel that is an EFI program too ends in its file. The
+/// image's size in the kernel's own header counts the bss, which the file does not hold.
+///
+/// Source: Microsoft, "PE Format", COFF file header and section table.
+fn sections_end(head: &[u8]) -> Option<u64> {
+    const HEADER_BYTES: usize = 24;
+    const SECTION_BYTES: usize = 40;
+    let place = |at| usize::try_from(number(head, at, 4)?).ok();
+    let header = place(0x3c).filter(|at| *at < head.len())?;
+    if !head.get(header..)?.starts_with(b"PE\0\0") {
+        return None;
+    }
+    let count = usize::try_from(number(head, header + 6, 2)?).ok()?;
+    let optional = usize::try_from(number(head, header + 20, 2)?).ok()?;
+    let first = header + HEADER_BYTES + optional;
+    let ends = (0..count).map_while(|index| {
+        let section = first + index * SECTION_BYTES;
+        Some(number(head, section + 16, 4)? + number(head, section + 20, 4)?)
+    });
+    ends.max()
 }
 
 /// Reads a little-endian number of up to eight bytes.

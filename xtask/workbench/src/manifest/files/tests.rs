@@ -56,7 +56,75 @@ fn image(offset: u64, size: u64) -> Vec<u8> {
     let mut bytes = marked(56, b"ARM\x64");
     bytes[8..16].copy_from_slice(&offset.to_le_bytes());
     bytes[16..24].copy_from_slice(&size.to_le_bytes());
+    // Flags: little-endian, pages of 4 KiB, anywhere in memory.
+    bytes[24..32].copy_from_slice(&0xa_u64.to_le_bytes());
     bytes
+}
+
+/// A kernel that is an EFI program whose only section ends at `end` in the file.
+fn efi_image(end: u32) -> Vec<u8> {
+    let mut bytes = image(0, 1 << 20);
+    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    put(0x3c, &0x40_u32.to_le_bytes());
+    put(0x40, b"PE\0\0");
+    put(0x40 + 6, &1_u16.to_le_bytes());
+    put(0x40 + 20, &0xa0_u16.to_le_bytes());
+    let section = 0x40 + 24 + 0xa0;
+    put(section + 16, &(end - 0x400).to_le_bytes());
+    put(section + 20, &0x400_u32.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_kernel_is_whole_and_little_endian() {
+    let kernel = "kernel = \"k\";";
+    assert_eq!(judge("whole", kernel, &[("k", &efi_image(0x800))]), [""; 0]);
+    let said = judge("cut", kernel, &[("k", &efi_image(0x801))]);
+    assert!(
+        said[0].starts_with(
+            "M-PAY-011: /vms/one: kernel: this is no arm64 Linux Image (k: 2048 of a kernel's 2049 bytes)"
+        ),
+        "{said:?}"
+    );
+    let mut big = image(0, 1 << 20);
+    big[24] |= 1;
+    let said = judge("big-endian", kernel, &[("k", &big)]);
+    assert!(
+        said[0].contains("(k: a big-endian kernel; build it without"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn files_of_another_use_are_named() {
+    let cases: [(&[u8], &str); 8] = [
+        (b":020000040000FA\n", "Intel hex; objcopy -I ihex"),
+        (b":1000000000000000\n", "Intel hex; objcopy -I ihex"),
+        (b"S00600004844521B\n", "S-records; objcopy -I srec"),
+        (b"UF2\n\x57\x51\x5d\x9e", "UF2; uf2conv.py"),
+        (b"#!/bin/sh\n", "a script"),
+        (b"!<arch>\n", "an archive of objects"),
+        (b"MZ\x90\0", "a program for EFI or Windows"),
+        (b"notes of a meeting\n", "a text"),
+    ];
+    for (bytes, what) in cases {
+        let said = judge("foreign", "image = \"f\";", &[("f", bytes)]);
+        let expected = format!("M-PAY-012: /vms/one: image: this is no flat binary (f: {what}");
+        assert!(said[0].starts_with(&expected), "{said:?}");
+    }
+    let kernel = image(0, 1 << 20);
+    let linux = "kernel = \"k\"; initrd = \"i\";";
+    let tar = marked(257, b"ustar");
+    let cases: [(&[u8], &str); 3] = [
+        (&tar, "a tar archive"),
+        (b"PK\x03\x04", "a zip archive"),
+        (b"QFI\xfb", "a disk in the format qcow2"),
+    ];
+    for (bytes, what) in cases {
+        let said = judge("foreign-initrd", linux, &[("k", &kernel), ("i", bytes)]);
+        let expected = format!("M-PAY-013: /vms/one: initrd: this is no initrd (i: {what})");
+        assert!(said[0].starts_with(&expected), "{said:?}");
+    }
 }
 
 #[test]

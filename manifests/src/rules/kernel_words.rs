@@ -1,0 +1,151 @@
+//! Warnings on words of a command line that Linux takes without a word, and not as they are meant:
+//! words that a blank or a quote has cut, options for what the VM does not have, and memory that the
+//! VM does not have.
+//!
+//! Source of what Linux reads: Linux, Documentation/admin-guide/kernel-parameters.txt.
+#![cfg(any(test, feature = "host"))]
+
+use super::backends::kernel_words;
+use super::error;
+use crate::error::{Found, Report, Rule};
+use crate::model::{Payload, Vm, VmKind};
+
+#[cfg(test)]
+mod tests;
+
+/// Size of a huge page by default, which `hugepages=` counts: 2 MiB with pages of 4 KiB.
+const HUGE_PAGE: u64 = 2 << 20;
+/// Options whose values have no comma, so that a comma before one of them joins two words.
+const JOINED: [&str; 8] = [
+    ",root=",
+    ",console=",
+    ",earlycon",
+    ",init=",
+    ",rdinit=",
+    ",quiet",
+    ",panic=",
+    ",loglevel=",
+];
+
+/// Warns of the words of the VM's command line.
+pub(super) fn warn<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let Payload::Linux {
+        cmdline, initrd, ..
+    } = vm.payload
+    else {
+        return;
+    };
+    let has_root = kernel_words(cmdline).any(|word| word.starts_with("root="));
+    for word in kernel_words(cmdline) {
+        let why = form(word)
+            .or_else(|| needless(vm, word))
+            .or_else(|| without_disk(word, initrd.is_some(), has_root))
+            .or_else(|| beyond_memory(vm, word, cmdline));
+        if let Some(why) = why {
+            report.error(error(Rule::KernelWord, vm, "cmdline").found(Found::Reason(why)));
+        }
+    }
+    if only_screens(vm, cmdline) {
+        let place = error(Rule::KernelWord, vm, "cmdline");
+        report.error(place.found(Found::Reason(
+            "the last console= is a screen, which the VM does not have",
+        )));
+    }
+}
+
+/// Finds a word that is cut, or that is two.
+fn form(word: &str) -> Option<&'static str> {
+    if word == "=" || word.starts_with('=') {
+        return Some("an = with a blank before it belongs to no option");
+    }
+    if word.starts_with('"') {
+        return Some("Linux takes all between two quotes for one word");
+    }
+    if JOINED.iter().any(|joined| word.contains(joined)) {
+        return Some("a comma does not separate options: blanks do");
+    }
+    let is_typo = word.starts_with("gearv") && !word.starts_with("gearv.");
+    is_typo.then_some("options of GearV's initramfs begin with gearv. and a point")
+}
+
+/// Finds an option for what the VM has none of, or not as many.
+fn needless(vm: &Vm<'_>, word: &str) -> Option<&'static str> {
+    let count = vm.vcpu_count as u64;
+    let fewer = ["maxcpus=", "nr_cpus="];
+    let fewer = fewer.iter().find_map(|option| value(word, option));
+    if fewer.is_some_and(|cpus| cpus < count) {
+        return Some("Linux does not use all vCPUs of the VM");
+    }
+    let listed = ["isolcpus=", "nohz_full=", "rcu_nocbs=", "irqaffinity="];
+    let listed = listed.iter().find_map(|option| word.strip_prefix(option));
+    if listed.is_some_and(|list| largest(list).is_some_and(|cpu| cpu >= count)) {
+        return Some("Linux numbers the vCPUs of the VM from 0 on, not the machine's CPUs");
+    }
+    let acpi = matches!(word, "acpi=force" | "acpi=on");
+    acpi.then_some("a VM has a device tree and no ACPI tables")
+}
+
+/// Returns the largest number of a list such as `2,4-7`.
+fn largest(list: &str) -> Option<u64> {
+    let numbers = list.split([',', '-']);
+    numbers.filter_map(|number| number.parse().ok()).max()
+}
+
+/// Finds an option on a disk or an initrd that the VM does not have.
+fn without_disk(word: &str, has_initrd: bool, has_root: bool) -> Option<&'static str> {
+    match word {
+        "noinitrd" if has_initrd => Some("noinitrd has Linux ignore the VM's initrd"),
+        _ if word.starts_with("initrd=") => {
+            Some("only a boot loader reads initrd=; the initrd property names the file")
+        }
+        _ if word.starts_with("init=") && has_initrd && !has_root => {
+            Some("an initramfs starts what rdinit= names; init= is for a root file system")
+        }
+        _ => None,
+    }
+}
+
+/// Finds an option that asks for more memory than the VM has, or that takes it away.
+fn beyond_memory(vm: &Vm<'_>, word: &str, cmdline: &str) -> Option<&'static str> {
+    let memory = vm.memory.bytes;
+    if bytes(word, "mem=").is_some_and(|limit| limit < memory) {
+        return Some("mem= leaves memory of the VM unused; memory-mib says how much it has");
+    }
+    let reserved = ["crashkernel=", "cma="];
+    let reserved = reserved.iter().find_map(|option| bytes(word, option));
+    let has_other_size = kernel_words(cmdline).any(|word| word.contains("hugepagesz="));
+    let huge = value(word, "hugepages=").filter(|_| !has_other_size);
+    let huge = huge.map(|pages| pages.saturating_mul(HUGE_PAGE));
+    let is_beyond = reserved.or(huge).is_some_and(|needed| needed >= memory);
+    is_beyond.then_some("the VM does not have as much memory")
+}
+
+/// Reads the number behind an option.
+fn value(word: &str, option: &str) -> Option<u64> {
+    word.strip_prefix(option)?.parse().ok()
+}
+
+/// Reads a size behind an option, with the letters that Linux's `memparse` takes.
+fn bytes(word: &str, option: &str) -> Option<u64> {
+    let text = word.strip_prefix(option)?;
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (digits, rest) = text.split_at(end.unwrap_or(text.len()));
+    let shift = match rest.chars().next() {
+        None | Some('@' | ',') => 0,
+        Some('k' | 'K') => 10,
+        Some('m' | 'M') => 20,
+        Some('g' | 'G') => 30,
+        Some(_) => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// Tells whether Linux's /dev/console of a guest is a screen, and so shows nothing.
+fn only_screens(vm: &Vm<'_>, cmdline: &str) -> bool {
+    let consoles = kernel_words(cmdline).filter_map(|word| word.strip_prefix("console="));
+    let is_screen = |name: &str| {
+        name.strip_prefix("tty")
+            .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
+    };
+    vm.kind == VmKind::Guest && consoles.last().is_some_and(is_screen)
+}
