@@ -112,9 +112,13 @@ impl Machine {
 
     /// Returns the number that the command line gives for `name`, as in `name=7`.
     pub fn option(&self, name: &str) -> Option<u64> {
-        let words = self.command_line.split(' ');
-        let mut values = words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        values.next()?.parse().ok()
+        self.word(name)?.parse().ok()
+    }
+
+    /// Returns the word that the command line gives for `name`, as in `name=word`.
+    pub fn word(&self, name: &str) -> Option<&'static str> {
+        let mut words = self.command_line.split(' ');
+        words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     }
 }
 

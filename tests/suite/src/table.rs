@@ -317,6 +317,24 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "sched",
+        native: Some("sched"),
+        gicv2: true,
+        models: &["max"],
+        cpus: 1,
+        icount: true,
+        cpu_properties: ",cntfrq=1000000000",
+        guests: 4,
+        passes: 4,
+        says: &[
+            "SCHED role=periodic id=0",
+            "SCHED role=spin id=1 cpu=1",
+            "SCHED role=burst id=2",
+            "SCHED role=window id=3",
+        ],
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "spin",
         cpus: 1,
         icount: true,
