@@ -10,7 +10,7 @@ use core::fmt;
 use crate::MAX_VMS;
 use crate::blob::BlobError;
 use crate::list::List;
-use crate::model::Vm;
+use crate::model::{Budget, Vm};
 pub use crate::node_path::NodePath;
 
 macro_rules! rules {
@@ -140,6 +140,13 @@ rules! {
         "leave at least one CPU of the machine to it";
     NoPmu = "M-CPU-009", "this machine's CPUs have no PMU that interrupts by PPI 7",
         "leave pmu out";
+
+    BudgetTooLong = "M-SCH-001", "the budget is longer than its period",
+        "write a smaller budget-us or a longer period-us, which is 10000 if it is left out";
+    ShortPeriod = "M-SCH-002", "a period as short as this is spent on switches",
+        "write period-us = <100> or more";
+    RealTimeParameter = "M-SCH-003", "Gear2 does not schedule a real-time VM",
+        "remove it: the VM has its CPUs to itself";
 
     NoMemory = "M-MEM-001", "a VM has no memory", "write memory-mib = <N>";
     MemoryAlignment = "M-MEM-002", "memory starts and ends on multiples of 2 MiB",
@@ -367,6 +374,10 @@ pub enum Found<'a> {
     Blob(BlobError),
     /// A file with this SHA-256.
     Digest([u8; 32]),
+    /// A time in microseconds.
+    Us(u32),
+    /// A budget and its period.
+    Budget(Budget),
 }
 
 impl fmt::Display for Found<'_> {
@@ -389,6 +400,11 @@ impl fmt::Display for Found<'_> {
                 digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
                 f.write_str(")")
             }
+            Self::Us(us) => write!(f, " ({us} us)"),
+            Self::Budget(Budget {
+                budget_us,
+                period_us,
+            }) => write!(f, " ({budget_us} us in each {period_us} us)"),
         }
     }
 }

@@ -6,6 +6,21 @@ pub use gear1_abi::id::{MAX_CPUS, MAX_VCPUS_PER_VM};
 
 /// Values of `slice-us`, in microseconds.
 pub const SLICE_US: RangeInclusive<u32> = 100..=1_000_000;
+/// Values of `ceiling-us`, in microseconds.
+pub const CEILING_US: RangeInclusive<u32> = 100..=60_000_000;
+/// Values of `weight`.
+pub const WEIGHT: RangeInclusive<u32> = 1..=1000;
+/// Values of `cap-percent`.
+pub const CAP_PERCENT: RangeInclusive<u32> = 1..=100;
+/// Values of `period-us`, in microseconds. Two switches of a shorter period would take more than
+/// some percent of it.
+pub const PERIOD_US: RangeInclusive<u32> = 100..=10_000_000;
+/// Values of `budget-us`, in microseconds.
+pub const BUDGET_US: RangeInclusive<u32> = 1..=10_000_000;
+/// Values of `priority`.
+pub const PRIORITY: RangeInclusive<u32> = 0..=31;
+/// Values of `latency-us`, in microseconds.
+pub const LATENCY_US: RangeInclusive<u32> = 0..=1_000_000;
 /// The longest time that a manifest gives for restarts, in milliseconds: an hour.
 pub const LONGEST_MS: u32 = 3_600_000;
 /// The largest `boot-order`.

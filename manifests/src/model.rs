@@ -15,7 +15,8 @@ mod virtio;
 
 pub use cpus::{CpuList, CpuSet};
 pub use memory::{Memory, Region};
-pub use scheduling::Scheduler;
+pub(crate) use scheduling::PARAMETERS;
+pub use scheduling::{Budget, Parameters, Policy, Scheduler};
 pub use shared::SharedMemory;
 pub use virtio::{VirtioDevice, VirtioKind};
 
@@ -120,10 +121,8 @@ pub struct Gear2Config<'a> {
     pub memory_bytes: u64,
     /// CPUs that run Gear2; [`Manifest::gear2_cpus`] gives the default.
     pub cpus: Option<CpuList>,
-    /// Policy that schedules the vCPUs.
-    pub scheduler: Scheduler,
-    /// Longest time that a vCPU runs while another one waits, in microseconds.
-    pub slice_us: u32,
+    /// Scheduling of the CPUs.
+    pub policy: Policy,
     /// Exception level of Gear2.
     pub privilege: Privilege,
     /// The longest that a Gear2 loop may take for one decision before Gear1 restarts Gear2, in
@@ -160,8 +159,7 @@ impl Gear2Config<'_> {
         image: GEAR2_MEMBER,
         memory_bytes: 4 << 20,
         cpus: None,
-        scheduler: Scheduler::RoundRobin,
-        slice_us: 5000,
+        policy: Policy::DEFAULT,
         privilege: Privilege::El0,
         watchdog_ms: None,
         boot_order_timeout_ms: 120_000,
@@ -224,6 +222,8 @@ pub struct Vm<'a> {
     pub digests: [Option<&'a str>; 2],
     /// Emulated PL011, if the VM has one.
     pub console: Option<Console>,
+    /// Parameters for the policy of the VM's CPUs.
+    pub parameters: Parameters,
     /// Whether the VM's SYSTEM_OFF powers the machine off.
     pub may_power_off: bool,
     /// Whether the VM runs from boot on.

@@ -18,13 +18,14 @@ use crate::{
 };
 
 pub mod binding;
+mod scheduling;
 #[cfg(test)]
 mod tests;
 
 use binding::{
     CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_PROPERTIES, GIC_MODES, KINDS, PRIVILEGES,
-    RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, SCHEDULERS, SHARED_PROPERTIES,
-    VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+    RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, SHARED_PROPERTIES, VIRTIO_KINDS,
+    VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
 };
 
 const MIB: u64 = 1 << 20;
@@ -113,10 +114,7 @@ fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Conf
             .mib("memory-mib", report)
             .unwrap_or(DEFAULT.memory_bytes),
         cpus: gear2.cpus(report),
-        scheduler: gear2
-            .choice("scheduler", SCHEDULERS, report)
-            .unwrap_or(DEFAULT.scheduler),
-        slice_us: gear2.number("slice-us", report).unwrap_or(DEFAULT.slice_us),
+        policy: scheduling::read_policy(gear2, report),
         privilege: gear2
             .choice("privilege", PRIVILEGES, report)
             .unwrap_or(DEFAULT.privilege),
@@ -251,6 +249,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         console: vm
             .child("console")
             .map(|console| read_console(&console, report)),
+        parameters: scheduling::read_parameters(vm, report),
         may_power_off: vm.switch("may-power-off", report),
         autostart: !vm.switch("no-autostart", report),
         boot_order: vm.number("boot-order", report).unwrap_or(0),

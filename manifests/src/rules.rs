@@ -5,7 +5,7 @@
 use crate::archive::TRAILER;
 use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
-use crate::limits::{LONGEST_MS, MAX_BOOT_ORDER, SHARED_INTIDS, SLICE_US};
+use crate::limits::{LONGEST_MS, MAX_BOOT_ORDER, SHARED_INTIDS};
 use crate::model::{
     Console, CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, VirtioDevice,
     VirtioKind, Vm, VmKind,
@@ -23,6 +23,7 @@ mod command_line;
 mod exposure;
 mod kernel_words;
 mod root_disk;
+mod scheduling;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -63,6 +64,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     }
     check_gear2(manifest, report);
     check_vcpus(manifest, report);
+    scheduling::check(manifest, report);
     shared::check(manifest, complete, report);
     backends::check(manifest, report);
     for (index, vm) in manifest.vms.iter().enumerate() {
@@ -127,10 +129,6 @@ fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     let memory = Found::Mib(gear2.memory_bytes >> 20);
     if gear2.memory_bytes == 0 || !gear2.memory_bytes.is_multiple_of(MEMORY_ALIGN) {
         report.error(error(Rule::MemoryAlignment, "memory-mib").found(memory));
-    }
-    if !SLICE_US.contains(&gear2.slice_us) {
-        let found = Found::Number(gear2.slice_us.into());
-        report.error(error(Rule::OutOfRange, "slice-us").found(found));
     }
     if gear2.digest.is_some_and(|digest| !is_digest(digest)) {
         let found = gear2.digest.map_or(Found::Nothing, Found::Text);

@@ -17,10 +17,10 @@ use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
 use gear2_protocol::VIRTIO_STRIDE;
-use gearv_manifest::{Console, CpuSet, Manifest, Restart, Vm, VmKind};
+use gearv_manifest::{Console, CpuSet, Manifest, Parameters, Restart, Vm, VmKind};
 
 use crate::restarts::RestartPolicy;
-use crate::scheduler::{Plan, PolicyKind, Refused, Share};
+use crate::scheduler::{Budget, Plan, PolicyKind, Refused, Share};
 
 #[cfg(test)]
 mod tests;
@@ -109,6 +109,8 @@ pub(crate) struct VmConfig {
     pub(crate) console: Option<Console>,
     pub(crate) may_power_off: bool,
     pub(crate) restart: Restart,
+    /// Parameters of each vCPU for the policy of its CPU.
+    pub(crate) share: Share,
     /// Limits of automatic restarts.
     pub(crate) restarts: RestartPolicy,
     /// Whether this VM must never stay stopped: people reach Gear2 only through it.
@@ -183,16 +185,17 @@ impl Config {
         manifest: &Manifest<'_>,
     ) -> Result<Self, StartError> {
         let counter_hz = u64::from(info.counter_hz);
-        let slice = u64::from(manifest.gear2.slice_us).saturating_mul(counter_hz) / 1_000_000;
+        let policy = &manifest.gear2.policy;
         let vms = manifest.vms.iter();
         let vms = vms.map(|vm| VmConfig::new(info, manifest, vm));
         let mut config = Self {
             cpus: cpu_set(info.cpu_mask),
             counter_hz,
             uart_intid: info.uart_intid,
-            policy: PolicyKind::of(manifest.gear2.scheduler),
+            policy: PolicyKind::of(policy.scheduler),
             plan: Plan {
-                slice,
+                slice: ticks(counter_hz, policy.slice_us()),
+                ceiling: ticks(counter_hz, policy.ceiling_us),
                 ..Plan::default()
             },
             vms: vms.collect(),
@@ -279,8 +282,8 @@ impl Config {
     }
 
     /// Returns the scheduling parameters of a VM.
-    pub(crate) const fn share(&self, vm: VmId) -> Share {
-        Share::of(vm)
+    pub(crate) fn share(&self, vm: VmId) -> Share {
+        self.vm(vm).map_or(Share::of(vm), |vm| vm.share)
     }
 
     /// Returns the number of ticks in `microseconds`.
@@ -301,6 +304,7 @@ impl VmConfig {
             console: vm.console,
             may_power_off: vm.may_power_off,
             restart: vm.restart,
+            share: share(vm.id, &vm.parameters, info.counter_hz.into()),
             restarts: RestartPolicy {
                 limit: vm.restart_limit.limit,
                 window: ticks(vm.restart_limit.window_ms),
@@ -315,6 +319,32 @@ impl VmConfig {
             vcpus: first..first + vm.vcpu_count,
         }
     }
+}
+
+/// Returns the parameters of a VM, with its times in ticks.
+fn share(vm: VmId, parameters: &Parameters, counter_hz: u64) -> Share {
+    let period = ticks(counter_hz, parameters.period_us());
+    let cap = parameters.cap_percent.map(|percent| Budget {
+        ticks: period * u64::from(percent) / 100,
+        period,
+    });
+    let server = parameters.server().map(|server| Budget {
+        ticks: ticks(counter_hz, server.budget_us),
+        period,
+    });
+    Share {
+        vm,
+        weight: parameters.weight().into(),
+        cap,
+        server,
+        priority: u8::try_from(parameters.priority()).unwrap_or(u8::MAX),
+        latency: ticks(counter_hz, parameters.latency_us.unwrap_or(0)),
+    }
+}
+
+/// Returns the number of ticks in `microseconds`.
+fn ticks(counter_hz: u64, microseconds: u32) -> u64 {
+    u64::from(microseconds).saturating_mul(counter_hz) / 1_000_000
 }
 
 /// Returns the CPUs of a mask, a bit each.

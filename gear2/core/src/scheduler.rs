@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use gear1_abi::id::{VcpuId, VmId};
-use gearv_manifest::Scheduler;
+use gearv_manifest::{Parameters, Scheduler};
 
 mod arinc653;
 mod bvt;
@@ -166,10 +166,10 @@ impl Share {
     pub const fn of(vm: VmId) -> Self {
         Self {
             vm,
-            weight: 100,
+            weight: Parameters::WEIGHT as u64,
             cap: None,
             server: None,
-            priority: 16,
+            priority: Parameters::PRIORITY as u8,
             latency: 0,
         }
     }

@@ -30,7 +30,7 @@ use crate::gear1::Conduit;
 use crate::kept::Kept;
 use crate::machine::{Machine, Platform};
 use crate::restarts::RestartPolicy;
-use crate::scheduler::{Plan as SchedulerPlan, PolicyKind, Window};
+use crate::scheduler::{Plan as SchedulerPlan, PolicyKind, Share, Window};
 
 pub(crate) mod gdm;
 mod guest;
@@ -104,6 +104,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             console: (!plan.real_time).then_some(CONSOLE),
             may_power_off: false,
             restart: plan.restart,
+            share: Share::of(id),
             restarts: plan.restarts,
             must_run: false,
             watchdog: 0,

@@ -78,7 +78,10 @@ fn reads_gear2() {
     accepts(&tree, |manifest| {
         let gear2 = &manifest.gear2;
         assert_eq!((gear2.image, gear2.memory_bytes), ("my-gear2.bin", 8 << 20));
-        assert_eq!((gear2.scheduler, gear2.slice_us), (Scheduler::Fair, 100));
+        assert_eq!(
+            (gear2.policy.scheduler, gear2.policy.slice_us()),
+            (Scheduler::Fair, 100)
+        );
         assert_eq!(
             (gear2.privilege, gear2.watchdog_ms),
             (Privilege::El1, Some(0))

@@ -20,7 +20,7 @@ mod overlaps;
 pub(super) const VM: &str = "/vms/linux";
 pub(super) const DEVICE: &str = "/vms/device";
 pub(super) const DISK: &str = "/vms/linux/virtio/disk";
-const BOARD: Board<'_> = Board {
+pub(super) const BOARD: Board<'_> = Board {
     cpu_count: 4,
     memory: &[
         Region::new(0x4000_0000, 0x8000_0000),
@@ -69,7 +69,7 @@ fn flat(tree: Tree, path: &str) -> Tree {
 }
 
 /// Returns a manifest with a real-time VM that has CPU 1.
-fn real_time() -> Tree {
+pub(super) fn real_time() -> Tree {
     flat(smallest(), "/vms/rt")
         .set("/vms/rt", "kind", text("real-time"))
         .set("/vms/rt", "cpus", cells(&[1]))

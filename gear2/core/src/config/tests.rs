@@ -3,8 +3,8 @@
 use gear1_abi::id::MAX_CPUS;
 use gearv_manifest::binding::SCHEDULERS;
 use gearv_manifest::{
-    BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Payload, RestartLimit, Scheduler,
-    VirtioDevice, Vm,
+    BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Parameters, Payload,
+    RestartLimit, Scheduler, VirtioDevice, Vm,
 };
 
 use super::*;
@@ -34,6 +34,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         },
         console: Some(Console::DEFAULT),
         may_power_off: true,
+        parameters: Parameters::default(),
         digests: [None; 2],
         autostart: true,
         boot_order: 0,
@@ -147,7 +148,7 @@ fn every_scheduler_of_a_manifest_has_a_policy() {
     assert_eq!(manifests, policies);
     for (name, scheduler) in SCHEDULERS {
         let mut manifest = manifest(&[vm(0, "a", 1, &[])]);
-        manifest.gear2.scheduler = *scheduler;
+        manifest.gear2.policy.scheduler = *scheduler;
         let config = Config::from_manifest(&info(&[1]), &manifest).unwrap();
         assert_eq!(config.policy.name, *name);
     }
@@ -156,7 +157,7 @@ fn every_scheduler_of_a_manifest_has_a_policy() {
 #[test]
 fn a_policy_that_refuses_a_vcpu_says_so() {
     let mut manifest = manifest(&[vm(0, "a", 2, &[3])]);
-    manifest.gear2.scheduler = Scheduler::Null;
+    manifest.gear2.policy.scheduler = Scheduler::Null;
     let text = "manifest: /gear2: scheduler: CPU 3: the policy takes one vCPU a CPU";
     assert_eq!(refused(&info(&[2]), &manifest), text);
 }
@@ -229,4 +230,56 @@ fn virtio_devices_are_numbered_over_all_vms() {
     assert_eq!(at(first, 0x0a00_0400, 2), None, "no such device");
     assert_eq!(at(first, 0x09ff_fffc, 2), None, "below the page");
     assert_eq!(at(second, u64::MAX - 7, 3), None);
+}
+
+#[test]
+fn parameters_become_ticks_of_each_vcpu() {
+    let parameters = Parameters {
+        weight: Some(300),
+        cap_percent: Some(25),
+        budget_us: Some(400),
+        period_us: Some(2_000),
+        priority: Some(31),
+        latency_us: Some(100),
+    };
+    let rich = Vm {
+        parameters,
+        ..vm(0, "a", 1, &[])
+    };
+    let config =
+        Config::from_manifest(&info(&[1, 1]), &manifest(&[rich, vm(1, "b", 1, &[])])).unwrap();
+    let [id, other] = [0, 1].map(|place| VmId::new(place).unwrap());
+    let budget = |ticks| {
+        Some(Budget {
+            ticks,
+            period: 125_000,
+        })
+    };
+    let expected = Share {
+        vm: id,
+        weight: 300,
+        cap: budget(31_250),
+        server: budget(25_000),
+        priority: 31,
+        latency: 6_250,
+    };
+    assert_eq!(config.share(id), expected, "at 62.5 MHz");
+    assert_eq!(config.share(other), Share::of(other));
+}
+
+#[test]
+fn budgets_that_a_cpu_does_not_have_are_refused() {
+    let parameters = Parameters {
+        budget_us: Some(600),
+        period_us: Some(1_000),
+        ..Parameters::default()
+    };
+    let vms = [0, 1].map(|place| Vm {
+        parameters,
+        ..vm(place, "a", 1, &[2])
+    });
+    let mut manifest = manifest(&vms);
+    manifest.gear2.policy.scheduler = Scheduler::Edf;
+    let text = "manifest: /gear2: scheduler: CPU 2: the budgets exceed the time of the CPU";
+    assert_eq!(refused(&info(&[1, 1]), &manifest), text);
 }

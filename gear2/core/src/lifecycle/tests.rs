@@ -31,6 +31,7 @@ impl Conduit for OneVm {
 
 fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
     VmConfig {
+        share: crate::scheduler::Share::of(VmId::FIRST),
         id: VmId::new(0).unwrap(),
         name: "vm".into(),
         console: None,

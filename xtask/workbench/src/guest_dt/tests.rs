@@ -39,6 +39,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         pmu: false,
         restart: Restart::Never,
         restart_limit: RestartLimit::DEFAULT,
+        parameters: Default::default(),
         watchdog_ms: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),

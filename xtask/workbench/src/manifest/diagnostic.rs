@@ -70,7 +70,9 @@ impl Diagnostic {
             | Found::Memory(..)
             | Found::Range(..)
             | Found::Blob(_)
-            | Found::Digest(_) => None,
+            | Found::Digest(_)
+            | Found::Us(_)
+            | Found::Budget(_) => None,
         };
         Self {
             id: rule.id(),

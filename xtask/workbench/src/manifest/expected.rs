@@ -25,6 +25,29 @@ const TABLE: &[(&str, &str, &str)] = &[
         "a number of microseconds from 100 to 1000000",
         "<5000>",
     ),
+    (
+        "ceiling-us",
+        "a number of microseconds from 100 to 60000000",
+        "<50000>",
+    ),
+    ("weight", "a number from 1 to 1000", "<200>"),
+    ("cap-percent", "a number from 1 to 100", "<25>"),
+    (
+        "budget-us",
+        "a number of microseconds from 1 to 10000000",
+        "<2000>",
+    ),
+    (
+        "period-us",
+        "a number of microseconds from 100 to 10000000",
+        "<10000>",
+    ),
+    ("priority", "a number from 0 to 31", "<20>"),
+    (
+        "latency-us",
+        "a number of microseconds from 0 to 1000000",
+        "<500>",
+    ),
     ("privilege", "\"el0\" or \"el1\"", "\"el0\""),
     (
         "watchdog-ms",

@@ -65,12 +65,7 @@ fn words_are_those_of_the_reader() {
 #[test]
 fn ranges_are_those_of_the_rules() {
     let ranges = [
-        (
-            "slice-us",
-            u64::from(*limits::SLICE_US.start()),
-            u64::from(*limits::SLICE_US.end()),
-        ),
-        ("vcpus", 1, limits::MAX_VCPUS_PER_VM as u64),
+        ("vcpus", 1_u64, limits::MAX_VCPUS_PER_VM as u64),
         ("cpus", 0, limits::MAX_CPUS as u64 - 1),
         ("boot-order", 0, limits::MAX_BOOT_ORDER.into()),
         ("restart-limit", 0, limits::MOST_RESTARTS.into()),
@@ -82,7 +77,21 @@ fn ranges_are_those_of_the_rules() {
             u64::from(limits::SHARED_INTIDS.end) - 1,
         ),
     ];
-    for (property, least, most) in ranges {
+    let scheduling = [
+        ("slice-us", limits::SLICE_US),
+        ("ceiling-us", limits::CEILING_US),
+        ("weight", limits::WEIGHT),
+        ("cap-percent", limits::CAP_PERCENT),
+        ("budget-us", limits::BUDGET_US),
+        ("period-us", limits::PERIOD_US),
+        ("priority", limits::PRIORITY),
+        ("latency-us", limits::LATENCY_US),
+    ];
+    let scheduling = scheduling.map(|(property, range)| {
+        let (least, most) = range.into_inner();
+        (property, u64::from(least), u64::from(most))
+    });
+    for (property, least, most) in ranges.into_iter().chain(scheduling) {
         let expected = format!("from {least} to {most}");
         assert!(
             takes(property).contains(&expected),
