@@ -23,6 +23,10 @@ mod null;
 mod priority;
 mod queue;
 mod round_robin;
+#[cfg(test)]
+mod tests;
+#[cfg(any(test, feature = "host"))]
+pub mod virtual_cpu;
 
 pub use arinc653::Arinc653;
 pub use bvt::Bvt;
@@ -174,15 +178,27 @@ impl Share {
         }
     }
 
+    /// Returns the weight. A weight of zero would stop the account: the least one counts.
+    const fn divisor(&self) -> u64 {
+        if self.weight == 0 { 1 } else { self.weight }
+    }
+
     /// Returns the virtual time of `ticks`: longer for a smaller weight.
     const fn virtual_time(&self, ticks: u64) -> u64 {
-        // A weight of zero would stop the account: the least one counts.
-        ticks.saturating_mul(MAX_WEIGHT) / if self.weight == 0 { 1 } else { self.weight }
+        ticks.saturating_mul(MAX_WEIGHT) / self.divisor()
+    }
+
+    /// Returns the same for a charge. What the division leaves is kept in `rest` for the next one:
+    /// a vCPU whose charges are short would run for nothing otherwise.
+    const fn virtual_charge(&self, ticks: u64, rest: &mut u64) -> u64 {
+        let scaled = ticks.saturating_mul(MAX_WEIGHT).saturating_add(*rest);
+        *rest = scaled % self.divisor();
+        scaled / self.divisor()
     }
 
     /// Returns the ticks in which the virtual time grows by `length`, rounded up.
     const fn ticks(&self, length: u64) -> u64 {
-        length.saturating_mul(self.weight).div_ceil(MAX_WEIGHT)
+        length.saturating_mul(self.divisor()).div_ceil(MAX_WEIGHT)
     }
 }
 

@@ -98,8 +98,23 @@ impl<R: Policy> Arinc653<R> {
 
     /// Changes the windows when the current frame ends. VMs keep having windows, or having none.
     pub fn change(&mut self, plan: &Plan, now: u64) {
+        self.settle(now);
         let end = self.table.frame_start(now).saturating_add(self.table.frame);
         self.next = Some((Table::new(plan, end), end));
+    }
+
+    /// Takes a vCPU out of its VM's windows. Returns whether it was in them.
+    fn leave(&mut self, vcpu: VcpuId) -> bool {
+        self.ready.remove(vcpu);
+        let vm = self.vms[vcpu.index()].take();
+        vm.is_some_and(|vm| self.of_vm[vm.index()].remove(vcpu))
+    }
+
+    /// Makes the next table the current one when its time has come.
+    fn settle(&mut self, now: u64) {
+        if let Some((table, _)) = self.next.take_if(|(_, from)| *from <= now) {
+            self.table = table;
+        }
     }
 
     /// Returns the VM of a vCPU, if it has windows.
@@ -128,20 +143,19 @@ impl<R: Policy> Arinc653<R> {
 impl<R: Policy> Policy for Arinc653<R> {
     fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
         if !self.table.has(share.vm) {
-            return self.rest.add(vcpu, share, now);
+            self.rest.add(vcpu, share, now)?;
+            self.leave(vcpu);
+            return Ok(());
         }
+        self.remove(vcpu, now);
         self.vms[vcpu.index()] = Some(share.vm);
         self.of_vm[share.vm.index()].insert(vcpu);
         Ok(())
     }
 
     fn remove(&mut self, vcpu: VcpuId, now: u64) {
-        self.ready.remove(vcpu);
-        match self.vms[vcpu.index()].take() {
-            Some(vm) => {
-                self.of_vm[vm.index()].remove(vcpu);
-            }
-            None => self.rest.remove(vcpu, now),
+        if !self.leave(vcpu) {
+            self.rest.remove(vcpu, now);
         }
     }
 
@@ -172,7 +186,10 @@ impl<R: Policy> Policy for Arinc653<R> {
 
     fn give_way(&mut self, vcpu: VcpuId, now: u64) {
         match self.windowed(vcpu) {
-            Some(vm) => self.turns[vm.index()].1 = self.slice,
+            Some(vm) if self.turns[vm.index()].0 == vcpu => {
+                self.turns[vm.index()].1 = self.slice;
+            }
+            Some(_) => {}
             None => self.rest.give_way(vcpu, now),
         }
     }
@@ -188,9 +205,7 @@ impl<R: Policy> Policy for Arinc653<R> {
     }
 
     fn pick(&mut self, now: u64) -> Choice {
-        if let Some((table, _)) = self.next.take_if(|(_, from)| *from <= now) {
-            self.table = table;
-        }
+        self.settle(now);
         let (window, mut end) = self.table.at(now);
         if let Some((_, from)) = self.next {
             end = end.min(from);

@@ -30,6 +30,8 @@ struct Account {
     share: Share,
     /// The actual virtual time.
     actual: u64,
+    /// What charges left below a unit of virtual time.
+    rest: u64,
     /// Ticks for which the warp lasts.
     warped: u64,
 }
@@ -73,6 +75,7 @@ impl Bvt {
             accounts: [Account {
                 share: Share::of(VmId::FIRST),
                 actual: ORIGIN,
+                rest: 0,
                 warped: 0,
             }; MAX_VCPUS],
             actual: Queue::new(),
@@ -146,6 +149,7 @@ impl Policy for Bvt {
         *self.account(vcpu) = Account {
             share: *share,
             actual,
+            rest: 0,
             warped: 0,
         };
         Ok(())
@@ -211,7 +215,7 @@ impl Policy for Bvt {
             return;
         }
         let account = self.account(vcpu);
-        let virtual_ticks = account.share.virtual_time(ticks);
+        let virtual_ticks = account.share.virtual_charge(ticks, &mut account.rest);
         account.actual = account.actual.saturating_add(virtual_ticks);
         account.warped = account.warped.saturating_sub(ticks);
         self.order(vcpu);

@@ -6,6 +6,10 @@
 //! wakes keeps deadline and budget if they do not exceed its share, else it begins anew. vCPUs
 //! without a server run by the inner policy while no server can.
 //!
+//! A server that leaves, or gives up a part of its budget, may have used more than its share of the
+//! current period already. What it gives up is free for others after its deadline, else their jobs
+//! would be late.
+//!
 //! Sources: C. L. Liu, J. W. Layland, "Scheduling Algorithms for Multiprogramming in a
 //! Hard-Real-Time Environment", 1973; L. Abeni, G. Buttazzo, "Integrating Multimedia Applications
 //! in Hard Real-Time Systems", RTSS 1998.
@@ -19,8 +23,9 @@ use super::{Budget, Choice, Policy, Refused, Run, Share};
 #[cfg(test)]
 mod tests;
 
-/// Utilisation of a whole CPU.
-const WHOLE: u64 = 1 << 32;
+/// Utilisation of a whole CPU. The unit is so small that rounding costs all servers together less
+/// than a tick in a year of a 1 GHz counter.
+const WHOLE: u128 = 1 << 64;
 
 /// Account of a server.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +50,9 @@ impl Server {
         }
     }
 
-    /// Returns the part of the CPU that the server may need. Rounded down, which admits at most a
-    /// millionth too much for all servers together.
-    fn utilisation(budget: Budget) -> u64 {
-        let part = u128::from(budget.ticks) * u128::from(WHOLE) / u128::from(budget.period);
-        u64::try_from(part).unwrap_or(WHOLE)
+    /// Returns the part of the CPU that a server may need.
+    fn utilisation(budget: Budget) -> u128 {
+        u128::from(budget.ticks) * WHOLE / u128::from(budget.period)
     }
 
     /// Begins a period that ends at `deadline`. Debts are paid first.
@@ -73,6 +76,7 @@ impl Server {
 /// The earliest-deadline-first policy of one CPU, with `R` for vCPUs without a server.
 #[derive(Debug)]
 pub struct Edf<R> {
+    known: Set,
     servers: [Option<Server>; MAX_VCPUS],
     /// Ready servers with budget, by deadline.
     eligible: Queue,
@@ -81,7 +85,9 @@ pub struct Edf<R> {
     rest: R,
     /// Ready vCPUs of the inner policy.
     rest_ready: Set,
-    utilisation: u64,
+    utilisation: u128,
+    /// Utilisation that was given up, and the time from which it is free for others.
+    given_up: (u128, u64),
 }
 
 impl<R: Policy> Edf<R> {
@@ -89,25 +95,45 @@ impl<R: Policy> Edf<R> {
     #[must_use]
     pub fn new(rest: R) -> Self {
         Self {
+            known: Set::default(),
             servers: [None; MAX_VCPUS],
             eligible: Queue::new(),
             spent: Queue::new(),
             rest,
             rest_ready: Set::default(),
             utilisation: 0,
+            given_up: (0, 0),
         }
     }
 
     /// Returns the utilisation with another budget in place of a vCPU's.
-    fn admit(&self, vcpu: VcpuId, budget: Option<Budget>) -> Result<u64, Refused> {
+    fn admit(&self, vcpu: VcpuId, budget: Option<Budget>, now: u64) -> Result<u128, Refused> {
         budget.map_or(Ok(()), Budget::check)?;
         let old = self.servers[vcpu.index()].map_or(0, |old| Server::utilisation(old.budget));
         let new = budget.map_or(0, Server::utilisation);
         let sum = self.utilisation - old + new;
-        if sum > WHOLE && new > old {
+        if sum + self.held(now) > WHOLE && new > old {
             return Err(Refused::Overload);
         }
         Ok(sum)
+    }
+
+    /// Returns the utilisation that was given up and is not free yet.
+    const fn held(&self, now: u64) -> u128 {
+        let (part, free) = self.given_up;
+        if now < free { part } else { 0 }
+    }
+
+    /// Takes the utilisation of a vCPU's admitted budget into the account. What the vCPU gives up
+    /// stays held until its deadline.
+    fn take_over(&mut self, vcpu: VcpuId, utilisation: u128, now: u64) {
+        let less = self.utilisation.saturating_sub(utilisation);
+        let deadline = self.servers[vcpu.index()].map_or(0, |server| server.deadline);
+        if less > 0 && deadline > now {
+            let free = self.given_up.1.max(deadline);
+            self.given_up = (self.held(now) + less, free);
+        }
+        self.utilisation = utilisation;
     }
 
     /// Queues a ready server.
@@ -147,29 +173,41 @@ impl<R: Policy> Edf<R> {
 
 impl<R: Policy> Policy for Edf<R> {
     fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
-        let utilisation = self.admit(vcpu, share.server)?;
+        let utilisation = self.admit(vcpu, share.server, now)?;
         if share.server.is_none() {
             self.rest.add(vcpu, share, now)?;
+        } else {
+            self.rest.remove(vcpu, now);
         }
+        self.take_over(vcpu, utilisation, now);
         self.leave_queues(vcpu);
+        self.rest_ready.remove(vcpu);
+        self.known.insert(vcpu);
         self.servers[vcpu.index()] = share.server.map(Server::new);
-        self.utilisation = utilisation;
         Ok(())
     }
 
     fn remove(&mut self, vcpu: VcpuId, now: u64) {
+        let part = self.servers[vcpu.index()].map_or(0, |old| Server::utilisation(old.budget));
+        self.take_over(vcpu, self.utilisation - part, now);
         self.leave_queues(vcpu);
-        self.utilisation = self.admit(vcpu, None).unwrap_or(self.utilisation);
         self.servers[vcpu.index()] = None;
+        self.known.remove(vcpu);
         self.rest_ready.remove(vcpu);
         self.rest.remove(vcpu, now);
     }
 
     /// Changes the parameters. A new budget counts from the next period on.
     fn set(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
-        let utilisation = self.admit(vcpu, share.server)?;
+        if !self.known.contains(vcpu) {
+            return Ok(());
+        }
+        let utilisation = self.admit(vcpu, share.server, now)?;
         match (share.server, &mut self.servers[vcpu.index()]) {
-            (Some(budget), Some(server)) => server.budget = budget,
+            (Some(budget), Some(server)) => {
+                server.budget = budget;
+                self.take_over(vcpu, utilisation, now);
+            }
             (None, None) => self.rest.set(vcpu, share, now)?,
             (budget, _) => {
                 let ready = self.servers[vcpu.index()]
@@ -180,6 +218,7 @@ impl<R: Policy> Policy for Edf<R> {
                     self.rest_ready.remove(vcpu);
                     self.rest.remove(vcpu, now);
                 }
+                self.take_over(vcpu, utilisation, now);
                 self.leave_queues(vcpu);
                 self.servers[vcpu.index()] = budget.map(Server::new);
                 if ready {
@@ -187,11 +226,13 @@ impl<R: Policy> Policy for Edf<R> {
                 }
             }
         }
-        self.utilisation = utilisation;
         Ok(())
     }
 
     fn wake(&mut self, vcpu: VcpuId, now: u64) {
+        if !self.known.contains(vcpu) {
+            return;
+        }
         let Some(server) = &mut self.servers[vcpu.index()] else {
             self.rest_ready.insert(vcpu);
             return self.rest.wake(vcpu, now);

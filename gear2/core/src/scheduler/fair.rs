@@ -29,6 +29,8 @@ const TOO_FAR: u64 = 1 << 60;
 struct Account {
     share: Share,
     virtual_time: u64,
+    /// What charges left below a unit of virtual time.
+    rest: u64,
     cap: Option<Box<Cap>>,
 }
 
@@ -62,6 +64,7 @@ impl Fair {
             accounts: core::array::from_fn(|_| Account {
                 share: Share::of(VmId::FIRST),
                 virtual_time: 0,
+                rest: 0,
                 cap: None,
             }),
             ready: Queue::new(),
@@ -190,6 +193,7 @@ impl Policy for Fair {
         self.accounts[vcpu.index()] = Account {
             share: *share,
             virtual_time: self.floor,
+            rest: 0,
             cap: share.cap.map(|budget| Box::new(Cap::new(budget))),
         };
         Ok(())
@@ -246,7 +250,7 @@ impl Policy for Fair {
             return;
         }
         let account = &mut self.accounts[vcpu.index()];
-        let virtual_ticks = account.share.virtual_time(ticks);
+        let virtual_ticks = account.share.virtual_charge(ticks, &mut account.rest);
         account.virtual_time = account.virtual_time.saturating_add(virtual_ticks);
         if let Some(cap) = &mut account.cap {
             cap.charge(ticks, now);

@@ -1,17 +1,16 @@
-//! A CPU for policies alone: loads, discrete events, and what became of each vCPU.
+//! A CPU for the tests of policies: loads in short, and questions about what ran.
 //!
-//! Owns virtual time. Every vCPU has a load; the policy decides what runs, and the harness charges
-//! it, wakes it and blocks it. Each choice is checked: only a ready vCPU runs, the time of a choice
-//! lies ahead, and a policy that conserves work is idle only while nobody is ready. Other events of
+//! The CPU is a [`VirtualCpu`], which judges each choice; a defect ends the test. Other events of
 //! the CPU come at random times, since no policy may depend on when it is asked.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
 
 use gear1_abi::id::{VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
 
-use super::{Choice, Plan, Policy, PolicyKind, Share};
+use super::virtual_cpu::{self, Costs, Random, VirtualCpu};
+use super::{Plan, Policy, PolicyKind, Refused, Share};
 
 /// Behaviour of a vCPU.
 #[derive(Clone, Copy, Debug)]
@@ -24,49 +23,50 @@ pub(super) enum Load {
     Random { work: u64, sleep: u64 },
 }
 
-/// A stretch of time in which one vCPU ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stretch {
-    pub(super) vcpu: usize,
-    pub(super) start: u64,
-    pub(super) end: u64,
+impl Load {
+    /// Returns the load of a vCPU that begins at `now`.
+    fn boxed(self, now: u64, seed: u64) -> Box<dyn virtual_cpu::Load> {
+        match self {
+            Self::Spins => Box::new(virtual_cpu::Spin),
+            Self::Periodic {
+                period,
+                work,
+                phase,
+            } => Box::new(virtual_cpu::Periodic {
+                period,
+                work,
+                start: now + phase,
+                jitter: 0,
+                random: Random::new(seed),
+            }),
+            Self::Random { work, sleep } => Box::new(virtual_cpu::Bursts {
+                work,
+                sleep,
+                start: now,
+                random: Some(Random::new(seed)),
+            }),
+        }
+    }
 }
 
-/// A vCPU and its history.
-#[derive(Debug)]
-pub(super) struct Task {
-    load: Load,
-    ready: bool,
-    /// Ticks until the vCPU blocks.
-    work: u64,
-    /// Time of the next wake-up.
-    wakes: u64,
-    /// Time since which it is ready and does not run.
-    since: u64,
-    /// Whether it has not run since it woke.
-    fresh: bool,
-    pub(super) used: u64,
-    pub(super) jobs: u64,
-    /// Jobs that ended after their periods.
-    pub(super) late: u64,
-    /// Longest time from a wake-up to the first run.
-    pub(super) latency: u64,
-    /// Longest time for which it was ready and did not run.
-    pub(super) gap: u64,
-}
-
-/// The CPU.
+/// The CPU. A policy that conserves work is idle only while nobody is ready.
 pub(super) struct Harness {
-    pub(super) policy: Box<dyn Policy>,
-    pub(super) now: u64,
-    pub(super) tasks: Vec<Task>,
-    pub(super) trace: Vec<Stretch>,
-    pub(super) switches: u64,
-    /// Whether the policy runs somebody whenever somebody is ready.
-    pub(super) conserves: bool,
-    /// Mean time between events that are about no vCPU; 0: none.
-    pub(super) noise: u64,
-    random: u64,
+    cpu: VirtualCpu,
+    pub(super) random: Random,
+}
+
+impl Deref for Harness {
+    type Target = VirtualCpu;
+
+    fn deref(&self) -> &VirtualCpu {
+        &self.cpu
+    }
+}
+
+impl DerefMut for Harness {
+    fn deref_mut(&mut self) -> &mut VirtualCpu {
+        &mut self.cpu
+    }
 }
 
 pub(super) fn vcpu(index: usize) -> VcpuId {
@@ -82,164 +82,79 @@ impl Harness {
     /// Makes a CPU with a policy of the table.
     pub(super) fn new(name: &str, plan: &Plan, tasks: &[(Share, Load)], seed: u64) -> Self {
         let policy = (PolicyKind::named(name).unwrap().make)(plan);
-        let mut harness = Self {
-            policy,
-            now: 0,
-            tasks: Vec::new(),
-            trace: Vec::new(),
-            switches: 0,
-            conserves: true,
-            noise: 0,
-            random: seed | 1,
-        };
-        for (index, (share, load)) in tasks.iter().enumerate() {
-            harness.policy.add(vcpu(index), share, 0).unwrap();
-            harness.tasks.push(Task {
-                load: *load,
-                ready: false,
-                work: 0,
-                wakes: match load {
-                    Load::Periodic { phase, .. } => *phase,
-                    Load::Spins | Load::Random { .. } => 0,
-                },
-                since: 0,
-                fresh: false,
-                used: 0,
-                jobs: 0,
-                late: 0,
-                latency: 0,
-                gap: 0,
-            });
+        Self::with(policy, tasks, seed)
+    }
+
+    /// Makes a CPU with a policy.
+    pub(super) fn with(policy: Box<dyn Policy>, tasks: &[(Share, Load)], seed: u64) -> Self {
+        let mut cpu = VirtualCpu::new(policy, Costs::default(), seed);
+        cpu.conserves = true;
+        let random = Random::new(seed ^ 0x5eed);
+        let mut harness = Self { cpu, random };
+        for (share, load) in tasks {
+            harness.add(share, *load).unwrap();
         }
         harness
     }
 
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        // xorshift64*
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        (self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit.max(1)
+    /// Adds a vCPU, whose load begins now.
+    pub(super) fn add(&mut self, share: &Share, load: Load) -> Result<usize, Refused> {
+        let load = load.boxed(self.now, self.random.below(NO_DEADLINE));
+        let vcpu = vcpu(self.tasks.len());
+        self.cpu.add(vcpu, share, load)
+    }
+
+    /// Changes the parameters of a vCPU.
+    pub(super) fn set(&mut self, task: usize, share: &Share) -> Result<(), Refused> {
+        let now = self.now;
+        self.cpu.policy.set(vcpu(task), share, now)
     }
 
     /// Lets time pass until `end`.
     pub(super) fn run_until(&mut self, end: u64) {
-        while self.now < end {
-            self.wake_due();
-            let choice = self.policy.pick(self.now);
-            let mut next = self.tasks.iter().map(|task| task.wakes).min().unwrap();
-            if self.noise > 0 {
-                next = next.min(self.now + 1 + self.below(2 * self.noise));
-            }
-            next = next.min(end);
-            match choice {
-                Choice::Run(run) => {
-                    assert!(run.until > self.now, "no time to run: {run:?}");
-                    self.runs(run.vcpu.index(), next.min(run.until));
-                }
-                Choice::Idle { until } => {
-                    assert!(until > self.now, "no time to wait");
-                    let ready = self.tasks.iter().any(|task| task.ready);
-                    assert!(!(self.conserves && ready), "idle beside a ready vCPU");
-                    assert!(!ready || until < NO_DEADLINE, "a lost vCPU");
-                    self.now = next.min(until);
-                }
-            }
-        }
-        // A wait that has not ended counts, too.
-        for task in self.tasks.iter_mut().filter(|task| task.ready) {
-            task.gap = task.gap.max(self.now - task.since);
-        }
+        self.cpu
+            .run_until(end)
+            .unwrap_or_else(|defect| panic!("{defect}"));
     }
 
-    fn wake_due(&mut self) {
-        for index in 0..self.tasks.len() {
-            if self.tasks[index].wakes > self.now {
-                continue;
-            }
-            let load = self.tasks[index].load;
-            let work = match load {
-                Load::Spins => NO_DEADLINE,
-                Load::Periodic { work, .. } => work,
-                Load::Random { work, .. } => 1 + self.below(work),
-            };
-            let now = self.now;
-            let task = &mut self.tasks[index];
-            (task.work, task.since, task.fresh) = (work, now, true);
-            // A job whose period is over was released then.
-            task.since = now.min(task.wakes.max(task.since));
-            task.wakes = NO_DEADLINE;
-            task.ready = true;
-            self.policy.wake(vcpu(index), now);
-        }
+    /// Returns the longest time for which a vCPU was ready and did not run.
+    pub(super) fn gap(&self, task: usize) -> u64 {
+        self.tasks[task].longest_wait(self.now)
     }
 
-    /// Runs a vCPU until a time, or until it blocks.
-    fn runs(&mut self, index: usize, until: u64) {
-        let start = self.now;
-        let task = &mut self.tasks[index];
-        assert!(task.ready, "{index} is not ready");
-        let end = until.min(start.saturating_add(task.work));
-        let waited = start - task.since;
-        task.gap = task.gap.max(waited);
-        if task.fresh {
-            task.latency = task.latency.max(waited);
-        }
-        (task.fresh, task.since) = (false, end);
-        task.used += end - start;
-        task.work -= end - start;
-        self.now = end;
-        match self.trace.last_mut() {
-            Some(last) if last.vcpu == index && last.end == start => last.end = end,
-            _ => {
-                self.switches += 1;
-                self.trace.push(Stretch {
-                    vcpu: index,
-                    start,
-                    end,
-                });
-            }
-        }
-        self.policy.ran(vcpu(index), end - start, end);
-        if self.tasks[index].work == 0 {
-            self.blocks(index);
-        }
-    }
-
-    fn blocks(&mut self, index: usize) {
-        let now = self.now;
-        let sleep = match self.tasks[index].load {
-            Load::Random { sleep, .. } => 1 + self.below(sleep),
-            Load::Spins | Load::Periodic { .. } => 0,
-        };
-        let task = &mut self.tasks[index];
-        task.ready = false;
-        task.wakes = match task.load {
-            Load::Spins => NO_DEADLINE,
-            Load::Random { .. } => now + sleep,
-            Load::Periodic { period, phase, .. } => {
-                task.jobs += 1;
-                let due = phase + task.jobs * period;
-                task.late += u64::from(now > due);
-                due
-            }
-        };
-        self.policy.block(vcpu(index), now);
+    /// Returns the longest time from a wake-up after `start` to the first run.
+    pub(super) fn latency(&self, task: usize, start: u64) -> u64 {
+        let wakes = self.tasks[task].wakes.iter();
+        let late = wakes.filter(|wake| wake.0 >= start).map(|wake| wake.1);
+        late.max().unwrap_or(0)
     }
 
     /// Returns the ticks that a vCPU ran in a window of time.
     pub(super) fn used_in(&self, index: usize, start: u64, end: u64) -> u64 {
-        let stretches = self.trace.iter().filter(|stretch| stretch.vcpu == index);
+        let stretches = self
+            .stretches
+            .iter()
+            .filter(|stretch| stretch.task == index);
         let inside = stretches.map(|s| s.end.min(end).saturating_sub(s.start.max(start)));
         inside.sum()
     }
 
-    /// Returns the most that a vCPU ran in any window of a length. A window that holds the most
-    /// begins where a stretch begins, or ends where one ends.
+    /// Returns the most that a vCPU ran in any window of a length.
     pub(super) fn most_in(&self, index: usize, length: u64) -> u64 {
-        let stretches = self.trace.iter().filter(|stretch| stretch.vcpu == index);
+        self.most_in_after(index, length, 0)
+    }
+
+    /// Returns the most that a vCPU ran in any window of a length after `from`. A window that holds
+    /// the most begins where a stretch begins, or ends where one ends.
+    pub(super) fn most_in_after(&self, index: usize, length: u64, from: u64) -> u64 {
+        let stretches = self
+            .stretches
+            .iter()
+            .filter(|stretch| stretch.task == index);
         let windows = stretches.flat_map(|s| [s.start, s.end.saturating_sub(length)]);
-        let most = windows.map(|start| self.used_in(index, start, start + length));
+        let most = windows
+            .map(|start| start.max(from))
+            .map(|start| self.used_in(index, start, start + length));
         most.max().unwrap_or(0)
     }
 }

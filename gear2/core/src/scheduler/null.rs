@@ -20,11 +20,11 @@ pub struct Null {
 
 impl Policy for Null {
     fn add(&mut self, vcpu: VcpuId, _share: &Share, _now: u64) -> Result<(), Refused> {
-        if *self.vcpu.get_or_insert(vcpu) == vcpu {
-            Ok(())
-        } else {
-            Err(Refused::Full)
+        if *self.vcpu.get_or_insert(vcpu) != vcpu {
+            return Err(Refused::Full);
         }
+        self.ready = false;
+        Ok(())
     }
 
     fn remove(&mut self, vcpu: VcpuId, _now: u64) {

@@ -2,7 +2,8 @@
 //!
 //! A vCPU that is preempted stays at the head of its priority. With a ceiling, a vCPU that has been
 //! ready for so long without running gets one slice before all priorities: a high priority that
-//! never blocks slows the others down, and starves nobody.
+//! never blocks slows the others down, and starves nobody. The next such slice begins one slice
+//! later at the earliest, or many that wait would hold the highest priority up.
 //!
 //! Source: SCHED_FIFO and SCHED_RR of POSIX.1-2017; the ceiling is aging as in A. Silberschatz,
 //! P. B. Galvin, "Operating System Concepts", "Priority Scheduling".
@@ -38,6 +39,8 @@ pub struct Priority {
     /// vCPU that has the CPU, and whether it runs before all priorities.
     turn: Option<VcpuId>,
     aged: bool,
+    /// Time before which no other vCPU runs before all priorities.
+    rested: u64,
     /// Ticks of its turn that each vCPU used. A preemption does not begin a new turn, or a vCPU
     /// that is preempted often would starve its equals.
     used: [u64; MAX_VCPUS],
@@ -57,6 +60,7 @@ impl Priority {
             waiting: Queue::new(),
             turn: None,
             aged: false,
+            rested: 0,
             used: [0; MAX_VCPUS],
         }
     }
@@ -90,10 +94,10 @@ impl Priority {
         }
     }
 
-    /// Returns the time at which the vCPU that waits longest gets its slice.
+    /// Returns the vCPU that waits longest, and the time at which it gets its slice.
     fn ceiling(&self) -> Option<(VcpuId, u64)> {
         let (vcpu, since) = self.waiting.first().filter(|_| self.ceiling > 0)?;
-        Some((vcpu, since.saturating_add(self.ceiling)))
+        Some((vcpu, since.saturating_add(self.ceiling).max(self.rested)))
     }
 
     /// Decides who has the CPU from `now` on.
@@ -107,9 +111,12 @@ impl Priority {
         if let Some(turn) = over {
             self.used[turn.index()] = 0;
             // Only equals take turns: an aged vCPU keeps its place.
-            if !core::mem::take(&mut self.aged) {
+            if !self.aged {
                 self.rotate(turn);
             }
+        }
+        if core::mem::take(&mut self.aged) {
+            self.rested = now.saturating_add(self.slice);
         }
         if let Some((vcpu, _)) = self.ceiling().filter(|(_, due)| *due <= now) {
             self.give(vcpu, true, now);
@@ -161,7 +168,6 @@ impl Policy for Priority {
         self.waiting.remove(vcpu);
         if self.turn == Some(vcpu) {
             self.turn = None;
-            self.aged = false;
         }
         self.used[vcpu.index()] = 0;
     }

@@ -53,7 +53,8 @@ impl RoundRobin {
 }
 
 impl Policy for RoundRobin {
-    fn add(&mut self, vcpu: VcpuId, _share: &Share, _now: u64) -> Result<(), Refused> {
+    fn add(&mut self, vcpu: VcpuId, _share: &Share, now: u64) -> Result<(), Refused> {
+        self.remove(vcpu, now);
         self.known.insert(vcpu);
         Ok(())
     }

@@ -36,13 +36,13 @@ fn windows_begin_at_their_times_over_100_000_frames() {
     cpu.conserves = false;
     cpu.noise = 300;
     cpu.run_until(100_000_000);
-    assert_eq!(cpu.trace.len(), 300_000);
-    for (index, stretch) in cpu.trace.iter().enumerate() {
+    assert_eq!(cpu.stretches.len(), 300_000);
+    for (index, stretch) in cpu.stretches.iter().enumerate() {
         let (frame, vcpu) = (index as u64 / 3 * 1_000, index % 3);
         let window = plan.windows[vcpu];
         let (start, end) = (frame + window.start, frame + window.start + window.length);
         assert_eq!(
-            (stretch.vcpu, stretch.start, stretch.end),
+            (stretch.task, stretch.start, stretch.end),
             (vcpu, start, end)
         );
     }
@@ -87,7 +87,7 @@ fn a_server_runs_inside_the_inner_windows() {
     let mut cpu = Harness::new("arinc653", &plan, &tasks, 1);
     cpu.conserves = false;
     cpu.run_until(1_000_000);
-    assert_eq!((cpu.tasks[1].late, cpu.tasks[1].latency), (0, 0));
+    assert_eq!((cpu.tasks[1].late, cpu.latency(1, 0)), (0, 0));
     assert_eq!(cpu.tasks[2].used, 300_000);
 }
 
@@ -122,8 +122,75 @@ fn siblings_take_turns_in_their_window() {
     assert!(cpu.tasks.iter().all(|task| task.used == 10_000));
 }
 
+/// Returns windows of two VMs and of nobody, from gaps, lengths and owners.
+fn windows(lengths: &[(u64, u64, usize)]) -> Plan {
+    let mut frame = 0;
+    let windows: Vec<_> = lengths
+        .iter()
+        .map(|&(gap, length, vm)| {
+            let start = frame + gap;
+            frame = start + length;
+            (start, length, (vm != 2).then_some(vm))
+        })
+        .collect();
+    plan(frame, &windows)
+}
+
+fn lengths() -> impl Strategy<Value = Vec<(u64, u64, usize)>> {
+    // The first one is nobody's, so that each VM's having windows does not depend on the change.
+    let both = |mut windows: Vec<_>| {
+        windows.extend([(1, 50, 0), (2, 60, 1), (0, 70, 2)]);
+        windows
+    };
+    proptest::collection::vec((0..300_u64, 1..300_u64, 0..3_usize), 0..6).prop_map(both)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Other windows begin exactly with the frame after the change, and no window of the old frame
+    /// is cut. Of several changes in one frame the last one counts.
+    #[test]
+    fn changes_take_effect_between_two_frames(
+        tables in proptest::collection::vec((lengths(), 1..4_000_u64), 2..8),
+        steps in proptest::collection::vec(1..400_u64, 1..60),
+    ) {
+        let first = windows(&tables[0].0);
+        let mut policy = Arinc653::new(&first, crate::scheduler::Fair::new(100));
+        for index in 0..3 {
+            policy.add(vcpu(index), &share(index), 0).unwrap();
+            policy.wake(vcpu(index), 0);
+        }
+        // The reference: the windows in effect, the beginning of their frame, and those that follow.
+        let (mut table, mut start, mut next) = (first, 0, None::<Plan>);
+        let mut now = 0;
+        for (lengths, pause) in &tables[1..] {
+            let change = windows(lengths);
+            let end = now + pause;
+            let mut steps = steps.iter().cycle();
+            while now < end {
+                let place = now - start;
+                let open = table.windows.iter().find(|w| w.start <= place && place < w.start + w.length);
+                let begins = table.windows.iter().map(|window| window.start);
+                let change = begins.filter(|begin| *begin > place).min().unwrap_or(table.frame);
+                let until = start + open.map_or(change, |window| window.start + window.length);
+                let choice = policy.pick(now);
+                let run = open.map(|window| Choice::Run(Run {
+                    vcpu: vcpu(window.vm.map_or(2, VmId::index)),
+                    until,
+                    contended: false,
+                }));
+                prop_assert_eq!(choice, run.unwrap_or(Choice::Idle { until }));
+                now = until.min(now + steps.next().unwrap());
+                if now == start + table.frame {
+                    start = now;
+                    table = next.take().unwrap_or(table);
+                }
+            }
+            policy.change(&change, now);
+            next = Some(change);
+        }
+    }
 
     /// A vCPU with windows runs in them only, and a spinner fills them.
     #[test]
@@ -149,12 +216,12 @@ proptest! {
         let frames = 20;
         cpu.run_until(frames * frame);
         let table = Table::new(&plan, 0);
-        for stretch in &cpu.trace {
+        for stretch in &cpu.stretches {
             let (window, end) = table.at(stretch.start);
             let owner = window.unwrap().vm.map(VmId::index);
             prop_assert!(stretch.end <= end || table.at(end).0.is_some_and(|next| next.vm.map(VmId::index) == owner));
-            if stretch.vcpu < 3 && table.has(VmId::from_low_bits(stretch.vcpu)) {
-                prop_assert_eq!(owner, Some(stretch.vcpu));
+            if stretch.task < 3 && table.has(VmId::from_low_bits(stretch.task)) {
+                prop_assert_eq!(owner, Some(stretch.task));
             } else {
                 prop_assert_eq!(owner, None);
             }

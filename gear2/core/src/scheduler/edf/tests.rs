@@ -89,6 +89,33 @@ fn an_overrun_is_its_own() {
     assert!(cpu.tasks[0].used <= 700_000, "{}", cpu.tasks[0].used);
 }
 
+/// A server that has used its whole budget early in its period, and leaves, has used time that
+/// belongs to the others. Its part of the CPU is free when its deadline has come.
+#[test]
+fn a_part_that_was_used_in_advance_is_not_given_away() {
+    let mut policy = Edf::new(Fair::new(2_500));
+    policy.add(vcpu(0), &server(0, 500, 1_000), 0).unwrap();
+    policy.add(vcpu(1), &server(1, 500, 1_001), 0).unwrap();
+    policy.wake(vcpu(0), 0);
+    policy.wake(vcpu(1), 0);
+    policy.pick(0);
+    policy.ran(vcpu(0), 500, 500);
+    policy.remove(vcpu(0), 500);
+    // vCPU 1 needs all of the CPU until 1,000.
+    let added = policy.add(vcpu(2), &server(2, 100, 400), 500);
+    assert_eq!(added, Err(Refused::Overload));
+    policy.add(vcpu(2), &server(2, 100, 400), 1_000).unwrap();
+}
+
+#[test]
+fn calls_about_a_stranger_are_ignored() {
+    let mut policy = Edf::new(Fair::new(2_500));
+    policy.set(vcpu(0), &server(0, 500, 1_000), 0).unwrap();
+    policy.wake(vcpu(0), 0);
+    assert_eq!(policy.pick(0), Choice::Idle { until: NO_DEADLINE });
+    policy.add(vcpu(1), &server(1, 1_000, 1_000), 0).unwrap();
+}
+
 #[test]
 fn a_debt_is_paid_from_the_next_periods() {
     let mut policy = Edf::new(Fair::new(2_500));
@@ -130,12 +157,109 @@ fn who_wakes_late_in_its_period_begins_anew() {
     assert_eq!((run.vcpu, run.until), (vcpu(0), 1_940));
 }
 
+/// A change of the servers while they run.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// A server whose guest has a job in each period, in its budget.
+    Honest {
+        period: u64,
+        work: u64,
+    },
+    /// A server whose guest takes what it gets.
+    Greedy {
+        period: u64,
+        ticks: u64,
+        load: Load,
+    },
+    /// Another budget for a greedy one.
+    Set {
+        which: usize,
+        period: u64,
+        ticks: u64,
+    },
+    Remove {
+        which: usize,
+    },
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let budget = (500..6_000_u64, 1..1_000_u64)
+        .prop_map(|(period, part)| (period, (period * part / 1_000).max(1)));
+    let load = prop_oneof![
+        Just(Load::Spins),
+        (1..9_000_u64, 1..9_000_u64).prop_map(|(work, sleep)| Load::Random { work, sleep }),
+    ];
+    prop_oneof![
+        budget
+            .clone()
+            .prop_map(|(period, work)| Change::Honest { period, work }),
+        (budget.clone(), load).prop_map(|((period, ticks), load)| Change::Greedy {
+            period,
+            ticks,
+            load
+        }),
+        (0..16_usize, budget).prop_map(|(which, (period, ticks))| Change::Set {
+            which,
+            period,
+            ticks
+        }),
+        (0..16_usize).prop_map(|which| Change::Remove { which }),
+    ]
+}
+
+fn pause() -> impl Strategy<Value = u64> {
+    prop_oneof![1..4_000_u64, 1..100_u64]
+}
+
 fn jobs() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
     proptest::collection::vec((500..20_000_u64, 1..1_000_u64, 0..20_000_u64), 1..8)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever was admitted holds its promise, whoever comes, leaves or changes meanwhile, and
+    /// however greedy they are.
+    #[test]
+    fn no_admitted_job_is_late_while_servers_change(
+        changes in proptest::collection::vec((change(), pause()), 2..60),
+        seed in any::<u64>(),
+    ) {
+        let mut cpu = Harness::new("edf", &plan(), &[(share(0), Load::Spins)], seed);
+        cpu.conserves = false;
+        cpu.noise = 900;
+        let (mut honest, mut greedy) = (Vec::new(), Vec::new());
+        for (change, pause) in changes {
+            let next = cpu.tasks.len();
+            match change {
+                Change::Honest { period, work } => {
+                    let load = Load::Periodic { period, work, phase: 0 };
+                    honest.extend(cpu.add(&server(next, work, period), load));
+                }
+                Change::Greedy { period, ticks, load } => {
+                    greedy.extend(cpu.add(&server(next, ticks, period), load));
+                }
+                Change::Set { which, period, ticks } if which < greedy.len() => {
+                    // A refusal changes nothing.
+                    let _ = cpu.set(greedy[which], &server(greedy[which], ticks, period));
+                }
+                Change::Remove { which } => {
+                    let from = if which % 2 == 0 { &mut honest } else { &mut greedy };
+                    if which / 2 < from.len() {
+                        cpu.remove(from.swap_remove(which / 2));
+                    }
+                }
+                Change::Set { .. } => {}
+            }
+            let end = cpu.now + pause;
+            cpu.run_until(end);
+        }
+        let end = cpu.now + 100_000;
+        cpu.run_until(end);
+        for task in honest {
+            prop_assert_eq!(cpu.tasks[task].missed(cpu.now), 0, "vCPU {}", task);
+        }
+    }
 
     /// No job of an admitted set is late, and no server exceeds its budget in two of its periods,
     /// beside vCPUs without a server.
@@ -157,7 +281,7 @@ proptest! {
         cpu.noise = 900;
         cpu.run_until(1_000_000);
         for (index, task) in cpu.tasks.iter().enumerate() {
-            prop_assert_eq!(task.late, 0, "vCPU {}", index);
+            prop_assert_eq!(task.missed(cpu.now), 0, "vCPU {}", index);
             if let Some(budget) = tasks[index].0.server {
                 prop_assert!(cpu.most_in(index, budget.period) <= 2 * budget.ticks);
             }

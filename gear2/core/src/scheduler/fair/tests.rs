@@ -46,7 +46,11 @@ fn weights_are_kept_within_a_slice_over_five_seconds() {
             task.used
         );
     }
-    assert!(cpu.switches <= 5_000_000 / SLICE + 3, "{}", cpu.switches);
+    assert!(
+        cpu.stretches.len() as u64 <= 5_000_000 / SLICE + 3,
+        "{}",
+        cpu.stretches.len()
+    );
 }
 
 /// A guest that uses less than its share runs at once, beside any number of spinners. In the first
@@ -64,11 +68,11 @@ fn a_light_guest_never_waits() {
             tasks.insert(0, (share(0), load));
             let mut cpu = Harness::new("fair", &plan(), &tasks, 1);
             cpu.run_until(50_000);
-            assert!(cpu.tasks[0].latency <= SLICE, "{}", cpu.tasks[0].latency);
-            cpu.tasks[0].latency = 0;
+            assert!(cpu.latency(0, 0) <= SLICE, "{}", cpu.latency(0, 0));
             cpu.run_until(2_000_000);
             assert_eq!(
-                cpu.tasks[0].latency, 0,
+                cpu.latency(0, 50_000),
+                0,
                 "{spinners} spinners, period {period}"
             );
         }
@@ -167,6 +171,76 @@ fn a_charge_while_blocked_counts() {
     assert_eq!(alone, 10 * SLICE);
 }
 
+/// What a division leaves is not lost: a vCPU that exits after every few ticks pays for all.
+#[test]
+fn short_charges_are_as_dear_as_long_ones() {
+    let mut policy = Fair::new(SLICE);
+    let [short, long] = [0, 1].map(VcpuId::from_low_bits);
+    for vcpu in [short, long] {
+        policy.add(vcpu, &weighted(0, 667), 0).unwrap();
+        policy.wake(vcpu, 0);
+    }
+    let (mut now, mut used) = (0, [0; 2]);
+    while now < 1_000 * SLICE {
+        let Choice::Run(run) = policy.pick(now) else {
+            panic!("two are ready");
+        };
+        let ticks = if run.vcpu == short {
+            10
+        } else {
+            run.until - now
+        };
+        now += ticks;
+        used[run.vcpu.index()] += ticks;
+        policy.ran(run.vcpu, ticks, now);
+    }
+    assert!(used[0].abs_diff(used[1]) <= 2 * SLICE, "{used:?}");
+}
+
+/// What runs beyond a cap is paid later, so the share holds although each run is too long.
+#[test]
+fn an_overrun_of_a_cap_is_a_debt() {
+    let mut policy = Fair::new(SLICE);
+    policy
+        .add(VcpuId::FIRST, &capped(0, 1_000, 4_000), 0)
+        .unwrap();
+    policy.wake(VcpuId::FIRST, 0);
+    let (mut now, mut used) = (0, 0);
+    while now < 4_000_000 {
+        match policy.pick(now) {
+            Choice::Run(run) => {
+                let ticks = run.until - now + 100;
+                now += ticks;
+                used += ticks;
+                policy.ran(run.vcpu, ticks, now);
+            }
+            Choice::Idle { until } => now = until,
+        }
+    }
+    assert!((990_000..=1_001_100).contains(&used), "{used}");
+}
+
+/// A charge of many periods takes as many to come back.
+#[test]
+fn a_charge_longer_than_the_period_is_paid_in_full() {
+    let mut policy = Fair::new(SLICE);
+    policy
+        .add(VcpuId::FIRST, &capped(0, 1_000, 4_000), 0)
+        .unwrap();
+    policy.ran(VcpuId::FIRST, 10_500, 10_500);
+    policy.wake(VcpuId::FIRST, 10_500);
+    let Choice::Idle { until } = policy.pick(10_500) else {
+        panic!("in debt");
+    };
+    let mut now = until;
+    while let Choice::Idle { until } = policy.pick(now) {
+        assert!(until > now);
+        now = until;
+    }
+    // The charge gives 1,000 ticks back at 4,000, at 8,000 and so on.
+    assert_eq!(now, 40_000);
+}
+
 #[test]
 fn a_bad_cap_is_refused() {
     let mut policy = Fair::new(SLICE);
@@ -174,6 +248,26 @@ fn a_bad_cap_is_refused() {
         let refused = policy.add(VcpuId::FIRST, &capped(0, ticks, period), 0);
         assert_eq!(refused, Err(Refused::BadBudget));
     }
+}
+
+/// Returns the virtual time of ticks, a thousand times finer than the policy's.
+fn virtual_ticks(share: &Share, ticks: u64) -> u64 {
+    ticks * 1_000_000 / share.weight
+}
+
+/// Runs a CPU, and returns what each vCPU has got from time to time, divided by its weight.
+fn services(cpu: &mut Harness, shares: &[Share]) -> Vec<Vec<u64>> {
+    let mut samples = Vec::new();
+    for sample in 1..=20 {
+        cpu.run_until(sample * 50_000);
+        let services = cpu.tasks.iter().zip(shares);
+        samples.push(
+            services
+                .map(|(task, share)| virtual_ticks(share, task.used))
+                .collect(),
+        );
+    }
+    samples
 }
 
 fn load() -> impl Strategy<Value = Load> {
@@ -190,9 +284,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Between two vCPUs that are always ready, the service divided by the weight differs by at
-    /// most a slice of each, over any window and beside any load.
+    /// most a slice of each, over any window and beside any load. A vCPU that sleeps and wakes gets
+    /// no more than one that is always ready, but for its credit.
     #[test]
-    fn spinners_share_by_weight(
+    fn shares_follow_weights(
         weights in proptest::collection::vec(1..=1000_u64, 2..6),
         others in proptest::collection::vec((1..=1000_u64, load()), 0..4),
         seed in any::<u64>(),
@@ -204,20 +299,39 @@ proptest! {
         }
         let mut cpu = Harness::new("fair", &plan(), &tasks, seed);
         cpu.noise = 700;
-        cpu.run_until(300_000);
-        let before: Vec<_> = cpu.tasks.iter().map(|task| task.used).collect();
-        cpu.run_until(1_000_000);
-        let service = |index: usize| {
-            u128::from(cpu.tasks[index].used - before[index]) * 1_000_000 / u128::from(weights[index])
-        };
-        let slice = |index: usize| u128::from(SLICE) * 1_000_000 / u128::from(weights[index]);
-        for a in 0..weights.len() {
-            for b in 0..a {
-                let bound = slice(a) + slice(b);
-                // Virtual time is a whole number after each charge.
-                let rounding = bound / 20;
-                prop_assert!(service(a).abs_diff(service(b)) <= bound + rounding);
+        let shares: Vec<_> = tasks.iter().map(|(share, _)| *share).collect();
+        let samples = services(&mut cpu, &shares);
+        let slice = |index: usize| virtual_ticks(&shares[index], SLICE + 1);
+        let windows = samples.iter().enumerate();
+        let windows = windows.flat_map(|(end, last)| samples[..end].iter().map(move |first| (first, last)));
+        for (first, last) in windows {
+            for a in 0..weights.len() {
+                for b in (0..tasks.len()).filter(|b| *b != a) {
+                    let credit = if b < weights.len() { 0 } else { virtual_ticks(&share(0), SLICE) };
+                    let bound = last[a] - first[a] + slice(a) + slice(b) + credit + 2;
+                    prop_assert!(last[b] - first[b] <= bound, "{b} beside {a}");
+                }
             }
+        }
+    }
+
+    /// As many caps as there are changes hold, each in the windows after its change.
+    #[test]
+    fn a_cap_that_changes_holds_from_then_on(
+        caps in proptest::collection::vec((1..=100_u64, 1_000..20_000_u64, 1..30_000_u64), 2..8),
+        load in load(),
+        seed in any::<u64>(),
+    ) {
+        let budget = |percent: u64, period: u64| (period * percent / 100).max(1);
+        let (percent, period, _) = caps[0];
+        let tasks = [(capped(0, budget(percent, period), period), load), (share(1), Load::Spins)];
+        let mut cpu = Harness::new("fair", &plan(), &tasks, seed);
+        cpu.noise = 900;
+        for (percent, period, length) in caps {
+            let (ticks, from) = (budget(percent, period), cpu.now);
+            cpu.set(0, &capped(0, ticks, period)).unwrap();
+            cpu.run_until(from + length);
+            prop_assert!(cpu.most_in_after(0, period, from) <= ticks);
         }
     }
 
@@ -245,14 +359,23 @@ proptest! {
         }
     }
 
-    /// Nobody waits longer than a bound: a slice of each other one, by weight, and their credits.
+    /// Nobody waits longer than a bound: until all others have caught up with its own turn, from
+    /// their credits on, and a slice of each.
     #[test]
-    fn nobody_waits_for_ever(count in 2..10_usize, load in load(), seed in any::<u64>()) {
-        let mut tasks: Vec<_> = (0..count).map(|index| (share(index), load)).collect();
-        tasks[0].1 = Load::Spins;
+    fn nobody_waits_for_ever(
+        tasks in proptest::collection::vec((1..=1000_u64, load()), 2..10),
+        seed in any::<u64>(),
+    ) {
+        let tasks: Vec<_> = tasks.iter().enumerate()
+            .map(|(index, (weight, load))| (weighted(index, *weight), *load)).collect();
         let mut cpu = Harness::new("fair", &plan(), &tasks, seed);
+        cpu.noise = 900;
         cpu.run_until(500_000);
-        let bound = 3 * SLICE * count as u64;
-        prop_assert!(cpu.tasks.iter().all(|task| task.gap <= bound));
+        for (index, (own, _)) in tasks.iter().enumerate() {
+            let ahead = own.virtual_time(SLICE + 1) + share(0).virtual_time(SLICE) * 33 / 32;
+            let bound: u64 = (0..tasks.len()).filter(|other| *other != index)
+                .map(|other| tasks[other].0.ticks(ahead) + SLICE).sum();
+            prop_assert!(cpu.gap(index) <= bound, "{index}: {} of {bound}", cpu.gap(index));
+        }
     }
 }

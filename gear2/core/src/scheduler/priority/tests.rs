@@ -36,7 +36,7 @@ fn a_burst_runs_as_if_alone() {
     let mut cpu = Harness::new("priority", &plan(0), &tasks, 1);
     cpu.noise = 100;
     cpu.run_until(600_000);
-    assert_eq!((cpu.tasks[0].gap, cpu.tasks[0].late), (0, 0));
+    assert_eq!((cpu.gap(0), cpu.tasks[0].late), (0, 0));
     assert_eq!(cpu.tasks[1].used, 300_000);
 }
 
@@ -66,6 +66,15 @@ fn without_a_ceiling_the_lowest_starves() {
     assert_eq!(cpu.tasks[1].used, 0);
 }
 
+fn load() -> impl Strategy<Value = Load> {
+    let random = |(work, sleep)| Load::Random { work, sleep };
+    prop_oneof![
+        Just(Load::Spins),
+        (1..9_000_u64, 1..9_000_u64).prop_map(random),
+        (1..200_u64, 1..200_u64).prop_map(random),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -84,25 +93,46 @@ proptest! {
         let top = tasks.iter().map(|(share, _)| share.priority).max().unwrap();
         let mut alone = tasks.iter().zip(&cpu.tasks).filter(|(task, _)| task.0.priority == top);
         if let (Some((_, task)), None) = (alone.next(), alone.next()) {
-            prop_assert_eq!(task.gap, 0, "the highest priority never waits");
+            prop_assert_eq!(task.longest_wait(cpu.now), 0, "the highest priority never waits");
         }
     }
 
-    /// With a ceiling nobody waits longer than it and a slice of each other one, twice.
+    /// With a ceiling nobody waits longer than it and, for each other one, two slices: the slice
+    /// out of order of one that waits longer, and the slice of the priorities between two of them.
     #[test]
     fn nobody_starves_below_a_ceiling(
-        priorities in proptest::collection::vec(0..32_u8, 2..8),
+        tasks in proptest::collection::vec((0..32_u8, load()), 2..8),
         ceiling in 1_000..50_000_u64,
         seed in any::<u64>(),
     ) {
-        let tasks: Vec<_> = priorities.iter().enumerate()
-            .map(|(index, priority)| (at(index, *priority), Load::Spins)).collect();
+        let tasks: Vec<_> = tasks.iter().enumerate()
+            .map(|(index, (priority, load))| (at(index, *priority), *load)).collect();
         let mut cpu = Harness::new("priority", &plan(ceiling), &tasks, seed);
         cpu.noise = 300;
         cpu.run_until(600_000);
-        let bound = ceiling + SLICE * tasks.len() as u64;
-        for task in &cpu.tasks {
-            prop_assert!(task.gap <= bound && task.used > 0, "{} of {bound}", task.gap);
+        let bound = ceiling + 2 * SLICE * tasks.len() as u64;
+        for (index, task) in cpu.tasks.iter().enumerate() {
+            prop_assert!(cpu.gap(index) <= bound, "{} of {bound}", cpu.gap(index));
+            prop_assert!(task.used > 0);
         }
+    }
+
+    /// The highest priority never waits longer than one slice, however many have come to the
+    /// ceiling.
+    #[test]
+    fn a_ceiling_costs_one_slice_at_a_time(
+        loads in proptest::collection::vec(load(), 1..8),
+        highest in load(),
+        ceiling in 1_000..50_000_u64,
+        seed in any::<u64>(),
+    ) {
+        let mut tasks: Vec<_> = loads.iter().enumerate()
+            .map(|(index, load)| (at(index, 10), *load)).collect();
+        tasks.push((at(tasks.len(), 20), highest));
+        let mut cpu = Harness::new("priority", &plan(ceiling), &tasks, seed);
+        cpu.noise = 300;
+        cpu.run_until(600_000);
+        let gap = cpu.gap(loads.len());
+        prop_assert!(gap <= SLICE, "{gap}");
     }
 }

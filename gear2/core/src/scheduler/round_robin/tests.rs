@@ -158,7 +158,7 @@ proptest! {
                     now = until;
                     waiting[chosen] = Some(now);
                     for since in waiting.iter().flatten() {
-                        prop_assert!(now - since <= 6 * SLICE);
+                        prop_assert!(now - since <= 5 * SLICE);
                     }
                 }
             }

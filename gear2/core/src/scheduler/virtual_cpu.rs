@@ -1,0 +1,365 @@
+//! A CPU in virtual time: a policy, vCPUs with loads, and what becomes of each of them.
+//!
+//! Owns the time. A load says when its vCPU wakes and how long that works; the policy decides what
+//! runs; the CPU charges, wakes and blocks as a loop does. Each choice is judged: only a ready vCPU
+//! runs, and the end of a choice lies ahead. Switches and exits take time ([`Costs`]).
+//!
+//! For the host alone: `cargo xtask sched` and the tests of policies.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use gear1_abi::id::VcpuId;
+use gear1_abi::regs::NO_DEADLINE;
+
+use super::{Choice, Policy, Refused, Run, Share};
+pub use load::{Bursts, Idle, Job, Load, Periodic, Random, Recorded, Spin};
+
+mod load;
+
+/// What the gears take, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Costs {
+    /// From the exit of a vCPU to the first instruction of another one.
+    pub switch: u64,
+    /// From an exit, through Gear2, back to the same vCPU.
+    pub exit: u64,
+    /// From a wake-up on an idle CPU to the first instruction.
+    pub wake: u64,
+}
+
+/// A stretch of time in which one vCPU ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Index of the vCPU's task.
+    pub task: usize,
+    /// Time of the first instruction.
+    pub start: u64,
+    /// Time of the exit.
+    pub end: u64,
+}
+
+/// What a policy must never do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// The vCPU that is to run is not ready.
+    NotReady(VcpuId),
+    /// The choice ends before it begins.
+    NoTime(Choice),
+    /// A vCPU is ready, and the CPU is idle for good.
+    Lost(VcpuId),
+    /// A vCPU is ready, the CPU is idle, and the policy promises to conserve work.
+    Idle(VcpuId),
+}
+
+impl fmt::Display for Defect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotReady(vcpu) => write!(f, "vCPU {} runs and is not ready", vcpu.index()),
+            Self::NoTime(choice) => write!(f, "a choice has no time: {choice:?}"),
+            Self::Lost(vcpu) => write!(f, "vCPU {} is ready and lost", vcpu.index()),
+            Self::Idle(vcpu) => write!(f, "vCPU {} is ready and the CPU idle", vcpu.index()),
+        }
+    }
+}
+
+/// A vCPU and its history.
+pub struct Task {
+    /// The vCPU.
+    pub vcpu: VcpuId,
+    load: Box<dyn Load>,
+    /// The job that runs or comes next.
+    job: Option<Job>,
+    ready: bool,
+    /// Ticks of the job that are left.
+    left: u64,
+    /// Time since which it is ready and does not run.
+    since: u64,
+    /// Whether it has not run since it woke.
+    fresh: bool,
+    /// Ticks that it ran.
+    pub used: u64,
+    /// Ticks that the gears took for it.
+    pub overhead: u64,
+    /// Ticks that its jobs asked for so far.
+    pub wanted: u64,
+    /// Jobs that ended.
+    pub jobs: u64,
+    /// Jobs that ended after they were due.
+    pub late: u64,
+    /// Times for which it was ready and did not run.
+    pub waits: Vec<u64>,
+    /// Times of its wake-ups, and how long it took from each to its first instruction.
+    pub wakes: Vec<(u64, u64)>,
+    /// Times from the release of its jobs to their ends.
+    pub responses: Vec<u64>,
+    /// How often another vCPU ran although this one could have gone on.
+    pub preemptions: u64,
+    /// How often it got the CPU after another one.
+    pub switches: u64,
+}
+
+impl Task {
+    /// Returns the time of the next wake-up.
+    fn wakes_at(&self) -> u64 {
+        match &self.job {
+            Some(job) if !self.ready => job.release,
+            _ => NO_DEADLINE,
+        }
+    }
+
+    /// Takes the next job of the load.
+    fn next_job(&mut self, now: u64) {
+        self.job = self.load.next(now);
+        self.left = self.job.map_or(0, |job| job.work);
+    }
+
+    /// Returns the longest time for which it was ready and did not run, up to `now`.
+    #[must_use]
+    pub fn longest_wait(&self, now: u64) -> u64 {
+        let waits = self.ready.then(|| now - self.since);
+        self.waits.iter().copied().chain(waits).max().unwrap_or(0)
+    }
+
+    /// Returns the jobs that were late, with one that should have ended before `now`.
+    #[must_use]
+    pub fn missed(&self, now: u64) -> u64 {
+        let job = self.job.filter(|job| self.ready && job.due < now);
+        self.late + u64::from(job.is_some())
+    }
+
+    /// Tells whether it could run at the end of the time that has passed.
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.ready
+    }
+}
+
+/// The CPU.
+pub struct VirtualCpu {
+    /// Its policy.
+    pub policy: Box<dyn Policy>,
+    /// The time.
+    pub now: u64,
+    /// All vCPUs that were added, in this order. Those that were removed keep their places.
+    pub tasks: Vec<Task>,
+    /// What ran, in the order of time.
+    pub stretches: Vec<Stretch>,
+    /// Whether the policy runs somebody whenever somebody is ready.
+    pub conserves: bool,
+    /// Mean time between events that are about no vCPU; 0: none.
+    pub noise: u64,
+    costs: Costs,
+    random: Random,
+    /// Task that has the CPU.
+    current: Option<usize>,
+    /// Whether that one has left its guest.
+    exited: bool,
+    /// Task that caused the event: what follows is charged to it.
+    cause: Option<usize>,
+}
+
+impl VirtualCpu {
+    /// Makes a CPU without vCPUs.
+    #[must_use]
+    pub fn new(policy: Box<dyn Policy>, costs: Costs, seed: u64) -> Self {
+        Self {
+            policy,
+            now: 0,
+            tasks: Vec::new(),
+            stretches: Vec::new(),
+            conserves: false,
+            noise: 0,
+            costs,
+            random: Random::new(seed),
+            current: None,
+            exited: false,
+            cause: None,
+        }
+    }
+
+    /// Adds a vCPU, if the policy takes it.
+    pub fn add(
+        &mut self,
+        vcpu: VcpuId,
+        share: &Share,
+        load: Box<dyn Load>,
+    ) -> Result<usize, Refused> {
+        self.policy.add(vcpu, share, self.now)?;
+        let mut task = Task {
+            vcpu,
+            load,
+            job: None,
+            ready: false,
+            left: 0,
+            since: 0,
+            fresh: false,
+            used: 0,
+            overhead: 0,
+            wanted: 0,
+            jobs: 0,
+            late: 0,
+            waits: Vec::new(),
+            wakes: Vec::new(),
+            responses: Vec::new(),
+            preemptions: 0,
+            switches: 0,
+        };
+        task.next_job(self.now);
+        self.tasks.push(task);
+        Ok(self.tasks.len() - 1)
+    }
+
+    /// Removes the vCPU of a task, which wakes no more.
+    pub fn remove(&mut self, task: usize) {
+        self.policy.remove(self.tasks[task].vcpu, self.now);
+        (self.tasks[task].ready, self.tasks[task].job) = (false, None);
+        self.cause = self.cause.filter(|cause| *cause != task);
+    }
+
+    /// Lets time pass until `end`.
+    pub fn run_until(&mut self, end: u64) -> Result<(), Defect> {
+        while self.now < end {
+            self.wake_due();
+            let choice = self.policy.pick(self.now);
+            let next = self.next_event().min(end);
+            match choice {
+                Choice::Run(run) => self.run(run, next)?,
+                Choice::Idle { until } => {
+                    self.judge_idle(choice, until)?;
+                    self.current = None;
+                    self.now = next.min(until);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the time of the next event that no choice causes.
+    fn next_event(&mut self) -> u64 {
+        let wakes = self.tasks.iter().map(Task::wakes_at).min();
+        let noise = if self.noise > 0 {
+            self.now + 1 + self.random.below(2 * self.noise)
+        } else {
+            NO_DEADLINE
+        };
+        wakes.unwrap_or(NO_DEADLINE).min(noise)
+    }
+
+    fn judge_idle(&self, choice: Choice, until: u64) -> Result<(), Defect> {
+        if until <= self.now {
+            return Err(Defect::NoTime(choice));
+        }
+        match self.tasks.iter().find(|task| task.ready) {
+            Some(task) if self.conserves => Err(Defect::Idle(task.vcpu)),
+            Some(task) if until == NO_DEADLINE => Err(Defect::Lost(task.vcpu)),
+            _ => Ok(()),
+        }
+    }
+
+    fn wake_due(&mut self) {
+        for (index, task) in self.tasks.iter_mut().enumerate() {
+            let due = task.wakes_at();
+            if due > self.now {
+                continue;
+            }
+            (task.since, task.fresh, task.ready) = (due, true, true);
+            task.wanted = task.wanted.saturating_add(task.left);
+            self.policy.wake(task.vcpu, self.now);
+            self.cause = Some(index);
+        }
+    }
+
+    /// Runs what was chosen until its time is over, until an event, or until it blocks.
+    fn run(&mut self, run: Run, next: u64) -> Result<(), Defect> {
+        let ready = |task: &Task| task.vcpu == run.vcpu && task.ready;
+        let index = self.tasks.iter().position(ready);
+        let index = index.ok_or(Defect::NotReady(run.vcpu))?;
+        if run.until <= self.now {
+            return Err(Defect::NoTime(Choice::Run(run)));
+        }
+        self.enter(index);
+        let task = &mut self.tasks[index];
+        let start = self.now;
+        let end = start.max(next.min(run.until).min(start.saturating_add(task.left)));
+        self.note_wait(index, start);
+        let task = &mut self.tasks[index];
+        task.since = end;
+        task.used += end - start;
+        task.left -= end - start;
+        self.now = end;
+        match self.stretches.last_mut() {
+            Some(last) if last.task == index && last.end == start => last.end = end,
+            _ => self.stretches.push(Stretch {
+                task: index,
+                start,
+                end,
+            }),
+        }
+        if end > start {
+            self.policy.ran(run.vcpu, end - start, end);
+        }
+        if self.tasks[index].left == 0 {
+            self.end_job(index);
+        }
+        Ok(())
+    }
+
+    /// Makes a task the one that has the CPU, and charges what that takes.
+    fn enter(&mut self, index: usize) {
+        let cost = match self.current {
+            Some(current) if current == index && !self.exited => 0,
+            Some(current) if current == index => self.costs.exit,
+            Some(_) => self.costs.switch,
+            None => self.costs.wake,
+        };
+        if self.current != Some(index) {
+            self.tasks[index].switches += 1;
+            if let Some(current) = self.current.filter(|current| self.tasks[*current].ready) {
+                self.tasks[current].preemptions += 1;
+            }
+        }
+        let cause = self.cause.take().unwrap_or(index);
+        self.now += cost;
+        if cost > 0 {
+            self.tasks[cause].overhead += cost;
+            let vcpu = self.tasks[cause].vcpu;
+            self.policy.ran(vcpu, cost, self.now);
+        }
+        (self.current, self.exited) = (Some(index), true);
+    }
+
+    /// Ends the wait of a task that runs from `start` on.
+    fn note_wait(&mut self, index: usize, start: u64) {
+        let task = &mut self.tasks[index];
+        let waited = start - task.since;
+        if core::mem::take(&mut task.fresh) {
+            task.wakes.push((task.since, waited));
+        }
+        if waited > 0 {
+            task.waits.push(waited);
+        }
+    }
+
+    /// Ends the job of a task. The next one begins at once if it was released meanwhile, else the
+    /// vCPU blocks.
+    fn end_job(&mut self, index: usize) {
+        let now = self.now;
+        let task = &mut self.tasks[index];
+        if let Some(job) = task.job {
+            task.jobs += 1;
+            task.late += u64::from(now > job.due);
+            task.responses.push(now - job.release);
+        }
+        task.next_job(now);
+        if let Some(job) = task.job.filter(|job| job.release <= now) {
+            task.wanted = task.wanted.saturating_add(job.work);
+            self.exited = false;
+            return;
+        }
+        task.ready = false;
+        self.policy.block(task.vcpu, now);
+        self.cause = Some(index);
+    }
+}
