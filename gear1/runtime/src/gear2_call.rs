@@ -119,6 +119,10 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
     if cpu.data.is_loaded(id) {
         vcpu::unload(cpu, machine);
     }
+    // The ticks until the vCPU is entered again, perhaps here, are not those of this exit.
+    if cpu.data.exit.vcpu == Some(id) {
+        cpu.data.exit.vcpu = None;
+    }
     shared.set_owner_cpu(target);
     // The new owner CPU watches a running timer only from its next load on. Until then the timer
     // counts as due, so that it is not forgotten.

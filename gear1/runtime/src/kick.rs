@@ -38,11 +38,15 @@ pub(crate) fn notify(cpu: &Cpu, machine: &Machine, id: VcpuId, notify: Notify) {
 }
 
 /// Tells the loop of the vCPU's owner CPU that it became runnable.
+///
+/// The owner CPU is read once: the vCPU may move to another CPU meanwhile, and a signal that one CPU
+/// gets and the interrupt that another one gets would leave the first idle beside its signal.
 pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     let shared = machine::vcpu(id);
     shared.begin_stolen(cpu::now());
-    machine::cpu_shared(shared.owner_cpu()).wake(id.index());
-    kick_owner(cpu, machine, id);
+    let target = shared.owner_cpu();
+    machine::cpu_shared(target).wake(id.index());
+    kick_cpu(cpu, machine, target);
 }
 
 fn kick_owner(cpu: &Cpu, machine: &Machine, id: VcpuId) {

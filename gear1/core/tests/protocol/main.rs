@@ -12,6 +12,7 @@ mod atomic;
 mod icache;
 mod loading;
 mod machine;
+mod moves;
 mod sgi;
 mod switch;
 mod vcpu;
