@@ -40,9 +40,9 @@ pub use judge::warn;
 pub use judge::{Judged, judge, validate};
 pub use list::List;
 pub use model::{
-    Budget, Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest, Memory,
-    NamedFile, Names, Parameters, Payload, Policy, Privilege, Region, Restart, RestartLimit,
-    Scheduler, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind,
+    Balancer, Budget, Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest,
+    Memory, NamedFile, Names, Parameters, Payload, Policy, Privilege, Region, Restart,
+    RestartLimit, Scheduler, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 pub use nearest::nearest;
 pub use read::{binding, read};

@@ -16,7 +16,7 @@ mod virtio;
 pub use cpus::{CpuList, CpuSet};
 pub use memory::{Memory, Region};
 pub(crate) use scheduling::PARAMETERS;
-pub use scheduling::{Budget, Parameters, Policy, Scheduler};
+pub use scheduling::{Balancer, Budget, Parameters, Policy, Scheduler};
 pub use shared::SharedMemory;
 pub use virtio::{VirtioDevice, VirtioKind};
 

@@ -19,6 +19,7 @@ use gear1_abi::{ABI_VERSION, abi_compatible};
 use gear2_protocol::VIRTIO_STRIDE;
 use gearv_manifest::{Console, CpuSet, Manifest, Parameters, Restart, Vm, VmKind};
 
+use crate::balancer::{self, Balancer};
 use crate::restarts::RestartPolicy;
 use crate::scheduler::{Budget, Plan, PolicyKind, Refused, Share};
 
@@ -80,6 +81,8 @@ pub struct Config {
     pub(crate) counter_hz: u64,
     pub(crate) uart_intid: u32,
     pub(crate) policy: &'static PolicyKind,
+    /// Balancer of vCPUs between the CPUs of a pool.
+    pub(crate) balancer: &'static dyn Balancer,
     /// What the policy of each CPU is made from.
     pub(crate) plan: Plan,
     pub(crate) vms: Vec<VmConfig>,
@@ -97,7 +100,7 @@ pub(crate) struct VcpuConfig {
     pub(crate) vm: VmId,
     /// Index of the vCPU in its VM.
     pub(crate) index: usize,
-    /// CPU that runs the vCPU.
+    /// CPU that the vCPU starts on.
     pub(crate) cpu: CpuIndex,
 }
 
@@ -124,6 +127,8 @@ pub(crate) struct VmConfig {
     /// Whether Gear2 schedules the VM. Gear1 runs the others, the real-time VMs; Gear2 may start
     /// and stop them.
     pub(crate) scheduled: bool,
+    /// CPUs that the VM's vCPUs may be on.
+    pub(crate) affinity: CpuSet,
     /// Virtio devices, if the VM has any.
     pub(crate) virtio: Option<VirtioPage>,
     /// Range of the VM's vCPUs, with the parked vCPUs that Gear2 does not schedule.
@@ -193,6 +198,7 @@ impl Config {
             counter_hz,
             uart_intid: info.uart_intid,
             policy: PolicyKind::of(policy.scheduler),
+            balancer: balancer::of(policy.balancer),
             plan: Plan {
                 slice: ticks(counter_hz, policy.slice_us()),
                 ceiling: ticks(counter_hz, policy.ceiling_us),
@@ -315,6 +321,11 @@ impl VmConfig {
             autostart: vm.autostart && scheduled,
             boot_order: vm.boot_order,
             scheduled,
+            affinity: if vm.cpus.is_empty() {
+                cpu_set(info.cpu_mask)
+            } else {
+                vm.cpus.set()
+            },
             virtio: VirtioPage::new(manifest, vm),
             vcpus: first..first + vm.vcpu_count,
         }

@@ -21,6 +21,8 @@ use crate::gear1::Gear1;
 use crate::lifecycle::Goal;
 use crate::machine::{Machine, Platform};
 
+mod sched;
+
 /// Work that a control operation leaves to the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -53,10 +55,8 @@ pub(crate) fn serve<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -
         return Task::None;
     }
     *answered = asked;
-    let (outcome, words, task) = match perform(machine, gear1, mailbox) {
-        Ok(answer) => answer,
-        Err(outcome) => (outcome, NOTHING, Task::None),
-    };
+    let answer = perform(machine, gear1, mailbox);
+    let (outcome, words, task) = answer.unwrap_or_else(|outcome| (outcome, NOTHING, Task::None));
     for (result, word) in mailbox.results.iter().zip(words) {
         result.store(word, Relaxed);
     }
@@ -87,6 +87,11 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::VERSION => version(machine, gear1),
         op::VM_FAULT => vm_fault(machine, vm()?),
         op::VM_NAME => done(name_words(&vm()?.name)),
+        op::SCHED_CPU => sched::cpu(machine, sched::find_cpu(machine, first)?),
+        op::SCHED_VCPU => sched::vcpu(machine, sched::find_vcpu(machine, first)?),
+        op::SCHED_MOVE => sched::begin_move(machine, gear1, first, second),
+        op::SCHED_PIN => sched::pin(machine, first, second),
+        op::SCHED_CLOSE => sched::close(machine, gear1, first, second != 0),
         _ => Err(outcome::UNKNOWN),
     }
 }

@@ -27,12 +27,15 @@ use crate::console::Command;
 use crate::control::{self, Task};
 use crate::gear1::Gear1;
 use crate::lifecycle::{Goal, Lifecycle};
+use crate::load::Measured;
 use crate::machine::{Answer, Machine, Platform, SharedVm};
 use crate::report;
 use crate::scheduler::{Choice, Policy, Run};
 use jobs::{CONSOLE_JOB, WATCH_JOB, vm_job};
+use moves::{Moves, vcpus_of};
 
 mod jobs;
+mod moves;
 mod real_time;
 #[cfg(test)]
 mod tests;
@@ -47,7 +50,9 @@ pub struct CpuLoop<'m, P: Platform> {
     /// CPU that the loop runs on.
     cpu: CpuIndex,
     /// Policy of this CPU, with its ready vCPUs.
-    scheduler: Box<dyn Policy>,
+    scheduler: Box<dyn Policy + 'm>,
+    /// vCPUs of this CPU, and those that come and go.
+    moves: Moves,
     /// Jobs of this loop beside running vCPUs: one bit for each VM whose lifecycle it advances,
     /// [`CONSOLE_JOB`] and [`WATCH_JOB`].
     jobs: u32,
@@ -67,21 +72,24 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     #[must_use]
     pub fn new(machine: &'m Machine<P>, cpu: CpuIndex) -> Self {
         let config = &machine.config;
-        let mut scheduler = (config.policy.make)(&config.plan);
-        for (vcpu, place) in config.vcpus().filter(|(_, place)| place.cpu == cpu) {
-            // `Config::new` has seen that the policy takes all of them.
-            let _ = scheduler.add(vcpu, &config.share(place.vm), 0);
+        let mut scheduler: Box<dyn Policy + 'm> = (config.policy.make)(&config.plan);
+        if let Some(period) = config.balancer.period() {
+            let load = &machine.loads[cpu.index()];
+            scheduler = Box::new(Measured::new(scheduler, load, config.ticks(period)));
         }
-        Self {
+        let mut this = Self {
             machine,
             cpu,
             scheduler,
+            moves: Moves::new(),
             jobs: 0,
             job_deadline: NO_DEADLINE,
             last: None,
             since: 0,
             charged: 0,
-        }
+        };
+        this.settle();
+        this
     }
 
     /// Takes over the vCPUs of this CPU, and starts the VMs that run from boot on and whose first
@@ -89,6 +97,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     pub fn start(&mut self, gear1: &mut impl Gear1) -> Decision {
         let now = gear1.now();
         self.look_again(gear1, now);
+        // A CPU that was closed by an earlier Gear2 may have kept vCPUs.
+        self.go_on_with_moves(gear1, now);
         let machine = self.machine;
         let boot_vcpus = machine.config.vcpus().filter(|(_, vcpu)| vcpu.index == 0);
         for (_, vcpu) in boot_vcpus {
@@ -185,10 +195,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Event::VmEnd(vcpu, _) => self.vm_end(gear1, vcpu, now),
             Event::Fault(vcpu, fault) => self.fault(gear1, vcpu, fault, now),
             Event::Irq(_, intid) => self.interrupt(gear1, intid, now),
-            Event::Poke(_) => {
-                self.look_again(gear1, now);
-                self.serve(gear1, now);
-            }
+            Event::Poke(_) => self.errands(gear1, now),
             Event::Doorbell(_) => self.serve(gear1, now),
             Event::Refused(status) => self.refused(gear1, status, now),
             Event::Deadline(_) => {}
@@ -221,7 +228,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         // Gear1 wakes a vCPU of another loop there.
         model.collect(gear1, |vcpu| {
             if let Some(config) = machine.config.vcpu(vcpu)
-                && config.cpu == self.cpu
+                && self.moves.has(vcpu)
             {
                 self.make_ready(vcpu, config.vm, now);
             }
@@ -239,9 +246,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
 
     /// Has all loops that run a VM's vCPUs look again, this one at once.
     fn have_all_look_again(&mut self, gear1: &mut impl Gear1, vm: VmId, now: u64) {
-        for (_, vcpu) in self.machine.config.vcpus() {
-            if vcpu.vm == vm && vcpu.cpu != self.cpu {
-                let _ = gear1.poke(vcpu.cpu);
+        for (vcpu, config) in self.machine.config.vcpus() {
+            if config.vm == vm && !self.moves.has(vcpu) {
+                self.forward_wake(gear1, vcpu);
             }
         }
         self.look_again(gear1, now);
@@ -268,11 +275,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let mut now = now;
         let mut job_deadline = NO_DEADLINE;
         if self.jobs != 0 {
-            now = self.work(gear1, now);
-            (self.since, self.charged) = (now, now);
-        }
-        if self.jobs != 0 {
-            job_deadline = self.job_deadline;
+            (now, job_deadline) = self.do_jobs(gear1, now);
         }
         let mut idle_until = job_deadline;
         self.last = match self.scheduler.pick(now) {
@@ -311,18 +314,14 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Takes in a vCPU that Gear1 woke. After a restart of Gear2 or a move the wake-up may have
-    /// come to another CPU than the vCPU's.
+    /// Takes in a vCPU that Gear1 woke. A wake-up that crossed a move comes to the vCPU's former
+    /// CPU.
     fn wake(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
         match self.machine.config.vcpu(vcpu) {
-            Some(config) if config.cpu == self.cpu => {
+            Some(config) if self.moves.has(vcpu) => {
                 self.make_ready(vcpu, config.vm, now);
             }
-            Some(config) => {
-                // Gear1 does not know yet where it belongs.
-                let _ = gear1.vcpu_assign(vcpu, config.cpu);
-                let _ = gear1.poke(config.cpu);
-            }
+            Some(_) => self.forward_wake(gear1, vcpu),
             None => self.look_at_real_time(gear1, vcpu),
         }
     }
@@ -435,22 +434,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// CPU waits for an answer of this loop's. Gear1's view counts: events that a former instance
     /// of Gear2 took are lost, and the states of vCPUs are not.
     fn look_again(&mut self, gear1: &mut impl Gear1, now: u64) {
-        for (vcpu, config) in self.machine.config.vcpus() {
-            if config.cpu != self.cpu {
-                continue;
-            }
-            let ready = match gear1.vcpu_state(vcpu) {
-                Ok(VcpuState::Ready | VcpuState::Running) => true,
-                Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => {
-                    self.machine.can_go_on(gear1, vcpu)
-                }
-                Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => false,
-            };
-            if ready && !self.machine.is_paused(config.vm) {
-                self.scheduler.wake(vcpu, now);
-            } else {
-                self.scheduler.block(vcpu, now);
-            }
+        for vcpu in vcpus_of(self.moves.here) {
+            self.look_at(gear1, vcpu, now);
         }
     }
 

@@ -2,15 +2,15 @@
 //!
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
 //! each VM, the news already reported, the VMs that are paused or given up, the times of their
-//! restarts, the access that each vCPU waits for. A Gear2 that failed wrote these words, so each
+//! restarts, the access that each vCPU waits for, the CPUs that are off for the scheduler, pins. A Gear2 that failed wrote these words, so each
 //! may hold anything: a reader reduces a word to the values that have a meaning, and no value leads
 //! to a failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
 
 use core::array;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use gear1_abi::id::{MAX_VCPUS, MAX_VMS, VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
 
 use crate::lifecycle::Goal;
 use crate::pl011::Settings;
@@ -37,6 +37,10 @@ pub struct Kept {
     owed: [AtomicU64; MAX_VMS],
     /// Number of the access that each vCPU waits for, in its slot; 0: none.
     asked: [AtomicU64; MAX_VCPUS],
+    /// CPUs, a bit each, that take no vCPUs.
+    closed: AtomicU32,
+    /// CPU that each vCPU is pinned to, counted from 1; 0: none.
+    pins: [AtomicU8; MAX_VCPUS],
 }
 
 const fn word() -> AtomicU32 {
@@ -61,6 +65,8 @@ impl Kept {
             restarts: [const { words() }; MAX_VMS],
             owed: words(),
             asked: words(),
+            closed: word(),
+            pins: [const { AtomicU8::new(0) }; MAX_VCPUS],
         }
     }
 
@@ -146,6 +152,33 @@ impl Kept {
     /// Returns which access in its slot a vCPU waits for; 0: for none.
     pub(crate) fn asked(&self, vcpu: VcpuId) -> u64 {
         self.asked[vcpu.index()].load(Relaxed)
+    }
+
+    /// Says whether a CPU takes no vCPUs.
+    pub(crate) fn set_closed(&self, cpu: CpuIndex, closed: bool) {
+        let bit = 1 << cpu.index();
+        if closed {
+            self.closed.fetch_or(bit, Relaxed);
+        } else {
+            self.closed.fetch_and(!bit, Relaxed);
+        }
+    }
+
+    /// Returns the CPUs, a bit each, that take no vCPUs.
+    pub(crate) fn closed(&self) -> u32 {
+        self.closed.load(Relaxed)
+    }
+
+    /// Notes the CPU that a vCPU is pinned to.
+    pub(crate) fn set_pin(&self, vcpu: VcpuId, cpu: Option<CpuIndex>) {
+        let number = cpu.map_or(0, |cpu| cpu.index() as u8 + 1);
+        self.pins[vcpu.index()].store(number, Relaxed);
+    }
+
+    /// Returns the CPU that a vCPU is pinned to.
+    pub(crate) fn pin(&self, vcpu: VcpuId) -> Option<CpuIndex> {
+        let number = u64::from(self.pins[vcpu.index()].load(Relaxed));
+        CpuIndex::from_reg(number.checked_sub(1)?)
     }
 
     /// Notes at a restart that a vCPU's access, its `number`th (from 1 on), is made again. Tells

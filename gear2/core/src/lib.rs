@@ -18,6 +18,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod balancer;
 pub mod cadence;
 pub mod config;
 pub mod console;
@@ -28,6 +29,7 @@ pub mod gear1;
 mod kept;
 mod lifecycle;
 mod lives;
+mod load;
 mod machine;
 pub mod mini_uart;
 mod pl011;

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 use gear1_abi::ABI_VERSION;
 use gear1_abi::call::VmState;
 use gear1_abi::event::{Ended, Mmio};
-use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId, VmId};
 use gear2_protocol::Region;
 use spin::mutex::TicketMutex;
 
@@ -23,14 +23,18 @@ use crate::gear1::Gear1;
 use crate::kept::Kept;
 use crate::lifecycle::{Goal, Lifecycle, goal_after};
 use crate::lives::News;
+use crate::load::Load;
 use crate::pl011::Pl011;
 pub use crate::platform::Platform;
 pub(crate) use crate::platform::{Answer, Lock};
 
 mod consoles;
+mod placement;
 mod take_over;
 
 use consoles::update_line;
+use placement::Placement;
+pub(crate) use placement::{LOOK, MOVE, Place, Stage, Stays};
 
 /// Longest time for which an unfinished line on the console is not interrupted.
 const LINE_PATIENCE_US: u64 = 100_000;
@@ -44,6 +48,10 @@ pub struct Machine<P: Platform> {
     vms: Vec<SharedVm<P>>,
     /// Ticks that each vCPU ran. Only its own loop writes them.
     ran: [AtomicU64; MAX_VCPUS],
+    /// CPUs of vCPUs, and their moves.
+    pub(crate) placement: Placement,
+    /// Loads of the CPUs, if there is a balancer.
+    pub(crate) loads: [Load; MAX_CPUS],
     kept: &'static Kept,
     /// Number of restarts of Gear2.
     pub(crate) restarts: u64,
@@ -111,6 +119,8 @@ impl<P: Platform> Machine<P> {
             device_model: region
                 .map(|region| DeviceModel::new(&config, region, kept, last.is_some())),
             ran: [const { AtomicU64::new(0) }; MAX_VCPUS],
+            placement: Placement::new(&config),
+            loads: core::array::from_fn(|_| Load::default()),
             kept,
             restarts: last.map_or(0, |last| last.count),
             blamed: AtomicU32::new(0),

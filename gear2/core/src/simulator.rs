@@ -8,7 +8,6 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec;
@@ -18,25 +17,27 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use gear1_abi::call::{Decision, VcpuState, VmState, number};
 use gear1_abi::event::{Ended, Event};
-use gear1_abi::id::{CpuIndex, MAX_VCPUS, VmId};
+use gear1_abi::id::{CpuIndex, VmId};
 use gear1_abi::regs::{NO_DEADLINE, Regs};
 use gear2_protocol::Region;
-use gearv_manifest::{Console, CpuSet, Restart};
+use gearv_manifest::{Balancer, Console};
 
-use crate::config::{Config, VcpuConfig, VirtioPage, VmConfig};
+use crate::balancer;
+use crate::config::Config;
 use crate::console::Uart;
 use crate::cpu_loop::CpuLoop;
 use crate::gear1::Conduit;
 use crate::kept::Kept;
 use crate::machine::{Machine, Platform};
-use crate::restarts::RestartPolicy;
-use crate::scheduler::{Plan as SchedulerPlan, PolicyKind, Share, Window};
+use crate::scheduler::{PolicyKind, Window};
 
 pub(crate) mod gdm;
 mod guest;
+mod plan;
 mod world;
 
 use gdm::Gdm;
+pub(crate) use plan::{AT_ONCE, Guest, Plan, config};
 pub(crate) use world::Lived;
 use world::{Cpu, Vcpu, World, new_vcpu, new_vm};
 
@@ -47,94 +48,6 @@ const VIRTIO_IPA: u64 = 0x0a00_0000;
 const NOTHING_IPA: u64 = 0x0b00_0000;
 pub(crate) const LOAD_PIECES: u64 = 20;
 pub(crate) const LOAD_TICKS: u64 = 50;
-
-/// Behaviour of a guest's vCPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guest {
-    /// Never leave the CPU by themselves.
-    Spins,
-    /// Everything a guest can do but end.
-    Works,
-    /// Everything.
-    WorksAndEnds,
-}
-
-/// A VM of a simulation.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) guest: Guest,
-    /// The CPU of each vCPU.
-    pub(crate) cpus: Vec<usize>,
-    pub(crate) restart: Restart,
-    pub(crate) restarts: RestartPolicy,
-    /// Number of virtio devices.
-    pub(crate) devices: u32,
-    pub(crate) boot_order: u32,
-    /// Whether Gear1 runs the VM; such plans come last.
-    pub(crate) real_time: bool,
-}
-
-/// Guests that end all the time are started again at once, and are never given up.
-pub(crate) const AT_ONCE: RestartPolicy = RestartPolicy {
-    limit: 0,
-    window: 1,
-    backoff: 0,
-};
-
-/// Makes Gear2's configuration for a plan. Time is in microseconds.
-pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
-    let mut vcpus = [None; MAX_VCPUS];
-    let mut next = 0;
-    let mut vms = Vec::new();
-    let mut first_channel = 0;
-    for (place, plan) in plans.iter().enumerate() {
-        let id = VmId::new(place).unwrap();
-        let first = next;
-        for (index, &cpu) in plan.cpus.iter().enumerate() {
-            vcpus[next] = (!plan.real_time).then(|| VcpuConfig {
-                vm: id,
-                index,
-                cpu: CpuIndex::new(cpu).unwrap(),
-            });
-            next += 1;
-        }
-        vms.push(VmConfig {
-            id,
-            name: format!("guest{place}"),
-            console: (!plan.real_time).then_some(CONSOLE),
-            may_power_off: false,
-            restart: plan.restart,
-            share: Share::of(id),
-            restarts: plan.restarts,
-            must_run: false,
-            watchdog: 0,
-            autostart: !plan.real_time,
-            boot_order: plan.boot_order,
-            scheduled: !plan.real_time,
-            virtio: (plan.devices > 0).then_some(VirtioPage {
-                ipa: VIRTIO_IPA,
-                first_channel,
-                count: plan.devices,
-            }),
-            vcpus: first..next,
-        });
-        first_channel += plan.devices;
-    }
-    Config {
-        cpus: CpuSet::first(cpu_count),
-        counter_hz: 1_000_000,
-        uart_intid: UART_INTID,
-        policy: PolicyKind::named("round-robin").unwrap(),
-        plan: SchedulerPlan {
-            slice: SLICE,
-            ..SchedulerPlan::default()
-        },
-        vms,
-        device_vm: None,
-        boot_order_timeout: 0,
-        vcpus,
-    }
-}
 
 /// The far end of the UART.
 #[derive(Clone, Debug, Default)]
@@ -180,6 +93,18 @@ impl Conduit for Handle {
 /// Gear2 failed in the middle of something.
 struct Failed;
 
+/// Makes what the loops share, as Gear2 does when it begins.
+fn new_machine(
+    config: &Config,
+    uart: Option<Wire>,
+    region: Option<&'static Region>,
+    kept: &'static Kept,
+    gear1: &mut Handle,
+) -> &'static Machine<Simulated> {
+    let machine = Machine::new(config.clone(), uart, region, kept, gear1);
+    Box::leak(Box::new(machine))
+}
+
 /// Options of a simulated machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
@@ -193,6 +118,8 @@ pub(crate) struct Options {
     /// The only window of a major frame of this many ticks is VM 0's: start and length. All other
     /// VMs have the CPUs for the rest of the frame.
     pub(crate) window: Option<(u64, u64, u64)>,
+    /// The balancer, if there is one.
+    pub(crate) balancer: Option<Balancer>,
 }
 
 /// A simulated machine with Gear2 on it.
@@ -202,6 +129,7 @@ pub(crate) struct Simulation {
     terminal: bool,
     kept: &'static Kept,
     pub(crate) world: Rc<RefCell<World>>,
+    pub(crate) machine: &'static Machine<Simulated>,
     loops: Vec<CpuLoop<'static, Simulated>>,
     /// A refusal that the CPU gets before anything else.
     refusals: Vec<Option<Event>>,
@@ -270,6 +198,9 @@ impl Simulation {
         config.vms[0].watchdog = options.watchdog;
         config.boot_order_timeout = options.boot_order_timeout;
         config.policy = options.policy.unwrap_or(config.policy);
+        if let Some(balancer) = options.balancer {
+            config.balancer = balancer::of(balancer);
+        }
         if let Some((frame, start, length)) = options.window {
             let window = |start, length, vm| Window { start, length, vm };
             config.plan.frame = frame;
@@ -313,10 +244,17 @@ impl Simulation {
             vm.first_channel = first_channel;
             first_channel += plan.devices;
         }
+        let kept = Box::leak(Box::new(Kept::new()));
+        let mut handle = Handle {
+            world: Rc::clone(&world),
+            cpu: 0,
+        };
+        let uart = options.terminal.then_some(wire);
         let mut simulation = Self {
             terminal: options.terminal,
+            machine: new_machine(&config, uart, region, kept, &mut handle),
             config,
-            kept: Box::leak(Box::new(Kept::new())),
+            kept,
             world,
             loops: Vec::new(),
             refusals: vec![None; cpu_count],
@@ -329,13 +267,7 @@ impl Simulation {
     fn enter(&mut self) {
         let cpu_count = self.refusals.len();
         self.refusals = vec![None; cpu_count];
-        let region = self.world.borrow().gdm.as_ref().map(|gdm| gdm.region);
-        let wire = self.world.borrow().wire.clone();
-        let uart = self.terminal.then_some(wire);
-        let (config, kept) = (self.config.clone(), self.kept);
-        let mut handle = self.handle(0);
-        let machine = Machine::<Simulated>::new(config, uart, region, kept, &mut handle);
-        let machine = Box::leak(Box::new(machine));
+        let machine = self.machine;
         self.loops = (0..cpu_count)
             .map(|cpu| CpuLoop::new(machine, CpuIndex::new(cpu).unwrap()))
             .collect();
@@ -371,6 +303,11 @@ impl Simulation {
             }
             world.cpus[0].irq = true;
         }
+        let region = self.world.borrow().gdm.as_ref().map(|gdm| gdm.region);
+        let wire = self.world.borrow().wire.clone();
+        let uart = self.terminal.then_some(wire);
+        let mut handle = self.handle(0);
+        self.machine = new_machine(&self.config, uart, region, self.kept, &mut handle);
         self.enter();
     }
 
@@ -410,7 +347,8 @@ impl Simulation {
         (world.restarts, world.blamed)
     }
 
-    fn handle(&self, cpu: usize) -> Handle {
+    /// Returns an interface to the world that a CPU's loop would have.
+    pub(crate) fn handle(&self, cpu: usize) -> Handle {
         Handle {
             world: Rc::clone(&self.world),
             cpu,

@@ -27,7 +27,8 @@ pub use region::{ConsoleBlock, Page, Region};
 /// |---|---|
 /// | 2.1 | [`doorbell_arm`], which a Gear1 of 2.0 takes for an access to nothing ([`ARMING_VERSION`]); [`offset::INPUT_LOW`], without which pasted input gets on once a second |
 /// | 2.2 | [`vm_flag::REAL_TIME`], [`vm_flag::DEVICE_MODEL`] and [`vm_flag::NO_CONSOLE`], without which `gearctl` gives fewer reasons |
-pub const PROTOCOL_VERSION: u32 = 0x0002_0002;
+/// | 2.3 | [`op::SCHED_CPU`] and the operations behind it, without which there is no `gearctl sched` |
+pub const PROTOCOL_VERSION: u32 = 0x0002_0003;
 /// First version whose lines are armed: GDM stores to [`doorbell_arm`] only if `Header::version` is
 /// this one or a later one.
 pub const ARMING_VERSION: u32 = 0x0002_0001;
@@ -217,6 +218,51 @@ pub mod op {
     /// `(vm)`: result words of the VM's last fault: vCPU's index, ESR, FAR, IPA, PC, SPSR;
     /// `NOT_FOUND` if it had none.
     pub const VM_FAULT: u32 = 12;
+    /// `(cpu)`: how Gear2 schedules a CPU. Result words: the policy's name, up to 16 bytes,
+    /// zero-padded; the balancer's name, up to 8 bytes; flags (those of
+    /// [`cpu_flag`](super::cpu_flag)); vCPUs; slice in microseconds. `NOT_FOUND`: Gear2 has no loop
+    /// there.
+    pub const SCHED_CPU: u32 = 13;
+    /// `(vcpu)`: where a vCPU is. Result words: CPU; 1 if a move is under way, else 0; the reason
+    /// why it stayed there the last time, a number of [`stays`](super::stays); the CPU that it is
+    /// pinned to, counted from 1, or 0; CPUs that the manifest allows, a bit each; moves of all
+    /// vCPUs since Gear2's start. `NOT_FOUND`: Gear2 does not schedule it.
+    pub const SCHED_VCPU: u32 = 14;
+    /// `(vcpu, cpu)`: begins to move a vCPU. `STAYS`: the first result word is why.
+    pub const SCHED_MOVE: u32 = 15;
+    /// `(vcpu, cpu + 1)`: pins a vCPU to the CPU where it is; `(vcpu, 0)`: to none. `WRONG_STATE`:
+    /// it is elsewhere, or moves.
+    pub const SCHED_PIN: u32 = 16;
+    /// `(cpu, closed)`: begins to give all vCPUs of a CPU to others, and lets the CPU take no more
+    /// (1), or lets it take vCPUs again (0). If the policies of the others refuse one, the CPU opens
+    /// again. `STAYS`: the first result word is why.
+    pub const SCHED_CLOSE: u32 = 17;
+}
+
+/// Flags of `SCHED_CPU`.
+pub mod cpu_flag {
+    /// The CPU takes no vCPUs.
+    pub const CLOSED: u64 = 1 << 0;
+}
+
+/// Reasons why a vCPU stays where it is; 0: it had none to.
+pub mod stays {
+    /// The CPU takes no vCPUs.
+    pub const CPU_IS_OFF: u64 = 1;
+    /// The manifest places the VM on other CPUs.
+    pub const ELSEWHERE: u64 = 2;
+    /// The vCPU is pinned to another CPU.
+    pub const PINNED: u64 = 3;
+    /// The budgets would exceed the time of the CPU.
+    pub const OVERLOAD: u64 = 4;
+    /// The budget is zero or longer than its period.
+    pub const BAD_BUDGET: u64 = 5;
+    /// The policy takes one vCPU, and has it.
+    pub const FULL: u64 = 6;
+    /// The balancer offered it, and the CPU has as much to do.
+    pub const NO_GAIN: u64 = 7;
+    /// No other CPU takes vCPUs.
+    pub const NO_OTHER: u64 = 8;
 }
 
 /// Flags of `VM_INFO`.
@@ -253,6 +299,8 @@ pub mod outcome {
     pub const STARTED: u32 = 4;
     /// The VM is the only way to reach Gear2, and is not stopped unless forced.
     pub const NEEDED: u32 = 5;
+    /// A vCPU stays where it is; the first result word is a number of [`stays`](super::stays).
+    pub const STAYS: u32 = 6;
 }
 
 /// The control mailbox: one operation at a time; GDM serializes its users.

@@ -56,12 +56,17 @@ fn the_version_says_which_numbers_hold() {
         op::VERSION,
         op::VM_NAME,
         op::VM_FAULT,
+        op::SCHED_CPU,
+        op::SCHED_VCPU,
+        op::SCHED_MOVE,
+        op::SCHED_PIN,
+        op::SCHED_CLOSE,
     ];
     let states = [slot::IDLE, slot::POSTED, slot::DONE, slot::ABORT];
     assert_eq!(
         (PROTOCOL_VERSION, doorbells, words, parts, sizes, states),
         (
-            0x0002_0002,
+            0x0002_0003,
             [0, 8, 0x800, 0x900, 0x908],
             [509, 510, 511],
             [0, 0x1000, 0x2000, 0x1_0000, 0x4_0000, 0x2000, 0x1000],
@@ -71,7 +76,7 @@ fn the_version_says_which_numbers_hold() {
             [0, 1, 2, 3],
         )
     );
-    assert!(operations.into_iter().eq(0..13));
+    assert!(operations.into_iter().eq(0..18));
     assert_eq!(LINE_REQUEST, 0);
     assert_eq!(
         [0, 7, 8, 31].map(line_of_channel),

@@ -10,6 +10,8 @@ pub struct Policy {
     pub slice_us: Option<u32>,
     /// Longest time that a vCPU waits for higher priorities, in microseconds; 0: no limit.
     pub ceiling_us: u32,
+    /// Balancer that moves vCPUs between the CPUs.
+    pub balancer: Balancer,
 }
 
 impl Policy {
@@ -18,6 +20,7 @@ impl Policy {
         scheduler: Scheduler::RoundRobin,
         slice_us: None,
         ceiling_us: 0,
+        balancer: Balancer::None,
     };
 
     /// Slice of policies that take turns, where the manifest gives none.
@@ -68,6 +71,26 @@ impl Scheduler {
             Self::Arinc653 => "arinc653",
             Self::Priority => "priority",
             Self::Null => "null",
+        }
+    }
+}
+
+/// A balancer of Gear2 (`docs/schedulers.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Balancer {
+    /// Every vCPU stays where it starts.
+    None,
+    /// Equal numbers of ready vCPUs.
+    Load,
+}
+
+impl Balancer {
+    /// Returns the name in a manifest.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Load => "load",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Names of binding v1: nodes, properties, and the words that are values.
 
-use crate::model::{GicMode, Privilege, Restart, Scheduler, VirtioKind, VmKind};
+use crate::model::{Balancer, GicMode, Privilege, Restart, Scheduler, VirtioKind, VmKind};
 
 /// Properties of the root node.
 pub const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
@@ -16,6 +16,7 @@ pub const GEAR2_PROPERTIES: &[&str] = &[
     "scheduler",
     "slice-us",
     "ceiling-us",
+    "balancer",
     "privilege",
     "watchdog-ms",
     "boot-order-timeout-ms",
@@ -112,6 +113,11 @@ pub const SCHEDULERS: &[(&str, Scheduler)] = &[
     (Scheduler::Arinc653.name(), Scheduler::Arinc653),
     (Scheduler::Priority.name(), Scheduler::Priority),
     (Scheduler::Null.name(), Scheduler::Null),
+];
+/// Values of `balancer`.
+pub const BALANCERS: &[(&str, Balancer)] = &[
+    (Balancer::None.name(), Balancer::None),
+    (Balancer::Load.name(), Balancer::Load),
 ];
 /// Values of `privilege`.
 pub const PRIVILEGES: &[(&str, Privilege)] = &[("el0", Privilege::El0), ("el1", Privilege::El1)];

@@ -1,7 +1,7 @@
 //! Scheduling in a manifest: the policies of CPUs, and the parameters of VMs.
 
 use super::Section;
-use super::binding::SCHEDULERS;
+use super::binding::{BALANCERS, SCHEDULERS};
 use crate::error::Report;
 use crate::model::{PARAMETERS, Parameters, Policy};
 
@@ -16,6 +16,9 @@ pub(super) fn read_policy<'a>(section: &Section<'a>, report: &mut Report<'_, 'a>
         ceiling_us: section
             .number("ceiling-us", report)
             .unwrap_or(DEFAULT.ceiling_us),
+        balancer: section
+            .choice("balancer", BALANCERS, report)
+            .unwrap_or(DEFAULT.balancer),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::testing::{Tree, cells, smallest, text};
 use crate::{
-    Console, DevicePatterns, GicMode, Manifest, Payload, Privilege, Region, Restart, Scheduler,
-    VirtioDevice, VirtioKind, Vm, VmKind, read,
+    Balancer, Console, DevicePatterns, GicMode, Manifest, Payload, Privilege, Region, Restart,
+    Scheduler, VirtioDevice, VirtioKind, Vm, VmKind, read,
 };
 
 #[track_caller]
@@ -72,6 +72,7 @@ fn reads_gear2() {
         .set("/gear2", "cpus", cells(&[2, 0]))
         .set("/gear2", "scheduler", text("fair"))
         .set("/gear2", "slice-us", cells(&[100]))
+        .set("/gear2", "balancer", text("load"))
         .set("/gear2", "privilege", text("el1"))
         .set("/gear2", "watchdog-ms", cells(&[0]))
         .set("/gear2", "boot-order-timeout-ms", cells(&[7000]));
@@ -82,6 +83,7 @@ fn reads_gear2() {
             (gear2.policy.scheduler, gear2.policy.slice_us()),
             (Scheduler::Fair, 100)
         );
+        assert_eq!(gear2.policy.balancer, Balancer::Load);
         assert_eq!(
             (gear2.privilege, gear2.watchdog_ms),
             (Privilege::El1, Some(0))

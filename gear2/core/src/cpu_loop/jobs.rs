@@ -55,6 +55,9 @@ pub(super) const CONSOLE_JOB: u32 = 1 << MAX_VMS;
 /// The job of looking whether the device model is alive.
 pub(super) const WATCH_JOB: u32 = 2 << MAX_VMS;
 
+/// The job of looking for a CPU with less to do, for good if there is a balancer.
+pub(super) const BALANCE_JOB: u32 = 4 << MAX_VMS;
+
 /// Returns the job of bringing a VM to its goal.
 pub(super) const fn vm_job(vm: VmId) -> u32 {
     1 << vm.index()
@@ -85,9 +88,25 @@ impl<P: Platform> CpuLoop<'_, P> {
         }
     }
 
+    /// Does what is due of the jobs. Returns the time after that, and when the next ones are due.
+    #[inline(never)]
+    pub(super) fn do_jobs(&mut self, gear1: &mut impl Gear1, now: u64) -> (u64, u64) {
+        let now = self.work(gear1, now);
+        (self.since, self.charged) = (now, now);
+        let mut due = if self.jobs == 0 {
+            NO_DEADLINE
+        } else {
+            self.job_deadline
+        };
+        if self.jobs & BALANCE_JOB != 0 {
+            due = due.min(self.balance(gear1, now));
+        }
+        (now, due)
+    }
+
     /// Does the jobs if it is time to, and returns the time after that. All jobs are done when the
     /// first of them is due: one deadline is kept, as a job that is not due costs little.
-    pub(super) fn work(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
+    fn work(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
         if now < self.job_deadline {
             return now;
         }

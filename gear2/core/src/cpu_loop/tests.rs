@@ -29,6 +29,7 @@ fn plan(guest: Guest, cpus: &[usize]) -> Plan {
         devices: 0,
         boot_order: 0,
         real_time: false,
+        affinity: None,
     }
 }
 
@@ -211,6 +212,7 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
             devices: 0,
             boot_order: 0,
             real_time: false,
+            affinity: None,
         });
         (Just(cpu_count), proptest::collection::vec(plan, 1..5))
     })
@@ -338,5 +340,6 @@ fn deadline(decision: Decision) -> u64 {
 
 mod device_model;
 mod lives;
+mod moves;
 mod policies;
 mod restart;

@@ -47,6 +47,7 @@ fn model() -> (DeviceModel<Simulated>, &'static Region, Counts) {
         devices: 1,
         boot_order: 0,
         real_time: false,
+        affinity: None,
     };
     let region = gdm::region();
     let config = config(1, &[plan.clone(), plan]);

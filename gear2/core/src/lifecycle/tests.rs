@@ -43,6 +43,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         autostart: true,
         boot_order: 0,
         scheduled: true,
+        affinity: gearv_manifest::CpuSet::first(1),
         virtio: None,
         vcpus: 0..1,
     }

@@ -24,6 +24,7 @@ impl<P: Platform> Machine<P> {
     /// Goes on where the Gear2 that failed was. No loop runs yet: the first loop does this, and the
     /// others wait for the machine.
     pub(super) fn take_over(&self, gear1: &mut impl Gear1, last: LastRestart) {
+        self.take_over_places(gear1);
         for (config, shared) in self.config.vms.iter().zip(&self.vms) {
             self.take_over_vm(gear1, config, shared);
         }
@@ -77,7 +78,7 @@ impl<P: Platform> Machine<P> {
                 gear1.vcpu_state(vcpu),
                 Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall)
             );
-            let is_suspect = waits && !forwarded && config.cpu.reg() == last.cpu;
+            let is_suspect = waits && !forwarded && self.placement.cpu(vcpu).reg() == last.cpu;
             if is_suspect && self.kept.repeat(vcpu, asked(gear1, vcpu)) {
                 self.blamed.fetch_or(kept::bit(vcpu), Relaxed);
             }

@@ -102,6 +102,8 @@ pub(super) struct Cpu {
     pub(super) irq: bool,
     /// Wake-ups of real-time VMs' vCPUs, a bit each.
     pub(super) real_time: u32,
+    /// Wake-ups of vCPUs that have left the CPU, a bit each.
+    pub(super) crossed: u32,
 }
 
 /// The state of the simulated machine.
@@ -149,6 +151,16 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// Returns the CPU of a vCPU.
+    pub(crate) fn cpu_of(&self, vcpu: usize) -> usize {
+        self.vcpus[vcpu].cpu
+    }
+
+    /// Returns the number of vCPUs of a CPU.
+    pub(crate) fn vcpus_on(&self, cpu: usize) -> usize {
+        self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu).count()
+    }
+
     pub(super) fn gdm_due(&self) -> u64 {
         let at = self.gdm.as_ref().map_or(NO_DEADLINE, |gdm| gdm.at);
         at.max(self.now)

@@ -4,6 +4,7 @@
 use super::bug::{Bug, Finder};
 use crate::change::Change;
 
+const MOVES: &str = "gear2/core/src/cpu_loop/tests/moves.rs";
 const DEVICE_MODEL: &str = "gear2/core/src/cpu_loop/tests/device_model.rs";
 
 pub(super) const BUGS: &[Bug] = &[
@@ -36,6 +37,30 @@ pub(super) const BUGS: &[Bug] = &[
         change: Change::Swap("later_lives", "0).filter(|_| later_lives == 0"),
         breaks: &[],
         test: "gear2/core/src/lives/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "nobody looks at a vCPU that arrives",
+        change: Change::Drop,
+        breaks: &[],
+        test: MOVES,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a restarted Gear2 puts every vCPU where it started",
+        change: Change::Swap(
+            "cpu.unwrap_or(config.cpu)",
+            "cpu.map_or(config.cpu, |_| config.cpu)",
+        ),
+        breaks: &[],
+        test: MOVES,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a CPU takes a vCPU that is no worse off where it is",
+        change: Change::Swap("own + 2", "own + 1"),
+        breaks: &[],
+        test: "gear2/core/src/balancer/tests.rs",
         finder: Finder::Host,
     },
     Bug {

@@ -48,6 +48,7 @@ const TABLE: &[(&str, &str, &str)] = &[
         "a number of microseconds from 0 to 1000000",
         "<500>",
     ),
+    ("balancer", "\"none\" or \"load\"", "\"load\""),
     ("privilege", "\"el0\" or \"el1\"", "\"el0\""),
     (
         "watchdog-ms",

@@ -62,6 +62,7 @@ const HABITS: &[(&str, &str)] = &[
         "write memory-mib for a VM's memory, and address for a console or shared memory",
     ),
     ("scheduler", "write it in /gear2: it holds for all VMs"),
+    ("balancer", "write it in /gear2: it holds for all VMs"),
     ("slice-us", "write it in /gear2: it holds for all VMs"),
     (
         "status",

@@ -116,3 +116,4 @@ mod consoles;
 mod control;
 mod ends;
 mod memory;
+mod sched;

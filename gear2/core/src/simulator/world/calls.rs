@@ -19,10 +19,7 @@ impl World {
         let status = match call {
             number::VERSION => self.version(&mut results),
             number::VCPU_STATE => self.vcpu_state(index, &mut results),
-            number::VCPU_ASSIGN => {
-                assert_eq!(self.vcpus[index].cpu, usize::try_from(args[1]).unwrap());
-                Status::Ok
-            }
+            number::VCPU_ASSIGN => self.assign(index, usize::try_from(args[1]).unwrap(), cpu),
             number::VCPU_REPLY => {
                 let reply = Reply::from_reg(args[2]).unwrap();
                 self.reply(index, reply, args[1], cpu)
@@ -69,6 +66,23 @@ impl World {
             results[3] = access.access_word();
         }
         results[4] = vcpu.cpu as u64;
+        Status::Ok
+    }
+
+    /// Gives a vCPU to another CPU. Its timer, which the old CPU watched, counts as due. A wake-up
+    /// that crosses comes to the old CPU.
+    fn assign(&mut self, index: usize, target: usize, cpu: usize) -> Status {
+        assert_eq!(self.vcpus[index].cpu, cpu, "only the owner CPU gives");
+        assert!(target < self.cpus.len(), "no such CPU");
+        assert_ne!(self.vcpus[index].state, VcpuState::Running, "it runs");
+        self.vcpus[index].cpu = target;
+        let crosses = self.below(2) == 0;
+        if crosses && core::mem::take(&mut self.vcpus[index].wake) {
+            self.cpus[cpu].crossed |= 1 << index;
+        }
+        if self.vcpus[index].state == VcpuState::Wfi && self.below(2) == 0 {
+            self.make_ready(index);
+        }
         Status::Ok
     }
 

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use gearv_manifest::binding::{
-    CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_PROPERTIES, GIC_MODES, KINDS, PRIVILEGES, RESTARTS,
-    ROOT_PROPERTIES, SCHEDULERS, SHARED_PROPERTIES, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_PROPERTIES,
+    BALANCERS, CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_PROPERTIES, GIC_MODES, KINDS, PRIVILEGES,
+    RESTARTS, ROOT_PROPERTIES, SCHEDULERS, SHARED_PROPERTIES, VIRTIO_KINDS, VIRTIO_PROPERTIES,
+    VM_PROPERTIES,
 };
 use gearv_manifest::limits;
 
@@ -50,6 +51,7 @@ fn words_are_those_of_the_reader() {
     }
     let lists = [
         ("scheduler", words(SCHEDULERS)),
+        ("balancer", words(BALANCERS)),
         ("privilege", words(PRIVILEGES)),
         ("kind", words(KINDS)),
         ("restart", words(RESTARTS)),

@@ -1,0 +1,101 @@
+//! Operations on scheduling: where vCPUs are, pins, and CPUs that take none.
+//!
+//! A move is begun here. Loops go on with it, and the caller asks for the place until no move is
+//! under way.
+
+use gear1_abi::id::{CpuIndex, VcpuId};
+use gear2_protocol::{cpu_flag, outcome};
+
+use super::{Answer, NOTHING, Task, done, name_words};
+use crate::gear1::Gear1;
+use crate::machine::{Machine, Platform, Stage, Stays};
+
+/// Returns the CPU with a loop that an argument names.
+pub(super) fn find_cpu<P: Platform>(machine: &Machine<P>, cpu: u64) -> Result<CpuIndex, u32> {
+    let cpu = CpuIndex::from_reg(cpu).filter(|cpu| machine.config.cpus.contains(*cpu));
+    cpu.ok_or(outcome::NOT_FOUND)
+}
+
+/// Returns the vCPU that an argument names, if Gear2 schedules it.
+pub(super) fn find_vcpu<P: Platform>(machine: &Machine<P>, vcpu: u64) -> Result<VcpuId, u32> {
+    let vcpu = VcpuId::from_reg(vcpu).filter(|vcpu| machine.config.vcpu(*vcpu).is_some());
+    vcpu.ok_or(outcome::NOT_FOUND)
+}
+
+/// Returns how a CPU is scheduled.
+pub(super) fn cpu<P: Platform>(machine: &Machine<P>, cpu: CpuIndex) -> Answer {
+    let config = &machine.config;
+    let [first, second, ..] = name_words(config.policy.name);
+    let [balancer, ..] = name_words(config.balancer.name());
+    let flags = if machine.is_closed(cpu) {
+        cpu_flag::CLOSED
+    } else {
+        0
+    };
+    let vcpus = machine.placement.counts()[cpu.index()];
+    let slice = config.plan.slice.saturating_mul(1_000_000) / config.counter_hz.max(1);
+    done([first, second, balancer, flags, vcpus.into(), slice])
+}
+
+/// Returns where a vCPU is.
+pub(super) fn vcpu<P: Platform>(machine: &Machine<P>, vcpu: VcpuId) -> Answer {
+    let place = machine.placement.of(vcpu);
+    let reason = match place.stage {
+        Stage::Refused(why) => why.number().into(),
+        Stage::Home | Stage::Wanted | Stage::Offered(_) | Stage::Taken => 0,
+    };
+    let pin = machine.pin(vcpu).map_or(0, |cpu| cpu.reg() + 1);
+    let moves = machine.placement.moves();
+    done([
+        place.cpu.reg(),
+        u64::from(!place.stage.rests()),
+        reason,
+        pin,
+        machine.affinity(vcpu).mask(),
+        moves,
+    ])
+}
+
+/// Begins to move a vCPU.
+pub(super) fn begin_move<P: Platform>(
+    machine: &Machine<P>,
+    gear1: &mut impl Gear1,
+    vcpu: u64,
+    cpu: u64,
+) -> Answer {
+    let (vcpu, cpu) = (find_vcpu(machine, vcpu)?, find_cpu(machine, cpu)?);
+    begun(machine.want(gear1, vcpu, cpu))
+}
+
+/// Pins a vCPU to the CPU where it is, counted from 1, or to none.
+pub(super) fn pin<P: Platform>(machine: &Machine<P>, vcpu: u64, cpu: u64) -> Answer {
+    let vcpu = find_vcpu(machine, vcpu)?;
+    let cpu = cpu.checked_sub(1);
+    let cpu = cpu.map(|cpu| find_cpu(machine, cpu)).transpose()?;
+    let place = machine.placement.of(vcpu);
+    if cpu.is_some_and(|cpu| cpu != place.cpu || !place.stage.rests()) {
+        return Err(outcome::WRONG_STATE);
+    }
+    machine.set_pin(vcpu, cpu);
+    done(NOTHING)
+}
+
+/// Closes a CPU for vCPUs, or opens it.
+pub(super) fn close<P: Platform>(
+    machine: &Machine<P>,
+    gear1: &mut impl Gear1,
+    cpu: u64,
+    closed: bool,
+) -> Answer {
+    let cpu = find_cpu(machine, cpu)?;
+    begun(machine.set_closed(gear1, cpu, closed))
+}
+
+/// Returns the answer to an operation that is begun, or that cannot be.
+fn begun(result: Result<(), Stays>) -> Answer {
+    let (outcome, why) = match result {
+        Ok(()) => (outcome::STARTED, 0),
+        Err(why) => (outcome::STAYS, why.number().into()),
+    };
+    Ok((outcome, [why, 0, 0, 0, 0, 0], Task::None))
+}

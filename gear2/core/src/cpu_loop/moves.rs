@@ -1,0 +1,342 @@
+//! vCPUs that come to this CPU and leave it, and the balancer's looks.
+//!
+//! The stages of a move and who stores them are in `machine/placement.rs`. Between two events this
+//! loop's policy has the vCPUs in `here` and those in `arriving`, which it has agreed to take and
+//! which are still their old CPU's.
+//!
+//! A vCPU that arrives is looked at: a wake-up that crossed the move came to the old CPU. A wake-up
+//! of a vCPU that is not here pokes the CPU where it is. No wake-up is lost by a move, as either is
+//! enough (G1-VCPU-001 for Gear1's part).
+
+use gear1_abi::call::VcpuState;
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId};
+use gear1_abi::regs::NO_DEADLINE;
+
+use super::CpuLoop;
+use super::jobs::BALANCE_JOB;
+use crate::gear1::Gear1;
+use crate::kept::bit;
+use crate::machine::{LOOK, MOVE, Place, Platform, Stage, Stays};
+use crate::scheduler::{Choice, Share};
+
+/// What a loop knows of moves.
+pub(super) struct Moves {
+    /// vCPUs of this CPU, a bit each.
+    pub(super) here: u32,
+    /// vCPUs that the policy of this CPU has room for, and that are still elsewhere.
+    arriving: u32,
+    /// Time of the balancer's next look.
+    balance_at: u64,
+    /// The CPU is closed, and its vCPUs are being given away.
+    clears: bool,
+    /// CPUs, a bit each, that refused each vCPU since then.
+    tried: [u8; MAX_VCPUS],
+}
+
+const _: () = assert!(MAX_CPUS <= 8);
+
+impl Moves {
+    pub(super) const fn new() -> Self {
+        Self {
+            here: 0,
+            arriving: 0,
+            balance_at: 0,
+            clears: false,
+            tried: [0; MAX_VCPUS],
+        }
+    }
+
+    /// Tells whether a vCPU is on this CPU.
+    #[inline]
+    pub(super) const fn has(&self, vcpu: VcpuId) -> bool {
+        self.here & bit(vcpu) != 0
+    }
+}
+
+/// Iterates over the vCPUs of a word with a bit for each.
+pub(super) fn vcpus_of(mut word: u32) -> impl Iterator<Item = VcpuId> {
+    core::iter::from_fn(move || {
+        let vcpu = VcpuId::new(word.trailing_zeros() as usize)?;
+        word &= word.wrapping_sub(1);
+        Some(vcpu)
+    })
+}
+
+impl<P: Platform> CpuLoop<'_, P> {
+    /// Takes in the vCPUs that are on this CPU as the loop begins. A policy that refuses one with
+    /// its parameters gets the vCPU without: they were changed while it was elsewhere.
+    pub(super) fn settle(&mut self) {
+        let machine = self.machine;
+        for (vcpu, config) in machine.config.vcpus() {
+            if machine.placement.cpu(vcpu) != self.cpu {
+                continue;
+            }
+            let share = machine.config.share(config.vm);
+            if self.scheduler.add(vcpu, &share, 0).is_err() {
+                let _ = self.scheduler.add(vcpu, &Share::of(config.vm), 0);
+            }
+            self.moves.here |= bit(vcpu);
+        }
+        if machine.config.balancer.period().is_some() && machine.pool(self.cpu).len() > 1 {
+            self.jobs |= BALANCE_JOB;
+        }
+    }
+
+    /// Goes about the errands of a poke. One without an errand, which a Gear2 that failed left, is
+    /// for a look at everything.
+    pub(super) fn errands(&mut self, gear1: &mut impl Gear1, now: u64) {
+        let errands = self.machine.placement.take_errands(self.cpu);
+        if errands & MOVE != 0 {
+            self.go_on_with_moves(gear1, now);
+        }
+        if errands != MOVE {
+            self.look_again(gear1, now);
+            self.serve(gear1, now);
+        }
+    }
+
+    /// Goes on with all moves that wait for this CPU.
+    pub(super) fn go_on_with_moves(&mut self, gear1: &mut impl Gear1, now: u64) {
+        let machine = self.machine;
+        for (vcpu, _) in machine.config.vcpus() {
+            let place = machine.placement.of(vcpu);
+            let (mine, to_me) = (place.cpu == self.cpu, place.to == self.cpu);
+            let is_under_way = to_me && place.stage == Stage::Taken;
+            if self.moves.arriving & bit(vcpu) != 0 && !is_under_way {
+                // Before what somebody may want of it by now.
+                self.arrive(gear1, vcpu, mine, now);
+            }
+            match place.stage {
+                Stage::Wanted if mine => self.offer(gear1, vcpu, place, place.to, 0),
+                Stage::Taken if mine => self.give(gear1, vcpu, place, now),
+                Stage::Offered(theirs) if to_me => self.judge(gear1, vcpu, place, theirs, now),
+                Stage::Refused(_) if mine && self.moves.clears => {
+                    self.moves.tried[vcpu.index()] |= 1 << place.to.index();
+                }
+                Stage::Home
+                | Stage::Wanted
+                | Stage::Offered(_)
+                | Stage::Taken
+                | Stage::Refused(_) => {}
+            }
+        }
+        self.clear(gear1);
+    }
+
+    /// Offers a vCPU of this CPU's to another one.
+    fn offer(&self, gear1: &mut impl Gear1, vcpu: VcpuId, place: Place, to: CpuIndex, ready: u32) {
+        let stage = Stage::Offered(ready);
+        if self
+            .machine
+            .placement
+            .change(vcpu, place, Place { stage, to, ..place })
+        {
+            self.machine.poke(gear1, to, MOVE);
+        }
+    }
+
+    /// Takes a vCPU that another CPU offers, or says why not. `theirs`: ready vCPUs there, if the
+    /// balancer offers it.
+    fn judge(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, place: Place, theirs: u32, now: u64) {
+        let stage = match self.refusal(vcpu, theirs, now) {
+            None => {
+                self.moves.arriving |= bit(vcpu);
+                Stage::Taken
+            }
+            Some(why) => Stage::Refused(why),
+        };
+        self.machine.placement.set(vcpu, Place { stage, ..place });
+        self.machine.poke(gear1, place.cpu, MOVE);
+    }
+
+    /// Returns why this CPU does not take a vCPU. `None`: its policy has room for it now.
+    fn refusal(&mut self, vcpu: VcpuId, theirs: u32, now: u64) -> Option<Stays> {
+        let machine = self.machine;
+        if let Some(why) = machine.bars(vcpu, self.cpu) {
+            return Some(why);
+        }
+        let own = machine.loads[self.cpu.index()].ready().count_ones();
+        let own = own + self.moves.arriving.count_ones();
+        if theirs != 0 && !machine.config.balancer.takes(own, theirs) {
+            return Some(Stays::NoGain);
+        }
+        let share = machine.config.share(machine.config.vcpu(vcpu)?.vm);
+        let taken = self.scheduler.add(vcpu, &share, now);
+        taken.err().map(Stays::Policy)
+    }
+
+    /// Gives a vCPU to the CPU that has agreed to take it.
+    fn give(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, place: Place, now: u64) {
+        let machine = self.machine;
+        if gear1.vcpu_assign(vcpu, place.to).is_ok() {
+            self.scheduler.remove(vcpu, now);
+            self.moves.here &= !bit(vcpu);
+            if self.last.is_some_and(|last| last.vcpu == vcpu) {
+                self.last = None;
+            }
+            machine.placement.arrive(vcpu, place, now);
+        } else {
+            // Gear1 refuses only who is not the owner CPU. The other CPU forgets the vCPU.
+            machine.placement.set(vcpu, Place::home(self.cpu));
+        }
+        machine.poke(gear1, place.to, MOVE);
+    }
+
+    /// Takes in a vCPU whose move has ended: it is here, or stayed where it was.
+    fn arrive(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, mine: bool, now: u64) {
+        self.moves.arriving &= !bit(vcpu);
+        if mine {
+            self.moves.here |= bit(vcpu);
+            // planted: nobody looks at a vCPU that arrives
+            self.look_at(gear1, vcpu, now);
+        } else {
+            self.scheduler.remove(vcpu, now);
+        }
+    }
+
+    /// Compares a vCPU of this CPU with Gear1: is it ready?
+    pub(super) fn look_at(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
+        let ready = match gear1.vcpu_state(vcpu) {
+            Ok(VcpuState::Ready | VcpuState::Running) => true,
+            Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => {
+                self.machine.can_go_on(gear1, vcpu)
+            }
+            Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => false,
+        };
+        let vm = self.machine.config.vcpu(vcpu).map(|config| config.vm);
+        if ready && vm.is_some_and(|vm| !self.machine.is_paused(vm)) {
+            self.scheduler.wake(vcpu, now);
+        } else {
+            self.scheduler.block(vcpu, now);
+        }
+    }
+
+    /// Offers the vCPUs of a closed CPU to the others, one after the other for each vCPU. If none
+    /// takes one of them, the CPU opens again: what has left stays where it went.
+    fn clear(&mut self, gear1: &mut impl Gear1) {
+        let machine = self.machine;
+        if !machine.is_closed(self.cpu) {
+            self.moves.clears = false;
+            return;
+        }
+        if !self.moves.clears {
+            self.moves.clears = true;
+            self.moves.tried = [0; MAX_VCPUS];
+        }
+        let mut counts = machine.placement.counts();
+        for vcpu in vcpus_of(self.moves.here) {
+            let place = machine.placement.of(vcpu);
+            if !place.stage.rests() {
+                continue;
+            }
+            match self.untried(vcpu, &counts) {
+                Some(to) => {
+                    counts[to.index()] += 1;
+                    self.offer(gear1, vcpu, place, to, 0);
+                }
+                None => return self.stays_open(gear1, vcpu, place),
+            }
+        }
+    }
+
+    /// Returns the CPU with the fewest vCPUs of those that may take a vCPU and have not refused it.
+    fn untried(&self, vcpu: VcpuId, counts: &[u32; MAX_CPUS]) -> Option<CpuIndex> {
+        let machine = self.machine;
+        let tried = self.moves.tried[vcpu.index()];
+        let others = machine.pool(self.cpu).iter().filter(|cpu| {
+            *cpu != self.cpu && tried >> cpu.index() & 1 == 0 && machine.bars(vcpu, *cpu).is_none()
+        });
+        others.min_by_key(|cpu| counts[cpu.index()])
+    }
+
+    /// Opens this CPU again, since a vCPU of it has nowhere to go.
+    fn stays_open(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, place: Place) {
+        let machine = self.machine;
+        let why = match place.stage {
+            Stage::Refused(why) => why,
+            _ => Stays::NoOther,
+        };
+        machine.placement.set(
+            vcpu,
+            Place {
+                stage: Stage::Refused(why),
+                ..place
+            },
+        );
+        // Opening a CPU is never refused.
+        let _ = machine.set_closed(gear1, self.cpu, false);
+        self.moves.clears = false;
+        let config = machine.config.vcpu(vcpu);
+        let name = config.and_then(|config| machine.config.vm(config.vm));
+        let name = name.map_or("", |vm| vm.name.as_str());
+        let (cpu, index) = (self.cpu.index(), config.map_or(0, |config| config.index));
+        self.say(
+            None,
+            format_args!("CPU {cpu} stays on: no other CPU takes vCPU {index} of {name}: {why}"),
+        );
+    }
+
+    /// Looks for a CPU that has less to do, if vCPUs wait here and a look is due. Returns when to
+    /// look again.
+    pub(super) fn balance(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
+        if now < self.moves.balance_at {
+            return self.moves.balance_at;
+        }
+        // What runs next stays: it would only wait for the move.
+        let Choice::Run(next) = self.scheduler.pick(now) else {
+            return NO_DEADLINE;
+        };
+        if !next.contended {
+            return NO_DEADLINE;
+        }
+        let machine = self.machine;
+        let balancer = machine.config.balancer;
+        let period = machine.config.ticks(balancer.period().unwrap_or(0));
+        let load = |cpu: CpuIndex| machine.loads[cpu.index()].read(now, period);
+        let pool = machine.pool(self.cpu);
+        let others = pool
+            .iter()
+            .filter(|cpu| *cpu != self.cpu && !machine.is_closed(*cpu));
+        let target = balancer.target(load(self.cpu), &mut others.map(|cpu| (cpu, load(cpu))));
+        let moved = target.is_some_and(|to| self.offer_one(gear1, to, next.vcpu, now));
+        let pause = machine.config.ticks(balancer.pause(moved));
+        self.moves.balance_at = now.saturating_add(pause.max(1));
+        self.moves.balance_at
+    }
+
+    /// Offers one of the vCPUs that wait to another CPU. At most one such offer is under way, as the
+    /// loads of both CPUs follow from it.
+    fn offer_one(&self, gear1: &mut impl Gear1, to: CpuIndex, next: VcpuId, now: u64) -> bool {
+        let machine = self.machine;
+        let stay = machine.config.ticks(machine.config.balancer.stay());
+        let ready = machine.loads[self.cpu.index()].ready();
+        let mut chosen = None;
+        for vcpu in vcpus_of(self.moves.here) {
+            let place = machine.placement.of(vcpu);
+            if !place.stage.rests() {
+                return false;
+            }
+            let moved = machine.placement.moved(vcpu);
+            let settled = moved == 0 || now.saturating_sub(moved) >= stay;
+            let waits = ready & bit(vcpu) != 0 && vcpu != next;
+            let free = chosen.is_none() && waits && settled;
+            if free && machine.bars(vcpu, to).is_none() {
+                chosen = Some((vcpu, place));
+            }
+        }
+        let Some((vcpu, place)) = chosen else {
+            return false;
+        };
+        self.offer(gear1, vcpu, place, to, ready.count_ones());
+        true
+    }
+
+    /// Has the CPU where a vCPU is look at it.
+    pub(super) fn forward_wake(&self, gear1: &mut impl Gear1, vcpu: VcpuId) {
+        let cpu = self.machine.placement.cpu(vcpu);
+        // A vCPU that is about to arrive here is looked at then.
+        if cpu != self.cpu {
+            self.machine.poke(gear1, cpu, LOOK);
+        }
+    }
+}

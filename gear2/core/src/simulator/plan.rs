@@ -1,0 +1,105 @@
+//! What a simulation is made from: the guests, and Gear2's configuration for them.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use gear1_abi::id::{CpuIndex, MAX_VCPUS, VmId};
+use gearv_manifest::{Balancer, CpuSet, Restart};
+
+use super::{CONSOLE, SLICE, UART_INTID, VIRTIO_IPA};
+use crate::balancer;
+use crate::config::{Config, VcpuConfig, VirtioPage, VmConfig};
+use crate::restarts::RestartPolicy;
+use crate::scheduler::{Plan as SchedulerPlan, PolicyKind, Share};
+
+/// Behaviour of a guest's vCPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guest {
+    /// Never leave the CPU by themselves.
+    Spins,
+    /// Everything a guest can do but end.
+    Works,
+    /// Everything.
+    WorksAndEnds,
+}
+
+/// A VM of a simulation.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) guest: Guest,
+    /// The CPU of each vCPU.
+    pub(crate) cpus: Vec<usize>,
+    pub(crate) restart: Restart,
+    pub(crate) restarts: RestartPolicy,
+    /// Number of virtio devices.
+    pub(crate) devices: u32,
+    pub(crate) boot_order: u32,
+    /// Whether Gear1 runs the VM; such plans come last.
+    pub(crate) real_time: bool,
+    /// CPUs that the VM's vCPUs may be on, if not all.
+    pub(crate) affinity: Option<CpuSet>,
+}
+
+/// Guests that end all the time are started again at once, and are never given up.
+pub(crate) const AT_ONCE: RestartPolicy = RestartPolicy {
+    limit: 0,
+    window: 1,
+    backoff: 0,
+};
+
+/// Makes Gear2's configuration for a plan. Time is in microseconds.
+pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
+    let mut vcpus = [None; MAX_VCPUS];
+    let mut next = 0;
+    let mut vms = Vec::new();
+    let mut first_channel = 0;
+    for (place, plan) in plans.iter().enumerate() {
+        let id = VmId::new(place).unwrap();
+        let first = next;
+        for (index, &cpu) in plan.cpus.iter().enumerate() {
+            vcpus[next] = (!plan.real_time).then(|| VcpuConfig {
+                vm: id,
+                index,
+                cpu: CpuIndex::new(cpu).unwrap(),
+            });
+            next += 1;
+        }
+        vms.push(VmConfig {
+            id,
+            name: format!("guest{place}"),
+            console: (!plan.real_time).then_some(CONSOLE),
+            may_power_off: false,
+            restart: plan.restart,
+            share: Share::of(id),
+            restarts: plan.restarts,
+            must_run: false,
+            watchdog: 0,
+            autostart: !plan.real_time,
+            boot_order: plan.boot_order,
+            scheduled: !plan.real_time,
+            affinity: plan.affinity.unwrap_or(CpuSet::first(cpu_count)),
+            virtio: (plan.devices > 0).then_some(VirtioPage {
+                ipa: VIRTIO_IPA,
+                first_channel,
+                count: plan.devices,
+            }),
+            vcpus: first..next,
+        });
+        first_channel += plan.devices;
+    }
+    Config {
+        cpus: CpuSet::first(cpu_count),
+        counter_hz: 1_000_000,
+        uart_intid: UART_INTID,
+        policy: PolicyKind::named("round-robin").unwrap(),
+        balancer: balancer::of(Balancer::None),
+        plan: SchedulerPlan {
+            slice: SLICE,
+            ..SchedulerPlan::default()
+        },
+        vms,
+        device_vm: None,
+        boot_order_timeout: 0,
+        vcpus,
+    }
+}
