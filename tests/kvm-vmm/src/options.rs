@@ -16,7 +16,10 @@ Each group is a VM; two VMs have a doorbell each that interrupts the other one. 
   cpus=N,N,...      a vCPU each, pinned to that CPU of the host [0]
   gic=2|3           its interrupt controller [3]
   seed=HEX          the rng-seed in its device tree, 32 bytes [0]
-  fifo=PRIORITY     its vCPUs' threads run with SCHED_FIFO [no]";
+  nice=VALUE        its vCPUs' threads have this nice value [0]
+  fifo=PRIORITY     its vCPUs' threads run with SCHED_FIFO [no]
+  deadline=RUNTIME,DEADLINE,PERIOD
+                    its vCPUs' threads run with SCHED_DEADLINE; microseconds [no]";
 
 /// Word between the groups of two VMs.
 const SEPARATOR: &str = "and";
@@ -32,6 +35,17 @@ pub enum Gic {
     V2,
     /// GICv3.
     V3,
+}
+
+/// How the host schedules a vCPU's thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// SCHED_OTHER with a nice value.
+    Other(i32),
+    /// SCHED_FIFO with a priority.
+    Fifo(i32),
+    /// SCHED_DEADLINE with runtime, relative deadline and period, in microseconds.
+    Deadline([u64; 3]),
 }
 
 /// Options of a VM.
@@ -51,8 +65,8 @@ pub struct Options {
     pub gic: Gic,
     /// Seed of the guest kernel's random numbers.
     pub seed: [u8; 32],
-    /// Real-time priority of the vCPUs' threads.
-    pub fifo: Option<i32>,
+    /// How the vCPUs' threads are scheduled.
+    pub class: Class,
 }
 
 impl Options {
@@ -79,7 +93,7 @@ impl Options {
             cpus: vec![0],
             gic: Gic::V3,
             seed: [0; 32],
-            fifo: None,
+            class: Class::Other(0),
         };
         for word in words {
             let (name, value) = word
@@ -110,7 +124,9 @@ impl Options {
                 }
             }
             "seed" => self.seed = seed(value)?,
-            "fifo" => self.fifo = Some(between(value, 1, 99)? as i32),
+            "nice" => self.class = Class::Other(nice(value)?),
+            "fifo" => self.class = Class::Fifo(between(value, 1, 99)? as i32),
+            "deadline" => self.class = Class::Deadline(deadline(value)?),
             _ => return Err("there is no such option".to_owned()),
         }
         Ok(())
@@ -122,6 +138,25 @@ fn between(value: &str, least: u64, most: u64) -> Result<u64, String> {
     number
         .filter(|number| (least..=most).contains(number))
         .ok_or_else(|| format!("a number from {least} to {most}"))
+}
+
+fn nice(value: &str) -> Result<i32, String> {
+    let number = value.parse().ok();
+    number
+        .filter(|number| (-20..=19).contains(number))
+        .ok_or_else(|| "a number from -20 to 19".to_owned())
+}
+
+/// Reads runtime, deadline and period: at most a second, each no shorter than the one before.
+fn deadline(value: &str) -> Result<[u64; 3], String> {
+    let times: Vec<u64> = value
+        .split(',')
+        .map(|time| between(time, 1, 1_000_000))
+        .collect::<Result<_, String>>()?;
+    match <[u64; 3]>::try_from(times) {
+        Ok(times) if times.is_sorted() => Ok(times),
+        _ => Err("RUNTIME,DEADLINE,PERIOD, in this order".to_owned()),
+    }
 }
 
 fn cpus(value: &str) -> Result<Vec<usize>, String> {

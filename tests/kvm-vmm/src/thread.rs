@@ -29,6 +29,43 @@ pub(crate) fn run_with_fifo(priority: i32) -> io::Result<()> {
     }
 }
 
+/// Gives the thread a nice value.
+pub(crate) fn run_with_nice(nice: i32) -> io::Result<()> {
+    // SAFETY: takes no pointer. Linux takes 0 for the calling thread, not for its process.
+    checked(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) })
+}
+
+/// Argument of sched_setattr, in its first version.
+#[repr(C)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+/// Gives the thread SCHED_DEADLINE with runtime, relative deadline and period in microseconds.
+pub(crate) fn run_with_deadline(times: [u64; 3]) -> io::Result<()> {
+    let [runtime_ns, deadline_ns, period_ns] = times.map(|us| us * 1_000);
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_DEADLINE as u32,
+        flags: 0,
+        nice: 0,
+        priority: 0,
+        runtime_ns,
+        deadline_ns,
+        period_ns,
+    };
+    // SAFETY: names the calling thread; the attributes live for the call and say their size.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    checked(result as libc::c_int)
+}
+
 /// Keeps all memory of the process, present and future, in RAM.
 pub(crate) fn lock_memory() -> io::Result<()> {
     // SAFETY: takes no pointer.

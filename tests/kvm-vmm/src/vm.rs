@@ -20,7 +20,7 @@ use kvm_bindings::{
 };
 use kvm_ioctls::{DeviceFd, IoEventAddress, Kvm, NoDatamatch, VcpuExit, VcpuFd, VmFd};
 use kvm_vmm::image::Image;
-use kvm_vmm::options::{Gic, Options};
+use kvm_vmm::options::{Class, Gic, Options};
 use kvm_vmm::{device_tree, layout};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
@@ -70,9 +70,9 @@ pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
         let vm = Arc::new(vm);
         for (vcpu, (fd, &cpu)) in vcpus.into_iter().zip(&options.cpus).enumerate() {
             let place = format!("vCPU {vcpu} of VM {index}");
-            let (vm, fifo, failed) = (Arc::clone(&vm), options.fifo, failed.clone());
+            let (vm, class, failed) = (Arc::clone(&vm), options.class, failed.clone());
             threads::spawn(move || {
-                let Err(failure) = prepare_thread(cpu, fifo).and_then(|()| run_vcpu(fd, &vm));
+                let Err(failure) = prepare_thread(cpu, class).and_then(|()| run_vcpu(fd, &vm));
                 // If nobody listens, another vCPU's failure has ended the process.
                 let _ = failed.send(Failure::new(place, failure));
             });
@@ -291,13 +291,14 @@ fn connect(from: &VmFd, to: &VmFd) -> Result<EventFd, Failure> {
     Ok(doorbell)
 }
 
-fn prepare_thread(cpu: usize, fifo: Option<i32>) -> Result<(), Failure> {
+fn prepare_thread(cpu: usize, class: Class) -> Result<(), Failure> {
     thread::pin(cpu).map_err(|error| Failure::new(format!("pinning it to CPU {cpu}"), error))?;
-    match fifo {
-        Some(priority) => thread::run_with_fifo(priority)
-            .map_err(|error| Failure::new(format!("SCHED_FIFO {priority}"), error)),
-        None => Ok(()),
-    }
+    let scheduled = match class {
+        Class::Other(nice) => thread::run_with_nice(nice),
+        Class::Fifo(priority) => thread::run_with_fifo(priority),
+        Class::Deadline(times) => thread::run_with_deadline(times),
+    };
+    scheduled.map_err(|error| Failure::new(format!("{class:?}"), error))
 }
 
 /// Runs a vCPU until the VM turns off, which ends the process.

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use workbench::cache::sha256;
 use workbench::expect::Session;
 use workbench::progress::Step;
@@ -22,6 +22,7 @@ pub mod breakdown;
 mod column;
 mod footprint;
 mod papers;
+mod sched;
 mod table;
 pub mod wake;
 
@@ -37,21 +38,23 @@ const NOTES: &[&str] = &[
 
 /// The options of `bench`.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("long").args(["apps", "sched"]))]
 pub struct Options {
-    /// Only the columns, or places of --apps, whose names contain this: native, GearV, KVM, max,
-    /// GICv2, ...
+    /// Only the columns, places of --apps or rows of --sched whose names contain this: native, GearV,
+    /// KVM, max, GICv2, weights, ...
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// The major version of QEMU: 10, or Debian 12's 7
     #[arg(long, value_name = "VERSION", default_value_t = QEMU)]
     qemu: u32,
-    /// Leave out the rows that need Linux in a device VM
+    /// Leave out the rows that need Linux in a device VM; with --sched, measure for a shorter time
     #[arg(long)]
     short: bool,
     /// Measure wall time instead of instructions
     #[arg(long)]
     wall: bool,
-    /// Also write all figures and samples to this file, instead of target/bench/bench.json
+    /// Also write all figures and samples to this file, instead of target/bench/bench.json or
+    /// sched.json
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Show what has changed since a run whose JSON this is
@@ -71,8 +74,12 @@ pub struct Options {
     /// Measure fio, sysbench and hackbench natively, under KVM and under GearV
     #[arg(long)]
     apps: bool,
-    /// With --apps, as much as the papers have, which takes long
-    #[arg(long, requires = "apps")]
+    /// Measure how Gear2's policies schedule, beside Linux's under KVM
+    #[arg(long, conflicts_with_all = ["apps", "wall", "compare", "accept", "breakdown", "footprint"])]
+    sched: bool,
+    /// With --apps, as much as the papers have; with --sched, as many jobs and frames as the goals
+    /// name. Both take long
+    #[arg(long, requires = "long")]
     full: bool,
     /// Measure how long a signal takes to a program of the device VM, and natively
     #[arg(long, exclusive = true)]
@@ -90,6 +97,9 @@ impl Options {
             let size = apps::Size::of(self.full);
             return apps::run(&qemu, size, &self.only);
         }
+        if self.sched {
+            return self.run_sched(&qemu);
+        }
         if self.footprint {
             print!("{}", table::counts(&footprint::measure(&qemu)?));
             return Ok(());
@@ -100,6 +110,17 @@ impl Options {
         let old = self.compare.as_deref().map(Results::load).transpose()?;
         let results = self.measure_all(&qemu)?;
         self.report(&results, old.as_ref())
+    }
+
+    fn run_sched(&self, qemu: &Qemu) -> Result<()> {
+        let size = match (self.short, self.full) {
+            (_, true) => sched::Size::FULL,
+            (true, false) => sched::Size::SHORT,
+            (false, false) => sched::Size::USUAL,
+        };
+        let json = self.json.clone();
+        let json = json.unwrap_or_else(|| workspace::target_dir().join("bench/sched.json"));
+        sched::run(qemu, size, &self.only, &json)
     }
 
     /// Returns the first column of GearV's that `--only` leaves.

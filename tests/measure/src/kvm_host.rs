@@ -73,6 +73,9 @@ pub struct KvmHost {
     pub background: String,
     /// The host's disk, /dev/vda.
     pub disk: Option<PathBuf>,
+    /// Shell script that runs the VMM in place of the one run that the other fields describe, for
+    /// more VMs than two. The kernel is `/guest/kernel`, and `$1` the version of the guests' GIC.
+    pub script: Option<String>,
 }
 
 /// The second VM.
@@ -98,6 +101,7 @@ impl Default for KvmHost {
             host_kernel: None,
             background: String::new(),
             disk: None,
+            script: None,
         }
     }
 }
@@ -156,6 +160,9 @@ impl KvmHost {
         tree.file("guest/halt-poll", poll.unwrap_or_default());
         let background = format!("#!/bin/sh\n{}\n", self.background);
         tree.program("guest/background", background);
+        if let Some(script) = &self.script {
+            tree.program("guest/script", script.as_str());
+        }
         if self.disk.is_some() {
             kernel_modules::add(&mut tree, &["virtio_mmio", "virtio_blk"])?;
         }

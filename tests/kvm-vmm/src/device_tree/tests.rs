@@ -2,7 +2,7 @@ use gearv_manifest::blob::{Blob, Node};
 
 use super::blob;
 use crate::layout;
-use crate::options::{Gic, Options};
+use crate::options::{Class, Gic, Options};
 
 fn options(gic: Gic) -> Options {
     Options {
@@ -13,7 +13,7 @@ fn options(gic: Gic) -> Options {
         cpus: vec![0, 1, 2],
         gic,
         seed: [0xa5; 32],
-        fifo: None,
+        class: Class::Other(0),
     }
 }
 

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use super::{Gic, Options};
+use super::{Class, Gic, Options};
 
 fn parse(line: &str) -> Result<Vec<Options>, String> {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -12,7 +12,8 @@ fn what_is_not_given_has_a_default() {
     let vms = parse("kernel=/k").unwrap();
     let [vm] = &vms[..] else { panic!("{vms:?}") };
     assert_eq!(vm.kernel, PathBuf::from("/k"));
-    assert_eq!((vm.memory_mib, vm.gic, vm.fifo), (512, Gic::V3, None));
+    assert_eq!((vm.memory_mib, vm.gic), (512, Gic::V3));
+    assert_eq!(vm.class, Class::Other(0));
     assert_eq!(vm.cpus, [0]);
 }
 
@@ -30,9 +31,19 @@ fn all_options_are_taken() {
         cpus: vec![1, 3],
         gic: Gic::V2,
         seed: [15; 32],
-        fifo: Some(50),
+        class: Class::Fifo(50),
     };
     assert_eq!(vms, [expected]);
+}
+
+#[test]
+fn a_class_has_its_parameters() {
+    let class = |word: &str| parse(&format!("kernel=/k {word}")).unwrap()[0].class;
+    assert_eq!(class("nice=-20"), Class::Other(-20));
+    assert_eq!(
+        class("deadline=200,1000,1000"),
+        Class::Deadline([200, 1000, 1000])
+    );
 }
 
 #[test]
@@ -55,6 +66,10 @@ fn what_is_wrong_is_named() {
         ("kernel=/k memory=1", "memory=1"),
         ("kernel=/k seed=00", "64 hexadecimal digits"),
         ("kernel=/k fifo=0", "1 to 99"),
+        ("kernel=/k nice=20", "-20 to 19"),
+        ("kernel=/k deadline=1,2", "RUNTIME"),
+        ("kernel=/k deadline=3,2,4", "in this order"),
+        ("kernel=/k deadline=0,2,4", "1 to 1000000"),
         ("kernel=/k colour=blue", "no such option"),
     ] {
         let error = parse(line).unwrap_err();

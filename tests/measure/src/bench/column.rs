@@ -243,7 +243,7 @@ pub(super) fn log(what: &str) -> PathBuf {
 }
 
 /// Refuses a file that does not hold the guest byte by byte: all columns measure the same program.
-fn ensure_holds(container: &Path, guest: &Path) -> Result<()> {
+pub(super) fn ensure_holds(container: &Path, guest: &Path) -> Result<()> {
     let (content, guest) = (fs::read(container)?, fs::read(guest)?);
     let holds = content
         .windows(guest.len())

@@ -26,7 +26,11 @@ fi
 /guest/background > /dev/null 2>&1 &
 sleep 1
 echo "KVM host: guest starts"
-kvm-vmm "$@"
+if [ -x /guest/script ]; then
+    /guest/script "$gic"
+else
+    kvm-vmm "$@"
+fi
 echo "KVM host: guest ended $?"
 # Waits until all of it has been sent (TCSADRAIN), which powering off does not.
 stty -echo < /dev/console

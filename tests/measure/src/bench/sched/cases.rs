@@ -1,0 +1,312 @@
+//! All cases.
+
+use super::case::{Case, System};
+use super::figures::Question;
+use super::vm::{Run, Vm};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::bench) struct Size {
+    /// Length of a run that measures latencies.
+    latency_ms: u64,
+    /// Length of a run that measures shares.
+    share_ms: u64,
+    /// Number of jobs.
+    events: u64,
+}
+
+impl Size {
+    /// A minute or two.
+    pub(in crate::bench) const SHORT: Size = Size {
+        latency_ms: 200,
+        share_ms: 1_000,
+        events: 1_000,
+    };
+    /// The lengths of the other systems' figures in the documents.
+    pub(in crate::bench) const USUAL: Size = Size {
+        latency_ms: 2_000,
+        share_ms: 5_000,
+        events: 10_000,
+    };
+    /// The number of jobs that the goal names.
+    pub(in crate::bench) const FULL: Size = Size {
+        events: 100_000,
+        ..Size::USUAL
+    };
+}
+
+/// Numbers of vCPUs that spin beside the one that wakes up, and the VMs that they are in.
+const SPINNERS: [(&str, &[usize]); 5] = [
+    ("alone", &[]),
+    ("beside 1 spinner", &[1]),
+    ("beside 2 spinners", &[1, 1]),
+    ("beside 7 spinners", &[7]),
+    ("beside 31 spinners", &[8, 8, 8, 7]),
+];
+/// Periods of the VM that wakes up. With one of them the phases of timers may be lucky.
+const PERIODS_US: [u64; 2] = [970, 1_000];
+/// Latency alone, and beside spinners, that the goals allow.
+const ALONE_US: f64 = 0.25;
+const BESIDE_US: f64 = 2.5;
+/// Slices: of `fair` and `bvt`, and of the other policies that have one.
+const SHORT_SLICE_US: f64 = 2_500.0;
+const SLICE_US: f64 = 5_000.0;
+/// Policies that share among equals.
+const SHARING: [(&str, f64); 4] = [
+    ("round-robin", SLICE_US),
+    ("fair", SHORT_SLICE_US),
+    ("bvt", SHORT_SLICE_US),
+    ("priority", SLICE_US),
+];
+/// Servers of the jobs: budget and period. Their utilisation is 0.95.
+const SERVERS_US: [[u64; 2]; 3] = [[2_000, 5_000], [3_000, 10_000], [5_000, 20_000]];
+/// Part of a budget that is left for what a wake-up and a switch take.
+const RESERVE_US: u64 = 10;
+/// Length of the cap's period, and the cap.
+const CAP_PERIOD_US: u64 = 10_000;
+const CAP_PERCENT: u64 = 25;
+
+/// Returns all cases, in the order of the table.
+pub(super) fn all(size: Size) -> Vec<Case> {
+    let mut cases = latencies(size);
+    cases.extend(weights(size));
+    cases.extend(lost(size));
+    cases.extend(caps(size));
+    cases.extend(bursts(size));
+    cases.extend(jobs(size));
+    cases
+}
+
+fn spinner() -> Vm {
+    Vm::new("role=spin")
+}
+
+fn latencies(size: Size) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (what, spinners) in SPINNERS {
+        let case = |system, goal_us, waker: &dyn Fn(u64) -> Vm, others: &Vm| Case {
+            what: format!("latency {what}"),
+            system,
+            runs: PERIODS_US
+                .iter()
+                .map(|period_us| latency_run(size, waker(*period_us), spinners, others))
+                .collect(),
+            question: Question::Latency { goal_us },
+        };
+        let goal_us = Some(if spinners.is_empty() {
+            ALONE_US
+        } else {
+            BESIDE_US
+        });
+        for (system, judged, waker, others) in latency_systems(spinners.is_empty()) {
+            let goal_us = goal_us.filter(|_| judged);
+            cases.push(case(system, goal_us, &waker, &others));
+        }
+    }
+    cases
+}
+
+fn latency_run(size: Size, waker: Vm, spinners: &[usize], others: &Vm) -> Run {
+    let spinners = spinners
+        .iter()
+        .map(|vcpus| others.clone().with_vcpus(*vcpus));
+    Run {
+        vms: std::iter::once(waker).chain(spinners).collect(),
+        ms: size.latency_ms,
+    }
+}
+
+/// A system, whether it has the goal, its VM that wakes up with a period, and a spinner.
+type LatencySystem = (System, bool, fn(u64) -> Vm, Vm);
+
+fn latency_systems(alone: bool) -> Vec<LatencySystem> {
+    let kvm = |class| System::Kvm { class };
+    let mut systems: Vec<LatencySystem> = vec![
+        (System::gearv("round-robin"), false, plain_waker, spinner()),
+        (System::gearv("fair"), true, plain_waker, spinner()),
+        (System::gearv("bvt"), true, warped_waker, spinner()),
+        (System::gearv("edf"), true, served_waker, spinner()),
+        (System::gearv("priority"), true, high_waker, low_spinner()),
+        (kvm("EEVDF"), false, plain_waker, spinner()),
+        (kvm("EEVDF nice -20"), false, nice_waker, spinner()),
+        (kvm("FIFO"), false, high_waker, spinner()),
+        (kvm("DEADLINE"), false, served_waker, spinner()),
+    ];
+    if alone {
+        systems.insert(0, (System::gearv("null"), true, plain_waker, spinner()));
+    }
+    systems
+}
+
+fn plain_waker(period_us: u64) -> Vm {
+    Vm::new(format!("role=periodic period-us={period_us}"))
+}
+
+fn warped_waker(period_us: u64) -> Vm {
+    plain_waker(period_us).treated("latency-us = <1000>;", "")
+}
+
+fn served_waker(period_us: u64) -> Vm {
+    let gearv = format!("budget-us = <200>; period-us = <{period_us}>;");
+    let kvm = format!("deadline=200,{period_us},{period_us}");
+    plain_waker(period_us).treated(gearv, kvm)
+}
+
+fn high_waker(period_us: u64) -> Vm {
+    plain_waker(period_us).treated("priority = <20>;", "fifo=50")
+}
+
+fn nice_waker(period_us: u64) -> Vm {
+    plain_waker(period_us).treated("", "nice=-20")
+}
+
+fn low_spinner() -> Vm {
+    spinner().treated("priority = <10>;", "")
+}
+
+fn weights(size: Size) -> Vec<Case> {
+    const WEIGHTS: [u64; 3] = [100, 200, 400];
+    let vms = WEIGHTS.map(|weight| {
+        spinner()
+            .treated(format!("weight = <{weight}>;"), "")
+            .grouped("weight", weight.to_string())
+    });
+    let systems = [
+        (System::gearv("fair"), true),
+        (System::gearv("bvt"), true),
+        (
+            System::Kvm {
+                class: "cpu.weight",
+            },
+            false,
+        ),
+    ];
+    let cases = systems.map(|(system, judged)| Case {
+        what: "weights 1:2:4".to_owned(),
+        system,
+        runs: vec![Run {
+            vms: vms.to_vec(),
+            ms: size.share_ms,
+        }],
+        question: Question::Weights {
+            weights: WEIGHTS.map(|weight| weight as f64).to_vec(),
+            judged,
+        },
+    });
+    cases.into()
+}
+
+fn lost(size: Size) -> Vec<Case> {
+    let policies = SHARING.map(|(policy, slice_us)| (System::gearv(policy), Some(slice_us)));
+    let systems = policies
+        .into_iter()
+        .chain([(System::Kvm { class: "EEVDF" }, None)]);
+    let cases = systems.map(|(system, slice_us)| Case {
+        what: "lost to switching, three equal spinners".to_owned(),
+        system,
+        runs: [1, 3]
+            .map(|count| Run {
+                vms: vec![spinner(); count],
+                ms: size.share_ms,
+            })
+            .into(),
+        question: Question::Lost { slice_us },
+    });
+    cases.collect()
+}
+
+fn caps(size: Size) -> Vec<Case> {
+    // Runs are judged to 2 us: the spinner looks at the counter as often.
+    let fine = || Vm::new("role=spin unit=200");
+    let budget_us = CAP_PERIOD_US * CAP_PERCENT / 100;
+    let group = format!("{budget_us} {CAP_PERIOD_US}");
+    let by_cap = format!("cap-percent = <{CAP_PERCENT}>; period-us = <{CAP_PERIOD_US}>;");
+    let by_budget = format!("budget-us = <{budget_us}>; period-us = <{CAP_PERIOD_US}>;");
+    let deadline = format!("deadline={budget_us},{CAP_PERIOD_US},{CAP_PERIOD_US}");
+    let kvm = |class| System::Kvm { class };
+    let systems = [
+        (System::gearv("fair"), fine().treated(by_cap, "")),
+        (System::gearv("edf"), fine().treated(by_budget, "")),
+        (kvm("cpu.max"), fine().grouped("max", group)),
+        (kvm("DEADLINE"), fine().treated("", deadline)),
+    ];
+    let cases = systems.map(|(system, capped)| Case {
+        what: "cap of 25 %, beside a spinner".to_owned(),
+        runs: [vec![fine()], vec![capped, fine()]]
+            .map(|vms| Run {
+                vms,
+                ms: size.share_ms,
+            })
+            .into(),
+        question: Question::Cap {
+            percent: CAP_PERCENT as f64,
+            budget_us: budget_us as f64,
+            judged: !system.is_kvm(),
+        },
+        system,
+    });
+    cases.into()
+}
+
+fn bursts(size: Size) -> Vec<Case> {
+    let burst = || Vm::new("role=burst");
+    let served = burst().treated(
+        "budget-us = <3100>; period-us = <6000>;",
+        "deadline=3100,6000,6000",
+    );
+    let high = burst().treated("priority = <20>;", "fifo=50");
+    let kvm = |class| System::Kvm { class };
+    let systems = [
+        (System::gearv("round-robin"), burst(), spinner()),
+        (System::gearv("fair"), burst(), spinner()),
+        (System::gearv("bvt"), burst(), spinner()),
+        (System::gearv("edf"), served.clone(), spinner()),
+        (System::gearv("priority"), high.clone(), low_spinner()),
+        (kvm("EEVDF"), burst(), spinner()),
+        (kvm("FIFO"), high, spinner()),
+        (kvm("DEADLINE"), served, spinner()),
+    ];
+    let cases = systems.map(|(system, burst, spinner)| Case {
+        what: "bursts of 3 ms, beside a spinner".to_owned(),
+        question: Question::Burst {
+            judged: matches!(&system, System::GearV { policy, .. } if ["edf", "priority"].contains(policy)),
+        },
+        system,
+        runs: vec![Run {
+            vms: vec![burst, spinner],
+            ms: size.share_ms,
+        }],
+    });
+    cases.into()
+}
+
+/// Returns the cases of jobs. Each server's job takes the whole budget but the reserve.
+fn jobs(size: Size) -> Vec<Case> {
+    let vms = SERVERS_US.map(|[budget, period]| {
+        let work = budget - RESERVE_US;
+        Vm::new(format!("role=periodic period-us={period} work-us={work}")).treated(
+            format!("budget-us = <{budget}>; period-us = <{period}>;"),
+            format!("deadline={budget},{period},{period}"),
+        )
+    });
+    let per_second: u64 = SERVERS_US
+        .iter()
+        .map(|[_, period]| 1_000_000 / period)
+        .sum();
+    let systems = [System::gearv("edf"), System::Kvm { class: "DEADLINE" }];
+    let cases = systems.map(|system| Case {
+        what: "jobs of three servers, U = 0.95".to_owned(),
+        question: Question::Jobs {
+            judged: !system.is_kvm(),
+        },
+        system,
+        runs: vec![Run {
+            vms: vms.to_vec(),
+            ms: (size.events * 1_000).div_ceil(per_second) + 20,
+        }],
+    });
+    cases.into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! A case under GearV: a manifest and a machine for each run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use workbench::build_images;
+use workbench::qemu::{Machine, Qemu};
+use workbench::workspace;
+use xtask::run;
+
+use super::case::{Case, System};
+use super::guest::{self, Report};
+use super::kvm::CPU;
+use super::vm::{Run, Vm};
+use crate::bench::column::{ensure_holds, log};
+
+/// Longest time of a run, on an idle machine.
+const TIMEOUT: Duration = Duration::from_secs(900);
+/// Start of the measurement, behind the boot of all VMs.
+const START_MS: &str = "500";
+const MEMORY_MIB: u32 = 8;
+
+/// Runs the case, and returns the reports of each run.
+pub(super) fn measure(qemu: &Qemu, guest: &Path, case: &Case) -> Result<Vec<Vec<Report>>> {
+    let runs = case.runs.iter();
+    runs.map(|run| start(qemu, guest, case, run)).collect()
+}
+
+fn start(qemu: &Qemu, guest: &Path, case: &Case, run: &Run) -> Result<Vec<Report>> {
+    let source = write(&manifest(&case.system, run))?;
+    let images = build_images::build_below("sched", &source)?;
+    ensure_holds(&images.archive, guest)?;
+    let machine = Machine {
+        cpu: CPU.to_owned(),
+        cpus: 1,
+        icount: true,
+        memory_mib: run::memory_for(&images)?,
+        ..Machine::default()
+    };
+    let mut session = images.start(qemu, &machine, &log("sched-gearv"))?;
+    let mut printed = String::new();
+    for _ in &run.vms {
+        let more = session.expect("DONE\n", TIMEOUT);
+        let last_words = || build_images::last_words(&session);
+        printed += &more.map_err(|error| anyhow!("{error:#}\n{}", last_words()))?;
+    }
+    guest::reports(run, &printed)
+}
+
+fn write(manifest: &str) -> Result<PathBuf> {
+    let directory = workspace::output_dir().join("bench-manifests");
+    fs::create_dir_all(&directory)?;
+    let file = directory.join("sched.dts");
+    fs::write(&file, manifest)?;
+    Ok(file)
+}
+
+/// Returns the manifest of a run.
+fn manifest(system: &System, run: &Run) -> String {
+    let System::GearV { policy, settings } = system else {
+        return String::new();
+    };
+    let mut text = format!(
+        "/dts-v1/;
+/ {{
+	compatible = \"gearv,manifest\";
+	version = <1>;
+	gear2 {{ scheduler = \"{policy}\"; {settings} }};
+	vms {{
+"
+    );
+    for (id, vm) in run.vms.iter().enumerate() {
+        text += &node(id, vm, run.ms);
+    }
+    text + "\t};\n};\n"
+}
+
+fn node(id: usize, vm: &Vm, ms: u64) -> String {
+    let (vcpus, more) = (vm.vcpus, &vm.gearv);
+    let command_line = vm.command_line(id, START_MS, ms);
+    format!(
+        "		vm{id} {{
+			vcpus = <{vcpus}>; cpus = <0>; memory-mib = <{MEMORY_MIB}>; {more}
+			image = \"artifact:guest:sched\";
+			cmdline = \"{command_line}\";
+			console {{ }};
+		}};
+"
+    )
+}

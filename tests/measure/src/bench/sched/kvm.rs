@@ -1,0 +1,125 @@
+//! All cases under KVM: one host, whose script runs them one after the other.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use workbench::expect::Session;
+use workbench::qemu::{Machine, Qemu};
+use workbench::workspace;
+
+use super::case::Case;
+use super::guest::{self, Report};
+use super::vm::{Run, Vm};
+use crate::bench::column::{ensure_holds, log};
+use crate::kvm_host::KvmHost;
+
+/// The CPU of all systems. The plain algorithm of pointer authentication takes as many instructions
+/// of the guest's, and many times as few of QEMU's.
+pub(super) const CPU: &str = "max,pauth-impdef=on,cntfrq=1000000000";
+/// Longest time of a run, on an idle machine.
+const TIMEOUT: Duration = Duration::from_secs(900);
+/// Memory of a VM, and what the host needs for five of them.
+const MEMORY_MIB: u32 = 16;
+const VMS_MIB: u32 = 128;
+
+/// The script's functions. The start of a measurement is so far ahead that all VMs have booted.
+const FUNCTIONS: &str = "#!/bin/sh
+gic=$1
+groups=/sys/fs/cgroup
+mount -t cgroup2 none $groups
+echo +cpu > $groups/cgroup.subtree_control
+begin() {
+    read -r up idle < /proc/uptime
+    start=$(( ${up%.*} * 1000 + 1${up#*.} * 10 + 1000 ))
+    echo \"RUN $1\"
+}
+group() {
+    mkdir -p $groups/vm$1
+    echo \"$3\" > $groups/vm$1/$2
+    echo 0 > $groups/vm$1/cgroup.procs
+}
+end() {
+    wait
+    for vm in $groups/vm*; do
+        if [ -d $vm ]; then rmdir $vm; fi
+    done
+    echo \"RUN $1 ended\"
+}
+";
+
+/// A host that runs the cases in their order.
+pub(super) struct Host {
+    session: Session,
+    /// Number of runs that have ended.
+    ended: usize,
+}
+
+impl Host {
+    /// Starts a host that runs these cases.
+    pub(super) fn start(qemu: &Qemu, guest: &Path, cases: &[&Case]) -> Result<Host> {
+        let host = KvmHost {
+            kernel: guest.to_owned(),
+            memory_mib: VMS_MIB,
+            cpus: vec![0],
+            halt_poll_ns: Some(0),
+            script: Some(script(cases)?),
+            ..KvmHost::default()
+        };
+        let host = host.build(&workspace::output_dir().join("kvm-sched"))?;
+        ensure_holds(host.initramfs(), guest)?;
+        let machine = Machine {
+            cpu: CPU.to_owned(),
+            cpus: 1,
+            icount: true,
+            ..Machine::default()
+        };
+        let session = host.start(qemu, &machine, &log("sched-kvm"))?;
+        Ok(Host { session, ended: 0 })
+    }
+
+    /// Waits for the next case, which must be this one, and returns the reports of each run.
+    pub(super) fn measure(&mut self, case: &Case) -> Result<Vec<Vec<Report>>> {
+        case.runs.iter().map(|run| self.wait(run)).collect()
+    }
+
+    fn wait(&mut self, run: &Run) -> Result<Vec<Report>> {
+        let end = format!("RUN {} ended\n", self.ended);
+        let printed = self.session.expect(&end, TIMEOUT);
+        let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", self.session.tail(20)))?;
+        self.ended += 1;
+        guest::reports(run, &printed)
+    }
+}
+
+/// Returns the script that runs the cases.
+fn script(cases: &[&Case]) -> Result<String> {
+    let mut text = FUNCTIONS.to_owned();
+    let runs = cases.iter().flat_map(|case| &case.runs);
+    for (number, run) in runs.enumerate() {
+        writeln!(text, "begin {number}").context("a string")?;
+        for (id, vm) in run.vms.iter().enumerate() {
+            text += &command(id, vm, run.ms);
+        }
+        writeln!(text, "end {number}").context("a string")?;
+    }
+    Ok(text)
+}
+
+/// Returns the line that starts a VM in the background, in its cgroup if it has one.
+fn command(id: usize, vm: &Vm, ms: u64) -> String {
+    let group = vm.group.as_ref().map(|(file, value)| {
+        let quoted = format!("\"{value}\"");
+        format!("group {id} cpu.{file} {quoted}; ")
+    });
+    let (group, options) = (group.unwrap_or_default(), &vm.kvm);
+    let cpus = vec!["0"; vm.vcpus].join(",");
+    let command_line = vm.command_line(id, "$start", ms);
+    format!(
+        "( {group}exec kvm-vmm kernel=/guest/kernel memory={MEMORY_MIB} gic=$gic cpus={cpus} \"cmdline={command_line}\" {options} ) &\n"
+    )
+}
+
+#[cfg(test)]
+mod tests;

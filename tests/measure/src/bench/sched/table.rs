@@ -1,0 +1,135 @@
+//! The rows as text and as JSON.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Map, Value, json};
+
+use super::case::Case;
+use super::figures::{Figure, Goal};
+
+/// The answer of one system to one question.
+#[derive(Debug)]
+pub(super) struct Row {
+    what: String,
+    system: String,
+    answer: Result<Vec<Figure>, String>,
+}
+
+impl Row {
+    pub(super) fn new(case: &Case, answer: Result<Vec<Figure>>) -> Row {
+        Row {
+            what: case.what.clone(),
+            system: case.system.name(),
+            answer: answer.map_err(|error| format!("{error:#}")),
+        }
+    }
+
+    /// Returns the figures in a line.
+    pub(super) fn brief(&self) -> String {
+        match &self.answer {
+            Ok(figures) => cells(figures),
+            Err(_) => "not measured".to_owned(),
+        }
+    }
+}
+
+/// Returns the table: a line for each system below its case, with the goals that it missed or met.
+pub(super) fn text(rows: &[Row]) -> String {
+    let mut text = String::new();
+    let mut what = "";
+    for row in rows {
+        if row.what != what {
+            what = &row.what;
+            let _ = writeln!(text, "\n{what}");
+        }
+        let goals = row.answer.as_deref().map(verdict).unwrap_or_default();
+        let line = format!("  {:22} {} {goals}", row.system, row.brief());
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// Returns what was not measured, and why.
+pub(super) fn failures(rows: &[Row]) -> Vec<String> {
+    let failures = rows.iter().filter_map(|row| row.answer.as_ref().err());
+    failures.cloned().collect()
+}
+
+/// Writes the rows as JSON.
+pub(super) fn save(rows: &[Row], file: &Path) -> Result<()> {
+    if let Some(directory) = file.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let rows: Vec<Value> = rows.iter().map(to_json).collect();
+    let text = serde_json::to_string_pretty(&rows)? + "\n";
+    fs::write(file, text).with_context(|| file.display().to_string())
+}
+
+fn to_json(row: &Row) -> Value {
+    let (what, system) = (&row.what, &row.system);
+    match &row.answer {
+        Ok(figures) => {
+            let figures: Map<String, Value> = figures.iter().map(figure_to_json).collect();
+            json!({ "case": what, "system": system, "figures": figures })
+        }
+        Err(error) => json!({ "case": what, "system": system, "failure": error }),
+    }
+}
+
+fn figure_to_json(figure: &Figure) -> (String, Value) {
+    let mut value = json!({ "value": figure.value });
+    if let Some(goal) = figure.goal {
+        value["goal"] = json!(goal_text(goal));
+        value["met"] = json!(goal.is_met(figure.value));
+    }
+    (figure.name.to_owned(), value)
+}
+
+fn cells(figures: &[Figure]) -> String {
+    let cells: Vec<String> = figures.iter().map(cell).collect();
+    cells.join("  ")
+}
+
+/// Returns a figure with its unit. A count has no fraction.
+fn cell(figure: &Figure) -> String {
+    let Figure { name, value, .. } = figure;
+    match name.rsplit_once(' ') {
+        Some((name, unit)) => format!("{name} {value:.3} {unit}"),
+        None => format!("{name} {value:.0}"),
+    }
+}
+
+/// Returns the goals of a row and whether they are met.
+fn verdict(figures: &[Figure]) -> String {
+    let goals = figures
+        .iter()
+        .filter_map(|figure| Some((figure, figure.goal?)));
+    let goals = goals.map(|(figure, goal)| {
+        let met = if goal.is_met(figure.value) {
+            "met"
+        } else {
+            "over"
+        };
+        let (text, name) = (goal_text(goal), figure.name);
+        let name = name.rsplit_once(' ').map_or(name, |(name, _)| name);
+        format!("{name} {text} {met}")
+    });
+    let goals: Vec<String> = goals.collect();
+    match goals.is_empty() {
+        true => String::new(),
+        false => format!("| {}", goals.join(", ")),
+    }
+}
+
+fn goal_text(goal: Goal) -> String {
+    match goal {
+        Goal::AtMost(most) => format!("<= {most}"),
+        Goal::Within(middle, most) => format!("{middle} +- {most}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! VMs of a run, and how each system is told to treat them.
+
+/// VMs that run at the same time.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    /// The VMs; the index is the `id` in their reports.
+    pub(super) vms: Vec<Vm>,
+    /// Length of the measurement.
+    pub(super) ms: u64,
+}
+
+/// A VM with the guest `sched`.
+#[derive(Clone, Debug)]
+pub(super) struct Vm {
+    /// Words of the command line: the role and its parameters.
+    pub(super) words: String,
+    /// Number of vCPUs.
+    pub(super) vcpus: usize,
+    /// Properties in the manifest.
+    pub(super) gearv: String,
+    /// Options of `kvm-vmm`.
+    pub(super) kvm: String,
+    /// File and value of the cgroup that the VMM's process is in.
+    pub(super) group: Option<(&'static str, String)>,
+}
+
+impl Vm {
+    /// Returns a VM with one vCPU that nobody treats in a special way.
+    pub(super) fn new(words: impl Into<String>) -> Vm {
+        Vm {
+            words: words.into(),
+            vcpus: 1,
+            gearv: String::new(),
+            kvm: String::new(),
+            group: None,
+        }
+    }
+
+    /// Gives the VM more vCPUs.
+    pub(super) fn with_vcpus(self, vcpus: usize) -> Vm {
+        Vm { vcpus, ..self }
+    }
+
+    /// Gives the VM properties in the manifest, and options of `kvm-vmm`.
+    pub(super) fn treated(self, gearv: impl Into<String>, kvm: impl Into<String>) -> Vm {
+        let (gearv, kvm) = (gearv.into(), kvm.into());
+        Vm { gearv, kvm, ..self }
+    }
+
+    /// Puts the VMM's process into a cgroup of its own, with this value in this file.
+    pub(super) fn grouped(self, file: &'static str, value: impl Into<String>) -> Vm {
+        let group = Some((file, value.into()));
+        Vm { group, ..self }
+    }
+
+    /// Returns the command line.
+    pub(super) fn command_line(&self, id: usize, start_ms: &str, ms: u64) -> String {
+        let words = &self.words;
+        format!("{words} id={id} start-ms={start_ms} ms={ms}")
+    }
+}
