@@ -18,4 +18,5 @@ pub mod new_manifest;
 pub mod picture;
 pub mod placement;
 pub mod run;
+pub mod sched;
 pub mod smoke;

@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use workbench::output::exit_code;
 use workbench::{build_images, symbolize, workspace};
 use xtask::completions::{self, Shell};
-use xtask::{audit, check, clean, docs, flash, new_manifest, picture, run};
+use xtask::{audit, check, clean, docs, flash, new_manifest, picture, run, sched};
 
 /// Builds, runs, tests and measures GearV.
 #[derive(Parser)]
@@ -37,6 +37,8 @@ enum Command {
     NewManifest(new_manifest::Options),
     /// Build and start a manifest on QEMU
     Run(run::Options),
+    /// Run the policies of a manifest against loads, in virtual time on this machine
+    Sched(sched::Options),
     /// Write what a board boots from: a card image, or files for its boot loader
     Flash(flash::Options),
     /// Run the tests, one part after another
@@ -103,6 +105,7 @@ impl Command {
             Command::Check(options) => options.run(),
             Command::NewManifest(options) => options.run(),
             Command::Run(options) => options.run(),
+            Command::Sched(options) => options.run(),
             Command::Flash(options) => options.run(),
             Command::Audit(options) => audit::command(&options),
             Command::Docs => docs::command(),

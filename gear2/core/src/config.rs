@@ -23,8 +23,13 @@ use crate::balancer::{self, Balancer};
 use crate::restarts::RestartPolicy;
 use crate::scheduler::{Budget, Plan, PolicyKind, Refused, Share};
 
+#[cfg(feature = "host")]
+mod schedule;
 #[cfg(test)]
 mod tests;
+
+#[cfg(feature = "host")]
+pub use schedule::{CpuSchedule, VcpuSchedule};
 
 /// Why Gear2 does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]

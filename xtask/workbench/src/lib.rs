@@ -33,6 +33,7 @@ pub mod payloads;
 pub mod programs;
 pub mod progress;
 pub mod qemu;
+pub mod sched;
 pub mod served_userland;
 pub mod source;
 pub mod symbolize;

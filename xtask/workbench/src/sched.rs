@@ -1,0 +1,158 @@
+//! Schedules in virtual time: the policies of a manifest, run on this machine against loads.
+//!
+//! Owns what a simulation is made from and its figures. The policies, their parameters and the CPU
+//! in virtual time are Gear2's own. A tick is a nanosecond, which is an instruction of a machine
+//! that counts them (QEMU's `-icount shift=0`).
+
+use anyhow::{Result, anyhow, ensure};
+use gear2_core::Config;
+use gear2_core::config::CpuSchedule;
+pub use gear2_core::scheduler::virtual_cpu::Costs;
+use gear2_core::scheduler::virtual_cpu::{self, VirtualCpu};
+
+use crate::manifest::Aligned;
+pub use figures::{CpuFigures, Figures, Spread, VcpuFigures};
+pub use loads::{Kind, Loads};
+pub use time::time;
+
+mod figures;
+mod loads;
+pub mod picture;
+mod recorded;
+mod time;
+pub mod trace_events;
+
+/// Ticks of a second.
+pub const HZ: u32 = 1_000_000_000;
+
+/// What a simulation is made from, beside the manifest.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Physical CPUs of the machine.
+    pub cpu_count: usize,
+    /// Loads of the vCPUs.
+    pub loads: Loads,
+    /// What the gears take.
+    pub costs: Costs,
+    /// Simulated time in ticks.
+    pub length: u64,
+    /// Source of all random numbers.
+    pub seed: u64,
+    /// Name of a policy for all CPUs, instead of the manifest's.
+    pub policy: Option<String>,
+}
+
+/// A vCPU of a simulation.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// Name: the VM's, with the vCPU's number if the VM has several.
+    pub name: String,
+    /// Number of the VM in the simulation.
+    pub vm: usize,
+    /// The load, as it was written.
+    pub load: String,
+}
+
+/// A CPU after its simulation. Its tasks and the lanes have one order.
+pub struct Simulated {
+    /// Number of the CPU.
+    pub cpu: usize,
+    /// Name of its policy.
+    pub policy: &'static str,
+    /// Its vCPUs.
+    pub lanes: Vec<Lane>,
+    /// What became of them.
+    pub virtual_cpu: VirtualCpu,
+}
+
+/// Simulates all CPUs that Gear2 has in a manifest, which is a device tree blob.
+pub fn simulate(blob: &[u8], setup: &Setup) -> Result<Vec<Simulated>> {
+    let blob = Aligned::new(blob);
+    let config = Config::of_blob(blob.as_slice(), setup.cpu_count, HZ);
+    let config = config.map_err(|why| anyhow!("{why}"))?;
+    let schedule = config.schedule();
+    let names: Vec<_> = schedule.iter().flat_map(|cpu| &cpu.vcpus).collect();
+    setup.loads.check(&names)?;
+    let cpus = schedule.iter().filter(|cpu| !cpu.vcpus.is_empty());
+    cpus.map(|cpu| simulate_cpu(cpu, setup)).collect()
+}
+
+fn simulate_cpu(schedule: &CpuSchedule, setup: &Setup) -> Result<Simulated> {
+    let number = schedule.cpu.index();
+    let policy = match &setup.policy {
+        None => schedule.policy,
+        Some(name) => policy_named(name)?,
+    };
+    let made = (policy.make)(&schedule.plan);
+    let mut virtual_cpu = VirtualCpu::new(made, setup.costs, setup.seed);
+    let mut lanes = Vec::new();
+    for vcpu in &schedule.vcpus {
+        let name = loads::name(vcpu);
+        let (text, kind) = setup.loads.of(vcpu);
+        let seed = setup.seed ^ (vcpu.vcpu.index() as u64 + 1) << 32;
+        let added = virtual_cpu.add(vcpu.vcpu, &vcpu.share, kind.load(seed));
+        added.map_err(|why| anyhow!("CPU {number}: {} takes no {name}: {why}", policy.name))?;
+        lanes.push(Lane {
+            name,
+            vm: vcpu.share.vm.index(),
+            load: text.to_owned(),
+        });
+    }
+    let defect = |defect: virtual_cpu::Defect| {
+        anyhow!(
+            "CPU {number}: a defect of the policy {}: {defect}",
+            policy.name
+        )
+    };
+    virtual_cpu.run_until(setup.length).map_err(defect)?;
+    Ok(Simulated {
+        cpu: number,
+        policy: policy.name,
+        lanes,
+        virtual_cpu,
+    })
+}
+
+fn policy_named(name: &str) -> Result<&'static gear2_core::scheduler::PolicyKind> {
+    let policy = gear2_core::scheduler::PolicyKind::named(name);
+    let names = gear2_core::scheduler::POLICIES.iter().map(|kind| kind.name);
+    policy.ok_or_else(|| {
+        let names: Vec<_> = names.collect();
+        anyhow!(
+            "there is no policy {name:?}, there are: {}",
+            names.join(", ")
+        )
+    })
+}
+
+/// Figures of the machine that counts instructions, CPU `max` with a GICv3.
+const BASELINE: &str = include_str!("../../../tests/bench-baseline.txt");
+
+/// Returns what the gears take in instructions: the rows `world_switch`, `gear2_roundtrip` and
+/// `timer_wfi` of `tests/bench-baseline.txt`.
+pub fn measured_costs() -> Result<Costs> {
+    let row = |name: &str| {
+        let start = format!("GearV EL0 max GICv3: {name} ");
+        let row = BASELINE.lines().find_map(|line| line.strip_prefix(&start));
+        let figure = row.and_then(|figure| figure.trim().parse().ok());
+        figure.ok_or_else(|| anyhow!("tests/bench-baseline.txt has no {start}"))
+    };
+    Ok(Costs {
+        switch: row("world_switch")?,
+        exit: row("gear2_roundtrip")?,
+        wake: row("timer_wfi")?,
+    })
+}
+
+/// Refuses a simulation that would take hours.
+pub fn check_length(length: u64) -> Result<()> {
+    let most = 1_000 * u64::from(HZ);
+    ensure!(
+        length > 0 && length <= most,
+        "a simulation takes up to 1,000 seconds"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
