@@ -20,12 +20,14 @@ use crate::output::Output;
 mod console;
 mod records;
 mod refusal;
+mod sched;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use console::Kind;
 use records::{Names, log_rows};
+pub use sched::Ask;
 pub use table::wrap;
 
 /// Help text of `gearctl`.
@@ -41,6 +43,12 @@ usage: gearctl [--json] [--run DIR] COMMAND
   console VM --messages   what Gear2 says of it; the device VM's: of no VM, too
   stats [VM]              vCPUs, exits by reason, devices
   top [COUNT]             CPU share and exits, each second
+  sched                   policies of CPUs, places of vCPUs, parameters of VMs
+  sched set VM WHAT N     weight, priority, latency-us, cap-percent (or none),
+                          budget-us N period-us N, budget-us none
+  sched move VM VCPU CPU  move a vCPU, by its index in the VM
+  sched pin VM VCPU CPU   and keep it there; unpin VM VCPU: no longer
+  sched cpu CPU off|on    give its vCPUs to other CPUs; let it take some again
   log [-f]                Gear1's records; -f waits for more
   version                 versions of all parts
 
@@ -72,6 +80,8 @@ pub enum Command {
     Stats(Option<String>),
     /// Show figures each second, this number of times.
     Top(u64),
+    /// Show or change how Gear2 schedules.
+    Sched(Ask),
     /// Show the log, and wait for more.
     Log(bool),
     /// Show versions.
@@ -151,6 +161,7 @@ fn parse_command(words: &[&str]) -> Result<Command, String> {
                 .parse()
                 .map_err(|_| format!("`{count}` is not a number of times"))?,
         ),
+        ["sched", rest @ ..] if let Some(ask) = sched::parse(rest) => Command::Sched(ask),
         ["log"] => Command::Log(false),
         ["log", "-f"] => Command::Log(true),
         ["version"] => Command::Version,
@@ -179,6 +190,7 @@ pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
         }
         Command::Stats(vm) => print(&stats(&mut client, vm.as_deref())?),
         Command::Top(count) => top(&mut client, *count, !line.json, &mut print),
+        Command::Sched(ask) => print(&sched::run(&mut client, ask)?),
         Command::Log(follow) => log(&mut client, *follow, &mut print),
         Command::Version => print(&version(&mut client)?),
     }

@@ -23,6 +23,9 @@ use crate::mapping::{Doorbell, Mapping, Memory, Registers};
 use crate::state::DeviceState;
 use crate::transport::{COMMON_FEATURES, register};
 use crate::worker::{Away, Wiring, Worker};
+use sched::FakeSched;
+
+mod sched;
 
 /// Guest address of the RAM.
 pub(crate) const RAM: u64 = 0x4000_0000;
@@ -364,15 +367,21 @@ pub(crate) fn doorbell() -> Doorbell {
 pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
     let control = &region.control;
     let mut log = FakeLog::default();
+    let mut sched = FakeSched::default();
     while !stop.load(Ordering::Relaxed) {
         let asked = control.asked.load(Ordering::Acquire);
         if asked == control.answered.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_micros(50));
             continue;
         }
-        let [first, second, ..] = [0, 1].map(|i| control.arguments[i].load(Ordering::Relaxed));
+        let arguments = control
+            .arguments
+            .each_ref()
+            .map(|a| a.load(Ordering::Relaxed));
+        let [first, second, ..] = arguments;
         let (outcome, results) = match control.op.load(Ordering::Relaxed) {
             op::LOG_READ => log.read(first),
+            op @ op::SCHED_CPU.. => sched.answer(op, arguments),
             op => fake_answer(op, first, second),
         };
         for (word, result) in control.results.iter().zip(results) {

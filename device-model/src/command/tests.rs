@@ -12,10 +12,33 @@ use crate::control::{Mailbox, Server};
 use crate::testing::{Directory, doorbell, fake_gear2, region};
 
 /// Runs `gearctl` with these words. Returns its output, or its error message.
-fn gearctl(words: &[&str]) -> Result<String, String> {
+pub(super) fn gearctl(words: &[&str]) -> Result<String, String> {
     let mut out = Vec::new();
     gearctl_to(words, &mut out)?;
     Ok(String::from_utf8(out).unwrap())
+}
+
+/// Runs `gearctl` with each of these lines against one Gear2. Returns the output of the last one, or
+/// its error message; the others succeed.
+pub(super) fn gearctl_lines(lines: &[&str]) -> Result<String, String> {
+    let region = region();
+    region.header.vm_count.store(3, Ordering::Relaxed);
+    let mut last = Ok(String::new());
+    with_gdm(region, |run_directory| {
+        for text in lines {
+            if last.is_err() {
+                return;
+            }
+            let words: Vec<&str> = ["--run", run_directory]
+                .into_iter()
+                .chain(text.split(' '))
+                .collect();
+            let mut out = Vec::new();
+            let done = parse(&words).and_then(|line| run(&line, &mut out));
+            last = done.map(|()| String::from_utf8(out).unwrap());
+        }
+    });
+    last
 }
 
 /// Accepts a number of writes, then fails like a closed pipe.
@@ -51,6 +74,16 @@ fn gearctl_in(
     width: Option<usize>,
     out: &mut dyn Write,
 ) -> Result<(), String> {
+    let mut done = Ok(());
+    with_gdm(region, |run_directory| {
+        let words = [&["--run", run_directory], words].concat();
+        done = parse(&words).and_then(|line| run(&Line { width, ..line }, out));
+    });
+    done
+}
+
+/// Does something while a GDM serves this region, with the directory of its sockets.
+fn with_gdm(region: &'static Region, mut what: impl FnMut(&str)) {
     let directory = Directory::new("gearctl");
     region.header.counter_hz.store(1000, Ordering::Relaxed);
     let path = format!("{}/control", directory.text());
@@ -64,11 +97,9 @@ fn gearctl_in(
                 server.turn(10);
             }
         });
-        let words = [&["--run", directory.text()], words].concat();
-        let done = parse(&words).and_then(|line| run(&Line { width, ..line }, out));
+        what(directory.text());
         stop.store(true, Ordering::Relaxed);
-        done
-    })
+    });
 }
 
 /// Returns what `gearctl` prints on a terminal of this width.

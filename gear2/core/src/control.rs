@@ -69,8 +69,7 @@ pub(crate) fn serve<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -
 
 /// Performs the operation in the mailbox, or returns the outcome that refuses it.
 fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &Control) -> Answer {
-    let [first, second, ..] = &mailbox.arguments;
-    let (first, second) = (first.load(Relaxed), second.load(Relaxed));
+    let [first, second, third, fourth] = mailbox.arguments.each_ref().map(|a| a.load(Relaxed));
     let vm = || find_vm(machine, first);
     let vcpu = || VcpuId::from_reg(first).ok_or(outcome::NOT_FOUND);
     match mailbox.op.load(Relaxed) {
@@ -92,6 +91,8 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::SCHED_MOVE => sched::begin_move(machine, gear1, first, second),
         op::SCHED_PIN => sched::pin(machine, first, second),
         op::SCHED_CLOSE => sched::close(machine, gear1, first, second != 0),
+        op::SCHED_SHARE => sched::share(machine, vm()?, second),
+        op::SCHED_SET => sched::set(machine, gear1, vm()?, [second, third, fourth]),
         _ => Err(outcome::UNKNOWN),
     }
 }

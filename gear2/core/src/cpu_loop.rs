@@ -37,6 +37,7 @@ use moves::{Moves, vcpus_of};
 mod jobs;
 mod moves;
 mod real_time;
+mod shares;
 #[cfg(test)]
 mod tests;
 

@@ -2,12 +2,12 @@
 //!
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
 //! each VM, the news already reported, the VMs that are paused or given up, the times of their
-//! restarts, the access that each vCPU waits for, the CPUs that are off for the scheduler, pins. A Gear2 that failed wrote these words, so each
+//! restarts, the access that each vCPU waits for, the CPUs that are off for the scheduler, pins, changed parameters. A Gear2 that failed wrote these words, so each
 //! may hold anything: a reader reduces a word to the values that have a meaning, and no value leads
 //! to a failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
 
 use core::array;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
@@ -41,6 +41,17 @@ pub struct Kept {
     closed: AtomicU32,
     /// CPU that each vCPU is pinned to, counted from 1; 0: none.
     pins: [AtomicU8; MAX_VCPUS],
+    /// Scheduling parameters that somebody has changed; all 0: none.
+    shares: [[AtomicU32; KeptShare::COUNT]; MAX_VMS],
+}
+
+/// Scheduling parameters as words: weight with priority above, latency, cap with period, budget with
+/// period; times in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptShare(pub(crate) [u32; Self::COUNT]);
+
+impl KeptShare {
+    const COUNT: usize = 6;
 }
 
 const fn word() -> AtomicU32 {
@@ -67,6 +78,7 @@ impl Kept {
             asked: words(),
             closed: word(),
             pins: [const { AtomicU8::new(0) }; MAX_VCPUS],
+            shares: [const { [const { word() }; KeptShare::COUNT] }; MAX_VMS],
         }
     }
 
@@ -179,6 +191,20 @@ impl Kept {
     pub(crate) fn pin(&self, vcpu: VcpuId) -> Option<CpuIndex> {
         let number = u64::from(self.pins[vcpu.index()].load(Relaxed));
         CpuIndex::from_reg(number.checked_sub(1)?)
+    }
+
+    /// Notes scheduling parameters of a VM. The weight, which is never 0, is stored last.
+    pub(crate) fn set_share(&self, vm: VmId, share: KeptShare) {
+        for (word, value) in self.shares[vm.index()].iter().zip(share.0).rev() {
+            word.store(value, Release);
+        }
+    }
+
+    /// Returns the changed scheduling parameters of a VM.
+    pub(crate) fn share(&self, vm: VmId) -> Option<KeptShare> {
+        let words = &self.shares[vm.index()];
+        let share = array::from_fn(|word| words[word].load(Relaxed));
+        (share[0] != 0).then_some(KeptShare(share))
     }
 
     /// Notes at a restart that a vCPU's access, its `number`th (from 1 on), is made again. Tells

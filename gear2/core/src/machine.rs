@@ -1,7 +1,7 @@
 //! State that all loops share: the configuration, the console, each VM's devices and lifecycle.
 //!
 //! Owns every lock of Gear2. The order is: the control mailbox, a VM's lifecycle, a VM's UART, the
-//! console, then the slots of forwarded accesses and the console rings. A loop holds each lock for
+//! console, then the slots of forwarded accesses, the console rings and the scheduling parameters. A loop holds each lock for
 //! the work on one event at most, which bounds the wait of the others.
 
 use alloc::vec::Vec;
@@ -30,11 +30,14 @@ pub(crate) use crate::platform::{Answer, Lock};
 
 mod consoles;
 mod placement;
+mod shares;
 mod take_over;
 
 use consoles::update_line;
 use placement::Placement;
-pub(crate) use placement::{LOOK, MOVE, Place, Stage, Stays};
+pub(crate) use placement::{LOOK, MOVE, Place, SHARE, Stage, Stays};
+pub(crate) use shares::Parameter;
+use shares::Shares;
 
 /// Longest time for which an unfinished line on the console is not interrupted.
 const LINE_PATIENCE_US: u64 = 100_000;
@@ -50,6 +53,8 @@ pub struct Machine<P: Platform> {
     ran: [AtomicU64; MAX_VCPUS],
     /// CPUs of vCPUs, and their moves.
     pub(crate) placement: Placement,
+    /// Scheduling parameters of the VMs.
+    pub(crate) shares: Lock<Shares, P>,
     /// Loads of the CPUs, if there is a balancer.
     pub(crate) loads: [Load; MAX_CPUS],
     kept: &'static Kept,
@@ -120,6 +125,7 @@ impl<P: Platform> Machine<P> {
                 .map(|region| DeviceModel::new(&config, region, kept, last.is_some())),
             ran: [const { AtomicU64::new(0) }; MAX_VCPUS],
             placement: Placement::new(&config),
+            shares: TicketMutex::new(Shares::new(&config)),
             loads: core::array::from_fn(|_| Load::default()),
             kept,
             restarts: last.map_or(0, |last| last.count),

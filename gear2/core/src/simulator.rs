@@ -515,7 +515,12 @@ impl Simulation {
     }
 
     /// Asks for an operation by the mailbox, and returns the outcome and the result words.
-    pub(crate) fn control(&mut self, op: u32, arguments: [u64; 2]) -> (u32, [u64; 6]) {
+    pub(crate) fn control(&mut self, op: u32, [first, second]: [u64; 2]) -> (u32, [u64; 6]) {
+        self.control_with(op, [first, second, 0, 0])
+    }
+
+    /// Asks for an operation with more arguments.
+    pub(crate) fn control_with(&mut self, op: u32, arguments: [u64; 4]) -> (u32, [u64; 6]) {
         let mailbox = {
             let mut world = self.world.borrow_mut();
             let mailbox = &world.gdm.as_ref().unwrap().region.control;

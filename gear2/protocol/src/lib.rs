@@ -237,6 +237,15 @@ pub mod op {
     /// (1), or lets it take vCPUs again (0). If the policies of the others refuse one, the CPU opens
     /// again. `STAYS`: the first result word is why.
     pub const SCHED_CLOSE: u32 = 17;
+    /// `(vm, 0)`: scheduling parameters of each vCPU of a VM. Result words: weight; priority;
+    /// latency; 1 if a change of any VM's is under way, else 0; why the last change was taken back,
+    /// a number of [`stays`](super::stays). `(vm, 1)`: cap and its period; budget and its period; 0:
+    /// none. Times are in microseconds. `WRONG_STATE`: a real-time VM.
+    pub const SCHED_SHARE: u32 = 18;
+    /// `(vm, parameter, value, period)`: begins to change a parameter, a constant of
+    /// [`share`](super::share). If a policy refuses, all vCPUs of the VM keep the old value.
+    /// `STAYS`: the first result word is why.
+    pub const SCHED_SET: u32 = 19;
 }
 
 /// Flags of `SCHED_CPU`.
@@ -245,7 +254,21 @@ pub mod cpu_flag {
     pub const CLOSED: u64 = 1 << 0;
 }
 
-/// Reasons why a vCPU stays where it is; 0: it had none to.
+/// Parameters of `SCHED_SET`. Times are in microseconds.
+pub mod share {
+    /// Share relative to others, 1 to 1000.
+    pub const WEIGHT: u64 = 0;
+    /// Most that a vCPU gets in each period; 0: no limit.
+    pub const CAP: u64 = 1;
+    /// Least that a vCPU gets in each period; 0: no server.
+    pub const BUDGET: u64 = 2;
+    /// Fixed priority, 0 to 31.
+    pub const PRIORITY: u64 = 3;
+    /// Time that a vCPU may borrow from its own future.
+    pub const LATENCY: u64 = 4;
+}
+
+/// Reasons why a vCPU or a parameter stays what it is; 0: there was none.
 pub mod stays {
     /// The CPU takes no vCPUs.
     pub const CPU_IS_OFF: u64 = 1;
@@ -263,6 +286,10 @@ pub mod stays {
     pub const NO_GAIN: u64 = 7;
     /// No other CPU takes vCPUs.
     pub const NO_OTHER: u64 = 8;
+    /// Parameters are being changed.
+    pub const CHANGES: u64 = 9;
+    /// The value is not one that a manifest may have.
+    pub const OUT_OF_RANGE: u64 = 10;
 }
 
 /// Flags of `VM_INFO`.

@@ -61,6 +61,8 @@ fn the_version_says_which_numbers_hold() {
         op::SCHED_MOVE,
         op::SCHED_PIN,
         op::SCHED_CLOSE,
+        op::SCHED_SHARE,
+        op::SCHED_SET,
     ];
     let states = [slot::IDLE, slot::POSTED, slot::DONE, slot::ABORT];
     assert_eq!(
@@ -76,7 +78,7 @@ fn the_version_says_which_numbers_hold() {
             [0, 1, 2, 3],
         )
     );
-    assert!(operations.into_iter().eq(0..18));
+    assert!(operations.into_iter().eq(0..20));
     assert_eq!(LINE_REQUEST, 0);
     assert_eq!(
         [0, 7, 8, 31].map(line_of_channel),

@@ -4,11 +4,13 @@
 //! under way.
 
 use gear1_abi::id::{CpuIndex, VcpuId};
-use gear2_protocol::{cpu_flag, outcome};
+use gear2_protocol::{cpu_flag, outcome, share as parameter};
 
 use super::{Answer, NOTHING, Task, done, name_words};
+use crate::config::VmConfig;
 use crate::gear1::Gear1;
-use crate::machine::{Machine, Platform, Stage, Stays};
+use crate::machine::{Machine, Parameter, Platform, Stage, Stays};
+use crate::scheduler::Budget;
 
 /// Returns the CPU with a loop that an argument names.
 pub(super) fn find_cpu<P: Platform>(machine: &Machine<P>, cpu: u64) -> Result<CpuIndex, u32> {
@@ -89,6 +91,46 @@ pub(super) fn close<P: Platform>(
 ) -> Answer {
     let cpu = find_cpu(machine, cpu)?;
     begun(machine.set_closed(gear1, cpu, closed))
+}
+
+/// Returns the scheduling parameters of a VM: the first half or the second one.
+pub(super) fn share<P: Platform>(machine: &Machine<P>, vm: &VmConfig, half: u64) -> Answer {
+    if !vm.scheduled {
+        return Err(outcome::WRONG_STATE);
+    }
+    let shares = machine.shares.lock();
+    let (share, changing) = (shares.of(vm.id), shares.is_changing());
+    let refusal = shares.refusal(vm.id).map_or(0, |why| why.number().into());
+    drop(shares);
+    let us = |ticks| machine.us(ticks);
+    let times = |budget: Option<Budget>| budget.map_or([0; 2], |b| [us(b.ticks), us(b.period)]);
+    let ([cap, cap_period], [budget, period]) = (times(share.cap), times(share.server));
+    let (priority, latency) = (share.priority.into(), us(share.latency));
+    match half {
+        0 => done([share.weight, priority, latency, changing.into(), refusal, 0]),
+        _ => done([cap, cap_period, budget, period, 0, 0]),
+    }
+}
+
+/// Begins to change a parameter of a VM: its number, value and period.
+pub(super) fn set<P: Platform>(
+    machine: &Machine<P>,
+    gear1: &mut impl Gear1,
+    vm: &VmConfig,
+    [number, value, period]: [u64; 3],
+) -> Answer {
+    if !vm.scheduled {
+        return Err(outcome::WRONG_STATE);
+    }
+    let parameter = match number {
+        parameter::WEIGHT => Parameter::Weight(value),
+        parameter::CAP => Parameter::Cap(value, period),
+        parameter::BUDGET => Parameter::Server(value, period),
+        parameter::PRIORITY => Parameter::Priority(value),
+        parameter::LATENCY => Parameter::Latency(value),
+        _ => return Err(outcome::NOT_FOUND),
+    };
+    begun(machine.change_share(gear1, vm.id, parameter))
 }
 
 /// Returns the answer to an operation that is begun, or that cannot be.

@@ -16,7 +16,7 @@ use super::CpuLoop;
 use super::jobs::BALANCE_JOB;
 use crate::gear1::Gear1;
 use crate::kept::bit;
-use crate::machine::{LOOK, MOVE, Place, Platform, Stage, Stays};
+use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays};
 use crate::scheduler::{Choice, Share};
 
 /// What a loop knows of moves.
@@ -46,6 +46,11 @@ impl Moves {
         }
     }
 
+    /// Returns the vCPUs that the policy of this CPU has, a bit each.
+    pub(super) const fn known(&self) -> u32 {
+        self.here | self.arriving
+    }
+
     /// Tells whether a vCPU is on this CPU.
     #[inline]
     pub(super) const fn has(&self, vcpu: VcpuId) -> bool {
@@ -71,7 +76,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             if machine.placement.cpu(vcpu) != self.cpu {
                 continue;
             }
-            let share = machine.config.share(config.vm);
+            let share = machine.share(config.vm);
             if self.scheduler.add(vcpu, &share, 0).is_err() {
                 let _ = self.scheduler.add(vcpu, &Share::of(config.vm), 0);
             }
@@ -86,10 +91,13 @@ impl<P: Platform> CpuLoop<'_, P> {
     /// for a look at everything.
     pub(super) fn errands(&mut self, gear1: &mut impl Gear1, now: u64) {
         let errands = self.machine.placement.take_errands(self.cpu);
+        if errands & SHARE != 0 {
+            self.change_shares(gear1, now);
+        }
         if errands & MOVE != 0 {
             self.go_on_with_moves(gear1, now);
         }
-        if errands != MOVE {
+        if errands == 0 || errands & LOOK != 0 {
             self.look_again(gear1, now);
             self.serve(gear1, now);
         }
@@ -160,8 +168,13 @@ impl<P: Platform> CpuLoop<'_, P> {
         if theirs != 0 && !machine.config.balancer.takes(own, theirs) {
             return Some(Stays::NoGain);
         }
-        let share = machine.config.share(machine.config.vcpu(vcpu)?.vm);
-        let taken = self.scheduler.add(vcpu, &share, now);
+        let vm = machine.config.vcpu(vcpu)?.vm;
+        // Locked until the vCPU counts here: a change that begins now finds it.
+        let shares = machine.shares.lock();
+        if shares.is_changing() {
+            return Some(Stays::Changes);
+        }
+        let taken = self.scheduler.add(vcpu, &shares.of(vm), now);
         taken.err().map(Stays::Policy)
     }
 

@@ -34,8 +34,10 @@ use crate::scheduler::Refused;
 pub(crate) const LOOK: u32 = 1;
 /// Errand of a poke: look at the moves.
 pub(crate) const MOVE: u32 = 2;
+/// Errand of a poke: look at the change of scheduling parameters.
+pub(crate) const SHARE: u32 = 4;
 
-/// Reason why a vCPU stays where it is.
+/// Reason why a vCPU stays where it is, or a VM's parameters stay what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stays {
     /// The CPU takes no vCPUs: it is off for the scheduler.
@@ -50,10 +52,14 @@ pub(crate) enum Stays {
     NoGain,
     /// No other CPU takes vCPUs of the VM.
     NoOther,
+    /// Parameters are being changed.
+    Changes,
+    /// The value is not one that a manifest may have.
+    OutOfRange,
 }
 
 /// Reasons, in the order of their numbers from 1 on.
-pub(crate) const REASONS: [Stays; 8] = [
+pub(crate) const REASONS: [Stays; 10] = [
     Stays::CpuIsOff,
     Stays::Elsewhere,
     Stays::Pinned,
@@ -62,6 +68,8 @@ pub(crate) const REASONS: [Stays; 8] = [
     Stays::Policy(Refused::Full),
     Stays::NoGain,
     Stays::NoOther,
+    Stays::Changes,
+    Stays::OutOfRange,
 ];
 
 impl Stays {
@@ -81,6 +89,8 @@ impl fmt::Display for Stays {
             Self::Policy(why) => why.fmt(f),
             Self::NoGain => f.write_str("the CPU has as much to do"),
             Self::NoOther => f.write_str("no other CPU takes vCPUs"),
+            Self::Changes => f.write_str("parameters are being changed"),
+            Self::OutOfRange => f.write_str("the value is out of range"),
         }
     }
 }

@@ -64,6 +64,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a change that one CPU refuses stays on the others",
+        change: Change::Swap("change.done)", "0)"),
+        breaks: &[],
+        test: "gear2/core/src/cpu_loop/tests/device_model/sched.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "console input has no pace",
         change: Change::Swap("portion_left > 0", "received.len() < FIFO_DEPTH"),
         breaks: &[],

@@ -1,6 +1,6 @@
 //! The control mailbox's operations on scheduling.
 
-use gear2_protocol::stays;
+use gear2_protocol::{share, stays};
 
 use super::*;
 
@@ -80,8 +80,160 @@ fn reasons_have_the_numbers_of_the_protocol() {
         (Stays::Policy(Refused::Full), stays::FULL),
         (Stays::NoGain, stays::NO_GAIN),
         (Stays::NoOther, stays::NO_OTHER),
+        (Stays::Changes, stays::CHANGES),
+        (Stays::OutOfRange, stays::OUT_OF_RANGE),
     ];
     for (reason, number) in numbers {
         assert_eq!(u64::from(reason.number()), number);
+    }
+}
+
+fn edf(plans: &[Plan]) -> Simulation {
+    let options = Options {
+        policy: PolicyKind::named("edf"),
+        ..Options::default()
+    };
+    let mut plans = plans.to_vec();
+    plans.insert(0, plan(Guest::Works, &[0, 1]));
+    let simulation = Simulation::with_options(2, &plans, 5, options);
+    // A server whose budget is used up waits, however idle the CPU is.
+    simulation.world.borrow_mut().conserves = false;
+    simulation
+}
+
+impl Simulation {
+    /// Sets a parameter, and returns why it stays what it is, or 0.
+    fn set(&mut self, vm: u64, what: [u64; 3]) -> u64 {
+        let (outcome, words) = self.control_with(op::SCHED_SET, [vm, what[0], what[1], what[2]]);
+        if outcome == outcome::STAYS {
+            return words[0];
+        }
+        assert_eq!(outcome, outcome::STARTED);
+        for _ in 0..1_000 {
+            let words = self.control(op::SCHED_SHARE, [vm, 0]).1;
+            if words[3] == 0 {
+                return words[4];
+            }
+        }
+        panic!("the change does not end");
+    }
+
+    fn budgets(&mut self, vm: u64) -> [u64; 4] {
+        let words = self.control(op::SCHED_SHARE, [vm, 1]).1;
+        [words[0], words[1], words[2], words[3]]
+    }
+}
+
+#[test]
+fn parameters_change_on_all_cpus_or_on_none() {
+    let plans = [
+        guest(1, Guest::Works, &[0, 1]),
+        guest(1, Guest::Spins, &[1]),
+    ];
+    let mut simulation = edf(&plans);
+    simulation.steps(3_000);
+    let whole = [share::BUDGET, 6_000, 10_000];
+    assert_eq!(simulation.set(1, whole), 0);
+    assert_eq!(simulation.budgets(1), [0, 0, 6_000, 10_000]);
+    // CPU 1 has no room for another one, so CPU 0 and CPU 1 keep what they have.
+    assert_eq!(
+        simulation.set(2, [share::BUDGET, 5_000, 10_000]),
+        stays::OVERLOAD
+    );
+    assert_eq!(simulation.budgets(2), [0; 4]);
+    // VM 0 has a vCPU on each CPU: both refuse.
+    assert_eq!(
+        simulation.set(0, [share::BUDGET, 5_000, 10_000]),
+        stays::OVERLOAD
+    );
+    assert_eq!(simulation.set(2, [share::BUDGET, 4_000, 10_000]), 0);
+    // CPU 0 has room for this, CPU 1 has not: neither takes it, whichever comes first.
+    for _ in 0..12 {
+        let nine = [share::BUDGET, 9_000, 10_000];
+        assert_eq!(simulation.set(1, nine), stays::OVERLOAD);
+        // Until what CPU 0 took back does not count any longer.
+        simulation.steps(500);
+    }
+    assert_eq!(simulation.budgets(1), [0, 0, 6_000, 10_000]);
+    assert_eq!(
+        simulation.set(0, [share::BUDGET, 4_000, 10_000]),
+        stays::OVERLOAD
+    );
+    // A budget that is given up counts until its deadline.
+    assert_eq!(simulation.set(2, [share::BUDGET, 0, 0]), 0);
+    simulation.steps(3_000);
+    // All of the rest: nothing was lost to the changes that were taken back.
+    assert_eq!(simulation.set(0, [share::BUDGET, 4_000, 10_000]), 0);
+    assert_eq!(
+        simulation.set(2, [share::BUDGET, 1_000, 10_000]),
+        stays::OVERLOAD
+    );
+}
+
+#[test]
+fn parameters_outlive_a_restart() {
+    let mut simulation = edf(&[guest(1, Guest::Works, &[0, 1])]);
+    simulation.steps(3_000);
+    let settings = [
+        [share::WEIGHT, 300, 0],
+        [share::PRIORITY, 31, 0],
+        [share::LATENCY, 250, 0],
+        [share::CAP, 2_500, 10_000],
+        [share::BUDGET, 1_000, 5_000],
+    ];
+    for setting in settings {
+        assert_eq!(simulation.set(1, setting), 0, "{setting:?}");
+    }
+    for round in 0..2 {
+        let words = simulation.control(op::SCHED_SHARE, [1, 0]).1;
+        assert_eq!(words, [300, 31, 250, 0, 0, 0], "{round}");
+        assert_eq!(simulation.budgets(1), [2_500, 10_000, 1_000, 5_000]);
+        let others = simulation.control(op::SCHED_SHARE, [0, 0]).1;
+        assert_eq!(others, [100, 16, 0, 0, 0, 0]);
+        simulation.restart(0);
+        simulation.steps(500);
+    }
+}
+
+#[test]
+fn parameters_out_of_range_are_refused() {
+    let mut simulation = edf(&[guest(1, Guest::Works, &[0, 1])]);
+    simulation.steps(3_000);
+    let bad = [
+        [share::WEIGHT, 0, 0],
+        [share::WEIGHT, 1_001, 0],
+        [share::PRIORITY, 32, 0],
+        [share::LATENCY, 1_000_001, 0],
+        [share::CAP, 20, 10],
+        [share::CAP, 101, 100],
+        [share::BUDGET, u64::MAX, u64::MAX],
+    ];
+    for setting in bad {
+        assert_eq!(
+            simulation.set(1, setting),
+            stays::OUT_OF_RANGE,
+            "{setting:?}"
+        );
+    }
+    let unknown = simulation.control_with(op::SCHED_SET, [1, 9, 1, 1]);
+    assert_eq!(unknown.0, outcome::NOT_FOUND);
+}
+
+/// Moves and changes at the same time: nothing is half done.
+#[test]
+fn parameters_change_while_vcpus_move() {
+    let mut simulation = edf(&[guest(1, Guest::Works, &[0, 1, 0])]);
+    simulation.steps(3_000);
+    for round in 0..200 {
+        let (vcpu, to) = (2 + round % 3, round / 2 % 2);
+        let _ = simulation.control(op::SCHED_MOVE, [vcpu, to]);
+        let budget = 1_000 + round % 7 * 400;
+        let before = simulation.budgets(1);
+        let why = simulation.set(1, [share::BUDGET, budget, 10_000]);
+        let after = simulation.budgets(1);
+        match why {
+            0 => assert_eq!(after, [0, 0, budget, 10_000]),
+            _ => assert_eq!((why, after), (stays::OVERLOAD, before)),
+        }
     }
 }

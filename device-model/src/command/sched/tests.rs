@@ -1,0 +1,160 @@
+//! Words of `gearctl sched`, and what they do with a Gear2 that refuses some of it.
+
+use super::super::tests::{gearctl, gearctl_lines};
+use super::*;
+
+#[test]
+fn settings_are_read_as_the_manifest_has_them() {
+    let setting = |text: &str| parse_setting(&text.split(' ').collect::<Vec<_>>());
+    assert_eq!(setting("weight 300"), Some([share::WEIGHT, 300, 0]));
+    assert_eq!(setting("priority 31"), Some([share::PRIORITY, 31, 0]));
+    assert_eq!(setting("latency-us 250"), Some([share::LATENCY, 250, 0]));
+    let cap = Some([share::CAP, 2_500, 10_000]);
+    assert_eq!(setting("cap-percent 25"), cap);
+    let cap = Some([share::CAP, 500, 1_000]);
+    assert_eq!(setting("cap-percent 50 period-us 1000"), cap);
+    assert_eq!(setting("cap-percent none"), Some([share::CAP, 0, 0]));
+    let budget = Some([share::BUDGET, 2_000, 5_000]);
+    assert_eq!(setting("budget-us 2000 period-us 5000"), budget);
+    assert_eq!(setting("budget-us none"), Some([share::BUDGET, 0, 0]));
+    for bad in [
+        "weight",
+        "weight -1",
+        "weight 1 2",
+        "cap-percent 101",
+        "cap-percent 0",
+        "budget-us 2000",
+        "budget-us 0 period-us 100",
+        "colour 3",
+    ] {
+        assert_eq!(setting(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn command_lines_are_read() {
+    let ask = |text: &str| parse(&text.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(ask(""), Some(Ask::Show));
+    let moves = |pin| Ask::Move {
+        vm: "linux".into(),
+        index: 1,
+        cpu: 2,
+        pin,
+    };
+    assert_eq!(ask("move linux 1 2"), Some(moves(false)));
+    assert_eq!(ask("pin linux 1 2"), Some(moves(true)));
+    assert_eq!(ask("unpin linux 1"), Some(Ask::Unpin("linux".into(), 1)));
+    assert_eq!(ask("cpu 2 off"), Some(Ask::Cpu(2, false)));
+    for bad in [
+        "pin linux 1",
+        "pin linux x 2",
+        "cpu 2",
+        "cpu off",
+        "set linux",
+    ] {
+        assert_eq!(ask(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn all_is_shown() {
+    let text = gearctl(&["sched"]).unwrap();
+    let expected = "\
+cpus:
+CPU  POLICY  SLICE_US  BALANCER  VCPUS  STATE
+0    edf     2500      load      4      on
+1    edf     2500      load      0      on
+
+vcpus:
+VM      INDEX  CPU  PINNED  ALLOWED
+device  0      0    no      0 1
+device  1      0    no      0 1
+linux   0      0    no      0 1
+linux   1      0    no      0 1
+
+vms:
+VM      WEIGHT  CAP_US  BUDGET_US  PRIORITY  LATENCY_US
+device  100     -       -          16        0
+linux   100     -       -          16        0
+
+moves: 9
+";
+    assert_eq!(text, expected);
+}
+
+/// Runs commands one after the other. Returns what the last one prints or says.
+fn after(words: &[&str]) -> Result<String, String> {
+    gearctl_lines(words)
+}
+
+#[test]
+fn vcpus_move_and_are_pinned_or_say_why_not() {
+    let text = after(&["sched move linux 0 1"]).unwrap();
+    assert_eq!(
+        text,
+        "vm: linux\nindex: 0\ncpu: 1\npinned: no\nallowed: 0 1\n"
+    );
+    let text = after(&["sched pin linux 0 1"]).unwrap();
+    assert!(text.contains("cpu: 1\npinned: yes"), "{text}");
+    let text = after(&["sched pin linux 0 1", "sched unpin linux 0"]).unwrap();
+    assert!(text.contains("cpu: 1\npinned: no"), "{text}");
+    assert_eq!(
+        after(&["sched move linux 1 1"]).unwrap_err(),
+        "vCPU 1 of linux does not move to CPU 1: the policy of a CPU takes one vCPU, and has it"
+    );
+    assert_eq!(
+        after(&["sched pin linux 2 1"]).unwrap_err(),
+        "VM linux has vCPUs 0 to 1"
+    );
+    let error = after(&["sched pin rt 0 1"]).unwrap_err();
+    assert!(
+        error.starts_with("VM rt is real-time, with CPUs"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_cpu_leaves_and_comes_back_or_says_why_not() {
+    assert_eq!(
+        after(&["sched cpu 1 off"]).unwrap(),
+        "cpu: 1\nscheduler: off\n"
+    );
+    assert_eq!(
+        after(&["sched cpu 1 off", "sched move linux 0 1"]).unwrap_err(),
+        "vCPU 0 of linux does not move to CPU 1: \
+         the CPU is off for the scheduler; `gearctl sched cpu` turns it on"
+    );
+    assert!(after(&["sched cpu 1 off", "sched cpu 1 on"]).is_ok());
+    assert_eq!(
+        after(&["sched cpu 0 off"]).unwrap_err(),
+        "CPU 0 is not turned off: vCPU 1 of linux stays there: \
+         the budgets on a CPU would exceed its time"
+    );
+    assert_eq!(
+        after(&["sched pin linux 0 1", "sched cpu 1 off"]).unwrap_err(),
+        "CPU 1 is not turned off: \
+         a vCPU is pinned there or to another CPU; see `gearctl sched`"
+    );
+    assert_eq!(
+        after(&["sched cpu 7 off"]).unwrap_err(),
+        "CPU 7 is not turned off: it does not exist"
+    );
+}
+
+#[test]
+fn parameters_are_set_or_stay_what_they_are() {
+    let text = after(&["sched set linux weight 300"]).unwrap();
+    assert!(text.starts_with("vm: linux\nweight: 300\n"), "{text}");
+    let text = after(&["sched set linux budget-us 2000 period-us 10000"]).unwrap();
+    assert!(text.contains("budget_us: 2000 of 10000\n"), "{text}");
+    assert_eq!(
+        after(&["sched set linux budget-us 9000 period-us 10000"]).unwrap_err(),
+        "VM linux keeps its parameters: the budgets on a CPU would exceed its time"
+    );
+    assert_eq!(
+        after(&["sched set linux weight 1001"]).unwrap_err(),
+        "VM linux keeps its parameters: the value is out of the range that docs/manifest.md gives"
+    );
+    let error = after(&["sched set linux colour 3"]).unwrap_err();
+    assert!(error.starts_with("cannot do `sched` like this"), "{error}");
+}

@@ -1,0 +1,252 @@
+//! Scheduling parameters of VMs, and changes of them while VMs run.
+//!
+//! A VM's vCPUs are on several CPUs, whose policies may refuse new parameters. A change is tried on
+//! every CPU, and taken back on all if one refuses: either all vCPUs of the VM have the new
+//! parameters, or all have the old ones. One change is under way at a time. No CPU takes a vCPU from
+//! another one meanwhile, as room that a smaller budget leaves may have to be given back.
+//!
+//! Changed parameters are kept over a restart of Gear2, which forgets a change that is under way.
+
+use gear1_abi::id::{CpuIndex, MAX_VMS, VmId};
+use gearv_manifest::limits;
+
+use super::placement::SHARE;
+use super::{Machine, Platform, Stays};
+use crate::config::Config;
+use crate::gear1::Gear1;
+use crate::kept::KeptShare;
+use crate::scheduler::{Budget, MAX_WEIGHT, Share};
+
+/// A parameter with its new value, as `gearctl` asks for it. Times are microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parameter {
+    Weight(u64),
+    /// Use and period; use 0: no cap.
+    Cap(u64, u64),
+    /// Budget and period; budget 0: no server.
+    Server(u64, u64),
+    Priority(u64),
+    Latency(u64),
+}
+
+/// A change under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) vm: VmId,
+    pub(crate) old: Share,
+    pub(crate) new: Share,
+    /// CPUs, a bit each, that still have to set the parameters, and those that have.
+    waits: u8,
+    done: u8,
+    /// Reason of the CPU that refused; the others take the change back.
+    refused: Option<Stays>,
+}
+
+/// The parameters of all VMs.
+pub(crate) struct Shares {
+    all: [Share; MAX_VMS],
+    change: Option<Change>,
+    /// Reason why the last change of each VM was taken back.
+    refusals: [Option<Stays>; MAX_VMS],
+}
+
+impl Shares {
+    pub(super) fn new(config: &Config) -> Self {
+        let vm = |index| VmId::new(index).unwrap_or_default();
+        Self {
+            all: core::array::from_fn(|index| config.share(vm(index))),
+            change: None,
+            refusals: [None; MAX_VMS],
+        }
+    }
+
+    /// Returns the parameters of a VM.
+    pub(crate) const fn of(&self, vm: VmId) -> Share {
+        self.all[vm.index()]
+    }
+
+    /// Tells whether a change is under way.
+    pub(crate) const fn is_changing(&self) -> bool {
+        self.change.is_some()
+    }
+
+    /// Returns why the last change of a VM was taken back.
+    pub(crate) const fn refusal(&self, vm: VmId) -> Option<Stays> {
+        self.refusals[vm.index()]
+    }
+
+    /// Returns what a CPU still has to do: the change, and the parameters to set.
+    pub(crate) fn task(&self, cpu: CpuIndex) -> Option<(Change, Share)> {
+        let change = self.change.filter(|change| change.waits & bit(cpu) != 0)?;
+        let share = if change.refused.is_some() {
+            change.old
+        } else {
+            change.new
+        };
+        Some((change, share))
+    }
+
+    /// Notes what a CPU answers. Returns the CPUs, a bit each, that have to take the change back,
+    /// and the new parameters if all CPUs have them now.
+    fn answer(&mut self, cpu: CpuIndex, refused: Option<Stays>) -> (u8, Option<(VmId, Share)>) {
+        let Some(change) = &mut self.change else {
+            return (0, None);
+        };
+        change.waits &= !bit(cpu);
+        if change.refused.is_none() && refused.is_none() {
+            change.done |= bit(cpu);
+        }
+        if change.refused.is_none() && refused.is_some() {
+            // Who has not tried yet has nothing to take back.
+            // planted: a change that one CPU refuses stays on the others
+            (change.refused, change.waits) = (refused, change.done);
+            change.done = 0;
+            if change.waits != 0 {
+                return (change.waits, None);
+            }
+        }
+        if change.waits != 0 {
+            return (0, None);
+        }
+        let change = *change;
+        self.change = None;
+        self.refusals[change.vm.index()] = change.refused;
+        if change.refused.is_some() {
+            return (0, None);
+        }
+        self.all[change.vm.index()] = change.new;
+        (0, Some((change.vm, change.new)))
+    }
+}
+
+const fn bit(cpu: CpuIndex) -> u8 {
+    1 << cpu.index()
+}
+
+impl<P: Platform> Machine<P> {
+    /// Returns the parameters of a VM.
+    pub(crate) fn share(&self, vm: VmId) -> Share {
+        self.shares.lock().of(vm)
+    }
+
+    /// Begins to change a parameter of a VM.
+    pub(crate) fn change_share(
+        &self,
+        gear1: &mut impl Gear1,
+        vm: VmId,
+        parameter: Parameter,
+    ) -> Result<(), Stays> {
+        let mut shares = self.shares.lock();
+        if shares.is_changing() {
+            return Err(Stays::Changes);
+        }
+        let old = shares.of(vm);
+        let new = self.with(old, parameter).ok_or(Stays::OutOfRange)?;
+        let cpus = self.config.cpus.iter();
+        let waits = cpus.fold(0, |all, cpu| all | bit(cpu));
+        shares.refusals[vm.index()] = None;
+        shares.change = Some(Change {
+            vm,
+            old,
+            new,
+            waits,
+            done: 0,
+            refused: None,
+        });
+        drop(shares);
+        self.poke_all(gear1, waits);
+        Ok(())
+    }
+
+    /// Takes a CPU's answer to a change. The last answer ends the change, or begins to take it back.
+    pub(crate) fn changed_share(
+        &self,
+        gear1: &mut impl Gear1,
+        cpu: CpuIndex,
+        refused: Option<Stays>,
+    ) {
+        let (back, new) = self.shares.lock().answer(cpu, refused);
+        if let Some((vm, share)) = new {
+            let kept = self.kept_share(&share);
+            self.kept.set_share(vm, kept);
+        }
+        self.poke_all(gear1, back);
+    }
+
+    fn poke_all(&self, gear1: &mut impl Gear1, cpus: u8) {
+        for cpu in self.config.cpus.iter().filter(|cpu| cpus & bit(*cpu) != 0) {
+            self.poke(gear1, cpu, SHARE);
+        }
+    }
+
+    /// Returns parameters with one changed, if its value is one that a manifest may have.
+    fn with(&self, share: Share, parameter: Parameter) -> Option<Share> {
+        let mut new = share;
+        match parameter {
+            Parameter::Weight(weight) if (1..=MAX_WEIGHT).contains(&weight) => new.weight = weight,
+            Parameter::Cap(0, _) => new.cap = None,
+            Parameter::Cap(us, period) => new.cap = Some(self.budget(us, period)?),
+            Parameter::Server(0, _) => new.server = None,
+            Parameter::Server(us, period) => new.server = Some(self.budget(us, period)?),
+            Parameter::Priority(priority) if in_range(limits::PRIORITY, priority) => {
+                new.priority = u8::try_from(priority).ok()?;
+            }
+            Parameter::Latency(us) if in_range(limits::LATENCY_US, us) => {
+                new.latency = self.config.ticks(us);
+            }
+            Parameter::Weight(_) | Parameter::Priority(_) | Parameter::Latency(_) => return None,
+        }
+        Some(new)
+    }
+
+    fn budget(&self, us: u64, period: u64) -> Option<Budget> {
+        let fits = us <= period && in_range(limits::PERIOD_US, period);
+        fits.then(|| Budget {
+            ticks: self.config.ticks(us),
+            period: self.config.ticks(period),
+        })
+    }
+
+    /// Returns a number of ticks in microseconds.
+    pub(crate) fn us(&self, ticks: u64) -> u64 {
+        let us = u128::from(ticks) * 1_000_000 / u128::from(self.config.counter_hz.max(1));
+        u64::try_from(us).unwrap_or(u64::MAX)
+    }
+
+    fn kept_share(&self, share: &Share) -> KeptShare {
+        let us = |ticks| self.us(ticks) as u32;
+        let budget =
+            |budget: Option<Budget>| budget.map_or([0; 2], |b| [us(b.ticks), us(b.period)]);
+        let ([cap, cap_period], [budget, period]) = (budget(share.cap), budget(share.server));
+        let weight = share.weight as u32 | u32::from(share.priority) << 16;
+        KeptShare([weight, us(share.latency), cap, cap_period, budget, period])
+    }
+
+    /// Takes over the parameters that somebody changed before a restart of Gear2. Words that mean
+    /// none leave those of the manifest.
+    pub(super) fn take_over_shares(&self) {
+        let mut shares = self.shares.lock();
+        for vm in self.config.vms.iter().map(|vm| vm.id) {
+            let Some(KeptShare(words)) = self.kept.share(vm) else {
+                continue;
+            };
+            let [weight, latency, cap, cap_period, budget, period] = words.map(u64::from);
+            let parameters = [
+                Parameter::Weight(weight & 0xffff),
+                Parameter::Priority(weight >> 16),
+                Parameter::Latency(latency),
+                Parameter::Cap(cap, cap_period),
+                Parameter::Server(budget, period),
+            ];
+            let begin = Some(shares.of(vm));
+            let share = parameters
+                .into_iter()
+                .fold(begin, |share, parameter| self.with(share?, parameter));
+            shares.all[vm.index()] = share.unwrap_or(shares.all[vm.index()]);
+        }
+    }
+}
+
+fn in_range(range: core::ops::RangeInclusive<u32>, value: u64) -> bool {
+    u32::try_from(value).is_ok_and(|value| range.contains(&value))
+}
