@@ -2,8 +2,8 @@
 //! X7.
 //!
 //! A call keeps X19 to X30, SP and the flags' owner conventions of a function call (AAPCS64); every
-//! other register is lost. Results arrive in X0 to X7. All calls but [`NEXT`](number::NEXT) return
-//! a [`Status`] in X0.
+//! other register is lost. Results arrive in X0 to X7, of [`NEXT`](number::NEXT) also in X8. All
+//! other calls return a [`Status`] in X0.
 //!
 //! Times are physical counter ticks (CNTPCT_EL0).
 //!
@@ -14,7 +14,9 @@ use crate::regs::{NO_VCPU, Regs};
 
 /// Immediates of `SVC`.
 pub mod number {
-    /// Takes a [`Decision`](super::Decision), returns an [`Event`](crate::event::Event).
+    /// Takes a [`Decision`](super::Decision), returns an [`Event`](crate::event::Event), its time
+    /// in X7, and in X8 when the decision took effect: its vCPU was entered, or the wait began. If
+    /// an event was pending, X8 is the caller's.
     pub const NEXT: u16 = 0;
     /// `()`: returns [`ABI_VERSION`](crate::ABI_VERSION) in X1, the counter in X2, how often Gear2
     /// was restarted in X3; of the last restart the [`Failure`](super::Failure) in X4, Gear2's PC

@@ -8,19 +8,26 @@
 use gear1_abi::event::Event;
 use gear1_abi::id::VcpuId;
 use gear1_arch::cpu;
+use gear1_core::context::Frame;
 
 use crate::machine::{self, Cpu, CpuData};
 use crate::timer;
 
-/// Puts the event into the registers that Gear2's loop returns with.
-pub(crate) fn deliver(cpu: &mut Cpu, event: &Event) {
+/// Puts the event and its time into the registers that Gear2's loop returns with.
+pub(crate) fn deliver(cpu: &mut Cpu, event: &Event, now: u64) {
     let regs = event.encode();
-    let now = cpu::now();
     let frame = cpu.gear2();
     let ([x0, x1, x2, x3, x4, x5, x6, x7, ..], [a, b, c, d, e, f, g, _]) = (&mut frame.x, regs);
     (*x0, *x1, *x2, *x3, *x4, *x5, *x6, *x7) = (a, b, c, d, e, f, g, now);
     // Last, so that nothing has to outlive the call that it may make.
     timer::watch_gear2(&mut cpu.data, now);
+}
+
+/// Notes when the decision took effect: X8 of Gear2's call, which is the caller's zero until then.
+/// Gear2 charges the time before to the vCPU for which both gears worked.
+#[inline(always)]
+pub(crate) fn began(gear2: &mut Frame, now: u64) {
+    gear2.set_reg(8, now);
 }
 
 /// Returns what this CPU's loop has not heard yet. `running`: the vCPU that an

@@ -7,7 +7,7 @@ use gear1_abi::event::Event;
 use gear1_abi::id::VcpuId;
 use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
-use gear1_arch::{barrier, serror};
+use gear1_arch::{barrier, cpu, serror};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
@@ -22,7 +22,7 @@ pub(crate) fn arguments(cpu: &mut Cpu) -> Regs {
 
 /// Answers the call with an event: Gear2 resumes, and no guest is entered.
 fn answer(cpu: &mut Cpu, event: &Event) -> Resume {
-    event::deliver(cpu, event);
+    event::deliver(cpu, event, cpu::now());
     Resume::Same
 }
 
@@ -119,6 +119,7 @@ fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
 #[inline(never)]
 fn idle(cpu: &mut Cpu, machine: &Machine, deadline: u64) -> Resume {
     timer::set_deadline(&mut cpu.data, deadline);
+    event::began(cpu.gear2(), cpu::now());
     // A pending list register would keep this CPU out of WFI.
     Gic::set_virtual_interface(false);
     // Bound: none, by design: the CPU has nothing to do until an event comes; it waits in WFI.

@@ -342,7 +342,9 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded
     {
-        end_exit(&mut data.exit, loaded);
+        let now = cpu::now();
+        end_exit(&mut data.exit, loaded, now);
+        event::began(gear2, now);
         // planted: FP is open for who does not own it
         let fp_trap = data.fp_owner != Some(loaded.id);
         // SAFETY: Gear2 trapped, or never runs here; the guest's frame is the next one below.
@@ -358,13 +360,12 @@ pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
 /// Ends the exit that Gear2 has handled: its ticks count if the vCPU that left is entered again, as
 /// ticks of another vCPU's run in between would count for this one.
 #[inline(always)]
-fn end_exit(exit: &mut ExitTiming, loaded: &Loaded) {
+fn end_exit(exit: &mut ExitTiming, loaded: &Loaded, now: u64) {
     let ExitTiming { reason, since, .. } = *exit;
     if let Some(id) = exit.vcpu.take()
         && id == loaded.id
     {
-        let ticks = cpu::now().wrapping_sub(since);
-        loaded.shared.add_ticks(reason, ticks);
+        loaded.shared.add_ticks(reason, now.wrapping_sub(since));
     }
 }
 
@@ -382,11 +383,12 @@ pub(crate) fn leave(
 /// Leaves the running guest for Gear2, with the vCPU's state already set.
 pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: Event) -> Handled {
     let Guest { cpu, loaded, .. } = guest;
+    let now = cpu::now();
     if let (Some(context), gear2, data) = cpu.parts() {
         data.exit = ExitTiming {
             vcpu: Some(loaded.id),
             reason,
-            since: cpu::now(),
+            since: now,
         };
         // SAFETY: the loaded guest was running and trapped; Gear2's frame, whose PSTATE is what
         // SPSR_EL2 held when Gear2 trapped, is the next one below.
@@ -395,7 +397,7 @@ pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: Event) ->
     if cpu.data.real_time != RealTime::No {
         return Handled::Left;
     }
-    event::deliver(cpu, &event);
+    event::deliver(cpu, &event, now);
     // SAFETY: `leave_guest` has prepared the CPU, and this function returns `Switch`.
     unsafe { cpu.set_gear2() };
     Handled::Switch

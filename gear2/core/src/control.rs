@@ -10,7 +10,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use gear1_abi::call::VmState;
+use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::event::Fault;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{VcpuId, VmId};
@@ -224,7 +224,9 @@ fn exit_stats(gear1: &mut impl Gear1, vcpu: VcpuId, reason: u64) -> Answer {
 /// Returns how long a vCPU ran, by Gear2's account, its CPU and its state.
 fn vcpu_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vcpu: VcpuId) -> Answer {
     let (state, cpu) = gear1.vcpu_info(vcpu).map_err(|_| outcome::NOT_FOUND)?;
-    done([machine.ran(vcpu), cpu, state, 0, 0, 0])
+    let runs = VcpuState::from_reg(state) == Some(VcpuState::Running);
+    let ran = machine.ran(vcpu, runs, gear1.now());
+    done([ran, cpu, state, 0, 0, 0])
 }
 
 /// Returns the next record of Gear1's log; the caller keeps the cursor, so Gear2 keeps no reader.

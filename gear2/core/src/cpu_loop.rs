@@ -25,7 +25,7 @@ use gear1_abi::regs::NO_DEADLINE;
 use crate::config::VmConfig;
 use crate::console::Command;
 use crate::control::{self, Task};
-use crate::gear1::Gear1;
+use crate::gear1::{Gear1, Times};
 use crate::lifecycle::{Goal, Lifecycle};
 use crate::load::Measured;
 use crate::machine::{Answer, Machine, Platform, SharedVm};
@@ -62,9 +62,10 @@ pub struct CpuLoop<'m, P: Platform> {
     /// Running vCPU, and the time until which only an event that wakes or stops a vCPU changes the
     /// choice.
     last: Option<Run>,
-    /// Counter value at which that vCPU began to run.
-    since: u64,
-    /// Counter value up to which the policy knows what that vCPU used.
+    /// vCPU for which the gears worked since the last event, if another one or none runs now: their
+    /// work is charged to it. Without one, the work is charged to the vCPU that runs.
+    cause: Option<VcpuId>,
+    /// Counter value up to which all is charged.
     charged: u64,
 }
 
@@ -86,7 +87,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             jobs: 0,
             job_deadline: NO_DEADLINE,
             last: None,
-            since: 0,
+            cause: None,
             charged: 0,
         };
         this.settle();
@@ -97,6 +98,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// vCPU is one of them. Returns the first decision.
     pub fn start(&mut self, gear1: &mut impl Gear1) -> Decision {
         let now = gear1.now();
+        self.charged = now;
         self.look_again(gear1, now);
         // A CPU that was closed by an earlier Gear2 may have kept vCPUs.
         self.go_on_with_moves(gear1, now);
@@ -133,25 +135,24 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Runs the loop for good. The event comes with the counter value at which Gear1 delivered it,
-    /// so the loop needs no call to know the time.
+    /// Runs the loop for good. The event comes with the counter value of its exit, so the loop needs
+    /// no call to know the time.
     pub fn run(&mut self, gear1: &mut impl Gear1) -> ! {
         let mut decision = self.start(gear1);
         loop {
-            let (event, now) = gear1.next(decision);
-            decision = self.on_event(gear1, event, now);
+            let (event, times) = gear1.next(decision);
+            decision = self.on_event(gear1, event, times);
         }
     }
 
-    /// Takes in an event and decides what the CPU does next. The vCPU that ran is charged up to
-    /// this event; Gear2's own time is charged to whoever runs next.
+    /// Takes in an event and decides what the CPU does next. The short way back charges nothing: a
+    /// later event does.
     #[inline]
-    pub fn on_event(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Decision {
-        if let Some(last) = self.last {
-            let ticks = now.saturating_sub(self.since);
-            self.machine.account(last.vcpu, ticks);
+    pub fn on_event(&mut self, gear1: &mut impl Gear1, event: Event, times: Times) -> Decision {
+        let now = times.now;
+        if let Some(cause) = self.cause {
+            self.charge_work(cause, event, times);
         }
-        self.since = now;
         let due = self.handle_event(gear1, event, now);
         match (due, self.last) {
             // An answer alone changes nothing: the short way back for accesses and calls.
@@ -160,22 +161,49 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             }
             (due, _) => {
                 self.charge(now);
+                if let Some((vcpu, _)) = due {
+                    self.cause = Some(vcpu);
+                }
                 self.decide(gear1, due, now)
             }
         }
     }
 
-    /// Tells the policy what the vCPU that ran has used since the last time. The short way back
-    /// leaves that to a later event.
+    /// Charges the vCPU for which the gears worked between two events. If it slept in between and
+    /// wakes now, the work is charged with what follows, as the vCPU most often runs next.
+    #[inline]
+    fn charge_work(&mut self, cause: VcpuId, event: Event, times: Times) {
+        let ended = times.work_ended();
+        if self.last.is_none() && event == Event::Wake(cause) {
+            let idle = times.now.saturating_sub(ended);
+            self.charged = self.charged.saturating_add(idle);
+            return;
+        }
+        self.cause = None;
+        // planted: the work of the gears is nobody's
+        self.charge_to(cause, ended);
+    }
+
+    /// Charges the vCPU that ran for the time up to `now`. Idle time is nobody's.
     #[inline]
     fn charge(&mut self, now: u64) {
-        let ticks = now.saturating_sub(self.charged);
-        if let Some(last) = self.last
-            && ticks != 0
-        {
-            self.scheduler.ran(last.vcpu, ticks, now);
+        match (self.last, self.cause) {
+            (Some(last), _) => self.charge_to(last.vcpu, now),
+            // Open, as the vCPU wakes now.
+            (None, Some(_)) => {}
+            (None, None) => self.charged = now,
         }
-        self.charged = now;
+    }
+
+    /// Charges a vCPU for all that is not charged yet up to `until`.
+    #[inline]
+    fn charge_to(&mut self, vcpu: VcpuId, until: u64) {
+        let ticks = until.saturating_sub(self.charged);
+        if ticks != 0 {
+            self.charged = until;
+            self.machine.account(vcpu, ticks);
+            self.scheduler.ran(vcpu, ticks, until);
+        }
     }
 
     /// Takes in an event, and returns the answer that a vCPU waits for, if the event asks for one.
@@ -189,8 +217,14 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
         match event {
             Event::Mmio(..) | Event::Hypercall(..) => {}
-            Event::Wfi(vcpu) => self.scheduler.block(vcpu, now),
-            Event::Wfe(vcpu) => self.scheduler.give_way(vcpu, now),
+            Event::Wfi(vcpu) => {
+                self.cause = Some(vcpu);
+                self.scheduler.block(vcpu, now);
+            }
+            Event::Wfe(vcpu) => {
+                self.cause = Some(vcpu);
+                self.scheduler.give_way(vcpu, now);
+            }
             Event::Wake(vcpu) => self.wake(gear1, vcpu, now),
             Event::Off(vcpu) => self.off(vcpu, now),
             Event::VmEnd(vcpu, _) => self.vm_end(gear1, vcpu, now),
@@ -214,6 +248,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
         if answer.is_none() {
             self.charge(now);
+            self.cause = Some(vcpu);
             self.scheduler.block(vcpu, now);
         }
         Some((vcpu, answer?))
@@ -272,6 +307,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// Decides what the CPU does next, after due jobs. `due` is an answer that a vCPU waits for:
     /// with the decision if that vCPU runs next, else by a call of its own, since the vCPU may wait
     /// long.
+    #[inline(always)]
     fn decide(&mut self, gear1: &mut impl Gear1, due: Due, now: u64) -> Decision {
         let mut now = now;
         let mut job_deadline = NO_DEADLINE;
@@ -290,6 +326,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             }
         };
         let runs = self.last.map(|choice| choice.vcpu);
+        if self.cause == runs {
+            self.cause = None;
+        }
         let mut words = (Reply::None, 0);
         match due {
             Some((vcpu, answer)) if runs == Some(vcpu) => words = answer.words(),
@@ -301,7 +340,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             None => {}
         }
         match self.last {
-            Some(choice) => run(choice, words),
+            Some(choice) => {
+                self.machine.runs(choice.vcpu, self.charged);
+                run(choice, words)
+            }
             None => Decision::Idle {
                 deadline: idle_until,
             },
@@ -320,6 +362,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     fn wake(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
         match self.machine.config.vcpu(vcpu) {
             Some(config) if self.moves.has(vcpu) => {
+                self.cause = Some(vcpu);
                 self.make_ready(vcpu, config.vm, now);
             }
             Some(_) => self.forward_wake(gear1, vcpu),
@@ -329,6 +372,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
 
     /// Lets go of a vCPU that is off. If its VM is being stopped, that may have been the last one.
     fn off(&mut self, vcpu: VcpuId, now: u64) {
+        self.cause = Some(vcpu);
         self.scheduler.block(vcpu, now);
         if let Some(config) = self.machine.config.vcpu(vcpu) {
             self.take_job(vm_job(config.vm), now);
@@ -377,6 +421,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// get an `Off` for each of theirs.
     fn let_go_of_vm(&mut self, vcpu: VcpuId, now: u64) -> Option<(&'m VmConfig, &'m SharedVm<P>)> {
         let machine = self.machine;
+        self.cause = Some(vcpu);
         let vm = machine.config.vcpu(vcpu)?.vm;
         for (other, config) in machine.config.vcpus() {
             if config.vm == vm {

@@ -35,19 +35,49 @@ pub struct VmHistory {
     pub ends: Ends,
 }
 
+/// Times of an event, as counter values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// The last decision took effect: its vCPU was entered, or the wait began. Zero: an event was
+    /// pending, so that nothing ran.
+    pub began: u64,
+    /// The event came.
+    pub now: u64,
+}
+
+impl Times {
+    /// Returns when the gears' work between the last event and this one ended.
+    pub(crate) const fn work_ended(self) -> u64 {
+        if self.began == 0 {
+            self.now
+        } else {
+            self.began
+        }
+    }
+}
+
 /// The way of a call to Gear1.
 pub trait Conduit {
     /// Makes the call `NUMBER` with `arguments` in X0 to X7 and returns X0 to X7.
     fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs;
+
+    /// Makes the call [`NEXT`](number::NEXT) with zero in X8. Returns X8 as well.
+    fn svc_next(&mut self, arguments: Regs) -> (Regs, u64) {
+        (self.svc::<{ number::NEXT }>(arguments), 0)
+    }
 }
 
 /// The calls of Gear1; every [`Conduit`] has them.
 pub trait Gear1: Conduit {
-    /// Executes a decision. Returns the next event and its time.
-    fn next(&mut self, decision: Decision) -> (Event, u64) {
-        let regs = self.svc::<{ number::NEXT }>(decision.encode());
+    /// Executes a decision. Returns the next event and its times.
+    fn next(&mut self, decision: Decision) -> (Event, Times) {
+        let (regs, began) = self.svc_next(decision.encode());
+        let times = Times {
+            began,
+            now: regs[7],
+        };
         // An event of a later minor version: look at everything again.
-        (Event::decode(&regs).unwrap_or(Event::Poke(None)), regs[7])
+        (Event::decode(&regs).unwrap_or(Event::Poke(None)), times)
     }
 
     /// Returns the counter.

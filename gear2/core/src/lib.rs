@@ -44,6 +44,6 @@ mod simulator;
 pub use config::{Config, StartError};
 pub use console::Uart;
 pub use cpu_loop::CpuLoop;
-pub use gear1::{Conduit, Gear1};
+pub use gear1::{Conduit, Gear1, Times};
 pub use kept::Kept;
 pub use machine::{Machine, Platform};

@@ -49,7 +49,7 @@ pub struct Machine<P: Platform> {
     console: Option<Lock<Console<P::Uart>, P>>,
     pub(crate) device_model: Option<DeviceModel<P>>,
     vms: Vec<SharedVm<P>>,
-    /// Ticks that each vCPU ran. Only its own loop writes them.
+    /// Ticks that each vCPU ran and that the gears worked for it, loads of its VM included.
     ran: [AtomicU64; MAX_VCPUS],
     /// CPUs of vCPUs, and their moves.
     pub(crate) placement: Placement,
@@ -57,6 +57,8 @@ pub struct Machine<P: Platform> {
     pub(crate) shares: Lock<Shares, P>,
     /// Loads of the CPUs, if there is a balancer.
     pub(crate) loads: [Load; MAX_CPUS],
+    /// Counter value up to which `ran` has the time of a vCPU that runs.
+    charged: [AtomicU64; MAX_VCPUS],
     kept: &'static Kept,
     /// Number of restarts of Gear2.
     pub(crate) restarts: u64,
@@ -70,8 +72,6 @@ pub struct Machine<P: Platform> {
 pub(crate) struct SharedVm<P: Platform> {
     uart: Lock<Pl011, P>,
     pub(crate) lifecycle: Lock<Lifecycle, P>,
-    /// Ticks that loading the VM took.
-    loading: AtomicU64,
 }
 
 /// Condition that a VM waits for at boot.
@@ -116,7 +116,6 @@ impl<P: Platform> Machine<P> {
         let vms = config.vms.iter().map(|_| SharedVm {
             uart: TicketMutex::new(Pl011::new()),
             lifecycle: TicketMutex::new(Lifecycle::default()),
-            loading: AtomicU64::new(0),
         });
         let machine = Self {
             vms: vms.collect(),
@@ -127,6 +126,7 @@ impl<P: Platform> Machine<P> {
             placement: Placement::new(&config),
             shares: TicketMutex::new(Shares::new(&config)),
             loads: core::array::from_fn(|_| Load::default()),
+            charged: [const { AtomicU64::new(0) }; MAX_VCPUS],
             kept,
             restarts: last.map_or(0, |last| last.count),
             blamed: AtomicU32::new(0),
@@ -278,29 +278,24 @@ impl<P: Platform> Machine<P> {
         );
     }
 
-    /// Adds to the time that a vCPU ran.
+    /// Charges a vCPU.
     #[inline]
     pub(crate) fn account(&self, vcpu: VcpuId, ticks: u64) {
-        let ran = &self.ran[vcpu.index()];
-        ran.store(ran.load(Relaxed).wrapping_add(ticks), Relaxed);
+        vcpu.select(&self.ran).fetch_add(ticks, Relaxed);
     }
 
-    /// Adds to the time that a VM's loading took, which is its first vCPU's.
-    pub(crate) fn account_loading(&self, vm: VmId, ticks: u64) {
-        if let Some((_, shared)) = self.vm(vm) {
-            // planted: loading is nobody's time
-            shared.loading.fetch_add(ticks, Relaxed);
-        }
+    /// Notes up to when a vCPU that runs from now on is charged.
+    #[inline]
+    pub(crate) fn runs(&self, vcpu: VcpuId, charged: u64) {
+        vcpu.select(&self.charged).store(charged, Relaxed);
     }
 
-    /// Returns the ticks that a vCPU ran, and its VM's loading if it is the first one.
-    pub(crate) fn ran(&self, vcpu: VcpuId) -> u64 {
-        let all = self.config.vms.iter().zip(&self.vms);
-        let mut loading = all.filter(|(vm, _)| vm.vcpus.start == vcpu.index());
-        let loading = loading
-            .next()
-            .map_or(0, |(_, shared)| shared.loading.load(Relaxed));
-        self.ran[vcpu.index()].load(Relaxed).wrapping_add(loading)
+    /// Returns the ticks that a vCPU is charged for. One that `runs` has the ticks up to `now` that
+    /// its loop will charge with its next event.
+    pub(crate) fn ran(&self, vcpu: VcpuId, runs: bool, now: u64) -> u64 {
+        let charged = vcpu.select(&self.charged).load(Relaxed);
+        let open = if runs { now.saturating_sub(charged) } else { 0 };
+        vcpu.select(&self.ran).load(Relaxed).wrapping_add(open)
     }
 
     /// Tells whether a VM's vCPUs are not to run.

@@ -9,14 +9,12 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
-use core::sync::atomic::Ordering::Relaxed;
 
-use gear1_abi::call::{Decision, VcpuState, VmState, number};
-use gear1_abi::event::{Ended, Event};
+use gear1_abi::call::{Decision, VcpuState, number};
+use gear1_abi::event::Event;
 use gear1_abi::id::{CpuIndex, VmId};
 use gear1_abi::regs::{NO_DEADLINE, Regs};
 use gear2_protocol::Region;
@@ -26,21 +24,26 @@ use crate::balancer;
 use crate::config::Config;
 use crate::console::Uart;
 use crate::cpu_loop::CpuLoop;
-use crate::gear1::Conduit;
+use crate::gear1::{Conduit, Times};
 use crate::kept::Kept;
 use crate::machine::{Machine, Platform};
 use crate::scheduler::{PolicyKind, Window};
 
 pub(crate) mod gdm;
 mod guest;
+mod ledger;
 mod plan;
+mod view;
 mod world;
 
 use gdm::Gdm;
+use ledger::Ledger;
 pub(crate) use plan::{AT_ONCE, Guest, Plan, config};
 pub(crate) use world::Lived;
-use world::{Cpu, Vcpu, World, new_vcpu, new_vm};
+use world::{Cpu, World, new_vcpu, new_vm};
 
+/// Time at which Gear2 starts.
+const START: u64 = 1_000;
 pub(crate) const SLICE: u64 = 500;
 pub(crate) const UART_INTID: u32 = 33;
 const CONSOLE: Console = Console::DEFAULT;
@@ -211,7 +214,7 @@ impl Simulation {
             ];
         }
         let world = Rc::new(RefCell::new(World {
-            now: 1_000,
+            now: START,
             random: seed | 1,
             cpus: (0..cpu_count).map(|_| Cpu::default()).collect(),
             vcpus: config.vcpus().map(|(_, vcpu)| new_vcpu(&vcpu)).collect(),
@@ -236,6 +239,7 @@ impl Simulation {
             fails_in: None,
             blamed: 0,
             ends_next: None,
+            ledger: Ledger::new(cpu_count, START),
         }));
         let (mut first, mut first_channel) = (0, 0);
         for (vm, plan) in world.borrow_mut().vms.iter_mut().zip(plans) {
@@ -325,7 +329,8 @@ impl Simulation {
         drop(world);
         if !matches!(event, Event::Hypercall(..)) {
             let mut handle = self.handle(0);
-            let decision = self.loops[0].on_event(&mut handle, event, now);
+            let times = Times { began: 0, now };
+            let decision = self.loops[0].on_event(&mut handle, event, times);
             self.decided(0, decision);
         }
         true
@@ -358,7 +363,9 @@ impl Simulation {
     fn decided(&mut self, cpu: usize, decision: Decision) {
         // Through the registers, as on the target.
         let decision = Decision::decode(&decision.encode()).unwrap();
-        self.refusals[cpu] = self.world.borrow_mut().decided(cpu, decision);
+        let mut world = self.world.borrow_mut();
+        world.ledger.decided(cpu, decision);
+        self.refusals[cpu] = world.decided(cpu, decision);
     }
 
     /// Delivers one event, the one that is due next. Returns whether one is.
@@ -386,12 +393,7 @@ impl Simulation {
         if due == NO_DEADLINE {
             return false;
         }
-        let elapsed = due - world.now;
-        let running: Vec<_> = world.cpus.iter().filter_map(|cpu| cpu.runs).collect();
-        running
-            .into_iter()
-            .for_each(|index| world.vcpus[index].used += elapsed);
-        world.now = due;
+        world.go_to(due);
         if due == gdm_due {
             world.gdm_acts();
             return true;
@@ -401,13 +403,15 @@ impl Simulation {
             .unwrap_or_else(|| world.event(cpu));
         // The way to Gear2 takes time, too: a deadline may be over when an exit arrives.
         let delay = world.below(20);
-        world.now += delay;
-        let now = world.now;
+        world.now = (world.now + delay).max(world.cpus[cpu].began);
+        let (began, now) = (world.cpus[cpu].began, world.now);
+        let times = Times { began, now };
+        world.ledger.event(cpu, event, times);
         drop(world);
         let event = Event::decode(&event.encode()).unwrap();
         let mut handle = self.handle(cpu);
         let this = &mut self.loops[cpu];
-        let decide = || this.on_event(&mut handle, event, now);
+        let decide = || this.on_event(&mut handle, event, times);
         // A loop that failed is never used again.
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decide)) {
             Ok(decision) => self.decided(cpu, decision),
@@ -423,120 +427,5 @@ impl Simulation {
                 return;
             }
         }
-    }
-
-    /// Types at the terminal; the interrupt goes to CPU 0.
-    pub(crate) fn type_keys(&self, keys: &[u8]) {
-        let mut world = self.world.borrow_mut();
-        world.wire.0.borrow_mut().1.extend(keys);
-        world.cpus[0].irq = true;
-    }
-
-    /// Returns what the terminal has shown since the last call.
-    pub(crate) fn shown(&self) -> String {
-        let world = self.world.borrow();
-        let shown = core::mem::take(&mut world.wire.0.borrow_mut().0);
-        String::from_utf8(shown).unwrap()
-    }
-
-    /// Returns the time that each vCPU has had.
-    pub(crate) fn used(&self) -> Vec<u64> {
-        self.world
-            .borrow()
-            .vcpus
-            .iter()
-            .map(|vcpu| vcpu.used)
-            .collect()
-    }
-
-    pub(crate) fn vm_states(&self) -> Vec<VmState> {
-        self.world.borrow().vms.iter().map(|vm| vm.state).collect()
-    }
-
-    pub(crate) fn starts(&self) -> Vec<u64> {
-        self.world.borrow().vms.iter().map(|vm| vm.starts).collect()
-    }
-
-    /// Returns how many whole lines each VM sent.
-    pub(crate) fn lines(&self) -> Vec<u64> {
-        self.world.borrow().vms.iter().map(|vm| vm.line).collect()
-    }
-
-    /// Returns how many bytes each VM read from its console.
-    pub(crate) fn read(&self) -> Vec<u64> {
-        self.world.borrow().vms.iter().map(|vm| vm.read).collect()
-    }
-
-    /// Has a VM end by itself, and returns when Gear2 has heard of it.
-    pub(crate) fn end(&mut self, vm: usize, how: Ended) {
-        self.world.borrow_mut().ends_next = Some((vm, how));
-        while self.world.borrow().ends_next.is_some() {
-            assert!(self.step(), "nothing happens");
-        }
-    }
-
-    /// Returns each VM's starts and ends by itself, in order.
-    pub(crate) fn lived(&self, vm: usize) -> Vec<Lived> {
-        self.world.borrow().vms[vm].lived.clone()
-    }
-
-    /// A real-time VM ends, which Gear1 restarts or not. Gear2 may hear of it now or later.
-    pub(crate) fn real_time_ends(&self, vm: usize, how: Ended, restarts: bool) {
-        let mut world = self.world.borrow_mut();
-        assert!(world.vms[vm].real_time && world.vms[vm].state == VmState::Running);
-        world.vms[vm].ends_by_itself(how);
-        if restarts {
-            world.vms[vm].starts_anew();
-        } else {
-            world.vms[vm].state = VmState::Stopped;
-        }
-        world.cpus[0].real_time |= 1 << world.vms[vm].first;
-    }
-
-    /// Gear1 starts a real-time VM, as at boot.
-    pub(crate) fn real_time_starts(&self, vm: usize) {
-        let mut world = self.world.borrow_mut();
-        assert!(world.vms[vm].real_time);
-        world.vms[vm].starts_anew();
-    }
-
-    /// Tells whether every CPU is idle for good.
-    pub(crate) fn is_quiet(&self) -> bool {
-        let world = self.world.borrow();
-        let cpus = (0..world.cpus.len()).all(|cpu| world.due(cpu) == NO_DEADLINE);
-        cpus && world.gdm_due() == NO_DEADLINE
-    }
-
-    /// Returns how many vCPUs wait for the device model.
-    pub(crate) fn unanswered(&self) -> usize {
-        let world = self.world.borrow();
-        let waits = |vcpu: &&Vcpu| vcpu.state == VcpuState::AwaitsMmio;
-        world.vcpus.iter().filter(waits).count()
-    }
-
-    /// Asks for an operation by the mailbox, and returns the outcome and the result words.
-    pub(crate) fn control(&mut self, op: u32, [first, second]: [u64; 2]) -> (u32, [u64; 6]) {
-        self.control_with(op, [first, second, 0, 0])
-    }
-
-    /// Asks for an operation with more arguments.
-    pub(crate) fn control_with(&mut self, op: u32, arguments: [u64; 4]) -> (u32, [u64; 6]) {
-        let mailbox = {
-            let mut world = self.world.borrow_mut();
-            let mailbox = &world.gdm.as_ref().unwrap().region.control;
-            for (word, argument) in mailbox.arguments.iter().zip(arguments) {
-                word.store(argument, Relaxed);
-            }
-            mailbox.op.store(op, Relaxed);
-            mailbox.asked.fetch_add(1, Relaxed);
-            world.ring();
-            mailbox
-        };
-        let asked = mailbox.asked.load(Relaxed);
-        while mailbox.answered.load(Relaxed) != asked {
-            assert!(self.step(), "nothing happens");
-        }
-        let results = core::array::from_fn(|word| mailbox.results[word].load(Relaxed));
-        (mailbox.outcome.load(Relaxed), results)
     }
 }

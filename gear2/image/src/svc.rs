@@ -5,19 +5,20 @@
 
 use core::arch::asm;
 
+use gear1_abi::call::number;
 use gear1_abi::regs::Regs;
 use gear2_core::Conduit;
 use spin::RelaxStrategy;
 
 /// The call as the assembler reads it, by the level that Gear2 runs at.
 #[cfg(not(feature = "el1"))]
-macro_rules! call {
+macro_rules! instruction {
     () => {
         "svc #{number}"
     };
 }
 #[cfg(feature = "el1")]
-macro_rules! call {
+macro_rules! instruction {
     () => {
         "hvc #{number}"
     };
@@ -27,50 +28,61 @@ macro_rules! call {
 pub(crate) struct Supervisor;
 
 impl Conduit for Supervisor {
-    /// Makes a call. The eight registers go in and come out, as many as Gear1 reads and writes; a
-    /// call with fewer arguments passes zeroes.
     #[inline(always)]
     fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
-        let [
-            mut x0,
-            mut x1,
-            mut x2,
-            mut x3,
-            mut x4,
-            mut x5,
-            mut x6,
-            mut x7,
-        ] = arguments;
-        // SAFETY: to Gear2 a call is a function call (`gear1_abi::call`): Gear1 touches no memory
-        // that Gear2 can see and keeps X19 to X30 and SP. What it may lose is declared lost.
-        unsafe {
-            asm!(
-                call!(),
-                number = const NUMBER,
-                inout("x0") x0,
-                inout("x1") x1,
-                inout("x2") x2,
-                inout("x3") x3,
-                inout("x4") x4,
-                inout("x5") x5,
-                inout("x6") x6,
-                inout("x7") x7,
-                lateout("x8") _,
-                lateout("x9") _,
-                lateout("x10") _,
-                lateout("x11") _,
-                lateout("x12") _,
-                lateout("x13") _,
-                lateout("x14") _,
-                lateout("x15") _,
-                lateout("x16") _,
-                lateout("x17") _,
-                lateout("x18") _,
-                options(nostack),
-            );
-        }
-        [x0, x1, x2, x3, x4, x5, x6, x7]
+        call::<NUMBER>(arguments).0
     }
+
+    #[inline(always)]
+    fn svc_next(&mut self, arguments: Regs) -> (Regs, u64) {
+        call::<{ number::NEXT }>(arguments)
+    }
+}
+
+/// Makes a call. Eight registers go in and come out, and X8, which is zero and which NEXT alone
+/// changes; a call with fewer arguments passes zeroes.
+#[inline(always)]
+fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, u64) {
+    let [
+        mut x0,
+        mut x1,
+        mut x2,
+        mut x3,
+        mut x4,
+        mut x5,
+        mut x6,
+        mut x7,
+    ] = arguments;
+    let mut x8 = 0;
+    // SAFETY: to Gear2 a call is a function call (`gear1_abi::call`): Gear1 touches no memory
+    // that Gear2 can see and keeps X19 to X30 and SP. What it may lose is declared lost.
+    unsafe {
+        asm!(
+            instruction!(),
+            number = const NUMBER,
+            inout("x0") x0,
+            inout("x1") x1,
+            inout("x2") x2,
+            inout("x3") x3,
+            inout("x4") x4,
+            inout("x5") x5,
+            inout("x6") x6,
+            inout("x7") x7,
+            inout("x8") x8,
+            lateout("x9") _,
+            lateout("x10") _,
+            lateout("x11") _,
+            lateout("x12") _,
+            lateout("x13") _,
+            lateout("x14") _,
+            lateout("x15") _,
+            lateout("x16") _,
+            lateout("x17") _,
+            lateout("x18") _,
+            options(nostack),
+        );
+    }
+    ([x0, x1, x2, x3, x4, x5, x6, x7], x8)
 }
 
 /// Waiting for another loop.

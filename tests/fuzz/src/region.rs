@@ -9,7 +9,7 @@ use gear1_abi::event::{Event, Mmio};
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VMS, VcpuId};
 use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
 use gear1_abi::regs::Regs;
-use gear2_core::{Conduit, Config, CpuLoop, Kept, Machine, Platform, Uart};
+use gear2_core::{Conduit, Config, CpuLoop, Kept, Machine, Platform, Times, Uart};
 use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
 use gear2_protocol::{MAGIC, PROTOCOL_VERSION, Region};
 
@@ -90,8 +90,11 @@ pub(crate) fn run(bytes: &[u8]) {
     for piece in after.chunks(PIECE) {
         fill(&REGION, piece);
         gear1.now += 1000;
-        let now = gear1.now;
-        let _decision = cpu_loop.on_event(&mut gear1, event(piece), now);
+        let times = Times {
+            began: gear1.now - 500,
+            now: gear1.now,
+        };
+        let _decision = cpu_loop.on_event(&mut gear1, event(piece), times);
     }
 }
 

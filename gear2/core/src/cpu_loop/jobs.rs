@@ -92,7 +92,6 @@ impl<P: Platform> CpuLoop<'_, P> {
     #[inline(never)]
     pub(super) fn do_jobs(&mut self, gear1: &mut impl Gear1, now: u64) -> (u64, u64) {
         let now = self.work(gear1, now);
-        (self.since, self.charged) = (now, now);
         let mut due = if self.jobs == 0 {
             NO_DEADLINE
         } else {
@@ -248,12 +247,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         let name = &config.name;
         match step {
             Step::More => {
-                let ticks = gear1.now().saturating_sub(before);
-                machine.account_loading(vm, ticks);
-                if let Some(first) = VcpuId::new(config.vcpus.start) {
-                    self.scheduler
-                        .ran(first, ticks, before.saturating_add(ticks));
-                }
+                self.charge_load(config, before, gear1.now());
                 return Progress::More;
             }
             Step::Wait => {
@@ -283,6 +277,19 @@ impl<P: Platform> CpuLoop<'_, P> {
             Step::Done => {}
         }
         Progress::Done
+    }
+
+    /// Charges a piece of a load to the VM's first vCPU. The piece is taken out of the time that the
+    /// event's cause or the next vCPU is charged for.
+    fn charge_load(&mut self, config: &VmConfig, before: u64, now: u64) {
+        let Some(first) = VcpuId::new(config.vcpus.start) else {
+            return;
+        };
+        let ticks = now.saturating_sub(before);
+        self.charged = self.charged.saturating_add(ticks);
+        // planted: loading is nobody's time
+        self.machine.account(first, ticks);
+        self.scheduler.ran(first, ticks, now);
     }
 
     /// Waits until the device model uses the memory of a stopped VM no longer: a load would change

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use crate::Kept;
 use crate::console::tests::separate;
 use crate::cpu_loop::CpuLoop;
-use crate::gear1::Conduit;
+use crate::gear1::{Conduit, Times};
 use crate::machine::Machine;
 use crate::scheduler::PolicyKind;
 use crate::simulator::{AT_ONCE, Guest, Plan, SLICE, Simulated, Simulation, Wire, config};
@@ -114,7 +114,7 @@ fn announces_itself_and_what_happens() {
     simulation.steps(10);
     let version = env!("CARGO_PKG_VERSION");
     let mut expected = String::from("gear2: ") + version;
-    expected += ", ABI 1.0, 1 CPUs, scheduler round-robin\r\n\
+    expected += ", ABI 1.1, 1 CPUs, scheduler round-robin\r\n\
         gear2: guest0 started\r\ngear2: guest0 stopped\r\ngear2: guest0 restarted\r\n\
         gear2: 0 guest0 running, vCPU 0 on CPU 0: ready\r\n\
         gear2: guest0 vCPU 0:\r\n";
@@ -307,6 +307,11 @@ impl Conduit for Agrees {
     }
 }
 
+const AT: Times = Times {
+    began: 0,
+    now: 1000,
+};
+
 #[test]
 fn what_the_console_holds_back_ends_the_turn_in_time() {
     let plans = [plan(Guest::Works, &[0]), plan(Guest::Works, &[1])];
@@ -317,7 +322,7 @@ fn what_the_console_holds_back_ends_the_turn_in_time() {
     for (vcpu, text) in [(0, "~ #"), (1, "x\n")] {
         let vcpu = VcpuId::new(vcpu).unwrap();
         let mut cpu_loop = CpuLoop::new(&machine, CpuIndex::new(vcpu.index()).unwrap());
-        let decision = cpu_loop.on_event(&mut Agrees, Event::Wake(vcpu), 1000);
+        let decision = cpu_loop.on_event(&mut Agrees, Event::Wake(vcpu), AT);
         assert_eq!(deadline(decision), NO_DEADLINE);
         for byte in text.bytes() {
             let store = Some(u64::from(byte));
@@ -326,7 +331,7 @@ fn what_the_console_holds_back_ends_the_turn_in_time() {
                 size_log2: 0,
                 store,
             };
-            last = Some(cpu_loop.on_event(&mut Agrees, Event::Mmio(vcpu, access), 1000));
+            last = Some(cpu_loop.on_event(&mut Agrees, Event::Mmio(vcpu, access), AT));
         }
     }
     assert_eq!(last.map(deadline), Some(1000 + 100_000));

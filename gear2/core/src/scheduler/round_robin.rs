@@ -81,12 +81,12 @@ impl Policy for RoundRobin {
         if !self.ready.remove(vcpu) {
             return;
         }
-        let place = self.queue.iter().position(|&queued| queued == vcpu);
-        if let Some(place) = place {
-            self.queue.remove(place);
-        }
-        if place == Some(0) {
+        // Most often the one that ran blocks.
+        if self.queue.front() == Some(&vcpu) {
+            self.queue.pop_front();
             self.used = None;
+        } else {
+            self.queue.retain(|&queued| queued != vcpu);
         }
     }
 

@@ -9,6 +9,7 @@ use gear1_abi::regs::NO_DEADLINE;
 use crate::config::VcpuConfig;
 
 use super::gdm::Gdm;
+use super::ledger::Ledger;
 use super::{Guest, Plan, Wire};
 
 mod calls;
@@ -95,6 +96,8 @@ impl Vm {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cpu {
     pub(super) runs: Option<usize>,
+    /// Time at which the last decision took effect; 0: an event was pending.
+    pub(super) began: u64,
     pub(super) deadline: u64,
     pub(super) trap_wfe: bool,
     pub(super) poked: bool,
@@ -148,6 +151,7 @@ pub(crate) struct World {
     pub(super) blamed: u64,
     /// A VM that ends by itself as soon as it does anything.
     pub(super) ends_next: Option<(usize, Ended)>,
+    pub(crate) ledger: Ledger,
 }
 
 impl World {
@@ -159,6 +163,17 @@ impl World {
     /// Returns the number of vCPUs of a CPU.
     pub(crate) fn vcpus_on(&self, cpu: usize) -> usize {
         self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu).count()
+    }
+
+    /// Lets time pass. The vCPUs that were entered use it.
+    pub(super) fn go_to(&mut self, time: u64) {
+        for cpu in &self.cpus {
+            if let Some(index) = cpu.runs {
+                let from = self.now.max(cpu.began);
+                self.vcpus[index].used += time.saturating_sub(from);
+            }
+        }
+        self.now = time;
     }
 
     pub(super) fn gdm_due(&self) -> u64 {

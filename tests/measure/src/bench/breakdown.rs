@@ -1,6 +1,7 @@
-//! `cargo xtask bench --breakdown ROW`: what Gear1 executes for a row, by function and by kind.
+//! `cargo xtask bench --breakdown ROW`: what both gears execute for a row, by function, and what
+//! Gear1 executes, by kind.
 //!
-//! QEMU logs each instruction of Gear1's runtime while the guest measures that row alone, and once
+//! QEMU logs each instruction of Gear1's runtime and of Gear2 while the guest measures that row alone, and once
 //! more while it measures nothing: the difference is the row's.
 
 use std::collections::BTreeMap;
@@ -73,15 +74,15 @@ impl Kind {
     }
 }
 
-/// Runs the row in a column of GearV's and prints what Gear1 executes.
+/// Runs the row in a column of GearV's and prints what the gears execute.
 pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
     let Under::GearV { el1 } = column.under else {
         bail!("{} is not under GearV", column.name());
     };
     let directory = if column.gic == 2 { "gicv2" } else { "" };
-    let elf = workspace::bare_elf_in(directory, "gear1-runtime");
-    let program = Program::load(&elf)?;
-    let ranges = [program.code.clone()];
+    let gear1 = Program::load(&workspace::bare_elf_in(directory, "gear1-runtime"))?;
+    let gear2 = Program::load(&workspace::bare_elf("gear2"))?;
+    let ranges = [gear1.code.clone(), gear2.code.clone()];
     let counted = |row: &str| {
         let images = images(el1, row)?;
         let machine = Machine {
@@ -98,7 +99,9 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
             *all = all.saturating_sub(count);
         }
     }
-    print!("{}", program.describe(row, &counts));
+    print!("{row}: {}", gear1.describe("Gear1", &counts));
+    print!("{}", gear1.describe_kinds(&counts));
+    print!("{row}: {}", gear2.describe("Gear2", &counts));
     Ok(())
 }
 
@@ -227,26 +230,38 @@ impl Program {
         function_name(name)
     }
 
-    fn describe(&self, row: &str, counts: &BTreeMap<u64, u64>) -> String {
+    /// Returns how often each instruction is executed an iteration.
+    fn each(&self, counts: &BTreeMap<u64, u64>) -> impl Iterator<Item = (u64, u64)> {
+        let counts = counts.range(self.code.clone());
+        counts
+            .map(|(&pc, &count)| (pc, (count + ITERATIONS / 2) / ITERATIONS))
+            .filter(|(_, each)| *each > 0)
+    }
+
+    fn describe(&self, gear: &str, counts: &BTreeMap<u64, u64>) -> String {
         let mut functions = BTreeMap::<String, u64>::new();
-        let mut kinds = BTreeMap::<Kind, u64>::new();
         let mut all = 0;
-        for (&pc, &count) in counts {
-            let each = (count + ITERATIONS / 2) / ITERATIONS;
-            if each > 0 && self.code.contains(&pc) {
-                *functions.entry(self.function(pc)).or_default() += each;
-                *kinds
-                    .entry(Kind::of(self.word(pc), self.in_mmio(pc)))
-                    .or_default() += each;
-                all += each;
-            }
+        for (pc, each) in self.each(counts) {
+            *functions.entry(self.function(pc)).or_default() += each;
+            all += each;
         }
         let mut functions: Vec<_> = functions.into_iter().collect();
         functions.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), name.clone()));
-        let mut text = format!("{row}: {all} instructions in Gear1 an iteration\n");
+        let mut text = format!("{all} instructions in {gear} an iteration\n");
         for (name, count) in functions {
             let _ = writeln!(text, "{count:6}  {name}");
         }
+        text
+    }
+
+    fn describe_kinds(&self, counts: &BTreeMap<u64, u64>) -> String {
+        let mut kinds = BTreeMap::<Kind, u64>::new();
+        for (pc, each) in self.each(counts) {
+            *kinds
+                .entry(Kind::of(self.word(pc), self.in_mmio(pc)))
+                .or_default() += each;
+        }
+        let mut text = String::new();
         for (kind, count) in kinds.into_iter().filter(|(kind, _)| *kind != Kind::Other) {
             let _ = writeln!(text, "{count:6}  {}", kind.text());
         }

@@ -134,6 +134,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "the work of the gears is nobody's",
+        change: Change::Drop,
+        breaks: &[],
+        test: "gear2/core/src/cpu_loop/tests/policies.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "an operation is written over before it was answered",
         change: Change::Drop,
         breaks: &[],

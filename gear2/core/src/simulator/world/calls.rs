@@ -26,7 +26,7 @@ impl World {
             }
             number::VM_STATE => self.vm_state(index, &mut results),
             number::VM_STOP => self.stop(index, cpu),
-            number::VM_LOAD => self.load(index, &mut results),
+            number::VM_LOAD => self.load(index, cpu, &mut results),
             number::VM_START => self.start(index),
             number::IRQ_SET => self.irq_set(index, args),
             number::IRQ_DONE => self.irq_done(args),
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Loads a piece of a VM. Nothing else may use the VM's memory from here on.
-    fn load(&mut self, index: usize, results: &mut Regs) -> Status {
+    fn load(&mut self, index: usize, cpu: usize, results: &mut Regs) -> Status {
         let state = self.vms[index].state;
         assert!(
             matches!(state, VmState::Stopped | VmState::Loading),
@@ -117,6 +117,8 @@ impl World {
             VmState::Loading
         };
         results[1] = vm.left;
+        let first = self.vms[index].first;
+        self.ledger.load(cpu, first, LOAD_TICKS);
         self.now += LOAD_TICKS;
         Status::Ok
     }

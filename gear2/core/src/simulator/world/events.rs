@@ -16,6 +16,10 @@ impl World {
         decision: Decision,
     ) -> Option<Event> {
         let now = self.now;
+        // The way into the guest takes time.
+        let entry = now + self.below(20);
+        let pending = self.is_pending(cpu);
+        self.cpus[cpu].began = if pending { 0 } else { entry };
         match decision {
             Decision::Idle { deadline } => {
                 self.cpus[cpu].deadline = deadline;
@@ -39,6 +43,7 @@ impl World {
                     VcpuState::Ready => {}
                     VcpuState::Off | VcpuState::Wfi => {
                         self.refused += 1;
+                        self.cpus[cpu].began = 0;
                         return Some(Event::Refused(Status::WrongState as u64));
                     }
                     VcpuState::Running | VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall => {
@@ -85,6 +90,19 @@ impl World {
             let lost = idle && ready && !here.poked;
             assert!(!lost, "a lost wake-up: {vcpu:?}");
         }
+    }
+
+    /// Tells whether an event for the CPU comes before any vCPU is entered.
+    fn is_pending(&self, cpu: usize) -> bool {
+        let here = &self.cpus[cpu];
+        let woken = |vcpu: &Vcpu| match vcpu.state {
+            VcpuState::Ready => vcpu.wake,
+            VcpuState::Wfi => vcpu.wake_at <= self.now,
+            _ => false,
+        };
+        let mut vcpus = self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu);
+        let any = here.poked || here.irq || here.doorbell || here.real_time != 0;
+        any || vcpus.any(woken)
     }
 
     /// Returns when the next event for the CPU is due.

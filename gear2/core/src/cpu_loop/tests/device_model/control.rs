@@ -116,8 +116,8 @@ fn a_paused_vm_does_not_run_until_it_is_resumed() {
     );
     simulation.world.borrow_mut().disorder = false;
     simulation.steps(5_000);
-    assert_eq!(simulation.control(op::VM_PAUSE, [1, 0]).0, outcome::OK);
     simulation.world.borrow_mut().paused = 1 << 1;
+    assert_eq!(simulation.control(op::VM_PAUSE, [1, 0]).0, outcome::OK);
     assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[4], 2);
     simulation.steps(100);
     let before = simulation.used();
@@ -129,13 +129,13 @@ fn a_paused_vm_does_not_run_until_it_is_resumed() {
         simulation.control(op::VM_PAUSE, [1, 0]).0,
         outcome::WRONG_STATE
     );
-    simulation.world.borrow_mut().paused = 0;
     assert_eq!(simulation.control(op::VM_RESUME, [1, 0]).0, outcome::OK);
+    simulation.world.borrow_mut().paused = 0;
     simulation.steps(5_000);
     assert!(after[2] < simulation.used()[2]);
     // A paused VM can be stopped, and is not paused when it is started again.
-    assert_eq!(simulation.control(op::VM_PAUSE, [1, 0]).0, outcome::OK);
     simulation.world.borrow_mut().paused = 1 << 1;
+    assert_eq!(simulation.control(op::VM_PAUSE, [1, 0]).0, outcome::OK);
     assert_eq!(
         simulation.control(op::VM_RESTART, [1, 0]).0,
         outcome::STARTED
