@@ -19,7 +19,9 @@ Each group is a VM; two VMs have a doorbell each that interrupts the other one. 
   nice=VALUE        its vCPUs' threads have this nice value [0]
   fifo=PRIORITY     its vCPUs' threads run with SCHED_FIFO [no]
   deadline=RUNTIME,DEADLINE,PERIOD
-                    its vCPUs' threads run with SCHED_DEADLINE; microseconds [no]";
+                    its vCPUs' threads run with SCHED_DEADLINE; microseconds [no]
+  free=MS           all CPUs are allowed to its vCPUs' threads when the physical
+                    counter has reached this value, in milliseconds [no]";
 
 /// Word between the groups of two VMs.
 const SEPARATOR: &str = "and";
@@ -67,6 +69,9 @@ pub struct Options {
     pub seed: [u8; 32],
     /// How the vCPUs' threads are scheduled.
     pub class: Class,
+    /// Value of the physical counter, in milliseconds, from which on the vCPUs' threads may run on
+    /// all CPUs.
+    pub free_ms: Option<u64>,
 }
 
 impl Options {
@@ -94,6 +99,7 @@ impl Options {
             gic: Gic::V3,
             seed: [0; 32],
             class: Class::Other(0),
+            free_ms: None,
         };
         for word in words {
             let (name, value) = word
@@ -126,6 +132,7 @@ impl Options {
             "seed" => self.seed = seed(value)?,
             "nice" => self.class = Class::Other(nice(value)?),
             "fifo" => self.class = Class::Fifo(between(value, 1, 99)? as i32),
+            "free" => self.free_ms = Some(between(value, 1, 1_000_000_000)?),
             "deadline" => self.class = Class::Deadline(deadline(value)?),
             _ => return Err("there is no such option".to_owned()),
         }

@@ -1,5 +1,7 @@
 //! The calling thread's CPU and scheduling class.
 
+use std::arch::asm;
+use std::fs;
 use std::io;
 use std::mem;
 
@@ -9,8 +11,47 @@ pub(crate) fn pin(cpu: usize) -> io::Result<()> {
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     // SAFETY: `CPU_SET` checks the index against the set's size.
     unsafe { libc::CPU_SET(cpu, &mut set) };
+    allow(0, &set)
+}
+
+/// Allows all CPUs to all threads of the process.
+pub(crate) fn free_all() -> io::Result<()> {
+    // SAFETY: a `cpu_set_t` is a bit mask, for which all zeroes is a value.
+    let mut all: libc::cpu_set_t = unsafe { mem::zeroed() };
+    for cpu in 0..libc::CPU_SETSIZE as usize {
+        // SAFETY: `CPU_SET` checks the index against the set's size.
+        unsafe { libc::CPU_SET(cpu, &mut all) };
+    }
+    for thread in fs::read_dir("/proc/self/task")? {
+        let name = thread?.file_name();
+        if let Some(thread) = name.to_str().and_then(|name| name.parse().ok()) {
+            allow(thread, &all)?;
+        }
+    }
+    Ok(())
+}
+
+/// Binds a thread, 0 being the calling one, to CPUs.
+fn allow(thread: libc::pid_t, cpus: &libc::cpu_set_t) -> io::Result<()> {
     // SAFETY: the set lives for the call, and its size is given.
-    checked(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) })
+    checked(unsafe { libc::sched_setaffinity(thread, size_of_val(cpus), &raw const *cpus) })
+}
+
+/// Returns the physical counter in nanoseconds: Linux on a host has no offset.
+pub(crate) fn counter_ns() -> u64 {
+    let (ticks, frequency): (u64, u64);
+    // SAFETY: reads two registers that Linux lets programs read.
+    unsafe {
+        asm!(
+            "isb",
+            "mrs {ticks}, cntvct_el0",
+            "mrs {frequency}, cntfrq_el0",
+            ticks = out(reg) ticks,
+            frequency = out(reg) frequency,
+            options(nomem, nostack),
+        );
+    }
+    (u128::from(ticks) * 1_000_000_000 / u128::from(frequency)) as u64
 }
 
 /// Gives the thread SCHED_FIFO with this priority.

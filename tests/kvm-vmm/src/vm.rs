@@ -8,6 +8,7 @@ use std::process;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread as threads;
+use std::time::Duration;
 
 use kvm_bindings::{
     KVM_ARM_VCPU_POWER_OFF, KVM_ARM_VCPU_PSCI_0_2, KVM_DEV_ARM_VGIC_CTRL_INIT,
@@ -33,6 +34,8 @@ use crate::thread;
 const ALIGNMENT: u64 = 2 << 20;
 /// Room for the device tree, in bytes.
 const TREE_BYTES: u64 = 64 << 10;
+/// SCHED_FIFO priority of the thread that allows all CPUs to the vCPUs.
+const FREEING_PRIORITY: i32 = 99;
 /// Text before each console line of a VM.
 const PREFIXES: [&str; 2] = ["", "vm1: "];
 
@@ -78,7 +81,15 @@ pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
             });
         }
     }
-    drop(failed);
+    if let Some(ms) = options.iter().find_map(|options| options.free_ms) {
+        threads::spawn(move || {
+            if let Err(failure) = free_at(ms) {
+                let _ = failed.send(failure);
+            }
+        });
+    } else {
+        drop(failed);
+    }
     Err(failures
         .recv()
         .unwrap_or_else(|_| Failure::new("vCPUs", "there are none")))
@@ -289,6 +300,23 @@ fn connect(from: &VmFd, to: &VmFd) -> Result<EventFd, Failure> {
     to.register_irqfd(&doorbell, layout::DOORBELL_INTID - 32)
         .map_err(|error| Failure::new("the doorbell's interrupt", error))?;
     Ok(doorbell)
+}
+
+/// Allows all CPUs to the vCPUs at a time of the physical counter, and prints when. The thread that
+/// does so does not wait for vCPUs: several VMs are to be released at the same time.
+fn free_at(ms: u64) -> Result<(), Failure> {
+    thread::run_with_fifo(FREEING_PRIORITY)
+        .map_err(|error| Failure::new("SCHED_FIFO of the thread that frees", error))?;
+    let at = ms * 1_000_000;
+    while let Some(rest) = at
+        .checked_sub(thread::counter_ns())
+        .filter(|rest| *rest > 0)
+    {
+        threads::sleep(Duration::from_nanos(rest));
+    }
+    thread::free_all().map_err(|error| Failure::new("all CPUs for all threads", error))?;
+    println!("FREED at={}", thread::counter_ns());
+    Ok(())
 }
 
 fn prepare_thread(cpu: usize, class: Class) -> Result<(), Failure> {

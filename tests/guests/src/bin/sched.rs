@@ -1,10 +1,11 @@
-//! The guest of `cargo xtask bench --sched`: one image in four roles, which the command line names.
+//! The guest of `cargo xtask bench --sched`: one image in five roles, which the command line names.
 //!
 //! | `role=` | what runs between start and end | reported |
 //! |---|---|---|
 //! | `periodic` | a timer period of `period-us`, WFI, then `work-us` of work | latency, periods missed, jobs late |
 //! | `spin` | work without a pause, on each CPU of the VM | work, longest gap, longest run |
 //! | `burst` | `busy-us` of work, then WFI for `idle-us` | what the work took |
+//! | `busy` | nothing: works from its boot until shortly before the start | nothing |
 //! | `window` | a loop of counter reads | how late the windows of a time table begin |
 //!
 //! Words of all roles: `id` (a number in each line of the report), `start-ms` (the physical counter
@@ -20,7 +21,7 @@
 #![no_main]
 
 use test_guests::timer::{self, Kind};
-use test_guests::{Machine, gic, guest, report};
+use test_guests::{Machine, gic, guest, report, say};
 
 #[path = "sched/samples.rs"]
 mod samples;
@@ -47,6 +48,9 @@ const DEFAULT_START_US: u64 = 20_000;
 const REPORT_US: u64 = 50_000;
 /// Time between the reports of two VMs, longer than a report takes.
 const REPORT_STEP_US: u64 = 20_000;
+
+/// Time from the end of `busy` to the start: until then all CPUs are idle.
+const BUSY_MARGIN_US: u64 = 20_000;
 
 /// When a guest measures, in ticks of the virtual counter.
 #[derive(Clone, Copy, Debug)]
@@ -104,10 +108,20 @@ fn main(machine: &Machine) {
         None | Some("periodic") => timed::periodic(machine, &plan),
         Some("burst") => timed::burst(machine, &plan),
         Some("spin") => spin::boot_cpu(machine, &plan),
+        Some("busy") => busy(&plan),
         Some("window") => window::run(machine, &plan),
         Some(role) => return report::fail("role", format_args!("there is no {role}")),
     }
     report::pass("sched");
+}
+
+/// Works until shortly before the start.
+fn busy(plan: &Plan) {
+    while timer::now() + timer::from_us(BUSY_MARGIN_US) < plan.start {
+        work(instructions(1));
+    }
+    plan.sleep_until_report();
+    say!("SCHED role=busy id={}", plan.id);
 }
 
 /// Lets the timer of this CPU wake it.

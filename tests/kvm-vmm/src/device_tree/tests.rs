@@ -14,6 +14,7 @@ fn options(gic: Gic) -> Options {
         gic,
         seed: [0xa5; 32],
         class: Class::Other(0),
+        free_ms: None,
     }
 }
 

@@ -20,8 +20,9 @@ fn what_is_not_given_has_a_default() {
 #[test]
 fn all_options_are_taken() {
     let seed = "0f".repeat(32);
-    let line =
-        format!("kernel=/k initrd=/i cmdline=quiet=1 memory=64 cpus=1,3 gic=2 seed={seed} fifo=50");
+    let line = format!(
+        "kernel=/k initrd=/i cmdline=quiet=1 memory=64 cpus=1,3 gic=2 seed={seed} fifo=50 free=7"
+    );
     let vms = parse(&line).unwrap();
     let expected = Options {
         kernel: "/k".into(),
@@ -32,6 +33,7 @@ fn all_options_are_taken() {
         gic: Gic::V2,
         seed: [15; 32],
         class: Class::Fifo(50),
+        free_ms: Some(7),
     };
     assert_eq!(vms, [expected]);
 }

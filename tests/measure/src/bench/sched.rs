@@ -7,6 +7,7 @@
 //!
 //! GearV starts anew for each run of a case. One host of KVM runs all of them, one after the other.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,6 +15,7 @@ use workbench::build_images;
 use workbench::progress::Step;
 use workbench::qemu::Qemu;
 
+mod balance;
 mod case;
 mod cases;
 mod figures;
@@ -49,19 +51,17 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str, json: &Path) -> Result<()
 /// Measures the cases, and returns a row for each in their order.
 fn measure(qemu: &Qemu, cases: &[Case]) -> Result<Vec<Row>> {
     let guest = build_images::build_guest("sched")?;
-    let under_kvm: Vec<&Case> = cases.iter().filter(|case| case.system.is_kvm()).collect();
-    let mut host = match under_kvm.is_empty() {
-        true => None,
-        false => Some(kvm::Host::start(qemu, &guest, &under_kvm)?),
-    };
+    let mut hosts = start_hosts(qemu, &guest, cases)?;
     let mut rows = Vec::new();
     for case in cases {
         let name = case.name();
         let step = Step::start(&name);
-        let answer = match (&case.system, &mut host) {
-            (System::GearV { .. }, _) => gearv::measure(qemu, &guest, case),
-            (System::Kvm { .. }, Some(host)) => host.measure(case),
-            (System::Kvm { .. }, None) => unreachable!("the host runs all of KVM's cases"),
+        let answer = match &case.system {
+            System::GearV { .. } => gearv::measure(qemu, &guest, case),
+            System::Kvm { .. } => {
+                let host = hosts.get_mut(&case.cpus).context("no such host")?;
+                host.measure(case)
+            }
         };
         let answer = answer.and_then(|reports| case.question.answer(&reports));
         let row = Row::new(case, answer.with_context(|| name.clone()));
@@ -69,4 +69,17 @@ fn measure(qemu: &Qemu, cases: &[Case]) -> Result<Vec<Row>> {
         rows.push(row);
     }
     Ok(rows)
+}
+
+/// Starts a host of KVM for each number of CPUs. Each runs its cases beside all else.
+fn start_hosts(qemu: &Qemu, guest: &Path, cases: &[Case]) -> Result<BTreeMap<u32, kvm::Host>> {
+    let mut by_cpus: BTreeMap<u32, Vec<&Case>> = BTreeMap::new();
+    for case in cases.iter().filter(|case| case.system.is_kvm()) {
+        by_cpus.entry(case.cpus).or_default().push(case);
+    }
+    let hosts = by_cpus.into_iter().map(|(cpus, cases)| {
+        let host = kvm::Host::start(qemu, guest, cpus, &cases)?;
+        Ok((cpus, host))
+    });
+    hosts.collect()
 }

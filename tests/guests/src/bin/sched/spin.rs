@@ -134,6 +134,6 @@ fn print_runs(plan: &Plan, index: usize, record: &Record) {
     let ended = record.gaps.load(Ordering::Relaxed) as usize + 1;
     for [from, to] in record.runs.iter().take(ended) {
         let [from, to] = [from, to].map(|at| timer::to_ns(at.load(Ordering::Relaxed)));
-        say!("RUN id={id} cpu={index} from={from} to={to}");
+        say!("TRACE id={id} cpu={index} from={from} to={to}");
     }
 }

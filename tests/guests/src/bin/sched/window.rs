@@ -2,19 +2,20 @@
 
 use test_guests::{Machine, report, say, timer};
 
-use crate::Plan;
 use crate::samples::Samples;
+use crate::{Plan, work};
 
 /// A longer time between two reads of the counter is the end of a window.
 const GAP_US: u64 = 50;
 
-/// Reads the counter without a pause. Frames are multiples of `frame-us` of the physical counter,
+/// Reads the counter after each `unit` instructions, without `unit` all the time. Frames are multiples of `frame-us` of the physical counter,
 /// and a window begins `window-us` behind the beginning of a frame.
 pub(crate) fn run(machine: &Machine, plan: &Plan) {
     let us = |name, otherwise| timer::from_us(machine.option(name).unwrap_or(otherwise));
     let frame = us("frame-us", 10_000);
     let window = us("window-us", 0);
     let gap = us("gap-us", GAP_US);
+    let unit = machine.option("unit").unwrap_or(0);
     let mut samples = Samples::new();
     let (mut longest_run, mut begin) = (0, None::<u64>);
     if !plan.sleep_until_start() {
@@ -22,6 +23,7 @@ pub(crate) fn run(machine: &Machine, plan: &Plan) {
     }
     let mut last = timer::now();
     while last < plan.end {
+        work(unit);
         let now = timer::now();
         if now - last > gap {
             if let Some(begin) = begin {

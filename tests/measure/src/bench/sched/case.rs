@@ -12,6 +12,8 @@ pub(super) struct Case {
     pub(super) system: System,
     /// The machines that are started for it, one after the other.
     pub(super) runs: Vec<Run>,
+    /// Number of the machine's CPUs, on all of which each VM may run.
+    pub(super) cpus: u32,
     /// What is computed from the reports.
     pub(super) question: Question,
 }
@@ -44,6 +46,12 @@ impl System {
     /// Returns a policy of Gear2 with its defaults.
     pub(super) fn gearv(policy: &'static str) -> System {
         let settings = String::new();
+        System::GearV { policy, settings }
+    }
+
+    /// Returns a policy of Gear2 with more properties of `/gear2`.
+    pub(super) fn gearv_with(policy: &'static str, settings: &str) -> System {
+        let settings = settings.to_owned();
         System::GearV { policy, settings }
     }
 

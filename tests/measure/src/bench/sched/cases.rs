@@ -74,6 +74,7 @@ pub(super) fn all(size: Size) -> Vec<Case> {
     cases.extend(caps(size));
     cases.extend(bursts(size));
     cases.extend(jobs(size));
+    cases.extend(balances());
     cases
 }
 
@@ -86,6 +87,7 @@ fn latencies(size: Size) -> Vec<Case> {
     for (what, spinners) in SPINNERS {
         let case = |system, goal_us, waker: &dyn Fn(u64) -> Vm, others: &Vm| Case {
             what: format!("latency {what}"),
+            cpus: 1,
             system,
             runs: PERIODS_US
                 .iter()
@@ -183,6 +185,7 @@ fn weights(size: Size) -> Vec<Case> {
     ];
     let cases = systems.map(|(system, judged)| Case {
         what: "weights 1:2:4".to_owned(),
+        cpus: 1,
         system,
         runs: vec![Run {
             vms: vms.to_vec(),
@@ -203,6 +206,7 @@ fn lost(size: Size) -> Vec<Case> {
         .chain([(System::Kvm { class: "EEVDF" }, None)]);
     let cases = systems.map(|(system, slice_us)| Case {
         what: "lost to switching, three equal spinners".to_owned(),
+        cpus: 1,
         system,
         runs: [1, 3]
             .map(|count| Run {
@@ -232,6 +236,7 @@ fn caps(size: Size) -> Vec<Case> {
     ];
     let cases = systems.map(|(system, capped)| Case {
         what: "cap of 25 %, beside a spinner".to_owned(),
+        cpus: 1,
         runs: [vec![fine()], vec![capped, fine()]]
             .map(|vms| Run {
                 vms,
@@ -268,6 +273,7 @@ fn bursts(size: Size) -> Vec<Case> {
     ];
     let cases = systems.map(|(system, burst, spinner)| Case {
         what: "bursts of 3 ms, beside a spinner".to_owned(),
+        cpus: 1,
         question: Question::Burst {
             judged: matches!(&system, System::GearV { policy, .. } if ["edf", "priority"].contains(policy)),
         },
@@ -296,6 +302,7 @@ fn jobs(size: Size) -> Vec<Case> {
     let systems = [System::gearv("edf"), System::Kvm { class: "DEADLINE" }];
     let cases = systems.map(|system| Case {
         what: "jobs of three servers, U = 0.95".to_owned(),
+        cpus: 1,
         question: Question::Jobs {
             judged: !system.is_kvm(),
         },
@@ -307,6 +314,45 @@ fn jobs(size: Size) -> Vec<Case> {
     });
     cases.into()
 }
+
+/// Returns the cases of four spinners that begin on one of two CPUs. GearV starts a VM on the first
+/// CPU of its list, and may move it from then on: another VM keeps the second CPU busy until shortly
+/// before the start. Linux has the threads on one CPU until they are released, at several phases of
+/// their turns.
+fn balances() -> Vec<Case> {
+    let spinner = || Vm::new("role=spin trace=1 gap-us=200");
+    let spinners = |kvm: &str| vec![spinner().treated("", kvm); 4];
+    let mut beside_busy = spinners("");
+    beside_busy.push(Vm::new("role=busy").only_on(1));
+    let released = FREE_MS.map(|ms| spinners(&format!("free=$((start + {ms}))")));
+    let systems = [
+        (
+            System::gearv_with("fair", "balancer = \"load\";"),
+            vec![beside_busy],
+        ),
+        (System::Kvm { class: "EEVDF" }, released.into()),
+    ];
+    let cases = systems.map(|(system, runs)| Case {
+        what: "four spinners on one of two CPUs".to_owned(),
+        cpus: 2,
+        question: Question::Balance {
+            judged: !system.is_kvm(),
+        },
+        system,
+        runs: (runs.into_iter())
+            .map(|vms| Run {
+                vms,
+                ms: BALANCE_MS,
+            })
+            .collect(),
+    });
+    cases.into()
+}
+
+/// Times from the start of the guests to the release of their threads.
+const FREE_MS: [u64; 4] = [100, 101, 102, 103];
+/// Length of these runs.
+const BALANCE_MS: u64 = 300;
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::balance;
 use super::guest::Report;
 
 /// A question, with the parameters of its answer.
@@ -40,6 +41,11 @@ pub(super) enum Question {
     /// How many jobs are late.
     Jobs {
         /// Whether this policy has the goal.
+        judged: bool,
+    },
+    /// How long it takes until each of two CPUs has two of four spinners.
+    Balance {
+        /// Whether this system has the goal.
         judged: bool,
     },
 }
@@ -84,6 +90,8 @@ const LOST_PERCENT: f64 = 0.10;
 const GAP_US: f64 = 5.0;
 /// Mean and maximum of a burst of 3 ms.
 const BURST_US: [f64; 2] = [3001.0, 3003.0];
+/// Most microseconds until the spinners are balanced.
+const BALANCED_US: f64 = 8_000.0;
 
 impl Question {
     /// Computes the answer from the reports of each run.
@@ -99,6 +107,7 @@ impl Question {
             } => cap(pair(runs)?, [*percent, *budget_us], *judged),
             Question::Burst { judged } => burst(only(runs)?, *judged),
             Question::Jobs { judged } => jobs(only(runs)?, *judged),
+            Question::Balance { judged } => balanced(runs, *judged),
         }
     }
 }
@@ -233,6 +242,21 @@ fn jobs(reports: &[Report], has_goal: bool) -> Result<Vec<Figure>> {
     Ok(vec![
         figure("jobs", done as f64),
         judged("late", late as f64, goal),
+    ])
+}
+
+fn balanced(runs: &[Vec<Report>], has_goal: bool) -> Result<Vec<Figure>> {
+    let times = runs.iter().map(|reports| {
+        let spinners = reports.iter().filter(|report| report.get("units").is_ok());
+        balance::balanced_after(&spinners.map(|report| &report.runs[..]).collect::<Vec<_>>())
+    });
+    let times: Vec<u64> = times.collect::<Result<_>>()?;
+    let least = times.iter().min().context("there was no run")?;
+    let most = times.iter().max().context("there was no run")?;
+    let goal = has_goal.then_some(Goal::AtMost(BALANCED_US));
+    Ok(vec![
+        figure("balanced after us", us(*least)),
+        judged("at most us", us(*most), goal),
     ])
 }
 

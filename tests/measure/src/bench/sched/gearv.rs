@@ -12,7 +12,7 @@ use xtask::run;
 
 use super::case::{Case, System};
 use super::guest::{self, Report};
-use super::kvm::CPU;
+use super::kvm::{CPU, TURN_US};
 use super::vm::{Run, Vm};
 use crate::bench::column::{ensure_holds, log};
 
@@ -29,13 +29,14 @@ pub(super) fn measure(qemu: &Qemu, guest: &Path, case: &Case) -> Result<Vec<Vec<
 }
 
 fn start(qemu: &Qemu, guest: &Path, case: &Case, run: &Run) -> Result<Vec<Report>> {
-    let source = write(&manifest(&case.system, run))?;
+    let source = write(&manifest(case, run))?;
     let images = build_images::build_below("sched", &source)?;
     ensure_holds(&images.archive, guest)?;
     let machine = Machine {
         cpu: CPU.to_owned(),
-        cpus: 1,
+        cpus: case.cpus,
         icount: true,
+        turn_us: (case.cpus > 1).then_some(TURN_US),
         memory_mib: run::memory_for(&images)?,
         ..Machine::default()
     };
@@ -58,8 +59,8 @@ fn write(manifest: &str) -> Result<PathBuf> {
 }
 
 /// Returns the manifest of a run.
-fn manifest(system: &System, run: &Run) -> String {
-    let System::GearV { policy, settings } = system else {
+fn manifest(case: &Case, run: &Run) -> String {
+    let System::GearV { policy, settings } = &case.system else {
         return String::new();
     };
     let mut text = format!(
@@ -78,11 +79,15 @@ fn manifest(system: &System, run: &Run) -> String {
 }
 
 fn node(id: usize, vm: &Vm, ms: u64) -> String {
+    let cpus = match vm.cpu {
+        Some(cpu) => format!("cpus = <{cpu}>;"),
+        None => String::new(),
+    };
     let (vcpus, more) = (vm.vcpus, &vm.gearv);
     let command_line = vm.command_line(id, START_MS, ms);
     format!(
         "		vm{id} {{
-			vcpus = <{vcpus}>; cpus = <0>; memory-mib = <{MEMORY_MIB}>; {more}
+			vcpus = <{vcpus}>; {cpus} memory-mib = <{MEMORY_MIB}>; {more}
 			image = \"artifact:guest:sched\";
 			cmdline = \"{command_line}\";
 			console {{ }};

@@ -13,6 +13,8 @@ pub(super) struct Report {
     pub(super) id: u64,
     /// Figures by their names; times are nanoseconds.
     figures: BTreeMap<String, u64>,
+    /// Begin and end of the first runs, in nanoseconds from the start, of a guest that traces them.
+    pub(super) runs: Vec<[u64; 2]>,
 }
 
 impl Report {
@@ -29,7 +31,14 @@ pub(super) fn reports(run: &Run, printed: &str) -> Result<Vec<Report>> {
     if let Some(line) = printed.lines().find(|line| line.contains("FAIL ")) {
         anyhow::bail!("a guest says {}", line.trim());
     }
-    let reports: Vec<Report> = printed.lines().filter_map(report).collect();
+    let mut reports: Vec<Report> = printed.lines().filter_map(report).collect();
+    for (id, run) in printed.lines().filter_map(traced) {
+        let of_vm = reports.iter_mut().find(|report| report.id == id);
+        of_vm
+            .with_context(|| format!("VM {id} traces and reports nothing"))?
+            .runs
+            .push(run);
+    }
     for (id, vm) in (0_u64..).zip(&run.vms) {
         let found = reports.iter().filter(|report| report.id == id).count();
         ensure!(
@@ -44,10 +53,22 @@ pub(super) fn reports(run: &Run, printed: &str) -> Result<Vec<Report>> {
 
 /// Reads a line `SCHED role=<role> id=<number> <name>=<number> ...`.
 fn report(line: &str) -> Option<Report> {
-    let (_, words) = line.split_once("SCHED ")?;
-    let figures: BTreeMap<String, u64> = words.split_whitespace().filter_map(figure).collect();
+    let figures = figures(line.split_once("SCHED ")?.1);
     let id = figures.get("id").copied()?;
-    Some(Report { id, figures })
+    let runs = Vec::new();
+    Some(Report { id, figures, runs })
+}
+
+/// Reads a line `TRACE id=<number> cpu=<number> from=<ns> to=<ns>`. Only VMs with one vCPU trace.
+fn traced(line: &str) -> Option<(u64, [u64; 2])> {
+    let figures = figures(line.split_once("TRACE ")?.1);
+    let get = |name| figures.get(name).copied();
+    Some((get("id")?, [get("from")?, get("to")?]))
+}
+
+/// Reads words `<name>=<number>`; others are left out.
+pub(super) fn figures(words: &str) -> BTreeMap<String, u64> {
+    words.split_whitespace().filter_map(figure).collect()
 }
 
 fn figure(word: &str) -> Option<(String, u64)> {

@@ -18,6 +18,8 @@ use crate::kvm_host::KvmHost;
 /// The CPU of all systems. The plain algorithm of pointer authentication takes as many instructions
 /// of the guest's, and many times as few of QEMU's.
 pub(super) const CPU: &str = "max,pauth-impdef=on,cntfrq=1000000000";
+/// Longest turn of a CPU of QEMU's, where there are two: short beside the turns of vCPUs.
+pub(super) const TURN_US: u32 = 10;
 /// Longest time of a run, on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(900);
 /// Memory of a VM, and what the host needs for five of them.
@@ -33,7 +35,7 @@ echo +cpu > $groups/cgroup.subtree_control
 begin() {
     read -r up idle < /proc/uptime
     start=$(( ${up%.*} * 1000 + 1${up#*.} * 10 + 1000 ))
-    echo \"RUN $1\"
+    echo \"CASE $1 start_ms=$start\"
 }
 group() {
     mkdir -p $groups/vm$1
@@ -45,7 +47,7 @@ end() {
     for vm in $groups/vm*; do
         if [ -d $vm ]; then rmdir $vm; fi
     done
-    echo \"RUN $1 ended\"
+    echo \"CASE $1 ended\"
 }
 ";
 
@@ -57,8 +59,8 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Starts a host that runs these cases.
-    pub(super) fn start(qemu: &Qemu, guest: &Path, cases: &[&Case]) -> Result<Host> {
+    /// Starts a host with so many CPUs that runs these cases.
+    pub(super) fn start(qemu: &Qemu, guest: &Path, cpus: u32, cases: &[&Case]) -> Result<Host> {
         let host = KvmHost {
             kernel: guest.to_owned(),
             memory_mib: VMS_MIB,
@@ -67,15 +69,16 @@ impl Host {
             script: Some(script(cases)?),
             ..KvmHost::default()
         };
-        let host = host.build(&workspace::output_dir().join("kvm-sched"))?;
+        let host = host.build(&workspace::output_dir().join(format!("kvm-sched-{cpus}")))?;
         ensure_holds(host.initramfs(), guest)?;
         let machine = Machine {
             cpu: CPU.to_owned(),
-            cpus: 1,
+            cpus,
             icount: true,
+            turn_us: (cpus > 1).then_some(TURN_US),
             ..Machine::default()
         };
-        let session = host.start(qemu, &machine, &log("sched-kvm"))?;
+        let session = host.start(qemu, &machine, &log(&format!("sched-kvm-{cpus}")))?;
         Ok(Host { session, ended: 0 })
     }
 
@@ -85,11 +88,35 @@ impl Host {
     }
 
     fn wait(&mut self, run: &Run) -> Result<Vec<Report>> {
-        let end = format!("RUN {} ended\n", self.ended);
+        let end = format!("CASE {} ended\n", self.ended);
         let printed = self.session.expect(&end, TIMEOUT);
         let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", self.session.tail(20)))?;
         self.ended += 1;
-        guest::reports(run, &printed)
+        let mut reports = guest::reports(run, &printed)?;
+        from_release(&mut reports, &printed);
+        Ok(reports)
+    }
+}
+
+/// Counts the times of traced runs from the time at which all threads had been allowed all CPUs, if
+/// that was printed: `FREED at=<ns>` of the counter whose `start_ms` the guests had as their start.
+fn from_release(reports: &mut [Report], printed: &str) {
+    let values = |word: &str, name: &str| -> Vec<u64> {
+        let lines = printed.lines().filter(|line| line.starts_with(word));
+        lines
+            .filter_map(|line| guest::figures(line).get(name).copied())
+            .collect()
+    };
+    let freed = values("FREED", "at").into_iter().max();
+    let Some((freed, start_ms)) = freed.zip(values("CASE", "start_ms").pop()) else {
+        return;
+    };
+    let release = freed.saturating_sub(start_ms * 1_000_000);
+    for report in reports {
+        report.runs.retain(|[_, end]| *end > release);
+        for run in &mut report.runs {
+            *run = run.map(|at| at.saturating_sub(release));
+        }
     }
 }
 

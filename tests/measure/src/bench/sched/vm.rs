@@ -20,6 +20,8 @@ pub(super) struct Vm {
     pub(super) gearv: String,
     /// Options of `kvm-vmm`.
     pub(super) kvm: String,
+    /// The only CPU, under GearV, of a VM that may not run on all of the machine's.
+    pub(super) cpu: Option<u32>,
     /// File and value of the cgroup that the VMM's process is in.
     pub(super) group: Option<(&'static str, String)>,
 }
@@ -32,6 +34,7 @@ impl Vm {
             vcpus: 1,
             gearv: String::new(),
             kvm: String::new(),
+            cpu: None,
             group: None,
         }
     }
@@ -39,6 +42,12 @@ impl Vm {
     /// Gives the VM more vCPUs.
     pub(super) fn with_vcpus(self, vcpus: usize) -> Vm {
         Vm { vcpus, ..self }
+    }
+
+    /// Keeps the VM on one CPU.
+    pub(super) fn only_on(self, cpu: u32) -> Vm {
+        let cpu = Some(cpu);
+        Vm { cpu, ..self }
     }
 
     /// Gives the VM properties in the manifest, and options of `kvm-vmm`.

@@ -37,3 +37,15 @@ fn a_guest_that_failed_is_quoted() {
     let error = reports(&run(&[1]), printed).unwrap_err().to_string();
     assert!(error.contains("booted 7 us too late"), "{error}");
 }
+
+#[test]
+fn traced_runs_are_those_of_their_vm() {
+    let printed = "[vm1] SCHED id=1 units=3\n[vm1] TRACE id=1 cpu=0 from=5 to=9\nSCHED id=0 units=1\n\
+                   [vm1] TRACE id=1 cpu=0 from=12 to=13\n";
+    let reports = reports(&run(&[1, 1]), printed).unwrap();
+    assert_eq!(
+        (reports[0].id, &reports[0].runs[..]),
+        (1, &[[5, 9], [12, 13]][..])
+    );
+    assert!(reports[1].runs.is_empty());
+}
