@@ -48,6 +48,7 @@ mod record;
 mod refusals;
 mod requirements;
 mod running;
+mod schedules;
 mod storage;
 mod table;
 mod tour;

@@ -19,7 +19,7 @@ use crate::record::Run;
 use crate::{
     bench, boards, boot, chaos, coverage, documents, examples, fuzz, gear2_registers, ghost,
     guests, halt, host, hostile, images, invalid, jitter, kvm, lane, layouts, linux, mutants,
-    planted, realtime, refusals, running, storage, tour, userlands, worst_cases,
+    planted, realtime, refusals, running, schedules, storage, tour, userlands, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -59,6 +59,7 @@ fn parts() -> Vec<Part> {
     parts.extend(tour::parts());
     parts.extend(halt::parts());
     parts.extend(guests::parts());
+    parts.extend(schedules::parts());
     parts.extend(realtime::parts());
     parts.extend(chaos::parts());
     parts.extend(ghost::parts());

@@ -98,6 +98,7 @@ impl<R: Policy> Arinc653<R> {
 
     /// Changes the windows when the current frame ends. VMs keep having windows, or having none.
     pub fn change(&mut self, plan: &Plan, now: u64) {
+        // planted: a change of windows drops the one before it
         self.settle(now);
         let end = self.table.frame_start(now).saturating_add(self.table.frame);
         self.next = Some((Table::new(plan, end), end));

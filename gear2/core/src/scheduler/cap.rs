@@ -61,6 +61,7 @@ impl Cap {
     /// Charges the ticks up to `now`.
     pub(super) fn charge(&mut self, ticks: u64, now: u64) {
         let paid = ticks.min(self.budget.ticks.saturating_sub(self.used));
+        // planted: what runs beyond a cap is forgiven
         self.debt = self.debt.saturating_add(ticks - paid);
         if paid > 0 {
             self.note(paid, now.saturating_sub(ticks), now);

@@ -130,6 +130,7 @@ impl<R: Policy> Edf<R> {
         let less = self.utilisation.saturating_sub(utilisation);
         let deadline = self.servers[vcpu.index()].map_or(0, |server| server.deadline);
         if less > 0 && deadline > now {
+            // planted: a server's part is free although it was used in advance
             let free = self.given_up.1.max(deadline);
             self.given_up = (self.held(now) + less, free);
         }

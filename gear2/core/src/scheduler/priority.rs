@@ -116,6 +116,7 @@ impl Priority {
             }
         }
         if core::mem::take(&mut self.aged) {
+            // planted: all that wait at the ceiling run in one go
             self.rested = now.saturating_add(self.slice);
         }
         if let Some((vcpu, _)) = self.ceiling().filter(|(_, due)| *due <= now) {
