@@ -43,12 +43,15 @@ pub struct Fair {
     accounts: [Account; MAX_VCPUS],
     /// Ready vCPUs by virtual time, the one that runs among them.
     ready: Queue,
-    /// Those of them that woke and have not run since, by virtual time.
+    /// Those of them that woke and have not run since, and those that were preempted before they had
+    /// caught up, by virtual time.
     fresh: Queue,
     /// Ready vCPUs whose caps are used up, by the time at which they may run again.
     capped: Queue,
     /// The least virtual time of ready vCPUs so far.
     floor: u64,
+    /// Time since which no vCPU may run; `NO_DEADLINE`: one may.
+    idle_since: u64,
     /// vCPU whose turn it is, and the ticks of the turn that it has used.
     turn: Option<VcpuId>,
     used: u64,
@@ -71,6 +74,7 @@ impl Fair {
             fresh: Queue::new(),
             capped: Queue::new(),
             floor: 0,
+            idle_since: NO_DEADLINE,
             turn: None,
             used: 0,
         }
@@ -109,8 +113,12 @@ impl Fair {
         }
     }
 
-    /// Takes a vCPU into the queue.
-    fn enter(&mut self, vcpu: VcpuId) {
+    /// Takes a vCPU into the queue. Idle time moves the floor as a vCPU of weight 100 would that had
+    /// used it: a vCPU that has used little of that time lags behind all that come after it.
+    fn enter(&mut self, vcpu: VcpuId, now: u64) {
+        let idle = now.saturating_sub(self.idle_since);
+        let moved = Share::of(VmId::FIRST).virtual_time(idle);
+        (self.idle_since, self.floor) = (NO_DEADLINE, self.floor.saturating_add(moved));
         self.raise_floor();
         let least = self.floor.saturating_sub(self.credit());
         let account = &mut self.accounts[vcpu.index()];
@@ -135,13 +143,21 @@ impl Fair {
     /// Returns the vCPU whose turn it is. A turn ends when the slice is used up, or when it is ahead
     /// of a vCPU that woke.
     fn turn(&mut self) -> Option<VcpuId> {
-        let fresh = self.fresh.first();
         if let Some(turn) = self.turn
             && self.used < self.slice
-            && fresh.is_none_or(|(_, time)| self.virtual_time(turn) < time + self.grain())
         {
-            return Some(turn);
+            let time = self.virtual_time(turn);
+            let fresh = self.fresh.first();
+            if fresh.is_none_or(|(_, least)| time < least + self.grain()) {
+                return Some(turn);
+            }
+            // A vCPU that still lags behind has not had its share: it preempts the other one in its
+            // turn, and waits for no slice.
+            if time < self.floor {
+                self.fresh.insert(turn, time);
+            }
         }
+        let fresh = self.fresh.first();
         let first = self.ready.first()?;
         // Among equals, one that woke is before those that wait for their next turn.
         let (vcpu, _) = fresh.filter(|(_, time)| *time <= first.1).unwrap_or(first);
@@ -218,10 +234,10 @@ impl Policy for Fair {
         Ok(())
     }
 
-    fn wake(&mut self, vcpu: VcpuId, _now: u64) {
+    fn wake(&mut self, vcpu: VcpuId, now: u64) {
         let queued = self.ready.contains(vcpu) || self.capped.contains(vcpu);
         if self.known.contains(vcpu) && !queued {
-            self.enter(vcpu);
+            self.enter(vcpu, now);
         }
     }
 
@@ -265,12 +281,13 @@ impl Policy for Fair {
     fn pick(&mut self, now: u64) -> Choice {
         // Bounded by the vCPUs whose caps are used up.
         while let Some(vcpu) = self.capped.pop_until(now) {
-            self.enter(vcpu);
+            self.enter(vcpu, now);
         }
         let next = self.next(now);
         self.raise_floor();
         let back = self.capped.first().map_or(NO_DEADLINE, |(_, back)| back);
         let Some((vcpu, left)) = next else {
+            self.idle_since = self.idle_since.min(now);
             return Choice::Idle { until: back };
         };
         let turn = self.rest_of_turn(vcpu);

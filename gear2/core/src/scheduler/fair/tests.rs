@@ -379,3 +379,74 @@ proptest! {
         }
     }
 }
+
+/// Idle time is nobody's, and sleep beside an idle CPU is lag all the same: a guest that wakes often
+/// and works little does not wait for others that come after a rest.
+#[test]
+fn a_light_guest_does_not_wait_for_those_that_come_after_an_idle_time() {
+    let bursts = |phase| Load::Periodic {
+        period: 400_000,
+        work: 5_000,
+        phase,
+    };
+    let light = Load::Periodic {
+        period: 1_000,
+        work: 30,
+        phase: 77,
+    };
+    let tasks = [
+        (share(0), light),
+        (share(1), bursts(300_000)),
+        (share(2), bursts(300_500)),
+    ];
+    let mut cpu = Harness::new("fair", &plan(), &tasks, 1);
+    cpu.run_until(1_000_000);
+    let grain = SLICE / 32 + 1;
+    assert!(
+        cpu.latency(0, 10_000) <= grain,
+        "{}",
+        cpu.latency(0, 10_000)
+    );
+}
+
+/// A job of a guest that lags behind is preempted by another one that lags further behind. The job
+/// goes on after a grain or two, and not after the other's whole slice.
+#[test]
+fn a_preempted_job_of_a_light_guest_goes_on_soon() {
+    let mut policy = Fair::new(SLICE);
+    let vcpu = VcpuId::from_low_bits;
+    let (spinner, guest, other) = (vcpu(0), vcpu(1), vcpu(2));
+    for index in 0..3 {
+        policy.add(vcpu(index), &share(index), 0).unwrap();
+    }
+    policy.wake(spinner, 0);
+    let mut now = 0;
+    let mut step = |policy: &mut Fair, until: u64| {
+        let Choice::Run(run) = policy.pick(now) else {
+            panic!("one is ready");
+        };
+        let end = run.until.min(until);
+        policy.ran(run.vcpu, end - now, end);
+        now = end;
+        (run.vcpu, end)
+    };
+    while step(&mut policy, 100_000).1 < 100_000 {}
+    policy.wake(guest, 100_000);
+    assert_eq!(step(&mut policy, 100_010), (guest, 100_010));
+    policy.wake(other, 100_010);
+    let mut turns = Vec::new();
+    while turns.last().is_none_or(|(_, end)| *end < 102_000) {
+        turns.push(step(&mut policy, 102_000));
+    }
+    let grain = SLICE / 32 + 1;
+    let mut before = 100_010;
+    for (vcpu, end) in turns {
+        assert_ne!(vcpu, spinner, "two that lag behind are ready");
+        assert!(
+            end - before <= 2 * grain,
+            "{vcpu:?} ran {} ticks",
+            end - before
+        );
+        before = end;
+    }
+}
