@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use gearv_manifest::{Scheduler, binding};
 use workbench::progress::Step;
 use workbench::workspace;
 
@@ -60,6 +62,9 @@ pub struct Options {
     /// Load on the other CPU
     #[arg(long, value_enum, default_value_t = Load::Off)]
     load: Load,
+    /// Gear2's scheduler, which shares the CPUs out between the guest and the load
+    #[arg(long, value_name = "NAME", default_value = "fair", value_parser = scheduler())]
+    scheduler: Scheduler,
     /// Configurations to measure [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     configurations: Vec<Configuration>,
@@ -81,6 +86,25 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
+
+/// Reads the names of the manifests' schedulers that take the VMs of a loaded CPU as they are.
+fn scheduler() -> impl TypedValueParser<Value = Scheduler> {
+    let names = TAKEN.map(Scheduler::name);
+    PossibleValuesParser::new(names).try_map(|name| {
+        let all = binding::SCHEDULERS.iter();
+        let found = all.clone().find(|(known, _)| *known == name);
+        found.map(|(_, scheduler)| *scheduler).context("unknown")
+    })
+}
+
+/// Schedulers that need no parameters of the VMs.
+const TAKEN: [Scheduler; 5] = [
+    Scheduler::RoundRobin,
+    Scheduler::Fair,
+    Scheduler::Bvt,
+    Scheduler::Edf,
+    Scheduler::Priority,
+];
 
 /// The most periods: their samples fit into the memory of the guest that measures.
 const MOST_LOOPS: u64 = 1_000_000;
@@ -164,6 +188,7 @@ impl Options {
         }
         let loops = self.loops(&earlier);
         let setup = Setup::new(self.qemu, &self.cpu, self.gic, self.load, loops)?;
+        let setup = setup.scheduled_by(self.scheduler);
         let new = setup.results()?;
         let differences = setup::differences(&earlier, &new);
         ensure!(

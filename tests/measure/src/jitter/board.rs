@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use gearv_manifest::Scheduler;
 use workbench::board::Name;
 use workbench::{jitter_userland, payloads, workspace};
 
@@ -66,7 +67,10 @@ If its kernel does not run on this board, put the board's own into the manifests
     let real_time = [Configuration::Emulated, Configuration::PassThrough];
     for (number, configuration) in (2..).zip(real_time) {
         let file = directory.join(format!("{}-{}.dts", board.text(), configuration.word()));
-        std::fs::write(&file, configuration.manifest(serial, loops, load, SETTLE_S))?;
+        std::fs::write(
+            &file,
+            configuration.manifest(serial, loops, load, SETTLE_S, Scheduler::Fair),
+        )?;
         steps += &step(number, configuration, &file);
     }
     Ok(steps

@@ -4,6 +4,7 @@
 //! guest without real-time guarantees, which shares both CPUs with the load as any guest does.
 
 use clap::ValueEnum;
+use gearv_manifest::Scheduler;
 
 /// The machine's CPUs.
 pub(super) const CPUS: u32 = 2;
@@ -146,7 +147,14 @@ impl Configuration {
     }
 
     /// Returns the manifest of a configuration under GearV.
-    pub(super) fn manifest(self, serial: Serial, loops: u64, load: Load, settle: u64) -> String {
+    pub(super) fn manifest(
+        self,
+        serial: Serial,
+        loops: u64,
+        load: Load,
+        settle: u64,
+        scheduler: Scheduler,
+    ) -> String {
         let (kind, console) = match self {
             Configuration::Emulated => (rt("emulated", serial), serial.console),
             Configuration::PassThrough => (rt("pass-through", serial), serial.console),
@@ -164,6 +172,10 @@ impl Configuration {
 	compatible = \"gearv,manifest\";
 	version = <1>;
 
+	gear2 {{
+		scheduler = \"{}\";
+	}};
+
 	vms {{
 		{vm} {{
 			cpus = <1>;
@@ -173,6 +185,7 @@ impl Configuration {
 			cmdline = \"{}\";
 {kind}		}};
 ",
+            scheduler.name(),
             self.command_line(console, loops, load, &format!("jitter.settle={settle}"))
         );
         text += &self.load_vms(load);

@@ -141,7 +141,8 @@ impl Setup {
             Load::Cpu | Load::Disk | Load::All => SETTLE_BUSY,
         };
         let serial = Serial::SECOND_OF_VIRT;
-        let manifest = configuration.manifest(serial, self.loops, self.load, settle);
+        let manifest =
+            configuration.manifest(serial, self.loops, self.load, settle, self.scheduler);
         fs::write(&source, manifest)?;
         Ok(source)
     }

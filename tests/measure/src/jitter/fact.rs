@@ -10,6 +10,8 @@ pub(super) const OWN: &str = "SGIs by its kernel's count";
 pub(super) const KERNEL: &str = "kernel";
 /// SHA-256 of the initramfs that measured.
 pub(super) const INITRAMFS: &str = "initramfs";
+/// Gear2's scheduler, where one shares the measured CPU out.
+pub(super) const SCHEDULER: &str = "scheduler";
 /// Log that the figures were read from.
 pub(super) const LOG: &str = "log";
 /// Reason of the last failure to measure.

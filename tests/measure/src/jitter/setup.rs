@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use gearv_manifest::Scheduler;
 use workbench::cache::sha256;
 use workbench::qemu::{Machine, Qemu};
 use workbench::{jitter_userland, payloads, workspace};
@@ -41,6 +42,8 @@ pub struct Setup {
     pub load: Load,
     /// Number of periods of a millisecond.
     pub loops: u64,
+    /// Gear2's scheduler.
+    pub scheduler: Scheduler,
     /// Sources, time and command of the measurement.
     pub origin: Origin,
 }
@@ -68,8 +71,15 @@ impl Setup {
             },
             load,
             loops,
+            scheduler: Scheduler::Fair,
             origin: Origin::now(),
         })
+    }
+
+    /// Has Gear2 schedule by another policy than `fair`.
+    #[must_use]
+    pub fn scheduled_by(self, scheduler: Scheduler) -> Setup {
+        Setup { scheduler, ..self }
     }
 
     /// Longest time of a machine for all its work.
@@ -100,6 +110,9 @@ impl Setup {
         let mut facts = self.origin.facts();
         facts.insert(fact::KERNEL.to_owned(), payloads::rt_kernel_release()?);
         facts.insert(fact::INITRAMFS.to_owned(), sha256(&self.initramfs()?)?);
+        if configuration == Configuration::Guest {
+            facts.insert(fact::SCHEDULER.to_owned(), self.scheduler.name().to_owned());
+        }
         if let Some(counted) = measured.exits {
             facts.extend(counted.facts());
         }

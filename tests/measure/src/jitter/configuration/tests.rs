@@ -15,7 +15,7 @@ fn every_manifest_keeps_the_rules() {
     ];
     for configuration in under_gearv {
         for load in [Load::Off, Load::Cpu, Load::Disk, Load::All] {
-            let text = configuration.manifest(Serial::SECOND_OF_VIRT, 10, load, 3);
+            let text = configuration.manifest(Serial::SECOND_OF_VIRT, 10, load, 3, Scheduler::Fair);
             let file = directory.join("manifest.dts");
             std::fs::write(&file, text).expect("it can be written");
             let compiled = manifest::compile(&file, &tools, &directory).expect("it keeps them");

@@ -46,6 +46,44 @@ fn maxima_exits_and_load_are_judged() {
     }
 }
 
+/// Beside load the guest's median is native's, its maximum at most a millisecond.
+#[test]
+fn a_scheduled_guest_is_judged_beside_load() {
+    let name = Configuration::Guest.text().to_owned();
+    let found = |max, load, scheduler: &str| {
+        let mut results = results([1000, max, 1000, 1000], load, [0, 2, 2]);
+        let scheduler = (fact::SCHEDULER.to_owned(), scheduler.to_owned());
+        results.facts.insert(name.clone(), [scheduler].into());
+        judge(&results, 1.05)
+    };
+    for (max, load, scheduler, count) in [
+        (1_000_000, "cpu", "fair", 0),
+        (1_000_001, "cpu", "fair", 1),
+        (5_000_000, "cpu", "round-robin", 0),
+        (5_000_000, "off", "fair", 0),
+        (5_000_000, "all", "fair", 0),
+        (5_000_000, "disk", "bvt", 1),
+    ] {
+        let faults = found(max, load, scheduler);
+        assert_eq!(faults.len(), count, "{max} {load} {scheduler}: {faults:?}");
+    }
+    let mut slow = results([1000, 2000, 1000, 1000], "cpu", [0, 2, 2]);
+    let scheduler = (fact::SCHEDULER.to_owned(), "fair".to_owned());
+    slow.facts.insert(name.clone(), [scheduler].into());
+    for column in slow
+        .columns
+        .iter_mut()
+        .filter(|(column, _)| *column == name)
+    {
+        column.1 = parse("RAW latency 301x999 2000x1");
+    }
+    let faults = judge(&slow, 1.05);
+    assert!(
+        faults[0].contains("median of 301 ns is more than 3 times"),
+        "{faults:?}"
+    );
+}
+
 #[test]
 fn table_is_normalised_to_native() {
     let text = all(&results([1000, 2000, 1500, 1050], "off", [0, 2, 2]));
