@@ -150,7 +150,8 @@ pub struct VirtualCpu {
     pub conserves: bool,
     /// Mean time between events that are about no vCPU; 0: none.
     pub noise: u64,
-    costs: Costs,
+    /// What the gears take.
+    pub costs: Costs,
     random: Random,
     /// Task that has the CPU.
     current: Option<usize>,

@@ -96,4 +96,28 @@ proptest! {
             }
         }
     }
+
+    /// Nobody waits longer than a bound: until all others have caught up with its own turn and its
+    /// warp, each with a warp of its own, and an allowance of each.
+    #[test]
+    fn nobody_waits_for_ever(
+        tasks in proptest::collection::vec(
+            (1..=1000_u64, prop_oneof![Just(0), 0..20_000_u64], 1..9_000_u64, 0..9_000_u64), 2..8),
+        seed in any::<u64>(),
+    ) {
+        let tasks: Vec<_> = tasks.iter().enumerate().map(|(index, &(weight, latency, work, sleep))| {
+            let load = if sleep < 1_000 { Load::Spins } else { Load::Random { work, sleep } };
+            (with(index, weight, latency), load)
+        }).collect();
+        let mut cpu = Harness::new("bvt", &plan(), &tasks, seed);
+        cpu.noise = 900;
+        cpu.run_until(500_000);
+        let warp = |index: usize| share(0).virtual_time(tasks[index].0.latency);
+        for (index, (own, _)) in tasks.iter().enumerate() {
+            let ahead = own.virtual_time(SLICE + 1) + warp(index);
+            let bound: u64 = (0..tasks.len()).filter(|other| *other != index)
+                .map(|other| tasks[other].0.ticks(ahead + warp(other)) + 2 * SLICE).sum();
+            prop_assert!(cpu.gap(index) <= bound, "{index}: {} of {bound}", cpu.gap(index));
+        }
+    }
 }

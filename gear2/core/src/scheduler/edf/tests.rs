@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::scheduler::harness::{Harness, Load, share, vcpu};
+use crate::scheduler::virtual_cpu::Costs;
 use crate::scheduler::{Fair, Plan};
 
 fn plan() -> Plan {
@@ -258,6 +259,28 @@ proptest! {
         cpu.run_until(end);
         for task in honest {
             prop_assert_eq!(cpu.tasks[task].missed(cpu.now), 0, "vCPU {}", task);
+        }
+    }
+
+    /// The same holds beside the work of the gears, if each budget has room for two switches a job
+    /// and the CPU for the switch that is under way when a job begins.
+    #[test]
+    fn no_job_is_late_beside_switches(jobs in jobs(), seed in any::<u64>()) {
+        let costs = Costs { switch: 20, exit: 6, wake: 7 };
+        let parts: u64 = jobs.iter().map(|(_, part, _)| part).sum();
+        let mut tasks: Vec<_> = jobs.iter().enumerate().map(|(index, (period, part, phase))| {
+            // Nine tenths of the CPU, in periods that are long beside a switch.
+            let period = period + 5_000;
+            let budget = (period * 9 * part / (10 * parts)).max(60);
+            let work = budget - 2 * costs.switch - costs.exit;
+            (server(index, budget, period), Load::Periodic { period, work, phase: *phase })
+        }).collect();
+        tasks.push((share(tasks.len()), Load::Spins));
+        let mut cpu = Harness::new("edf", &plan(), &tasks, seed);
+        cpu.costs = costs;
+        cpu.run_until(1_000_000);
+        for index in 0..jobs.len() {
+            prop_assert_eq!(cpu.tasks[index].missed(cpu.now), 0, "vCPU {}", index);
         }
     }
 
