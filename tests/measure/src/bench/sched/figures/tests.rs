@@ -23,8 +23,14 @@ fn answer(question: &Question, runs: &[Vec<Report>]) -> (Vec<(&'static str, f64)
 #[test]
 fn the_worse_of_both_periods_counts() {
     let runs = [
-        reports(&["median=1000 p99=1500 max=2400 missed=0", "units=1 unit=1"]),
-        reports(&["median=1100 p99=1400 max=2600 missed=0", "units=1 unit=1"]),
+        reports(&[
+            "median=1000 p99=1500 max=2400 max_settled=900 missed=0",
+            "units=1 unit=1",
+        ]),
+        reports(&[
+            "median=1100 p99=1400 max=2600 max_settled=800 missed=0",
+            "units=1 unit=1",
+        ]),
     ];
     let question = Question::Latency { goal_us: Some(2.5) };
     let (values, met) = answer(&question, &runs);
@@ -32,6 +38,7 @@ fn the_worse_of_both_periods_counts() {
         ("median us", 1.1),
         ("p99 us", 1.5),
         ("max us", 2.6),
+        ("settled max us", 0.9),
         ("missed", 0.0),
     ];
     assert_eq!(values, expected);
@@ -41,7 +48,7 @@ fn the_worse_of_both_periods_counts() {
 
 #[test]
 fn a_missed_period_misses_the_goal() {
-    let runs = [reports(&["median=1 p99=1 max=1 missed=1"])];
+    let runs = [reports(&["median=1 p99=1 max=1 max_settled=1 missed=1"])];
     let question = Question::Latency { goal_us: Some(2.5) };
     assert!(!answer(&question, &runs).1);
 }
