@@ -209,7 +209,7 @@ fn run_target(case: &Case) -> Result<(Vec<Turn>, Vec<u8>)> {
     Ok((turns(&printed)?, images.manifest.blob.clone()))
 }
 
-/// Reads the lines `RUN id=<VM> cpu=0 from=<ns> to=<ns>`, up to where a VM stopped to note its
+/// Reads the lines `TRACE id=<VM> cpu=0 from=<ns> to=<ns>`, up to where a VM stopped to note its
 /// turns.
 fn turns(printed: &str) -> Result<Vec<Turn>> {
     let mut turns: Vec<Turn> = printed.lines().filter_map(turn).collect();
@@ -227,7 +227,7 @@ fn turns(printed: &str) -> Result<Vec<Turn>> {
 }
 
 fn turn(line: &str) -> Option<Turn> {
-    let (_, words) = line.split_once("RUN ")?;
+    let (_, words) = line.split_once("TRACE ")?;
     let number = |name: &str| {
         let mut words = words
             .split_whitespace()
