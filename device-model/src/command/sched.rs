@@ -182,7 +182,8 @@ fn wait<T>(mut ended: impl FnMut() -> Result<Option<T>, String>) -> Result<T, St
     }
 }
 
-/// Moves a vCPU, and pins it there.
+/// Moves a vCPU, and pins it there. The balancer may be moving the vCPU at this moment, or move it
+/// away again before it is pinned: then all begins anew.
 fn move_to(
     client: &mut Client,
     name: &str,
@@ -197,23 +198,33 @@ fn move_to(
             vm.name
         )
     };
-    let [before, ..] = fetch(client, op::SCHED_VCPU, [vcpu, 0, 0, 0])?;
-    if before != cpu {
+    let mut asked = false;
+    wait(|| {
+        let [at, moving, why, ..] = fetch(client, op::SCHED_VCPU, [vcpu, 0, 0, 0])?;
+        if moving != 0 {
+            return Ok(None);
+        }
+        if at == cpu {
+            return Ok((!pin || is_pinned(client, vcpu, cpu)?).then_some(()));
+        }
+        if asked && !matches!(why, 0 | stays::NO_GAIN | stays::CHANGES) {
+            return Err(refused(reason(why)));
+        }
         fetch(client, op::SCHED_MOVE, [vcpu, cpu, 0, 0]).map_err(refused)?;
-    }
-    let [there, _, why, ..] = wait(|| {
-        let words = fetch(client, op::SCHED_VCPU, [vcpu, 0, 0, 0])?;
-        Ok((words[1] == 0).then_some(words))
+        asked = true;
+        Ok(None)
     })?;
-    if there != cpu {
-        // Without a reason another move, the balancer's, was under way.
-        let why = if why == 0 { stays::CHANGES } else { why };
-        return Err(refused(reason(why)));
-    }
-    if pin {
-        fetch(client, op::SCHED_PIN, [vcpu, cpu + 1, 0, 0]).map_err(refused)?;
-    }
     place(&vm, index, client, vcpu)
+}
+
+/// Pins a vCPU to the CPU where it was just now. Tells whether it was there still.
+fn is_pinned(client: &mut Client, vcpu: u64, cpu: u64) -> Result<bool, String> {
+    let answer = client.call(op::SCHED_PIN, &[vcpu, cpu + 1])?;
+    match answer.outcome {
+        outcome::OK => Ok(true),
+        outcome::WRONG_STATE => Ok(false),
+        other => Err(describe(other)),
+    }
 }
 
 /// Returns where a vCPU is.

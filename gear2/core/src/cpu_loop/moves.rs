@@ -106,7 +106,7 @@ impl<P: Platform> CpuLoop<'_, P> {
     /// Goes on with all moves that wait for this CPU.
     pub(super) fn go_on_with_moves(&mut self, gear1: &mut impl Gear1, now: u64) {
         let machine = self.machine;
-        for (vcpu, _) in machine.config.vcpus() {
+        for vcpu in vcpus_of(machine.placement.take_news(self.cpu)) {
             let place = machine.placement.of(vcpu);
             let (mine, to_me) = (place.cpu == self.cpu, place.to == self.cpu);
             let is_under_way = to_me && place.stage == Stage::Taken;
@@ -118,6 +118,8 @@ impl<P: Platform> CpuLoop<'_, P> {
                 Stage::Wanted if mine => self.offer(gear1, vcpu, place, place.to, 0),
                 Stage::Taken if mine => self.give(gear1, vcpu, place, now),
                 Stage::Offered(theirs) if to_me => self.judge(gear1, vcpu, place, theirs, now),
+                // The two others are no answer to the offer of a CPU that is closed.
+                Stage::Refused(Stays::NoGain | Stays::Changes) => {}
                 Stage::Refused(_) if mine && self.moves.clears => {
                     self.moves.tried[vcpu.index()] |= 1 << place.to.index();
                 }
@@ -139,7 +141,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             .placement
             .change(vcpu, place, Place { stage, to, ..place })
         {
-            self.machine.poke(gear1, to, MOVE);
+            self.machine.poke_for(gear1, to, vcpu);
         }
     }
 
@@ -154,7 +156,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             Some(why) => Stage::Refused(why),
         };
         self.machine.placement.set(vcpu, Place { stage, ..place });
-        self.machine.poke(gear1, place.cpu, MOVE);
+        self.machine.poke_for(gear1, place.cpu, vcpu);
     }
 
     /// Returns why this CPU does not take a vCPU. `None`: its policy has room for it now.
@@ -187,12 +189,16 @@ impl<P: Platform> CpuLoop<'_, P> {
             if self.last.is_some_and(|last| last.vcpu == vcpu) {
                 self.last = None;
             }
+            if self.cause == Some(vcpu) {
+                // Its account is the other CPU's from now on.
+                self.cause = None;
+            }
             machine.placement.arrive(vcpu, place, now);
         } else {
             // Gear1 refuses only who is not the owner CPU. The other CPU forgets the vCPU.
             machine.placement.set(vcpu, Place::home(self.cpu));
         }
-        machine.poke(gear1, place.to, MOVE);
+        machine.poke_for(gear1, place.to, vcpu);
     }
 
     /// Takes in a vCPU whose move has ended: it is here, or stayed where it was.

@@ -13,7 +13,7 @@
 //! | `Refused` | the other CPU | here as before, and why | as from `Home` |
 //!
 //! Whoever stores a stage that another CPU goes on from pokes that CPU, with [`MOVE`] among its
-//! errands. The loop side is `cpu_loop/moves.rs`.
+//! errands and the vCPU among its news. The loop side is `cpu_loop/moves.rs`.
 //!
 //! A restart of Gear2 forgets moves that are under way: Gear1 knows where each vCPU is.
 
@@ -28,6 +28,7 @@ use gearv_manifest::CpuSet;
 use super::{Machine, Platform};
 use crate::config::Config;
 use crate::gear1::Gear1;
+use crate::kept::bit;
 use crate::scheduler::Refused;
 
 /// Errand of a poke: look at the states of the CPU's vCPUs.
@@ -167,6 +168,8 @@ pub(crate) struct Placement {
     places: [AtomicU32; MAX_VCPUS],
     /// Errands of each CPU's next poke.
     errands: [AtomicU32; MAX_CPUS],
+    /// vCPUs, a bit each, with news of their moves for each CPU.
+    news: [AtomicU32; MAX_CPUS],
     /// Number of vCPUs on each CPU.
     counts: [AtomicU32; MAX_CPUS],
     /// Counter value of each vCPU's last move.
@@ -182,6 +185,7 @@ impl Placement {
             places: [const { AtomicU32::new(0) }; MAX_VCPUS],
             counts: [const { AtomicU32::new(0) }; MAX_CPUS],
             errands: [const { AtomicU32::new(0) }; MAX_CPUS],
+            news: [const { AtomicU32::new(0) }; MAX_CPUS],
             moved: [const { AtomicU64::new(0) }; MAX_VCPUS],
             moves: AtomicU64::new(0),
         };
@@ -243,6 +247,11 @@ impl Placement {
         self.moves.load(SeqCst)
     }
 
+    /// Takes the vCPUs with news for a CPU, a bit each.
+    pub(crate) fn take_news(&self, cpu: CpuIndex) -> u32 {
+        self.news[cpu.index()].swap(0, SeqCst)
+    }
+
     /// Takes a CPU's errands.
     pub(crate) fn take_errands(&self, cpu: CpuIndex) -> u32 {
         self.errands[cpu.index()].swap(0, SeqCst)
@@ -255,6 +264,13 @@ impl<P: Platform> Machine<P> {
         self.placement.errands[cpu.index()].fetch_or(errand, SeqCst);
         // The CPU is one of Gear2's.
         let _ = gear1.poke(cpu);
+    }
+
+    /// Tells a CPU's loop to go on with the move of a vCPU.
+    pub(crate) fn poke_for(&self, gear1: &mut impl Gear1, cpu: CpuIndex, vcpu: VcpuId) {
+        // Before the errand: who takes that finds the news.
+        self.placement.news[cpu.index()].fetch_or(bit(vcpu), SeqCst);
+        self.poke(gear1, cpu, MOVE);
     }
 
     /// Finds each vCPU where Gear1 has it.
@@ -280,12 +296,11 @@ impl<P: Platform> Machine<P> {
     /// Tells whether a CPU takes no vCPUs. A word that closes all CPUs closes none.
     pub(crate) fn is_closed(&self, cpu: CpuIndex) -> bool {
         let closed = self.kept.closed();
-        let open = self
-            .config
-            .cpus
-            .iter()
-            .any(|cpu| closed >> cpu.index() & 1 == 0);
-        open && closed >> cpu.index() & 1 != 0
+        if closed >> cpu.index() & 1 == 0 {
+            return false;
+        }
+        let mut cpus = self.config.cpus.iter();
+        cpus.any(|cpu| closed >> cpu.index() & 1 == 0)
     }
 
     /// Returns the CPU that a vCPU is pinned to.
@@ -347,7 +362,7 @@ impl<P: Platform> Machine<P> {
             // Another request that came first is as good.
             self.placement.change(vcpu, place, wanted);
         }
-        self.poke(gear1, place.cpu, MOVE);
+        self.poke_for(gear1, place.cpu, vcpu);
         Ok(())
     }
 
