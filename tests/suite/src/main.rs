@@ -38,6 +38,7 @@ mod lane;
 mod layouts;
 mod libfuzzer;
 mod linux;
+mod moves;
 mod mutants;
 mod nbd;
 mod part;

@@ -307,6 +307,14 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "wfi-smp-moves",
+        gicv2: true,
+        timeout_s: 180,
+        guests: 3,
+        passes: 12,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "wfi-timer",
         gicv2: true,
         models: &["max", "cortex-a57"],
