@@ -122,7 +122,7 @@ fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
         guest.reborrow(),
         VcpuState::AwaitsMmio,
         ExitReason::MmioGear2,
-        Event::Mmio(loaded.id, mmio),
+        &Event::Mmio(loaded.id, mmio),
     )
 }
 

@@ -334,7 +334,7 @@ fn go_on(mut guest: Guest<'_>, reason: ExitReason, next: Next) -> Handled {
         Next::Yield => {
             guest.cpu.frame().set_result(ffa::DONE);
             let event = Event::Wfe(guest.loaded.id);
-            vcpu::leave(guest.reborrow(), VcpuState::Ready, reason, event)
+            vcpu::leave(guest.reborrow(), VcpuState::Ready, reason, &event)
         }
         Next::Block(notified) => block(guest.reborrow(), reason, notified),
     }
@@ -356,7 +356,7 @@ fn block(mut guest: Guest<'_>, reason: ExitReason, notified: Option<VcpuId>) -> 
         vgic::flush_gic(guest.cpu, machine, loaded);
         vcpu::after_interrupt(guest.reborrow(), reason)
     } else {
-        vcpu::leave_as_is(guest.reborrow(), reason, Event::Wfi(loaded.id))
+        vcpu::leave_as_is(guest.reborrow(), reason, &Event::Wfi(loaded.id))
     }
 }
 

@@ -216,7 +216,7 @@ fn cpu_off(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
         1_u32.wrapping_shl(id.reg() as u32),
     );
     drop(vm);
-    vcpu::leave_as_is(guest.reborrow(), reason, Event::Off(id))
+    vcpu::leave_as_is(guest.reborrow(), reason, &Event::Off(id))
 }
 
 /// The vendor-specific hypervisor services of [`guest`], and what does not exist. The functions
@@ -268,7 +268,7 @@ fn hypercall(mut guest: Guest<'_>) -> Handled {
     let [x0, x1, x2, x3, x4, ..] = guest.cpu.frame().x;
     let event = Event::Hypercall(guest.loaded.id, [x0, x1, x2, x3, x4]);
     guest.loaded.shared.count(reason);
-    vcpu::leave(guest.reborrow(), VcpuState::AwaitsHypercall, reason, event)
+    vcpu::leave(guest.reborrow(), VcpuState::AwaitsHypercall, reason, &event)
 }
 
 /// WFI and WFE. The PC moves first: whatever ends the wait, the guest continues behind it.
@@ -283,7 +283,7 @@ pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
             guest.reborrow(),
             VcpuState::Ready,
             ExitReason::Wfe,
-            Event::Wfe(id),
+            &Event::Wfe(id),
         );
     }
     // planted: exits by WFI are not counted
@@ -300,7 +300,7 @@ fn block(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
         vgic::flush_gic(guest.cpu, machine, loaded);
         return vcpu::after_interrupt(guest.reborrow(), reason);
     }
-    vcpu::leave_as_is(guest.reborrow(), reason, Event::Wfi(loaded.id))
+    vcpu::leave_as_is(guest.reborrow(), reason, &Event::Wfi(loaded.id))
 }
 
 /// Blocks the running vCPU likewise; it starts anew as was requested once it wakes, which is at
@@ -317,5 +317,5 @@ fn power_down(mut guest: Guest<'_>, reason: ExitReason, (entry, context): (u64, 
         loaded.shared.set_state(VcpuState::Ready);
         kick::wake(guest.cpu, machine, loaded.id);
     }
-    vcpu::leave_as_is(guest.reborrow(), reason, Event::Wfi(loaded.id))
+    vcpu::leave_as_is(guest.reborrow(), reason, &Event::Wfi(loaded.id))
 }

@@ -138,7 +138,7 @@ pub(crate) fn end_with(mut guest: Guest<'_>, reason: ExitReason, event: Event) -
         gear1_arch::confine::open(machine::vm(vm_id));
         kick::notify_gear2(cpu, machine, id);
     }
-    vcpu::leave_as_is(guest.reborrow(), reason, event)
+    vcpu::leave_as_is(guest.reborrow(), reason, &event)
 }
 
 /// Notes how a running VM ends by itself, and whether its own CPU starts the VM again (G1-RT-006).

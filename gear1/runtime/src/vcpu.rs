@@ -374,14 +374,14 @@ pub(crate) fn leave(
     mut guest: Guest<'_>,
     state: VcpuState,
     reason: ExitReason,
-    event: Event,
+    event: &Event,
 ) -> Handled {
     guest.loaded.shared.set_state(state);
     leave_as_is(guest.reborrow(), reason, event)
 }
 
 /// Leaves the running guest for Gear2, with the vCPU's state already set.
-pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: Event) -> Handled {
+pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: &Event) -> Handled {
     let Guest { cpu, loaded, .. } = guest;
     let now = cpu::now();
     if let (Some(context), gear2, data) = cpu.parts() {
@@ -397,7 +397,7 @@ pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: Event) ->
     if cpu.data.real_time != RealTime::No {
         return Handled::Left;
     }
-    event::deliver(cpu, &event, now);
+    event::deliver(cpu, event, now);
     // SAFETY: `leave_guest` has prepared the CPU, and this function returns `Switch`.
     unsafe { cpu.set_gear2() };
     Handled::Switch
@@ -409,14 +409,14 @@ pub(crate) fn after_interrupt(mut guest: Guest<'_>, reason: ExitReason) -> Handl
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     if loaded.shared.requests().is_interrupts() {
         flush_gic(guest.cpu, machine, loaded);
-    } else if let Some(event) = prepare_entry(guest.cpu, machine) {
+    } else if let Some(event) = &prepare_entry(guest.cpu, machine) {
         return leave_as_is(guest.reborrow(), reason, event);
     }
     if guest.cpu.data.real_time != RealTime::No {
         machine::cpu_shared(guest.cpu.index()).take_wake();
         return Handled::Same;
     }
-    match event::pending_event(guest.cpu, Some(loaded.id)) {
+    match &event::pending_event(guest.cpu, Some(loaded.id)) {
         Some(event) => leave(guest.reborrow(), VcpuState::Ready, reason, event),
         None => Handled::Same,
     }

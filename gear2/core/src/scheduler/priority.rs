@@ -34,7 +34,7 @@ pub struct Priority {
     ready: Queue,
     /// Number of ready vCPUs of each level.
     counts: [u8; LEVELS],
-    /// Ready vCPUs but the one that runs, by the time since which they wait.
+    /// Ready vCPUs but the one that runs, by the time since which they wait, if there is a ceiling.
     waiting: Queue,
     /// vCPU that has the CPU, and whether it runs before all priorities.
     turn: Option<VcpuId>,
@@ -79,11 +79,19 @@ impl Priority {
         self.ready.insert(vcpu, level);
     }
 
+    /// Notes since when a vCPU waits. Without a ceiling nobody asks.
+    #[inline]
+    fn wait(&mut self, vcpu: VcpuId, now: u64) {
+        if self.ceiling > 0 {
+            self.waiting.insert(vcpu, now);
+        }
+    }
+
     /// Gives a vCPU the CPU. The one that has had it waits from now on, if it is ready.
     fn give(&mut self, vcpu: VcpuId, aged: bool, now: u64) {
         if self.turn != Some(vcpu) {
             if let Some(last) = self.turn.filter(|last| self.ready.contains(*last)) {
-                self.waiting.insert(last, now);
+                self.wait(last, now);
             }
             self.waiting.remove(vcpu);
             self.turn = Some(vcpu);
@@ -158,7 +166,7 @@ impl Policy for Priority {
             let level = self.level(vcpu);
             self.counts[level] += 1;
             self.ready.insert(vcpu, level as u64);
-            self.waiting.insert(vcpu, now);
+            self.wait(vcpu, now);
         }
     }
 

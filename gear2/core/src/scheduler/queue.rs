@@ -1,7 +1,5 @@
 //! Sets and ordered queues of vCPUs, of fixed size.
 
-use core::array;
-
 use gear1_abi::id::{MAX_VCPUS, VcpuId};
 
 #[cfg(test)]
@@ -41,29 +39,56 @@ impl Set {
     }
 }
 
-/// Order of a queue: a time or virtual time, then the order of arrival.
-type Key = (u64, u64);
+/// A vCPU in a queue, with its order: a time or virtual time in the upper half, then the order of
+/// arrival and the vCPU. One comparison of two registers orders two of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry(u128);
+
+impl Entry {
+    fn new(vcpu: VcpuId, key: u64, arrival: u64) -> Self {
+        let low = arrival << u8::BITS | vcpu.reg();
+        Self(u128::from(key) << u64::BITS | u128::from(low))
+    }
+
+    /// Returns the same with another key.
+    fn with_key(self, key: u64) -> Self {
+        Self(u128::from(key) << u64::BITS | u128::from(self.low()))
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    const fn low(self) -> u64 {
+        self.0 as u64
+    }
+
+    const fn key(self) -> u64 {
+        (self.0 >> u64::BITS) as u64
+    }
+
+    const fn vcpu(self) -> VcpuId {
+        VcpuId::from_low_bits(self.0 as usize)
+    }
+}
 
 /// A queue ordered by a key: the least first, in the order of arrival among equals. A binary heap
 /// that knows each vCPU's place, so that every change takes O(log n) steps.
 #[derive(Debug)]
 pub(super) struct Queue {
-    heap: [VcpuId; MAX_VCPUS],
+    heap: [Entry; MAX_VCPUS],
     len: usize,
     /// Place of each vCPU in the heap.
     places: [u8; MAX_VCPUS],
-    keys: [Key; MAX_VCPUS],
     members: Set,
     arrivals: u64,
 }
 
+const _: () = assert!(MAX_VCPUS.is_power_of_two() && MAX_VCPUS <= 1 << u8::BITS);
+
 impl Queue {
     pub(super) fn new() -> Self {
         Self {
-            heap: [VcpuId::FIRST; MAX_VCPUS],
+            heap: [Entry::default(); MAX_VCPUS],
             len: 0,
             places: [0; MAX_VCPUS],
-            keys: array::from_fn(|_| (0, 0)),
             members: Set::default(),
             arrivals: 0,
         }
@@ -73,53 +98,60 @@ impl Queue {
         self.len
     }
 
+    #[inline]
     pub(super) const fn contains(&self, vcpu: VcpuId) -> bool {
         self.members.contains(vcpu)
     }
 
     /// Returns the first vCPU and its key.
+    #[inline]
     pub(super) fn first(&self) -> Option<(VcpuId, u64)> {
-        (self.len != 0).then(|| (self.heap[0], self.keys[self.heap[0].index()].0))
+        (self.len != 0).then(|| (self.heap[0].vcpu(), self.heap[0].key()))
     }
 
     /// Returns the first vCPU but one, and its key.
     pub(super) fn second(&self) -> Option<(VcpuId, u64)> {
-        let rest = self.heap[..self.len].get(1..)?;
-        let vcpu = *rest.iter().take(2).min_by_key(|vcpu| self.key(**vcpu))?;
-        Some((vcpu, self.key(vcpu).0))
+        let entry = match self.len {
+            0 | 1 => return None,
+            2 => self.heap[1],
+            _ => self.heap[1].min(self.heap[2]),
+        };
+        Some((entry.vcpu(), entry.key()))
     }
 
     /// Inserts a vCPU, or moves it behind those with the same key.
     pub(super) fn insert(&mut self, vcpu: VcpuId, key: u64) {
         self.arrivals += 1;
-        self.keys[vcpu.index()] = (key, self.arrivals);
+        let entry = Entry::new(vcpu, key, self.arrivals);
         if self.members.insert(vcpu) {
-            self.put(self.len, vcpu);
             self.len += 1;
+            self.rise(self.len - 1, entry);
+        } else {
+            self.sift(self.place(vcpu), entry);
         }
-        self.sift(vcpu);
     }
 
     /// Changes the key of a vCPU that is in the queue; its order among equals stays.
+    #[inline]
     pub(super) fn set_key(&mut self, vcpu: VcpuId, key: u64) {
         if self.contains(vcpu) {
-            self.keys[vcpu.index()].0 = key;
-            self.sift(vcpu);
+            let place = self.place(vcpu);
+            self.sift(place, self.at(place).with_key(key));
         }
     }
 
     /// Removes a vCPU. Returns whether it was there.
+    #[inline]
     pub(super) fn remove(&mut self, vcpu: VcpuId) -> bool {
-        if !self.members.remove(vcpu) {
-            return false;
+        let there = self.members.remove(vcpu);
+        if there {
+            self.len -= 1;
+            let (hole, last) = (self.place(vcpu), self.at(self.len));
+            if hole != self.len {
+                self.sift(hole, last);
+            }
         }
-        self.len -= 1;
-        let (hole, last) = (self.place(vcpu), self.heap[self.len]);
-        if last != vcpu {
-            self.put(hole, last);
-            self.sift(last);
-        }
-        true
+        there
     }
 
     /// Removes and returns the first vCPU, if its key is at most `limit`.
@@ -129,44 +161,70 @@ impl Queue {
         Some(vcpu)
     }
 
-    fn key(&self, vcpu: VcpuId) -> Key {
-        self.keys[vcpu.index()]
+    /// Returns the entry at a place. The mask changes no place, and shows the compiler that there
+    /// is an entry.
+    #[inline]
+    const fn at(&self, place: usize) -> Entry {
+        self.heap[place & (MAX_VCPUS - 1)]
     }
 
+    #[inline]
     fn place(&self, vcpu: VcpuId) -> usize {
-        usize::from(self.places[vcpu.index()])
+        usize::from(*vcpu.select(&self.places))
     }
 
-    fn put(&mut self, place: usize, vcpu: VcpuId) {
-        self.heap[place] = vcpu;
+    #[inline]
+    fn put(&mut self, place: usize, entry: Entry) {
+        self.heap[place & (MAX_VCPUS - 1)] = entry;
         #[expect(clippy::cast_possible_truncation, reason = "below MAX_VCPUS")]
         let place = place as u8;
-        self.places[vcpu.index()] = place;
+        *entry.vcpu().select_mut(&mut self.places) = place;
     }
 
-    /// Moves a vCPU up, then down, to where its key belongs.
-    fn sift(&mut self, vcpu: VcpuId) {
-        let key = self.key(vcpu);
-        let mut place = self.place(vcpu);
-        // Bounded by the height of the heap.
-        while place > 0 && key < self.key(self.heap[(place - 1) / 2]) {
-            self.put(place, self.heap[(place - 1) / 2]);
-            place = (place - 1) / 2;
+    /// Puts an entry where it belongs, above or below a place that is free.
+    fn sift(&mut self, place: usize, entry: Entry) {
+        if place > 0 && entry < self.at((place - 1) / 2) {
+            self.rise(place, entry);
+        } else {
+            self.sink(place, entry);
         }
+    }
+
+    /// Puts an entry where it belongs, at or above a place that is free.
+    #[inline]
+    fn rise(&mut self, mut place: usize, entry: Entry) {
         // Bounded by the height of the heap.
-        while let Some(child) = self.least_child(place)
-            && self.key(self.heap[child]) < key
-        {
-            self.put(place, self.heap[child]);
+        while place > 0 {
+            let parent = (place - 1) / 2;
+            let above = self.at(parent);
+            if above < entry {
+                break;
+            }
+            self.put(place, above);
+            place = parent;
+        }
+        self.put(place, entry);
+    }
+
+    /// Puts an entry where it belongs, at or below a place that is free.
+    #[inline]
+    fn sink(&mut self, mut place: usize, entry: Entry) {
+        // Bounded by the height of the heap.
+        loop {
+            let left = 2 * place + 1;
+            if left >= self.len {
+                break;
+            }
+            let (mut child, mut below) = (left, self.at(left));
+            if left + 1 < self.len && self.at(left + 1) < below {
+                (child, below) = (left + 1, self.at(left + 1));
+            }
+            if entry < below {
+                break;
+            }
+            self.put(place, below);
             place = child;
         }
-        self.put(place, vcpu);
-    }
-
-    /// Returns the place of the lesser child of a place.
-    fn least_child(&self, place: usize) -> Option<usize> {
-        let first = 2 * place + 1;
-        let children = first..self.len.min(first + 2);
-        children.min_by_key(|&child| self.key(self.heap[child]))
+        self.put(place, entry);
     }
 }
