@@ -8,9 +8,9 @@
 use core::fmt;
 
 use crate::MAX_VMS;
-use crate::blob::BlobError;
+pub use crate::found::Found;
 use crate::list::List;
-use crate::model::{Budget, Vm};
+use crate::model::Vm;
 pub use crate::node_path::NodePath;
 
 macro_rules! rules {
@@ -81,6 +81,9 @@ impl Rule {
                 | Self::OddRestarts
                 | Self::NoWriter
                 | Self::OtherInitrd
+                | Self::UnusedPool
+                | Self::Unread
+                | Self::LittleLeft
                 | Self::KernelWord
         ) {
             Severity::Warning
@@ -147,6 +150,44 @@ rules! {
         "write period-us = <100> or more";
     RealTimeParameter = "M-SCH-003", "Gear2 does not schedule a real-time VM",
         "remove it: the VM has its CPUs to itself";
+
+    UnknownPool = "M-SCH-004", "there is no such pool",
+        "write the name of a node below /gear2/pools, or leave pool out";
+    PoolName = "M-SCH-005", "this is no name for a pool",
+        "use 1 to 20 lower case letters, digits and dashes, beginning with a letter, but not \"default\"";
+    PoolWithoutCpus = "M-SCH-006", "a pool has no CPU", "write cpus = <...>, or remove the pool";
+    CpuInTwoPools = "M-SCH-007", "a CPU is in two pools", "take it out of one of the two lists";
+    PoolCpuNotGear2s = "M-SCH-008", "a pool names a CPU that Gear2 does not run on",
+        "add the CPU to cpus of /gear2, or take it out here";
+    VmInTwoPools = "M-SCH-009", "a VM's CPUs are not all of one pool",
+        "list CPUs of one pool in cpus, or leave cpus out and name the pool";
+    NoCpuOutsidePools = "M-SCH-010", "every CPU is in a pool, and the VM is in none",
+        "write pool = \"NAME\", or leave a CPU out of the pools";
+    TooManyPools = "M-SCH-011", "there are more than 8 pools", "join some";
+    TooManyWindows = "M-SCH-012", "there are more than 32 windows", "join some, or halve the frame";
+    NoFrame = "M-SCH-013", "arinc653 needs a major frame and windows",
+        "write frame-us = <N>; windows { NAME { vm = \"VM\"; start-us = <A>; length-us = <B>; }; };";
+    WindowsUnread = "M-SCH-014", "only arinc653 has windows and a frame",
+        "write scheduler = \"arinc653\", or remove them";
+    WindowPlace = "M-SCH-015", "a window has no place in its frame",
+        "write start-us = <A>; length-us = <B>;";
+    WindowOverflow = "M-SCH-016", "a window ends behind its frame",
+        "make it shorter or earlier, or the frame longer with frame-us";
+    WindowOverlap = "M-SCH-017", "two windows of a frame overlap", "move one of them with start-us";
+    WindowVm = "M-SCH-018", "this is no VM that Gear2 schedules",
+        "write the name of a VM of the pool, or leave vm out for the VMs without a window";
+    WindowUnused = "M-SCH-019", "the VM of a window has no vCPU on the pool's CPUs",
+        "remove the window, or put the VM into the pool with pool or cpus";
+    NeverRuns = "M-SCH-020", "no window lets this VM run",
+        "add a window for it, or one without vm, to its pool";
+    Overload = "M-SCH-021", "the vCPUs of one CPU need more than its time",
+        "make a budget smaller or a period longer, or start a vCPU on another CPU with cpus";
+    NullTwice = "M-SCH-022", "null runs one vCPU on each CPU",
+        "give the CPU to one of them with cpus, or choose another scheduler";
+    DeviceStarved = "M-SCH-023", "the device VM, which serves others, can be kept from running",
+        "give the device VM the priority, a budget or a window, or write ceiling-us for priorities";
+    WaitsTooLong = "M-SCH-024", "the budget's period ends before a window without vm is sure to come",
+        "make period-us longer, or the windows without vm more frequent";
 
     NoMemory = "M-MEM-001", "a VM has no memory", "write memory-mib = <N>";
     MemoryAlignment = "M-MEM-002", "memory starts and ends on multiples of 2 MiB",
@@ -333,6 +374,13 @@ rules! {
     KernelWord = "M-WRN-021", "Linux does not take this word of its command line as it is meant",
         "see the kernel's documentation of its parameters";
 
+    UnusedPool = "M-WRN-022", "no VM is in this pool",
+        "name it with pool in a VM, or remove it";
+    Unread = "M-WRN-023", "the scheduler of the VM's CPUs does not read this",
+        "remove it, or choose a scheduler that does";
+    LittleLeft = "M-WRN-024", "budgets leave this VM little of its CPU",
+        "make a budget smaller, or give this VM one";
+
     SharedPlace = "M-SHM-001",
         "shared memory has an address, from 2 MiB on, and a size, both multiples of 2 MiB",
         "write address = <A> and size-mib = <N>";
@@ -351,62 +399,6 @@ rules! {
     PeerIsRealTime = "M-FFA-003",
         "a real-time VM cannot share memory: it would wait for the other VM",
         "take it out of ffa-peers";
-}
-
-/// The value that breaks a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
-    /// Nothing that could be shown.
-    Nothing,
-    /// A number.
-    Number(u64),
-    /// A size in MiB.
-    Mib(u64),
-    /// Bytes that all VMs together ask for, and bytes that there are.
-    Memory(u64, u64),
-    /// A text.
-    Text(&'a str),
-    /// Detail of the value, or the reason.
-    Reason(&'a str),
-    /// Addresses from the first up to, but without, the second.
-    Range(u64, u64),
-    /// A damaged blob.
-    Blob(BlobError),
-    /// A file with this SHA-256.
-    Digest([u8; 32]),
-    /// A time in microseconds.
-    Us(u32),
-    /// A budget and its period.
-    Budget(Budget),
-}
-
-impl fmt::Display for Found<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nothing => Ok(()),
-            Self::Number(number @ 0..=9999) => write!(f, " ({number})"),
-            Self::Number(number) => write!(f, " ({number:#x})"),
-            Self::Mib(mib) => write!(f, " ({mib} MiB)"),
-            Self::Memory(asked, there) => {
-                let (asked, there) = (asked >> 20, there >> 20);
-                write!(f, " ({asked} MiB asked for, {there} MiB there)")
-            }
-            Self::Text(text) => write!(f, " (\"{}\")", text.escape_debug()),
-            Self::Reason(reason) => write!(f, " ({reason})"),
-            Self::Range(start, end) => write!(f, " ({start:#x} to {end:#x})"),
-            Self::Blob(error) => write!(f, " ({error})"),
-            Self::Digest(digest) => {
-                f.write_str(" (it has ")?;
-                digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-                f.write_str(")")
-            }
-            Self::Us(us) => write!(f, " ({us} us)"),
-            Self::Budget(Budget {
-                budget_us,
-                period_us,
-            }) => write!(f, " ({budget_us} us in each {period_us} us)"),
-        }
-    }
 }
 
 /// A violation of a rule in a manifest.

@@ -3,7 +3,7 @@
 use crate::error::{ManifestError, Refused, Report};
 use crate::model::Manifest;
 use crate::read::read_blob;
-use crate::rules::{Board, check_on};
+use crate::rules::{Board, check_on, check_placed};
 #[cfg(any(test, feature = "host"))]
 use crate::rules::{Exposed, check_exposure};
 
@@ -24,16 +24,17 @@ pub fn judge<'a>(
     sink: &mut dyn FnMut(ManifestError<'a>),
 ) -> Judged<'a> {
     let mut report = Report::new(sink);
-    let mut manifest = read_blob(blob, &mut report);
-    if let Some(manifest) = &mut manifest {
+    let mut manifest = Manifest::EMPTY;
+    let is_manifest = read_blob(&mut manifest, blob, &mut report);
+    if is_manifest {
         manifest.vms.retain(|vm| report.is_sound(vm));
         if let Some(board) = board {
-            check_on(manifest, board, &mut report);
+            check_on(&manifest, board, &mut report);
             manifest.vms.retain(|vm| report.is_sound(vm));
         }
     }
     Judged {
-        manifest,
+        manifest: is_manifest.then_some(manifest),
         error_count: report.error_count,
     }
 }
@@ -48,6 +49,18 @@ pub fn validate<'a>(
     let error_count = judged.error_count;
     let manifest = judged.manifest.filter(|_| error_count == 0);
     manifest.ok_or(Refused { error_count })
+}
+
+/// Judges what a manifest that broke no other rule has scheduled where, on a machine with `cpu_count`
+/// CPUs. [`judge`] does the same with a board.
+pub fn judge_scheduling<'a>(
+    manifest: &Manifest<'a>,
+    cpu_count: usize,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Result<(), Refused> {
+    let mut report = Report::new(sink);
+    check_placed(manifest, cpu_count, &mut report);
+    report.outcome()
 }
 
 /// Warns of what runs, and exposes more than the manifest's author may know, or runs worse; the

@@ -18,6 +18,7 @@ pub mod archive;
 pub mod blob;
 mod digest;
 mod error;
+mod found;
 mod judge;
 pub mod limits;
 mod list;
@@ -34,18 +35,19 @@ pub use archive::{Archive, ArchiveError, Member};
 pub use blob::{Blob, BlobError, Node, Property};
 pub use digest::check_digests;
 pub use error::{Found, ManifestError, NodePath, Refused, Rule, Severity};
+pub use found::Load;
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
 #[cfg(any(test, feature = "host"))]
 pub use judge::warn;
-pub use judge::{Judged, judge, validate};
+pub use judge::{Judged, judge, judge_scheduling, validate};
 pub use list::List;
 pub use model::{
     Balancer, Budget, Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest,
-    Memory, NamedFile, Names, Parameters, Payload, Policy, Privilege, Region, Restart,
-    RestartLimit, Scheduler, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind,
+    Memory, NamedFile, Names, Parameters, Payload, Policy, Pool, Privilege, Region, Restart,
+    RestartLimit, Scheduler, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind, Window,
 };
 pub use nearest::nearest;
-pub use read::{binding, read};
+pub use read::{binding, read, read_into};
 pub use rules::Board;
 #[cfg(any(test, feature = "host"))]
 pub use rules::Exposed;
@@ -64,6 +66,10 @@ pub const ADDRESS_LIMIT: u64 = 1 << 48;
 pub const MAX_VIRTIO_PER_VM: usize = 8;
 /// The most virtio devices of all VMs.
 pub const MAX_VIRTIO: usize = 32;
+/// The most pools of CPUs.
+pub const MAX_POOLS: usize = gear1_abi::id::MAX_CPUS;
+/// The most windows of all pools.
+pub const MAX_WINDOWS: usize = 32;
 /// The most nodes below `/shared-memory`.
 pub const MAX_SHARED: usize = 8;
 

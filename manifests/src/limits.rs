@@ -8,6 +8,17 @@ pub use gear1_abi::id::{MAX_CPUS, MAX_VCPUS_PER_VM};
 pub const SLICE_US: RangeInclusive<u32> = 100..=1_000_000;
 /// Values of `ceiling-us`, in microseconds.
 pub const CEILING_US: RangeInclusive<u32> = 100..=60_000_000;
+/// Values of `frame-us`, in microseconds.
+pub const FRAME_US: RangeInclusive<u32> = 100..=60_000_000;
+/// Values of `start-us`, in microseconds.
+pub const START_US: RangeInclusive<u32> = 0..=60_000_000;
+/// Values of `length-us`, in microseconds.
+pub const LENGTH_US: RangeInclusive<u32> = 50..=60_000_000;
+/// Time that the rules leave for a switch to another vCPU, in nanoseconds: about what Gear1, Gear2
+/// and back take at 1 GHz.
+pub const SWITCH_NS: u32 = 2000;
+/// Part of a CPU, in millionths, with less of which a vCPU is starved.
+pub const LEAST_PPM: u64 = 50_000;
 /// Values of `weight`.
 pub const WEIGHT: RangeInclusive<u32> = 1..=1000;
 /// Values of `cap-percent`.

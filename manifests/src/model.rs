@@ -5,7 +5,9 @@
 
 use crate::list::List;
 use crate::node_path::NodePath;
-use crate::{CpuIndex, GEAR2_MEMBER, MAX_SHARED, MAX_VIRTIO, MAX_VMS, VmId};
+use crate::{
+    CpuIndex, GEAR2_MEMBER, MAX_POOLS, MAX_SHARED, MAX_VIRTIO, MAX_VMS, MAX_WINDOWS, VmId,
+};
 
 mod cpus;
 mod memory;
@@ -16,7 +18,7 @@ mod virtio;
 pub use cpus::{CpuList, CpuSet};
 pub use memory::{Memory, Region};
 pub(crate) use scheduling::PARAMETERS;
-pub use scheduling::{Balancer, Budget, Parameters, Policy, Scheduler};
+pub use scheduling::{Balancer, Budget, Parameters, Policy, Pool, Scheduler, Window};
 pub use shared::SharedMemory;
 pub use virtio::{VirtioDevice, VirtioKind};
 
@@ -31,11 +33,26 @@ pub struct Manifest<'a> {
     pub vms: List<Vm<'a>, MAX_VMS>,
     /// The virtio devices of all VMs in the order of the file: a device's place is its channel.
     pub virtio: List<VirtioDevice<'a>, MAX_VIRTIO>,
+    /// Pools of CPUs, in the order of the file.
+    pub pools: List<Pool<'a>, MAX_POOLS>,
+    /// Windows of all pools.
+    pub windows: List<Window<'a>, MAX_WINDOWS>,
     /// Memory that several VMs have from boot on.
     pub shared: List<SharedMemory<'a>, MAX_SHARED>,
 }
 
 impl<'a> Manifest<'a> {
+    /// A manifest without VMs, to be filled.
+    pub const EMPTY: Self = Self {
+        version: 0,
+        gear2: Gear2Config::DEFAULT,
+        vms: List::new(),
+        virtio: List::new(),
+        pools: List::new(),
+        windows: List::new(),
+        shared: List::new(),
+    };
+
     /// Returns the VM that owns the devices.
     #[must_use]
     pub fn device_vm(&self) -> Option<&Vm<'a>> {
@@ -99,12 +116,12 @@ impl<'a> Manifest<'a> {
         real_time.fold(CpuSet::EMPTY, |set, vm| set.with_all(vm.cpus.set()))
     }
 
-    /// Returns the CPU that `vcpu` of `vm` starts on: entry `vcpu` of the VM's list, or of Gear2's
+    /// Returns the CPU that `vcpu` of `vm` starts on: entry `vcpu` of the VM's list, or of its pool's
     /// CPUs if it has none, counted round.
     #[must_use]
     pub fn start_cpu(&self, vm: &Vm<'_>, vcpu: usize, cpu_count: usize) -> Option<CpuIndex> {
         if vm.cpus.is_empty() {
-            let cpus = self.gear2_cpus(cpu_count);
+            let cpus = self.cpus_of(vm, cpu_count);
             cpus.iter().nth(vcpu.checked_rem(cpus.len())?)
         } else {
             vm.cpus.get(vcpu.checked_rem(vm.cpus.len())?)
@@ -121,7 +138,7 @@ pub struct Gear2Config<'a> {
     pub memory_bytes: u64,
     /// CPUs that run Gear2; [`Manifest::gear2_cpus`] gives the default.
     pub cpus: Option<CpuList>,
-    /// Scheduling of the CPUs.
+    /// Scheduling of the CPUs of no pool.
     pub policy: Policy,
     /// Exception level of Gear2.
     pub privilege: Privilege,
@@ -212,8 +229,10 @@ pub struct Vm<'a> {
     pub kind: VmKind,
     /// Number of vCPUs.
     pub vcpu_count: usize,
-    /// CPUs that the vCPUs start on; empty: Gear2 chooses.
+    /// CPUs that the vCPUs start on; empty: those of the pool.
     pub cpus: CpuList,
+    /// Pool of the VM, if the VM names it.
+    pub pool: Option<&'a str>,
     /// Memory of the VM.
     pub memory: Memory,
     /// Files that are loaded into the memory.

@@ -23,9 +23,9 @@ mod scheduling;
 mod tests;
 
 use binding::{
-    CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_PROPERTIES, GIC_MODES, KINDS, PRIVILEGES,
-    RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, SHARED_PROPERTIES, VIRTIO_KINDS,
-    VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+    CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, GIC_MODES, KINDS,
+    PRIVILEGES, RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, SHARED_PROPERTIES,
+    VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
 };
 
 const MIB: u64 = 1 << 20;
@@ -38,52 +38,67 @@ pub fn read<'a>(
     blob: &'a [u8],
     sink: &mut dyn FnMut(ManifestError<'a>),
 ) -> Result<Manifest<'a>, Refused> {
-    let mut report = Report::new(sink);
-    let manifest = read_blob(blob, &mut report);
-    report.outcome()?;
-    manifest.ok_or(Refused { error_count: 0 })
+    let mut manifest = Manifest::EMPTY;
+    read_into(&mut manifest, blob, sink)?;
+    Ok(manifest)
 }
 
-/// Reads the manifest in `blob`; the result lacks entries that could not be read, each of which
-/// `report` tells.
-pub(crate) fn read_blob<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Manifest<'a>> {
+/// Reads a manifest as [`read`] does, in place: a manifest is large, and each move of it is a copy on
+/// the stack.
+pub fn read_into<'a>(
+    manifest: &mut Manifest<'a>,
+    blob: &'a [u8],
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Result<(), Refused> {
+    let mut report = Report::new(sink);
+    let is_manifest = read_blob(manifest, blob, &mut report);
+    report.outcome()?;
+    is_manifest.then_some(()).ok_or(Refused { error_count: 0 })
+}
+
+/// Reads the manifest in `blob`, and tells whether it is one. The result lacks entries that could
+/// not be read, each of which `report` tells.
+pub(crate) fn read_blob<'a>(
+    manifest: &mut Manifest<'a>,
+    blob: &'a [u8],
+    report: &mut Report<'_, 'a>,
+) -> bool {
     let blob = match Blob::new(blob) {
         Ok(blob) => blob,
         Err(error) => {
             let place = ManifestError::at(Rule::BadBlob, NodePath::ROOT);
             report.error(place.found(Found::Blob(error)));
-            return None;
+            return false;
         }
     };
     let root = Section {
         node: blob.root(),
         path: NodePath::ROOT,
     };
-    read_root(&root, report)
+    let Some(version) = read_version(&root, report) else {
+        return false;
+    };
+    manifest.version = version;
+    read_root(manifest, &root, report);
+    true
 }
 
-fn read_root<'a>(root: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Manifest<'a>> {
-    let version = read_version(root, report)?;
+fn read_root<'a>(manifest: &mut Manifest<'a>, root: &Section<'a>, report: &mut Report<'_, 'a>) {
     root.check_names(ROOT_PROPERTIES, ROOT_NODES, report);
-    let gear2 = root
-        .child("gear2")
-        .map_or(Gear2Config::DEFAULT, |node| read_gear2(&node, report));
+    if let Some(gear2) = root.child("gear2") {
+        manifest.gear2 = read_gear2(&gear2, report);
+    }
     let before = report.error_count;
-    let mut manifest = Manifest {
-        version,
-        gear2,
-        vms: List::new(),
-        virtio: List::new(),
-        shared: List::new(),
-    };
+    if let Some(gear2) = root.child("gear2") {
+        scheduling::read_pools(&gear2, manifest, report);
+    }
     if let Some(vms) = root.child("vms") {
-        read_vms(&vms, &mut manifest, report);
+        read_vms(&vms, manifest, report);
     }
     if let Some(shared) = root.child("shared-memory") {
-        read_shared(&shared, &mut manifest, report);
+        read_shared(&shared, manifest, report);
     }
-    rules::check(&manifest, before == report.error_count, report);
-    Some(manifest)
+    rules::check(manifest, before == report.error_count, report);
 }
 
 /// Reads what says whether this is a manifest at all; nothing else is looked at before.
@@ -106,7 +121,7 @@ fn read_version<'a>(root: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<u
 
 fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Config<'a> {
     const DEFAULT: Gear2Config<'static> = Gear2Config::DEFAULT;
-    gear2.check_names(GEAR2_PROPERTIES, &[], report);
+    gear2.check_names(GEAR2_PROPERTIES, GEAR2_NODES, report);
     refuse_own_name(gear2, report);
     Gear2Config {
         image: gear2.text("image", report).unwrap_or(DEFAULT.image),
@@ -245,6 +260,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         kind: vm.choice("kind", KINDS, report).unwrap_or(VmKind::Guest),
         vcpu_count: usize::try_from(vcpu_count).unwrap_or(usize::MAX),
         cpus: vm.cpus(report).unwrap_or_default(),
+        pool: vm.text("pool", report),
         memory,
         console: vm
             .child("console")

@@ -33,6 +33,7 @@ pub(crate) use board::check as check_on;
 pub use exposure::Exposed;
 #[cfg(any(test, feature = "host"))]
 pub(crate) use exposure::check as check_exposure;
+pub(crate) use scheduling::placed::check as check_placed;
 
 /// Facts about a machine that the rules need.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +56,7 @@ pub struct Board<'b> {
 }
 
 const PAGE: u64 = 4096;
-const MAX_VM_NAME: usize = 20;
+const MAX_NAME: usize = 20;
 
 /// Judges a manifest by the rules that need no machine; `complete` says that no VM was left out.
 pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Report<'_, 'a>) {
@@ -64,7 +65,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     }
     check_gear2(manifest, report);
     check_vcpus(manifest, report);
-    scheduling::check(manifest, report);
+    scheduling::check(manifest, complete, report);
     shared::check(manifest, complete, report);
     backends::check(manifest, report);
     for (index, vm) in manifest.vms.iter().enumerate() {
@@ -156,15 +157,17 @@ fn check_vcpus<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
 }
 
 fn check_name<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
-    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let first = vm
-        .name
-        .bytes()
-        .next()
-        .is_some_and(|byte| byte.is_ascii_lowercase());
-    if !first || vm.name.len() > MAX_VM_NAME || !vm.name.bytes().all(known) {
+    if !is_name(vm.name) {
         report.error(ManifestError::at(Rule::VmName, NodePath::vm(vm.name)));
     }
+}
+
+/// Tells whether a VM or a pool may have this name.
+fn is_name(name: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let first = name.bytes().next();
+    let begins = first.is_some_and(|byte| byte.is_ascii_lowercase());
+    begins && name.len() <= MAX_NAME && name.bytes().all(known)
 }
 
 fn check_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {

@@ -7,6 +7,8 @@
 //! built together: then identifiers would name other VMs than Gear1's. Nothing changes after the
 //! start, so every loop reads the configuration without a lock.
 
+use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,11 +19,11 @@ use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
 use gear2_protocol::VIRTIO_STRIDE;
-use gearv_manifest::{Console, CpuSet, Manifest, Parameters, Restart, Vm, VmKind};
+use gearv_manifest::{Console, CpuSet, Manifest, ManifestError, Parameters, Restart, Vm, VmKind};
 
 use crate::balancer::{self, Balancer};
 use crate::restarts::RestartPolicy;
-use crate::scheduler::{Budget, Plan, PolicyKind, Refused, Share};
+use crate::scheduler::{Budget, Plan, Policy, PolicyKind, Refused, Share, Window};
 
 #[cfg(feature = "host")]
 mod schedule;
@@ -85,11 +87,12 @@ pub struct Config {
     pub(crate) cpus: CpuSet,
     pub(crate) counter_hz: u64,
     pub(crate) uart_intid: u32,
-    pub(crate) policy: &'static PolicyKind,
     /// Balancer of vCPUs between the CPUs of a pool.
     pub(crate) balancer: &'static dyn Balancer,
-    /// What the policy of each CPU is made from.
-    pub(crate) plan: Plan,
+    /// The CPUs of no pool.
+    pub(crate) default_pool: PoolConfig,
+    /// Pools of CPUs, in the order of the manifest.
+    pub(crate) pools: Vec<PoolConfig>,
     pub(crate) vms: Vec<VmConfig>,
     /// The VM whose userspace serves the others' virtio devices.
     pub(crate) device_vm: Option<VmId>,
@@ -97,6 +100,16 @@ pub struct Config {
     pub(crate) boot_order_timeout: u64,
     /// VM and CPU of each vCPU.
     pub(crate) vcpus: [Option<VcpuConfig>; MAX_VCPUS],
+}
+
+/// CPUs with one policy, of which each has an instance of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolConfig {
+    pub(crate) name: String,
+    pub(crate) cpus: CpuSet,
+    pub(crate) policy: &'static PolicyKind,
+    /// What the policy of each CPU is made from.
+    pub(crate) plan: Plan,
 }
 
 /// A vCPU that Gear2 schedules.
@@ -180,13 +193,22 @@ impl VirtioPage {
 
 impl Config {
     /// Reads the manifest in `blob` for the machine that `info` describes.
-    // The function has a frame of its own: the manifest is large, and the caller's stack small.
-    #[inline(never)]
     pub fn new(info: &Gear2Info, blob: &[u8]) -> Result<Self, StartError> {
         check_abi(info)?;
+        let config = Self::read(info, blob)?;
+        config.check_plans()?;
+        Ok(config)
+    }
+
+    // The function has a frame of its own, which is gone when policies are made: the manifest and a
+    // policy are large, and the stack is small.
+    #[inline(never)]
+    fn read(info: &Gear2Info, blob: &[u8]) -> Result<Self, StartError> {
+        let mut manifest = Manifest::EMPTY;
         let mut reasons = Vec::new();
-        let manifest = gearv_manifest::read(blob, &mut |error| reasons.push(error.to_string()));
-        let manifest = manifest.map_err(|_| StartError::Manifest(reasons.join("; ")))?;
+        let mut sink = |error: ManifestError<'_>| reasons.push(error.to_string());
+        let read = gearv_manifest::read_into(&mut manifest, blob, &mut sink);
+        read.map_err(|_| StartError::Manifest(reasons.join("; ")))?;
         Self::from_manifest(info, &manifest)
     }
 
@@ -194,21 +216,19 @@ impl Config {
         info: &Gear2Info,
         manifest: &Manifest<'_>,
     ) -> Result<Self, StartError> {
+        check_schedule(info, manifest)?;
         let counter_hz = u64::from(info.counter_hz);
-        let policy = &manifest.gear2.policy;
         let vms = manifest.vms.iter();
         let vms = vms.map(|vm| VmConfig::new(info, manifest, vm));
         let mut config = Self {
             cpus: cpu_set(info.cpu_mask),
             counter_hz,
             uart_intid: info.uart_intid,
-            policy: PolicyKind::of(policy.scheduler),
-            balancer: balancer::of(policy.balancer),
-            plan: Plan {
-                slice: ticks(counter_hz, policy.slice_us()),
-                ceiling: ticks(counter_hz, policy.ceiling_us),
-                ..Plan::default()
-            },
+            balancer: balancer::of(manifest.gear2.policy.balancer),
+            default_pool: PoolConfig::new(info, manifest, None),
+            pools: (0..manifest.pools.len())
+                .map(|pool| PoolConfig::new(info, manifest, Some(pool)))
+                .collect(),
             vms: vms.collect(),
             device_vm: manifest.device_vm().map(|vm| vm.id),
             boot_order_timeout: u64::from(manifest.gear2.boot_order_timeout_ms) * counter_hz / 1000,
@@ -220,14 +240,14 @@ impl Config {
         for vm in manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime) {
             config.place(info, manifest, vm)?;
         }
-        config.check_plans()?;
         Ok(config)
     }
 
     /// Checks that the policy of each CPU takes the vCPUs that start there.
+    #[inline(never)]
     fn check_plans(&self) -> Result<(), StartError> {
         for cpu in self.cpus.iter() {
-            let mut policy = (self.policy.make)(&self.plan);
+            let mut policy = self.pool(cpu).make_policy();
             for (vcpu, place) in self.vcpus().filter(|(_, place)| place.cpu == cpu) {
                 let taken = policy.add(vcpu, &self.share(place.vm), 0);
                 taken.map_err(|why| StartError::Plan(cpu.index(), why))?;
@@ -297,9 +317,97 @@ impl Config {
         self.vm(vm).map_or(Share::of(vm), |vm| vm.share)
     }
 
+    /// Returns the pool that a CPU is in.
+    pub(crate) fn pool(&self, cpu: CpuIndex) -> &PoolConfig {
+        let mut pools = self.pools.iter();
+        let pool = pools.find(|pool| pool.cpus.contains(cpu));
+        pool.unwrap_or(&self.default_pool)
+    }
+
+    /// Returns the schedulers as text: one name, or those of the pools with their CPUs.
+    pub(crate) fn schedulers(&self) -> String {
+        let mut pools = self.pools();
+        if let (Some(pool), None) = (pools.next(), pools.next()) {
+            return format!("scheduler {}", pool.policy.name);
+        }
+        let text = self.pools().map(|pool| {
+            let plural = if pool.cpus.len() == 1 { "" } else { "s" };
+            let cpus = pool.cpus.iter();
+            let cpus: String = cpus.map(|cpu| format!(" {}", cpu.index())).collect();
+            let name = match pool.name == self.default_pool.name {
+                true => String::new(),
+                false => format!(" ({})", pool.name),
+            };
+            format!("{} on CPU{plural}{cpus}{name}", pool.policy.name)
+        });
+        format!("schedulers {}", text.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Iterates over the pools that have CPUs.
+    pub(crate) fn pools(&self) -> impl Iterator<Item = &PoolConfig> {
+        let all = core::iter::once(&self.default_pool).chain(&self.pools);
+        all.filter(|pool| !pool.cpus.is_empty())
+    }
+
     /// Returns the number of ticks in `microseconds`.
     pub(crate) const fn ticks(&self, microseconds: u64) -> u64 {
-        self.counter_hz * microseconds / 1_000_000
+        ticks(self.counter_hz, microseconds)
+    }
+}
+
+/// Checks what is scheduled where, by the rules of `cargo xtask check`.
+fn check_schedule(info: &Gear2Info, manifest: &Manifest<'_>) -> Result<(), StartError> {
+    let cpu_count = usize::try_from(info.cpu_count).unwrap_or(usize::MAX);
+    let mut reasons = Vec::new();
+    let mut sink = |error: ManifestError<'_>| reasons.push(error.to_string());
+    let judged = gearv_manifest::judge_scheduling(manifest, cpu_count, &mut sink);
+    judged.map_err(|_| StartError::Manifest(reasons.join("; ")))
+}
+
+impl PoolConfig {
+    /// Returns what Gear2 knows of a pool. Times of the manifest become ticks here, once.
+    fn new(info: &Gear2Info, manifest: &Manifest<'_>, pool: Option<usize>) -> Self {
+        let counter_hz = u64::from(info.counter_hz);
+        let policy = manifest.policy_of(pool);
+        let named = pool.and_then(|index| manifest.pools.get(index));
+        let cpu_count = usize::try_from(info.cpu_count).unwrap_or(usize::MAX);
+        let cpus = cpu_set(info.cpu_mask).iter();
+        let all = manifest.pool_cpus(pool, cpu_count);
+        let mut windows: Vec<Window> = manifest
+            .windows_of(pool)
+            .map(|one| window(manifest, one, counter_hz))
+            .collect();
+        windows.sort_unstable_by_key(|window| window.start);
+        Self {
+            name: named.map_or("default", |pool| pool.name).into(),
+            cpus: cpus
+                .filter(|cpu| all.contains(*cpu))
+                .fold(CpuSet::EMPTY, CpuSet::with),
+            policy: PolicyKind::of(policy.scheduler),
+            plan: Plan {
+                slice: ticks(counter_hz, policy.slice_us().into()),
+                ceiling: ticks(counter_hz, policy.ceiling_us.into()),
+                frame: ticks(counter_hz, policy.frame_us.into()),
+                windows,
+            },
+        }
+    }
+
+    /// Makes the policy of one of the CPUs, without vCPUs.
+    pub(crate) fn make_policy(&self) -> Box<dyn Policy> {
+        (self.policy.make)(&self.plan)
+    }
+}
+
+/// Returns a window with its times in ticks. The length is the difference of the ends, so that
+/// windows that touch in the manifest touch, and none reaches into the next.
+fn window(manifest: &Manifest<'_>, window: &gearv_manifest::Window<'_>, counter_hz: u64) -> Window {
+    let start = ticks(counter_hz, window.start_us.into());
+    let named = |name| manifest.vms.iter().find(|vm| vm.name == name);
+    Window {
+        start,
+        length: ticks(counter_hz, window.end_us()) - start,
+        vm: window.vm.and_then(named).map(|vm| vm.id),
     }
 }
 
@@ -307,6 +415,7 @@ impl VmConfig {
     /// Returns what Gear2 knows of a VM. Times of the manifest become ticks here, once.
     fn new(info: &Gear2Info, manifest: &Manifest<'_>, vm: &Vm<'_>) -> Self {
         let scheduled = vm.kind != VmKind::RealTime;
+        let cpu_count = usize::try_from(info.cpu_count).unwrap_or(usize::MAX);
         let first = usize::from(info.first_vcpu[vm.id.index()]);
         let ticks = |ms: u32| u64::from(ms) * u64::from(info.counter_hz) / 1000;
         Self {
@@ -326,11 +435,7 @@ impl VmConfig {
             autostart: vm.autostart && scheduled,
             boot_order: vm.boot_order,
             scheduled,
-            affinity: if vm.cpus.is_empty() {
-                cpu_set(info.cpu_mask)
-            } else {
-                vm.cpus.set()
-            },
+            affinity: manifest.cpus_of(vm, cpu_count),
             virtio: VirtioPage::new(manifest, vm),
             vcpus: first..first + vm.vcpu_count,
         }
@@ -339,13 +444,13 @@ impl VmConfig {
 
 /// Returns the parameters of a VM, with its times in ticks.
 fn share(vm: VmId, parameters: &Parameters, counter_hz: u64) -> Share {
-    let period = ticks(counter_hz, parameters.period_us());
+    let period = ticks(counter_hz, parameters.period_us().into());
     let cap = parameters.cap_percent.map(|percent| Budget {
         ticks: period * u64::from(percent) / 100,
         period,
     });
     let server = parameters.server().map(|server| Budget {
-        ticks: ticks(counter_hz, server.budget_us),
+        ticks: ticks(counter_hz, server.budget_us.into()),
         period,
     });
     Share {
@@ -354,13 +459,13 @@ fn share(vm: VmId, parameters: &Parameters, counter_hz: u64) -> Share {
         cap,
         server,
         priority: u8::try_from(parameters.priority()).unwrap_or(u8::MAX),
-        latency: ticks(counter_hz, parameters.latency_us.unwrap_or(0)),
+        latency: ticks(counter_hz, parameters.latency_us.unwrap_or(0).into()),
     }
 }
 
 /// Returns the number of ticks in `microseconds`.
-fn ticks(counter_hz: u64, microseconds: u32) -> u64 {
-    u64::from(microseconds).saturating_mul(counter_hz) / 1_000_000
+const fn ticks(counter_hz: u64, microseconds: u64) -> u64 {
+    microseconds.saturating_mul(counter_hz) / 1_000_000
 }
 
 /// Returns the CPUs of a mask, a bit each.

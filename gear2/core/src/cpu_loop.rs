@@ -74,7 +74,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     #[must_use]
     pub fn new(machine: &'m Machine<P>, cpu: CpuIndex) -> Self {
         let config = &machine.config;
-        let mut scheduler: Box<dyn Policy + 'm> = (config.policy.make)(&config.plan);
+        let mut scheduler: Box<dyn Policy + 'm> = config.pool(cpu).make_policy();
         if let Some(period) = config.balancer.period() {
             let load = &machine.loads[cpu.index()];
             scheduler = Box::new(Measured::new(scheduler, load, config.ticks(period)));

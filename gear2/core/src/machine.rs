@@ -264,16 +264,16 @@ impl<P: Platform> Machine<P> {
         })
     }
 
-    /// Shows the first line of Gear2's: its build and its scheduler.
+    /// Shows the first line of Gear2's: its build and its schedulers.
     fn say_hello(&self) {
         let [major, minor] = version(ABI_VERSION);
         self.say(
             None,
             format_args!(
-                "{}, ABI {major}.{minor}, {} CPUs, scheduler {}",
+                "{}, ABI {major}.{minor}, {} CPUs, {}",
                 env!("CARGO_PKG_VERSION"),
                 self.config.cpus.len(),
-                self.config.policy.name,
+                self.config.schedulers(),
             ),
         );
     }

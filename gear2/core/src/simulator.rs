@@ -200,14 +200,15 @@ impl Simulation {
         config.device_vm = region.and(VmId::new(0));
         config.vms[0].watchdog = options.watchdog;
         config.boot_order_timeout = options.boot_order_timeout;
-        config.policy = options.policy.unwrap_or(config.policy);
+        let pool = &mut config.default_pool;
+        pool.policy = options.policy.unwrap_or(pool.policy);
         if let Some(balancer) = options.balancer {
             config.balancer = balancer::of(balancer);
         }
         if let Some((frame, start, length)) = options.window {
             let window = |start, length, vm| Window { start, length, vm };
-            config.plan.frame = frame;
-            config.plan.windows = vec![
+            pool.plan.frame = frame;
+            pool.plan.windows = vec![
                 window(0, start, None),
                 window(start, length, VmId::new(0)),
                 window(start + length, frame - start - length, None),

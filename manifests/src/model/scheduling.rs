@@ -1,4 +1,112 @@
-//! How Gear2 schedules: policies and their parameters, as the manifest names them.
+//! How Gear2 schedules: pools of CPUs, their policies and the parameters of VMs.
+
+use super::{CpuList, CpuSet, Manifest, Vm};
+use crate::CpuIndex;
+use crate::node_path::NodePath;
+
+/// CPUs with a policy of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool<'a> {
+    /// Name of the pool's node.
+    pub name: &'a str,
+    /// CPUs of the pool.
+    pub cpus: CpuList,
+    /// Scheduling of these CPUs.
+    pub policy: Policy,
+}
+
+impl<'a> Pool<'a> {
+    /// Returns the path of the pool `name`.
+    #[must_use]
+    pub fn path(name: &'a str) -> NodePath<'a> {
+        NodePath::ROOT.child("gear2").child("pools").child(name)
+    }
+}
+
+/// A window of a major frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window<'a> {
+    /// Index of the pool; `None`: CPUs of no pool.
+    pub pool: Option<usize>,
+    /// Name of the window's node.
+    pub name: &'a str,
+    /// VM that has the CPU; `None`: VMs without a window.
+    pub vm: Option<&'a str>,
+    /// Beginning after that of the frame, in microseconds.
+    pub start_us: u32,
+    /// Length in microseconds.
+    pub length_us: u32,
+}
+
+impl Window<'_> {
+    /// Returns the end after the beginning of the frame, in microseconds.
+    #[must_use]
+    pub const fn end_us(&self) -> u64 {
+        self.start_us as u64 + self.length_us as u64
+    }
+}
+
+impl<'a> Manifest<'a> {
+    /// Returns the index of the pool `name`.
+    #[must_use]
+    pub fn pool_named(&self, name: &str) -> Option<usize> {
+        self.pools.iter().position(|pool| pool.name == name)
+    }
+
+    /// Returns the index of the pool that a CPU is in.
+    #[must_use]
+    pub fn pool_of_cpu(&self, cpu: CpuIndex) -> Option<usize> {
+        let mut pools = self.pools.iter();
+        pools.position(|pool| pool.cpus.set().contains(cpu))
+    }
+
+    /// Returns the index of the pool that a VM is in: the one that the VM names, or the one of its
+    /// CPUs.
+    #[must_use]
+    pub fn pool_of(&self, vm: &Vm<'_>) -> Option<usize> {
+        match vm.pool {
+            Some(name) => self.pool_named(name),
+            None => vm.cpus.get(0).and_then(|cpu| self.pool_of_cpu(cpu)),
+        }
+    }
+
+    /// Returns the scheduling of a pool, or of the CPUs of no pool.
+    #[must_use]
+    pub fn policy_of(&self, pool: Option<usize>) -> &Policy {
+        let pool = pool.and_then(|index| self.pools.get(index));
+        pool.map_or(&self.gear2.policy, |pool| &pool.policy)
+    }
+
+    /// Iterates over the windows of a pool, in the order of the file.
+    pub fn windows_of(&self, pool: Option<usize>) -> impl Iterator<Item = &Window<'a>> {
+        self.windows
+            .iter()
+            .filter(move |window| window.pool == pool)
+    }
+
+    /// Returns the CPUs of a pool, or those of Gear2's that are in no pool.
+    #[must_use]
+    pub fn pool_cpus(&self, pool: Option<usize>, cpu_count: usize) -> CpuSet {
+        let set = |pool: &Pool<'_>| pool.cpus.set();
+        match pool {
+            Some(index) => self.pools.get(index).map_or(CpuSet::EMPTY, set),
+            None => {
+                let pools = self.pools.iter().map(set);
+                let pools = pools.fold(CpuSet::EMPTY, CpuSet::with_all);
+                self.gear2_cpus(cpu_count).without(pools)
+            }
+        }
+    }
+
+    /// Returns the CPUs that a VM may run on: those that it names, or those of its pool.
+    #[must_use]
+    pub fn cpus_of(&self, vm: &Vm<'_>, cpu_count: usize) -> CpuSet {
+        match vm.cpus.is_empty() {
+            true => self.pool_cpus(self.pool_of(vm), cpu_count),
+            false => vm.cpus.set(),
+        }
+    }
+}
 
 /// How the CPUs of a pool, or those of no pool, are scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +120,8 @@ pub struct Policy {
     pub ceiling_us: u32,
     /// Balancer that moves vCPUs between the CPUs.
     pub balancer: Balancer,
+    /// Major frame of the windows, in microseconds; 0: none.
+    pub frame_us: u32,
 }
 
 impl Policy {
@@ -21,6 +131,7 @@ impl Policy {
         slice_us: None,
         ceiling_us: 0,
         balancer: Balancer::None,
+        frame_us: 0,
     };
 
     /// Slice of policies that take turns, where the manifest gives none.

@@ -17,16 +17,26 @@ pub const GEAR2_PROPERTIES: &[&str] = &[
     "slice-us",
     "ceiling-us",
     "balancer",
+    "frame-us",
     "privilege",
     "watchdog-ms",
     "boot-order-timeout-ms",
     "image-sha256",
 ];
+/// Nodes below `/gear2`.
+pub const GEAR2_NODES: &[&str] = &["pools", "windows"];
+/// Properties of `/gear2/pools/NAME`.
+pub const POOL_PROPERTIES: &[&str] = &["cpus", "scheduler", "slice-us", "ceiling-us", "frame-us"];
+/// Nodes below `/gear2/pools/NAME`.
+pub const POOL_NODES: &[&str] = &["windows"];
+/// Properties of `/gear2/windows/NAME` and `/gear2/pools/NAME/windows/NAME`.
+pub const WINDOW_PROPERTIES: &[&str] = &["vm", "start-us", "length-us"];
 /// Properties of `/vms/NAME`.
 pub const VM_PROPERTIES: &[&str] = &[
     "kind",
     "vcpus",
     "cpus",
+    "pool",
     "weight",
     "cap-percent",
     "budget-us",
@@ -90,6 +100,9 @@ pub const CELL_PROPERTIES: &[&str] = &[
     "entry-offset",
     "slice-us",
     "ceiling-us",
+    "frame-us",
+    "start-us",
+    "length-us",
     "weight",
     "cap-percent",
     "budget-us",

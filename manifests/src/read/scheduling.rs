@@ -1,9 +1,88 @@
 //! Scheduling in a manifest: the policies of CPUs, and the parameters of VMs.
 
 use super::Section;
-use super::binding::{BALANCERS, SCHEDULERS};
-use crate::error::Report;
-use crate::model::{PARAMETERS, Parameters, Policy};
+use super::binding::{BALANCERS, POOL_NODES, POOL_PROPERTIES, SCHEDULERS, WINDOW_PROPERTIES};
+use crate::error::{ManifestError, Report, Rule};
+use crate::model::{Manifest, PARAMETERS, Parameters, Policy, Pool, Window};
+
+/// Reads the pools below `/gear2`, and the windows of its own CPUs.
+pub(super) fn read_pools<'a>(
+    gear2: &Section<'a>,
+    manifest: &mut Manifest<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    read_windows(None, gear2, manifest, report);
+    let Some(pools) = gear2.child("pools") else {
+        return;
+    };
+    pools.check_properties(&[], report);
+    for (index, pool) in pools.children().enumerate() {
+        pool.check_names(POOL_PROPERTIES, POOL_NODES, report);
+        if pools.repeats(index, pool.node.name()) {
+            report.error(ManifestError::at(Rule::DuplicateName, pool.path));
+        }
+        let read = Pool {
+            name: pool.node.name(),
+            cpus: pool.cpus(report).unwrap_or_default(),
+            policy: read_policy(&pool, report),
+        };
+        if manifest.pools.push(read).is_err() {
+            report.error(ManifestError::at(Rule::TooManyPools, pool.path));
+            break;
+        }
+        read_windows(Some(index), &pool, manifest, report);
+    }
+}
+
+/// Reads the windows of a pool.
+fn read_windows<'a>(
+    pool: Option<usize>,
+    section: &Section<'a>,
+    manifest: &mut Manifest<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let Some(windows) = section.child("windows") else {
+        return;
+    };
+    windows.check_properties(&[], report);
+    for (index, window) in windows.children().enumerate() {
+        window.check_names(WINDOW_PROPERTIES, &[], report);
+        if windows.repeats(index, window.node.name()) {
+            report.error(ManifestError::at(Rule::DuplicateName, window.path));
+        }
+        let Some(read) = read_window(pool, &window, report) else {
+            continue;
+        };
+        if manifest.windows.push(read).is_err() {
+            report.error(ManifestError::at(Rule::TooManyWindows, window.path));
+            break;
+        }
+    }
+}
+
+/// Reads a window; one without a place is none.
+fn read_window<'a>(
+    pool: Option<usize>,
+    window: &Section<'a>,
+    report: &mut Report<'_, 'a>,
+) -> Option<Window<'a>> {
+    for name in ["start-us", "length-us"] {
+        if window.node.property(name).is_none() {
+            let place = ManifestError::at_property(Rule::WindowPlace, window.path, name);
+            report.error(place);
+        }
+    }
+    let vm = window.text("vm", report);
+    let start_us = window.number("start-us", report);
+    let length_us = window.number("length-us", report);
+    Some(Window {
+        pool,
+        name: window.node.name(),
+        vm,
+        start_us: start_us?,
+        length_us: length_us?,
+    })
+}
 
 /// Reads how CPUs are scheduled, from `/gear2` or a pool.
 pub(super) fn read_policy<'a>(section: &Section<'a>, report: &mut Report<'_, 'a>) -> Policy {
@@ -19,6 +98,9 @@ pub(super) fn read_policy<'a>(section: &Section<'a>, report: &mut Report<'_, 'a>
         balancer: section
             .choice("balancer", BALANCERS, report)
             .unwrap_or(DEFAULT.balancer),
+        frame_us: section
+            .number("frame-us", report)
+            .unwrap_or(DEFAULT.frame_us),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The machine's facts come from its own device tree, never from the manifest.
 
-use super::{Board, error, number, page, shared};
+use super::{Board, check_placed, error, number, page, shared};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{CpuSet, Manifest, Region, Vm, VmKind};
 
@@ -14,6 +14,9 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut
     for vm in manifest.vms.iter() {
         check_vm_on(vm, board, report);
         check_registers_on(manifest, vm, board, report);
+    }
+    if complete && report.error_count == 0 {
+        check_placed(manifest, board.cpu_count, report);
     }
     if complete {
         shared::check_on(manifest, board, report);

@@ -4,7 +4,7 @@
 //! source, to whoever can change the manifest.
 #![cfg(any(test, feature = "host"))]
 
-use super::{advice, command_line, error, kernel_words};
+use super::{advice, command_line, error, kernel_words, scheduling};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 
@@ -38,6 +38,7 @@ pub(crate) fn check<'a>(
 ) {
     check_writers(manifest, report);
     advice::check(manifest, report);
+    scheduling::advice::check(manifest, board.map(|board| board.cpu_count), report);
     let gear2 = NodePath::ROOT.child("gear2");
     let config = &manifest.gear2;
     if let Some(period_ms) = config.watchdog_ms {

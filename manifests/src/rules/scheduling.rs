@@ -1,39 +1,127 @@
-//! Rules on scheduling: values that a policy can work with.
+//! Rules on scheduling: pools, windows and values that a policy can work with.
+//!
+//! Rules that need no placement are here and in [`windows`]; those on what is started where are in
+//! [`placed`], with the arithmetic of [`load`].
 
-use super::error;
+use super::{common, error, is_name, number};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::limits::{
-    BUDGET_US, CAP_PERCENT, CEILING_US, LATENCY_US, PERIOD_US, PRIORITY, SLICE_US, WEIGHT,
+    BUDGET_US, CAP_PERCENT, CEILING_US, FRAME_US, LATENCY_US, PERIOD_US, PRIORITY, SLICE_US, WEIGHT,
 };
-use crate::model::{Manifest, Parameters, Policy, Vm, VmKind};
+use crate::model::{CpuSet, Manifest, Parameters, Policy, Pool, Vm, VmKind};
+use crate::nearest::nearest;
+use crate::{CpuIndex, MAX_CPUS};
 
+#[cfg(any(test, feature = "host"))]
+pub(super) mod advice;
+pub(super) mod load;
+pub(super) mod placed;
 #[cfg(test)]
 mod tests;
+mod windows;
 
-/// Judges what needs no placement.
-pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
-    check_policy(
-        &manifest.gear2.policy,
-        NodePath::ROOT.child("gear2"),
-        report,
-    );
+/// Name of the pool of all other CPUs.
+const DEFAULT_POOL: &str = "default";
+
+/// Judges what needs no placement; `complete` says that no VM was left out.
+pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Report<'_, 'a>) {
+    check_policy(&manifest.gear2.policy, pool_path(manifest, None), report);
+    windows::check(manifest, None, complete, report);
+    for (index, pool) in manifest.pools.iter().enumerate() {
+        check_policy(&pool.policy, Pool::path(pool.name), report);
+        check_pool(manifest, index, pool, report);
+        windows::check(manifest, Some(index), complete, report);
+    }
     for vm in manifest.vms.iter() {
         check_parameters(vm, report);
+        check_vm_pool(manifest, vm, report);
     }
+}
+
+/// Returns the path of a pool's node.
+fn pool_path<'a>(manifest: &Manifest<'a>, pool: Option<usize>) -> NodePath<'a> {
+    let pool = pool.and_then(|index| manifest.pools.get(index));
+    pool.map_or(NodePath::ROOT.child("gear2"), |pool| Pool::path(pool.name))
 }
 
 /// Judges the numbers of a policy.
 fn check_policy<'a>(policy: &Policy, node: NodePath<'a>, report: &mut Report<'_, 'a>) {
-    let ceiling_us = Some(policy.ceiling_us).filter(|us| *us != 0);
+    let given = |us: u32| Some(us).filter(|us| *us != 0);
     let values = [
         ("slice-us", policy.slice_us, SLICE_US),
-        ("ceiling-us", ceiling_us, CEILING_US),
+        ("ceiling-us", given(policy.ceiling_us), CEILING_US),
+        ("frame-us", given(policy.frame_us), FRAME_US),
     ];
     for (property, value, range) in values {
         if let Some(value) = value.filter(|value| !range.contains(value)) {
             let place = ManifestError::at_property(Rule::OutOfRange, node, property);
-            report.error(place.found(Found::Number(value.into())));
+            report.error(place.found(Found::Us(value)));
         }
+    }
+}
+
+/// Judges name and CPUs of a pool.
+fn check_pool<'a>(
+    manifest: &Manifest<'a>,
+    index: usize,
+    pool: &Pool<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let path = Pool::path(pool.name);
+    let place = |rule| ManifestError::at_property(rule, path, "cpus");
+    if !is_name(pool.name) || pool.name == DEFAULT_POOL {
+        report.error(ManifestError::at(Rule::PoolName, path));
+    }
+    let cpus = pool.cpus.set();
+    if cpus.is_empty() {
+        report.error(place(Rule::PoolWithoutCpus));
+    }
+    for other in manifest.pools.iter().take(index) {
+        if let Some(cpu) = common(cpus, other.cpus.set()) {
+            let place = place(Rule::CpuInTwoPools).found(number(cpu));
+            report.error(place.conflicts(Pool::path(other.name)));
+        }
+    }
+    if let Some((cpu, owner)) = real_time_owner(manifest, cpus) {
+        let place = place(Rule::CpuTaken).found(number(cpu));
+        report.error(place.conflicts(NodePath::vm(owner.name)));
+    } else if let Some(cpu) = cpus.without(manifest.gear2_cpus(MAX_CPUS)).iter().next() {
+        let place = place(Rule::PoolCpuNotGear2s).found(number(cpu));
+        report.error(place.conflicts(NodePath::ROOT.child("gear2")));
+    }
+}
+
+/// Returns a CPU of the set that a real-time VM owns, and that VM.
+fn real_time_owner<'m, 'a>(
+    manifest: &'m Manifest<'a>,
+    cpus: CpuSet,
+) -> Option<(CpuIndex, &'m Vm<'a>)> {
+    let vms = manifest.vms.iter().filter(|vm| vm.kind == VmKind::RealTime);
+    let mut owners = vms.filter_map(|vm| Some((common(cpus, vm.cpus.set())?, vm)));
+    owners.next()
+}
+
+/// Judges the pool of a VM, and that all of the VM's CPUs are in it.
+fn check_vm_pool<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    if vm.kind == VmKind::RealTime {
+        if vm.pool.is_some() {
+            report.error(error(Rule::RealTimeParameter, vm, "pool"));
+        }
+        return;
+    }
+    if let Some(name) = vm.pool
+        && manifest.pool_named(name).is_none()
+    {
+        let names = manifest.pools.iter().map(|pool| pool.name);
+        let place = error(Rule::UnknownPool, vm, "pool").found(Found::Text(name));
+        report.error(place.near(nearest(name, names)));
+        return;
+    }
+    let pool = manifest.pool_of(vm);
+    let mut cpus = vm.cpus.iter();
+    if let Some(cpu) = cpus.find(|cpu| manifest.pool_of_cpu(*cpu) != pool) {
+        let place = error(Rule::VmInTwoPools, vm, "cpus").found(number(cpu));
+        report.error(place.conflicts(pool_path(manifest, manifest.pool_of_cpu(cpu).or(pool))));
     }
 }
 
@@ -41,11 +129,15 @@ fn check_policy<'a>(policy: &Policy, node: NodePath<'a>, report: &mut Report<'_,
 fn check_parameters<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let parameters = &vm.parameters;
     for (property, value) in parameters.named() {
-        let place = |rule| error(rule, vm, property).found(Found::Number(value.into()));
+        let found = match property.ends_with("-us") {
+            true => Found::Us(value),
+            false => Found::Number(value.into()),
+        };
+        let place = |rule| error(rule, vm, property).found(found);
         if vm.kind == VmKind::RealTime {
             report.error(place(Rule::RealTimeParameter));
         } else if property == "period-us" && value < *PERIOD_US.start() {
-            report.error(error(Rule::ShortPeriod, vm, property).found(Found::Us(value)));
+            report.error(place(Rule::ShortPeriod));
         } else if !is_in_range(property, value) {
             report.error(place(Rule::OutOfRange));
         }

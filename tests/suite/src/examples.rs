@@ -39,6 +39,7 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("digests, boot order and alignment", ordered),
         Part::new("example bare-metal-pair boots", pair),
         Part::new("example mixed-criticality boots", mixed),
+        Part::new("example pools boots", pools),
     ]
 }
 
@@ -57,6 +58,7 @@ fn judged(tally: &mut Tally) -> Result<()> {
                 "qemu-virt",
                 "mixed-criticality",
                 "bare-metal-pair",
+                "pools",
             ][..],
         ),
         (board::Name::Rpi4, &["rpi4"]),
@@ -302,6 +304,28 @@ fn pair(tally: &mut Tally) -> Result<()> {
     example.session.send(&format!("{ESCAPE}1"))?;
     example.expect(PERIODS)?;
     tally.pass(2);
+    Ok(())
+}
+
+/// Three schedulers in one machine: each VM starts, and what runs in windows, by a budget and by what
+/// they leave comes to its end.
+fn pools(tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&manifest("pools"))?;
+    let machine = run::machine_for(&images)?;
+    let log = workspace::output_dir().join("pools/boot.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let hello =
+        "3 CPUs, schedulers fair on CPU 0, edf on CPU 1 (control), arinc653 on CPU 2 (avionics)";
+    session
+        .expect(hello, BOOT)
+        .with_context(|| last_words(&session))?;
+    tally.pass(1);
+    for id in 0..7 {
+        session.send(&format!("{ESCAPE}{id}"))?;
+        let found = session.expect(&format!(" id={id} "), BOOT).map(drop);
+        found.with_context(|| last_words(&session))?;
+        tally.pass(1);
+    }
     Ok(())
 }
 

@@ -370,6 +370,8 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
     let vms = manifest.vms.iter();
     let cpus = manifest.gear2.cpus.map_or(CpuSet::EMPTY, CpuList::set);
     let cpus = vms.fold(cpus, |cpus, vm| cpus.with_all(vm.cpus.set()));
+    let pools = manifest.pools.iter();
+    let cpus = pools.fold(cpus, |cpus, pool| cpus.with_all(pool.cpus.set()));
     let vms = manifest.vms.iter();
     Compiled {
         privilege: manifest.gear2.privilege,

@@ -68,8 +68,8 @@ impl Config {
         });
         CpuSchedule {
             cpu,
-            policy: self.policy,
-            plan: self.plan.clone(),
+            policy: self.pool(cpu).policy,
+            plan: self.pool(cpu).plan.clone(),
             vcpus: vcpus.collect(),
         }
     }

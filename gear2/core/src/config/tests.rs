@@ -20,6 +20,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         kind: VmKind::Guest,
         vcpu_count,
         cpus: list,
+        pool: None,
         memory: Memory {
             bytes: 2 << 20,
             address: None,
@@ -59,6 +60,8 @@ fn manifest(vms: &[Vm<'static>]) -> Manifest<'static> {
         gear2: Gear2Config::DEFAULT,
         vms: list,
         virtio: List::new(),
+        pools: List::new(),
+        windows: List::new(),
         shared: List::new(),
     }
 }
@@ -102,7 +105,7 @@ fn vcpus_go_where_the_manifest_says() {
     let config = Config::from_manifest(&info(&[2, 5]), &manifest(&vms)).unwrap();
     let expected = [(0, 3), (0, 1), (1, 0), (1, 1), (1, 2), (1, 3), (1, 0)];
     assert_eq!(cpus_of(&config), expected);
-    assert_eq!(config.plan.slice, 312_500, "5 ms at 62.5 MHz");
+    assert_eq!(config.default_pool.plan.slice, 312_500, "5 ms at 62.5 MHz");
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn real_time_vms_are_listed_and_left_alone() {
 
 fn refused(info: &Gear2Info, manifest: &Manifest<'static>) -> String {
     Config::from_manifest(info, manifest)
-        .map(drop)
+        .and_then(|config| config.check_plans())
         .unwrap_err()
         .to_string()
 }
@@ -147,19 +150,97 @@ fn every_scheduler_of_a_manifest_has_a_policy() {
     let policies: Vec<&str> = POLICIES.iter().map(|policy| policy.name).collect();
     assert_eq!(manifests, policies);
     for (name, scheduler) in SCHEDULERS {
-        let mut manifest = manifest(&[vm(0, "a", 1, &[])]);
-        manifest.gear2.policy.scheduler = *scheduler;
-        let config = Config::from_manifest(&info(&[1]), &manifest).unwrap();
-        assert_eq!(config.policy.name, *name);
+        assert_eq!(PolicyKind::of(*scheduler).name, *name);
     }
 }
 
 #[test]
 fn a_policy_that_refuses_a_vcpu_says_so() {
-    let mut manifest = manifest(&[vm(0, "a", 2, &[3])]);
+    let parameters = Parameters {
+        budget_us: Some(0),
+        ..Parameters::default()
+    };
+    let mut manifest = manifest(&[Vm {
+        parameters,
+        ..vm(0, "a", 1, &[3])
+    }]);
+    manifest.gear2.policy.scheduler = Scheduler::Edf;
+    let text = "manifest: /gear2: scheduler: CPU 3: a budget is zero or longer than its period";
+    assert_eq!(refused(&info(&[1]), &manifest), text);
+}
+
+/// `check` and Gear2 have one arithmetic.
+#[test]
+fn what_check_refuses_is_refused_here() {
+    let parameters = Parameters {
+        budget_us: Some(499),
+        period_us: Some(1_000),
+        ..Parameters::default()
+    };
+    let vms = ["a", "b"].map(|name| {
+        let place = usize::from(name == "b");
+        Vm {
+            parameters,
+            ..vm(place, name, 1, &[2])
+        }
+    });
+    let mut manifest = manifest(&vms);
+    manifest.gear2.policy.scheduler = Scheduler::Edf;
+    let text = "manifest: M-SCH-021: /vms/b: budget-us: the vCPUs of one CPU need more than its \
+        time (CPU 2: 100.60 % asked for, which is 99.80 % of budgets and 0.80 % of two switches of \
+        2 us in each period; 100.00 % there); ";
+    let refused_for = refused(&info(&[1, 1]), &manifest);
+    assert!(refused_for.starts_with(text), "{refused_for}");
     manifest.gear2.policy.scheduler = Scheduler::Null;
-    let text = "manifest: /gear2: scheduler: CPU 3: the policy takes one vCPU a CPU";
-    assert_eq!(refused(&info(&[2]), &manifest), text);
+    let text = "manifest: M-SCH-022: /vms/b: cpus: ";
+    assert!(refused(&info(&[1, 1]), &manifest).starts_with(text));
+}
+
+#[test]
+fn each_cpu_has_the_policy_and_the_plan_of_its_pool() {
+    let mut manifest = manifest(&[vm(0, "a", 1, &[]), vm(1, "b", 1, &[2])]);
+    let mut cpus = CpuList::default();
+    [3, 2]
+        .iter()
+        .for_each(|&cpu| assert!(cpus.push(CpuIndex::new(cpu).unwrap())));
+    let policy = gearv_manifest::Policy {
+        scheduler: Scheduler::Arinc653,
+        frame_us: 1_000,
+        ..gearv_manifest::Policy::DEFAULT
+    };
+    let pool = gearv_manifest::Pool {
+        name: "control",
+        cpus,
+        policy,
+    };
+    assert!(manifest.pools.push(pool).is_ok());
+    for (name, vm, start_us, length_us) in [("rest", None, 301, 699), ("b", Some("b"), 0, 301)] {
+        let window = gearv_manifest::Window {
+            pool: Some(0),
+            name,
+            vm,
+            start_us,
+            length_us,
+        };
+        assert!(manifest.windows.push(window).is_ok());
+    }
+    let config = Config::from_manifest(&info(&[1, 1]), &manifest).unwrap();
+    let named = |cpu| {
+        let pool = config.pool(CpuIndex::new(cpu).unwrap());
+        (pool.name.as_str(), pool.policy.name)
+    };
+    assert_eq!([0, 1].map(named), [("default", "round-robin"); 2]);
+    assert_eq!([2, 3].map(named), [("control", "arinc653"); 2]);
+    let plan = &config.pools[0].plan;
+    // 301 us are 18,812.5 ticks: the windows touch all the same.
+    let window = |start, length, vm| Window { start, length, vm };
+    let expected = [
+        window(0, 18_812, VmId::new(1)),
+        window(18_812, 43_688, None),
+    ];
+    assert_eq!((plan.frame, &plan.windows[..]), (62_500, &expected[..]));
+    let text = "schedulers round-robin on CPUs 0 1, arinc653 on CPUs 2 3 (control)";
+    assert_eq!(config.schedulers(), text);
 }
 
 #[test]
@@ -265,21 +346,4 @@ fn parameters_become_ticks_of_each_vcpu() {
     };
     assert_eq!(config.share(id), expected, "at 62.5 MHz");
     assert_eq!(config.share(other), Share::of(other));
-}
-
-#[test]
-fn budgets_that_a_cpu_does_not_have_are_refused() {
-    let parameters = Parameters {
-        budget_us: Some(600),
-        period_us: Some(1_000),
-        ..Parameters::default()
-    };
-    let vms = [0, 1].map(|place| Vm {
-        parameters,
-        ..vm(place, "a", 1, &[2])
-    });
-    let mut manifest = manifest(&vms);
-    manifest.gear2.policy.scheduler = Scheduler::Edf;
-    let text = "manifest: /gear2: scheduler: CPU 2: the budgets exceed the time of the CPU";
-    assert_eq!(refused(&info(&[1, 1]), &manifest), text);
 }

@@ -27,7 +27,7 @@ pub(super) fn find_vcpu<P: Platform>(machine: &Machine<P>, vcpu: u64) -> Result<
 /// Returns how a CPU is scheduled.
 pub(super) fn cpu<P: Platform>(machine: &Machine<P>, cpu: CpuIndex) -> Answer {
     let config = &machine.config;
-    let [first, second, ..] = name_words(config.policy.name);
+    let [first, second, ..] = name_words(config.pool(cpu).policy.name);
     let [balancer, ..] = name_words(config.balancer.name());
     let flags = if machine.is_closed(cpu) {
         cpu_flag::CLOSED
@@ -35,7 +35,7 @@ pub(super) fn cpu<P: Platform>(machine: &Machine<P>, cpu: CpuIndex) -> Answer {
         0
     };
     let vcpus = machine.placement.counts()[cpu.index()];
-    let slice = config.plan.slice.saturating_mul(1_000_000) / config.counter_hz.max(1);
+    let slice = config.pool(cpu).plan.slice.saturating_mul(1_000_000) / config.counter_hz.max(1);
     done([first, second, balancer, flags, vcpus.into(), slice])
 }
 

@@ -289,8 +289,8 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Returns the CPUs that share their vCPUs with `cpu`.
-    pub(crate) fn pool(&self, _cpu: CpuIndex) -> CpuSet {
-        self.config.cpus
+    pub(crate) fn pool(&self, cpu: CpuIndex) -> CpuSet {
+        self.config.pool(cpu).cpus
     }
 
     /// Tells whether a CPU takes no vCPUs. A word that closes all CPUs closes none.
@@ -329,7 +329,7 @@ impl<P: Platform> Machine<P> {
     /// Returns why a vCPU may not be on a CPU, whatever the policy there says.
     pub(crate) fn bars(&self, vcpu: VcpuId, cpu: CpuIndex) -> Option<Stays> {
         let config = self.config.vcpu(vcpu)?;
-        let windows = &self.config.plan.windows;
+        let windows = &self.config.pool(cpu).plan.windows;
         if self.is_closed(cpu) {
             return Some(Stays::CpuIsOff);
         }

@@ -8,7 +8,7 @@ use gearv_manifest::{Balancer, CpuSet, Restart};
 
 use super::{CONSOLE, SLICE, UART_INTID, VIRTIO_IPA};
 use crate::balancer;
-use crate::config::{Config, VcpuConfig, VirtioPage, VmConfig};
+use crate::config::{Config, PoolConfig, VcpuConfig, VirtioPage, VmConfig};
 use crate::restarts::RestartPolicy;
 use crate::scheduler::{Plan as SchedulerPlan, PolicyKind, Share};
 
@@ -91,12 +91,17 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
         cpus: CpuSet::first(cpu_count),
         counter_hz: 1_000_000,
         uart_intid: UART_INTID,
-        policy: PolicyKind::named("round-robin").unwrap(),
-        balancer: balancer::of(Balancer::None),
-        plan: SchedulerPlan {
-            slice: SLICE,
-            ..SchedulerPlan::default()
+        default_pool: PoolConfig {
+            name: "default".into(),
+            cpus: CpuSet::first(cpu_count),
+            policy: PolicyKind::named("round-robin").unwrap(),
+            plan: SchedulerPlan {
+                slice: SLICE,
+                ..SchedulerPlan::default()
+            },
         },
+        pools: Vec::new(),
+        balancer: balancer::of(Balancer::None),
         vms,
         device_vm: None,
         boot_order_timeout: 0,

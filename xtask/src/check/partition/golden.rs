@@ -25,6 +25,7 @@ const EXAMPLES: &[(&str, Name)] = &[
     ("qemu-virt", Name::QemuVirt),
     ("mixed-criticality", Name::QemuVirt),
     ("bare-metal-pair", Name::QemuVirt),
+    ("pools", Name::QemuVirt),
     ("rpi4", Name::Rpi4),
     ("rcar-h3", Name::RcarH3),
     ("zcu102", Name::Zcu102),

@@ -19,6 +19,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         kind: VmKind::Guest,
         vcpu_count: 3,
         cpus: CpuList::default(),
+        pool: None,
         memory: Memory {
             bytes: 256 << 20,
             address: None,
@@ -56,6 +57,8 @@ fn manifest(vm: Vm<'static>) -> Manifest<'static> {
         gear2: Gear2Config::DEFAULT,
         vms: List::new(),
         virtio: List::new(),
+        pools: List::new(),
+        windows: List::new(),
         shared: List::new(),
     };
     manifest.vms.push(vm).unwrap();

@@ -72,7 +72,13 @@ impl Diagnostic {
             | Found::Blob(_)
             | Found::Digest(_)
             | Found::Us(_)
-            | Found::Budget(_) => None,
+            | Found::Budget(_)
+            | Found::Span(..)
+            | Found::Overflow(..)
+            | Found::Wait(..)
+            | Found::Load(_)
+            | Found::Left(..)
+            | Found::Scheduler(..) => None,
         };
         Self {
             id: rule.id(),

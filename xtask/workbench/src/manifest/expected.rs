@@ -5,8 +5,9 @@
 //! limits, and with the tables of docs/manifest.md.
 
 use gearv_manifest::binding::{
-    CONSOLE_PROPERTIES, GEAR2_PROPERTIES, ROOT_NODES, ROOT_PROPERTIES, SHARED_PROPERTIES,
-    VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+    CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, POOL_NODES, POOL_PROPERTIES, ROOT_NODES,
+    ROOT_PROPERTIES, SHARED_PROPERTIES, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+    WINDOW_PROPERTIES,
 };
 
 /// Property, what it takes, and an example of its value; a switch has none.
@@ -30,6 +31,23 @@ const TABLE: &[(&str, &str, &str)] = &[
         "a number of microseconds from 100 to 60000000",
         "<50000>",
     ),
+    (
+        "frame-us",
+        "a number of microseconds from 100 to 60000000",
+        "<10000>",
+    ),
+    (
+        "start-us",
+        "a number of microseconds from 0 to 60000000",
+        "<2000>",
+    ),
+    (
+        "length-us",
+        "a number of microseconds from 50 to 60000000",
+        "<1000>",
+    ),
+    ("pool", "the name of a pool in a string", "\"control\""),
+    ("vm", "the name of a VM in a string", "\"planner\""),
     ("weight", "a number from 1 to 1000", "<200>"),
     ("cap-percent", "a number from 1 to 100", "<25>"),
     (
@@ -178,7 +196,9 @@ fn known(node: &str) -> Option<(&'static [&'static str], &'static [&'static str]
     let parts: Vec<&str> = node.split('/').filter(|part| !part.is_empty()).collect();
     Some(match parts.as_slice() {
         [] => (ROOT_PROPERTIES, ROOT_NODES),
-        ["gear2"] => (GEAR2_PROPERTIES, &[]),
+        ["gear2"] => (GEAR2_PROPERTIES, GEAR2_NODES),
+        ["gear2", "pools", _] => (POOL_PROPERTIES, POOL_NODES),
+        ["gear2", "windows", _] | ["gear2", "pools", _, "windows", _] => (WINDOW_PROPERTIES, &[]),
         ["vms", _] => (VM_PROPERTIES, VM_NODES),
         ["vms", _, "console"] => (CONSOLE_PROPERTIES, &[]),
         ["vms", _, "virtio", _] => (VIRTIO_PROPERTIES, &[]),
@@ -195,7 +215,9 @@ pub(super) fn has_property(node: &str, property: &str) -> bool {
 /// Lists the properties that a node may have, or its nodes.
 pub(super) fn names(node: &str, of_nodes: bool) -> Option<String> {
     let node = if node.is_empty() { "/" } else { node };
-    let is_list = matches!(node, "/vms" | "/shared-memory") || node.ends_with("/virtio");
+    let is_list = matches!(node, "/vms" | "/shared-memory" | "/gear2/pools")
+        || node.ends_with("/virtio")
+        || node.ends_with("/windows");
     if is_list {
         return Some("this node has one node for each of its kind, and no properties".into());
     }

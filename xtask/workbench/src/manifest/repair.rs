@@ -61,9 +61,15 @@ const HABITS: &[(&str, &str)] = &[
         "reg",
         "write memory-mib for a VM's memory, and address for a console or shared memory",
     ),
-    ("scheduler", "write it in /gear2: it holds for all VMs"),
+    (
+        "scheduler",
+        "write it in /gear2, or in a pool below /gear2/pools: it holds for all VMs there",
+    ),
+    (
+        "slice-us",
+        "write it in /gear2, or in a pool below /gear2/pools: it holds for all VMs there",
+    ),
     ("balancer", "write it in /gear2: it holds for all VMs"),
-    ("slice-us", "write it in /gear2: it holds for all VMs"),
     (
         "status",
         "remove it; no-autostart; keeps a VM from starting with the machine",
@@ -92,8 +98,21 @@ const MISPLACED: &[(&str, &str)] = &[
         "net",
         "write it below the node virtio of the VM: virtio { net { type = \"net\"; ... }; };",
     ),
+    (
+        "pool",
+        "write it below the node pools of /gear2: pools { NAME { cpus = <...>; }; };",
+    ),
+    ("pools", "write it in /gear2"),
     ("shared-memory", "write it below the root, beside vms"),
     ("virtio", "write it in the VM that has the devices"),
+    (
+        "window",
+        "write it below the node windows of /gear2 or of a pool: windows { NAME { ... }; };",
+    ),
+    (
+        "windows",
+        "write it in /gear2, or in a pool below /gear2/pools",
+    ),
 ];
 
 /// Says how to repair, with what the property takes where that is the question.

@@ -1,0 +1,138 @@
+//! Arithmetic of budgets: what the vCPUs with budgets ask of a CPU, and what there is for them.
+//!
+//! A CPU that is always there takes budgets `C` with periods `P` exactly if the sum of `C / P` is at
+//! most 1 (C. L. Liu, J. W. Layland, 1973). Windows give a part `a` of the CPU after a wait of at
+//! most `d`: at least `a * (t - d)` in any time `t`. They are enough if the sum of `C / (P - d)` is
+//! at most `a`, since a budget is due only after its first period, when `t / P <= (t - d) / (P - d)`
+//! (linear supply bound of I. Shin, I. Lee, "Periodic Resource Model for Compositional Real-Time
+//! Guarantees", RTSS 2003).
+
+use crate::found::Load;
+use crate::limits::SWITCH_NS;
+use crate::model::{Budget, Manifest, Vm, Window};
+use crate::{CpuIndex, MAX_WINDOWS};
+
+/// A whole, in millionths.
+const WHOLE_PPM: u64 = 1_000_000;
+
+/// Time of a CPU for vCPUs without a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Supply {
+    /// Part of the CPU, in millionths, rounded down.
+    pub(super) there_ppm: u64,
+    /// Longest wait for that part, in microseconds, rounded up.
+    pub(super) delay_us: u64,
+}
+
+impl Supply {
+    /// The whole CPU.
+    pub(super) const WHOLE: Self = Self {
+        there_ppm: WHOLE_PPM,
+        delay_us: 0,
+    };
+
+    /// Returns what the windows without a VM of a pool give; `None`: the pool has none.
+    pub(super) fn of_free_windows(manifest: &Manifest<'_>, pool: Option<usize>) -> Option<Self> {
+        let frame = u64::from(manifest.policy_of(pool).frame_us);
+        let free = || manifest.windows_of(pool).filter(|one| one.vm.is_none());
+        let all: u64 = free().map(|window| u64::from(window.length_us)).sum();
+        let there_ppm = (all * WHOLE_PPM).checked_div(frame)?;
+        let delays = free().map(|window| delay_after(window, free(), all, frame));
+        let delay_us = delays.max().filter(|_| all > 0)?;
+        Some(Self {
+            there_ppm,
+            delay_us,
+        })
+    }
+}
+
+/// Returns the longest delay of a supply that begins to be asked for when `window` ends. The end of
+/// each gap is looked at: until then windows gave least, compared with an even supply.
+fn delay_after<'m, 'a: 'm>(
+    window: &Window<'_>,
+    free: impl Iterator<Item = &'m Window<'a>>,
+    all: u64,
+    frame: u64,
+) -> u64 {
+    let from = window.end_us();
+    // Beginning after `from`, and length; windows before it are those of the next frame.
+    let mut coming = [(0, 0); MAX_WINDOWS];
+    let mut count = 0;
+    for (slot, window) in coming.iter_mut().zip(free) {
+        let start = u64::from(window.start_us);
+        let later = if start < from { frame } else { 0 };
+        *slot = (
+            (start + later).saturating_sub(from),
+            window.length_us.into(),
+        );
+        count += 1;
+    }
+    let coming = coming.get_mut(..count).unwrap_or_default();
+    coming.sort_unstable();
+    let mut given = 0;
+    let mut delay = 0;
+    for (gap_end, length) in coming {
+        let even = (given * frame).checked_div(all).unwrap_or(0);
+        delay = delay.max(gap_end.saturating_sub(even));
+        given += *length;
+    }
+    delay
+}
+
+/// Adds up the budgets of vCPUs on a CPU, each rounded up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sum {
+    pub(super) load: Load,
+}
+
+impl Sum {
+    pub(super) const fn new(cpu: CpuIndex, supply: Supply) -> Self {
+        Self {
+            load: Load {
+                cpu,
+                budgets_ppm: 0,
+                switches_ppm: 0,
+                there_ppm: supply.there_ppm,
+                delay_us: supply.delay_us,
+            },
+        }
+    }
+
+    /// Adds a budget, and returns whether it comes in time at all: its period is longer than the
+    /// wait.
+    pub(super) fn add(&mut self, server: Budget) -> bool {
+        let period = u64::from(server.period_us).saturating_sub(self.load.delay_us);
+        let part = |ns: u64| (ns * WHOLE_PPM).div_ceil(period.max(1) * 1000);
+        let budget = part(u64::from(server.budget_us) * 1000);
+        let switches = part(2 * u64::from(SWITCH_NS));
+        self.load.budgets_ppm = self.load.budgets_ppm.saturating_add(budget);
+        self.load.switches_ppm = self.load.switches_ppm.saturating_add(switches);
+        period > 0
+    }
+
+    /// Tells whether more is asked for than is there.
+    pub(super) const fn is_too_much(&self) -> bool {
+        self.load.asked_ppm() > self.load.there_ppm
+    }
+
+    /// Returns what is left, in millionths.
+    pub(super) const fn left_ppm(&self) -> u64 {
+        self.load.there_ppm.saturating_sub(self.load.asked_ppm())
+    }
+}
+
+/// Iterates over the VMs with a vCPU that starts on a CPU, once for each of these vCPUs.
+pub(super) fn starting_on<'m, 'a>(
+    manifest: &'m Manifest<'a>,
+    cpu: CpuIndex,
+    cpu_count: usize,
+) -> impl Iterator<Item = &'m Vm<'a>> {
+    manifest.vms.iter().flat_map(move |vm| {
+        let vcpus = 0..vm.vcpu_count;
+        let here = vcpus.filter(move |vcpu| manifest.start_cpu(vm, *vcpu, cpu_count) == Some(cpu));
+        here.map(move |_| vm)
+    })
+}
+
+#[cfg(test)]
+mod tests;

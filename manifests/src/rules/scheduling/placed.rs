@@ -1,0 +1,177 @@
+//! Rules on what is scheduled where: they need to know how many CPUs the machine has.
+
+use super::super::{error, number};
+use super::load::{Sum, Supply, starting_on};
+use crate::CpuIndex;
+use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::limits::LEAST_PPM;
+use crate::model::{CpuSet, Manifest, Pool, Scheduler, Vm, VmKind};
+
+/// Judges a manifest that broke no rule so far, on a machine with `cpu_count` CPUs.
+pub(crate) fn check<'a>(manifest: &Manifest<'a>, cpu_count: usize, report: &mut Report<'_, 'a>) {
+    let before = report.error_count;
+    for pool in manifest.pools.iter() {
+        let unknown = pool.cpus.set().without(CpuSet::first(cpu_count));
+        if let Some(cpu) = unknown.iter().next() {
+            let path = Pool::path(pool.name);
+            let place = ManifestError::at_property(Rule::UnknownCpu, path, "cpus");
+            report.error(place.found(number(cpu)));
+        }
+    }
+    for vm in scheduled(manifest) {
+        check_vm(manifest, vm, cpu_count, report);
+    }
+    // What follows counts on places that are good.
+    if before == report.error_count {
+        for cpu in manifest.gear2_cpus(cpu_count).iter() {
+            check_cpu(manifest, cpu, cpu_count, report);
+        }
+        check_device_vm(manifest, cpu_count, report);
+    }
+}
+
+fn scheduled<'m, 'a>(manifest: &'m Manifest<'a>) -> impl Iterator<Item = &'m Vm<'a>> {
+    manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime)
+}
+
+/// Tells whether a VM has a window of its pool.
+fn has_window(manifest: &Manifest<'_>, vm: &Vm<'_>) -> bool {
+    let mut windows = manifest.windows_of(manifest.pool_of(vm));
+    windows.any(|window| window.vm == Some(vm.name))
+}
+
+/// Returns the scheduler of a VM's CPUs.
+fn scheduler_of(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Scheduler {
+    manifest.policy_of(manifest.pool_of(vm)).scheduler
+}
+
+/// Judges whether a VM has a CPU and a time to run.
+fn check_vm<'a>(
+    manifest: &Manifest<'a>,
+    vm: &Vm<'a>,
+    cpu_count: usize,
+    report: &mut Report<'_, 'a>,
+) {
+    if manifest.cpus_of(vm, cpu_count).is_empty() && !manifest.pools.is_empty() {
+        report.error(error(Rule::NoCpuOutsidePools, vm, "pool"));
+    }
+    let mut windows = manifest.windows_of(manifest.pool_of(vm));
+    let is_arinc = scheduler_of(manifest, vm) == Scheduler::Arinc653;
+    let runs = |name: Option<&str>| name.is_none_or(|name| name == vm.name);
+    if is_arinc && !windows.any(|window| runs(window.vm)) {
+        report.error(ManifestError::at(Rule::NeverRuns, NodePath::vm(vm.name)));
+    }
+}
+
+/// Judges what starts on a CPU.
+fn check_cpu<'a>(
+    manifest: &Manifest<'a>,
+    cpu: CpuIndex,
+    cpu_count: usize,
+    report: &mut Report<'_, 'a>,
+) {
+    let pool = manifest.pool_of_cpu(cpu);
+    if manifest.policy_of(pool).scheduler == Scheduler::Null {
+        let mut here = starting_on(manifest, cpu, cpu_count);
+        if let (Some(first), Some(second)) = (here.next(), here.next()) {
+            let place = error(Rule::NullTwice, second, "cpus").found(number(cpu));
+            report.error(place.conflicts(NodePath::vm(first.name)));
+        }
+    }
+    let Some(mut sum) = supply_of(manifest, pool).map(|supply| Sum::new(cpu, supply)) else {
+        return;
+    };
+    for vm in starting_on(manifest, cpu, cpu_count) {
+        let Some(server) = server_of(manifest, vm) else {
+            continue;
+        };
+        let place = |rule| error(rule, vm, "budget-us");
+        if !sum.add(server) {
+            let found = Found::Wait(server.period_us, sum.load.delay_us);
+            report.error(error(Rule::WaitsTooLong, vm, "period-us").found(found));
+            return;
+        }
+        if sum.is_too_much() {
+            // The rest of the CPU's vCPUs, for the figure.
+            report.error(place(Rule::Overload).found(Found::Load(sum.load)));
+            return;
+        }
+    }
+}
+
+/// Returns what there is for budgets on the CPUs of a pool; `None`: the scheduler knows none.
+pub(super) fn supply_of(manifest: &Manifest<'_>, pool: Option<usize>) -> Option<Supply> {
+    match manifest.policy_of(pool).scheduler {
+        Scheduler::Edf => Some(Supply::WHOLE),
+        Scheduler::Arinc653 => Supply::of_free_windows(manifest, pool),
+        _ => None,
+    }
+}
+
+/// Returns the budget of each vCPU of a VM, if its scheduler reads that: a VM with windows needs
+/// none.
+pub(super) fn server_of(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<crate::Budget> {
+    let reads = match scheduler_of(manifest, vm) {
+        Scheduler::Edf => true,
+        Scheduler::Arinc653 => !has_window(manifest, vm),
+        _ => false,
+    };
+    vm.parameters.server().filter(|_| reads)
+}
+
+/// Returns what the budgets on a CPU leave for vCPUs without one, in millionths.
+pub(super) fn left_on(manifest: &Manifest<'_>, cpu: CpuIndex, cpu_count: usize) -> Option<u64> {
+    let mut sum = Sum::new(cpu, supply_of(manifest, manifest.pool_of_cpu(cpu))?);
+    for vm in starting_on(manifest, cpu, cpu_count) {
+        if let Some(server) = server_of(manifest, vm) {
+            sum.add(server);
+        }
+    }
+    Some(sum.left_ppm())
+}
+
+/// Returns a CPU on which the vCPUs of a VM without budget and window have too little, and what they
+/// have.
+pub(super) fn starved_on(
+    manifest: &Manifest<'_>,
+    vm: &Vm<'_>,
+    cpu_count: usize,
+) -> Option<(CpuIndex, u64)> {
+    if server_of(manifest, vm).is_some() || has_window(manifest, vm) {
+        return None;
+    }
+    let cpus = (0..vm.vcpu_count).filter_map(|vcpu| manifest.start_cpu(vm, vcpu, cpu_count));
+    let left = cpus.filter_map(|cpu| Some((cpu, left_on(manifest, cpu, cpu_count)?)));
+    left.min_by_key(|(_, ppm)| *ppm)
+        .filter(|(_, ppm)| *ppm < LEAST_PPM)
+}
+
+/// Refuses what keeps the device VM from running, which serves others and carries `gearctl`.
+fn check_device_vm<'a>(manifest: &Manifest<'a>, cpu_count: usize, report: &mut Report<'_, 'a>) {
+    let Some(device) = manifest.device_vm() else {
+        return;
+    };
+    let path = NodePath::vm(device.name);
+    if let Some((cpu, ppm)) = starved_on(manifest, device, cpu_count) {
+        let on_cpu = starting_on(manifest, cpu, cpu_count);
+        let last = on_cpu.filter(|vm| server_of(manifest, vm).is_some()).last();
+        let place = match last {
+            Some(vm) => error(Rule::DeviceStarved, vm, "budget-us").conflicts(path),
+            None => ManifestError::at(Rule::DeviceStarved, path),
+        };
+        report.error(place.found(Found::Left(cpu, ppm)));
+    }
+    let pool = manifest.pool_of(device);
+    let policy = manifest.policy_of(pool);
+    if policy.scheduler != Scheduler::Priority || policy.ceiling_us != 0 {
+        return;
+    }
+    for vm in scheduled(manifest) {
+        let cpus = manifest.cpus_of(vm, cpu_count);
+        let shared = super::common(cpus, manifest.cpus_of(device, cpu_count)).is_some();
+        if shared && vm.parameters.priority() > device.parameters.priority() {
+            let place = error(Rule::DeviceStarved, vm, "priority").conflicts(path);
+            report.error(place.found(Found::Reason("a higher priority, and no ceiling-us")));
+        }
+    }
+}
