@@ -11,7 +11,7 @@ pub(in crate::bench) struct Size {
     latency_ms: u64,
     /// Length of a run that measures shares.
     share_ms: u64,
-    /// Number of jobs.
+    /// Number of jobs, and of frames.
     events: u64,
 }
 
@@ -28,7 +28,7 @@ impl Size {
         share_ms: 5_000,
         events: 10_000,
     };
-    /// The number of jobs that the goal names.
+    /// The numbers of jobs and frames that the goals name.
     pub(in crate::bench) const FULL: Size = Size {
         events: 100_000,
         ..Size::USUAL
@@ -75,6 +75,7 @@ pub(super) fn all(size: Size) -> Vec<Case> {
     cases.extend(caps(size));
     cases.extend(bursts(size));
     cases.extend(jobs(size));
+    cases.push(windows(size));
     cases.extend(balances());
     cases
 }
@@ -322,6 +323,33 @@ fn worker([budget, period]: [u64; 2], reserve_us: u64) -> Vm {
         format!("budget-us = <{budget}>; period-us = <{period}>;"),
         format!("deadline={budget},{period},{period}"),
     )
+}
+
+/// Major frame of the time table.
+const FRAME_US: u64 = 1_000;
+/// The time table: two VMs with a window each, and the rest for all others.
+const TABLE: &str = "frame-us = <1000>; windows { \
+    a { vm = \"vm0\"; start-us = <0>; length-us = <300>; }; \
+    b { vm = \"vm1\"; start-us = <300>; length-us = <300>; }; \
+    rest { start-us = <600>; length-us = <400>; }; };";
+
+/// Returns the case of a time table, with a spinner in what the windows leave.
+fn windows(size: Size) -> Case {
+    let window = |start_us| {
+        Vm::new(format!(
+            "role=window unit=100 frame-us={FRAME_US} window-us={start_us}"
+        ))
+    };
+    Case {
+        what: "windows of a time table".to_owned(),
+        cpus: 1,
+        system: System::gearv_with("arinc653", TABLE),
+        runs: vec![Run {
+            vms: vec![window(0), window(300), spinner()],
+            ms: size.events * FRAME_US / 1_000,
+        }],
+        question: Question::Windows,
+    }
 }
 
 /// Returns the cases of four spinners that begin on one of two CPUs. GearV starts a VM on the first

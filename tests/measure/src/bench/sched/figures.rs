@@ -43,6 +43,8 @@ pub(super) enum Question {
         /// Whether this policy has the goal.
         judged: bool,
     },
+    /// How late windows begin.
+    Windows,
     /// How long it takes until each of two CPUs has two of four spinners.
     Balance {
         /// Whether this system has the goal.
@@ -90,6 +92,8 @@ const LOST_PERCENT: f64 = 0.10;
 const GAP_US: f64 = 5.0;
 /// Mean and maximum of a burst of 3 ms.
 const BURST_US: [f64; 2] = [3001.0, 3003.0];
+/// Most microseconds from the time of a window until it begins.
+const WINDOW_US: f64 = 2.0;
 /// Most microseconds until the spinners are balanced.
 const BALANCED_US: f64 = 8_000.0;
 
@@ -107,6 +111,7 @@ impl Question {
             } => cap(pair(runs)?, [*percent, *budget_us], *judged),
             Question::Burst { judged } => burst(only(runs)?, *judged),
             Question::Jobs { judged } => jobs(only(runs)?, *judged),
+            Question::Windows => windows(only(runs)?),
             Question::Balance { judged } => balanced(runs, *judged),
         }
     }
@@ -244,6 +249,31 @@ fn jobs(reports: &[Report], has_goal: bool) -> Result<Vec<Figure>> {
     Ok(vec![
         figure("jobs", done as f64),
         judged("late", late as f64, goal),
+    ])
+}
+
+/// Returns how late the windows of all VMs that have one begin.
+fn windows(reports: &[Report]) -> Result<Vec<Figure>> {
+    let with_window = || reports.iter().filter(|report| report.get("frames").is_ok());
+    let worst = |name: &str| -> Result<u64> {
+        let values: Vec<u64> = with_window()
+            .map(|report| report.get(name))
+            .collect::<Result<_>>()?;
+        values.into_iter().max().context("no VM has a window")
+    };
+    let (mut begun, mut missing) = (0, 0);
+    for report in with_window() {
+        let count = report.get("count")?;
+        begun += count;
+        // The first window may begin before the measurement, and the last one end behind it.
+        missing += report.get("frames")?.saturating_sub(count + 1);
+    }
+    Ok(vec![
+        figure("windows", begun as f64),
+        judged("missing", missing as f64, Some(Goal::AtMost(0.0))),
+        figure("late median us", us(worst("median")?)),
+        judged("max us", us(worst("max")?), Some(Goal::AtMost(WINDOW_US))),
+        figure("longest window us", us(worst("run_max")?)),
     ])
 }
 

@@ -114,6 +114,14 @@ fn jobs_of_all_vms_count() {
 }
 
 #[test]
+fn a_window_that_never_began_is_missing() {
+    let window = "frames=100 count=98 median=900 max=1900 run_max=500";
+    let (values, met) = answer(&Question::Windows, &[reports(&[window])]);
+    assert_eq!(values[1], ("missing", 1.0));
+    assert!(!met);
+}
+
+#[test]
 fn both_runs_are_needed() {
     let error = Question::Lost { slice_us: None }.answer(&[Vec::new()]);
     assert!(error.unwrap_err().to_string().contains("1 runs"));
