@@ -108,6 +108,18 @@ impl Load {
     pub const fn asked_ppm(&self) -> u64 {
         self.budgets_ppm.saturating_add(self.switches_ppm)
     }
+
+    /// Tells whether more is asked for than is there.
+    #[must_use]
+    pub const fn is_too_much(&self) -> bool {
+        self.asked_ppm() > self.there_ppm
+    }
+
+    /// Returns what is left, in millionths.
+    #[must_use]
+    pub const fn left_ppm(&self) -> u64 {
+        self.there_ppm.saturating_sub(self.asked_ppm())
+    }
 }
 
 impl fmt::Display for Load {

@@ -48,9 +48,9 @@ pub use model::{
 };
 pub use nearest::nearest;
 pub use read::{binding, read, read_into};
-pub use rules::Board;
 #[cfg(any(test, feature = "host"))]
 pub use rules::Exposed;
+pub use rules::{Board, load_on, server_of};
 
 /// The version of the binding that this crate reads.
 pub const BINDING_VERSION: u32 = 1;

@@ -34,6 +34,7 @@ pub use exposure::Exposed;
 #[cfg(any(test, feature = "host"))]
 pub(crate) use exposure::check as check_exposure;
 pub(crate) use scheduling::placed::check as check_placed;
+pub use scheduling::placed::{load_on, server_of};
 
 /// Facts about a machine that the rules need.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! The manifest.
 
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
-use gearv_manifest::Vm;
+use gearv_manifest::{Manifest, Vm, VmKind};
 
 /// A manifest that is accepted keeps the limits that Gear1 and Gear2 count on.
 pub(crate) fn run(bytes: &[u8]) {
@@ -21,6 +21,42 @@ pub(crate) fn run(bytes: &[u8]) {
         keeps_limits(vm);
         let devices = manifest.virtio_of(vm.id).count();
         assert!(devices == 0 || manifest.device_vm().is_some());
+    }
+    for cpu_count in 0..=MAX_CPUS {
+        keeps_plans(&manifest, cpu_count);
+    }
+}
+
+/// A plan that is accepted has a place for each vCPU, and time for each budget.
+fn keeps_plans(manifest: &Manifest<'_>, cpu_count: usize) {
+    let mut complaints = 0_usize;
+    let judged = gearv_manifest::judge_scheduling(manifest, cpu_count, &mut |error| {
+        complaints += usize::from(!error.to_string().is_empty());
+    });
+    assert_eq!(judged.is_err(), complaints > 0);
+    if judged.is_err() {
+        return;
+    }
+    for cpu in manifest.gear2_cpus(cpu_count).iter() {
+        let load = gearv_manifest::load_on(manifest, cpu, cpu_count);
+        assert!(load.is_none_or(|load| !load.is_too_much()));
+    }
+    for vm in manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime) {
+        for vcpu in 0..vm.vcpu_count {
+            let cpu = manifest.start_cpu(vm, vcpu, cpu_count);
+            assert!(cpu.is_none_or(|cpu| manifest.pool_of_cpu(cpu) == manifest.pool_of(vm)));
+        }
+    }
+    for (index, window) in manifest.windows.iter().enumerate() {
+        assert!(window.end_us() <= manifest.policy_of(window.pool).frame_us.into());
+        let others = manifest.windows.iter().take(index);
+        for other in others.filter(|other| other.pool == window.pool) {
+            let [one, two] = [window, other].map(|one| u64::from(one.start_us)..one.end_us());
+            assert!(
+                one.end <= two.start || two.end <= one.start,
+                "{one:?} {two:?}"
+            );
+        }
     }
 }
 

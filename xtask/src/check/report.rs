@@ -10,6 +10,9 @@ use gearv_manifest::{CpuIndex, Manifest, SharedMemory, VmKind};
 
 use super::partition;
 use crate::placement::Placement;
+use scheduling::Pool;
+
+pub(super) mod scheduling;
 
 #[cfg(test)]
 mod tests;
@@ -63,6 +66,7 @@ pub(super) struct Report {
     pub(super) vms: Vec<String>,
     pub(super) memory: Vec<Range>,
     pub(super) cpus: Vec<Item>,
+    pub(super) pools: Vec<Pool>,
     pub(super) devices: Vec<Item>,
     pub(super) interrupts: Vec<Item>,
     /// Mappings of each VM, as text.
@@ -77,6 +81,7 @@ impl Report {
             vms: manifest.vms.iter().map(|vm| vm.name.to_owned()).collect(),
             memory: memory(manifest, placed),
             cpus: cpus(manifest, placed),
+            pools: scheduling::pools(manifest, placed.board.cpus.len()),
             devices: devices(manifest, placed),
             interrupts: interrupts(placed),
             partition: partition::text(&placed.partition, manifest),
@@ -105,6 +110,7 @@ impl Report {
         ] {
             text += &format!("\n{title}\n{}", self.item_rows(items));
         }
+        text += &format!("\nScheduling\n{}", self.pool_rows());
         text + "\nStage 2\n\n" + &self.partition
     }
 

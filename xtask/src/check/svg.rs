@@ -1,9 +1,11 @@
 //! The report as a picture: the memory map from the lowest address down, CPUs, devices and
-//! interrupts beside it, each in its owner's colour.
+//! interrupts beside it, the time of the CPUs below, each in its owner's colour.
 
 use std::fmt::Write as _;
 
 use super::report::{Item, Owner, Range, Report, bytes};
+
+pub(super) mod timeline;
 
 const MEMORY_X: usize = 130;
 const LEAST_WIDTH: usize = 300;
@@ -29,12 +31,14 @@ pub(super) fn draw(report: &Report) -> String {
         ("Interrupts", &report.interrupts),
     ];
     let list_height: usize = lists.iter().map(|(_, list)| (list.len() + 2) * ROW).sum();
-    let height = TOP + memory_height(report).max(list_height) + ROW;
+    let time_y = TOP + memory_height(report).max(list_height) + 2 * ROW;
+    let (time_width, time_height) = timeline::size(report);
+    let height = time_y + time_height;
     let memory_width = widest(report.memory.iter().map(|range| range_label(report, range)));
     let lists_x = MEMORY_X + memory_width + GAP;
     let items = lists.iter().flat_map(|(_, list)| list.iter());
     let width = lists_x + widest(items.map(|item| item_label(report, item))) + GAP;
-    let mut svg = head(width, height);
+    let mut svg = head(width.max(time_width), height);
     text(&mut svg, 20, 30, "18", &report.title);
     text(&mut svg, MEMORY_X, TOP - 10, "14", "Memory (not to scale)");
     draw_memory(&mut svg, report, memory_width);
@@ -48,6 +52,7 @@ pub(super) fn draw(report: &Report) -> String {
         }
         y += 2 * ROW - 10;
     }
+    timeline::draw(&mut svg, report, time_y);
     svg + "</svg>\n"
 }
 

@@ -109,16 +109,6 @@ impl Sum {
         self.load.switches_ppm = self.load.switches_ppm.saturating_add(switches);
         period > 0
     }
-
-    /// Tells whether more is asked for than is there.
-    pub(super) const fn is_too_much(&self) -> bool {
-        self.load.asked_ppm() > self.load.there_ppm
-    }
-
-    /// Returns what is left, in millionths.
-    pub(super) const fn left_ppm(&self) -> u64 {
-        self.load.there_ppm.saturating_sub(self.load.asked_ppm())
-    }
 }
 
 /// Iterates over the VMs with a vCPU that starts on a CPU, once for each of these vCPUs.

@@ -4,8 +4,9 @@ use super::super::{error, number};
 use super::load::{Sum, Supply, starting_on};
 use crate::CpuIndex;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::found::Load;
 use crate::limits::LEAST_PPM;
-use crate::model::{CpuSet, Manifest, Pool, Scheduler, Vm, VmKind};
+use crate::model::{Budget, CpuSet, Manifest, Pool, Scheduler, Vm, VmKind};
 
 /// Judges a manifest that broke no rule so far, on a machine with `cpu_count` CPUs.
 pub(crate) fn check<'a>(manifest: &Manifest<'a>, cpu_count: usize, report: &mut Report<'_, 'a>) {
@@ -91,7 +92,7 @@ fn check_cpu<'a>(
             report.error(error(Rule::WaitsTooLong, vm, "period-us").found(found));
             return;
         }
-        if sum.is_too_much() {
+        if sum.load.is_too_much() {
             // The rest of the CPU's vCPUs, for the figure.
             report.error(place(Rule::Overload).found(Found::Load(sum.load)));
             return;
@@ -110,7 +111,8 @@ pub(super) fn supply_of(manifest: &Manifest<'_>, pool: Option<usize>) -> Option<
 
 /// Returns the budget of each vCPU of a VM, if its scheduler reads that: a VM with windows needs
 /// none.
-pub(super) fn server_of(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<crate::Budget> {
+#[must_use]
+pub fn server_of(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<Budget> {
     let reads = match scheduler_of(manifest, vm) {
         Scheduler::Edf => true,
         Scheduler::Arinc653 => !has_window(manifest, vm),
@@ -119,15 +121,16 @@ pub(super) fn server_of(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<crate::B
     vm.parameters.server().filter(|_| reads)
 }
 
-/// Returns what the budgets on a CPU leave for vCPUs without one, in millionths.
-pub(super) fn left_on(manifest: &Manifest<'_>, cpu: CpuIndex, cpu_count: usize) -> Option<u64> {
+/// Returns what the budgets on a CPU ask for; `None`: the scheduler reads none.
+#[must_use]
+pub fn load_on(manifest: &Manifest<'_>, cpu: CpuIndex, cpu_count: usize) -> Option<Load> {
     let mut sum = Sum::new(cpu, supply_of(manifest, manifest.pool_of_cpu(cpu))?);
     for vm in starting_on(manifest, cpu, cpu_count) {
         if let Some(server) = server_of(manifest, vm) {
             sum.add(server);
         }
     }
-    Some(sum.left_ppm())
+    Some(sum.load)
 }
 
 /// Returns a CPU on which the vCPUs of a VM without budget and window have too little, and what they
@@ -141,7 +144,7 @@ pub(super) fn starved_on(
         return None;
     }
     let cpus = (0..vm.vcpu_count).filter_map(|vcpu| manifest.start_cpu(vm, vcpu, cpu_count));
-    let left = cpus.filter_map(|cpu| Some((cpu, left_on(manifest, cpu, cpu_count)?)));
+    let left = cpus.filter_map(|cpu| Some((cpu, load_on(manifest, cpu, cpu_count)?.left_ppm())));
     left.min_by_key(|(_, ppm)| *ppm)
         .filter(|(_, ppm)| *ppm < LEAST_PPM)
 }

@@ -98,7 +98,7 @@ fn sums_never_overflow() {
             };
             assert_eq!(sum.add(budget), *period_us > 0);
             sum.add(budget);
-            assert!(sum.left_ppm() <= WHOLE_PPM);
+            assert!(sum.load.left_ppm() <= WHOLE_PPM);
         }
     }
 }

@@ -1,0 +1,151 @@
+//! Time in the picture: the windows of major frames, and the parts of CPUs, each pool in its turn.
+
+use std::fmt::Write as _;
+
+use super::{MEMORY_X, ROW, boxed, colour, text};
+use crate::check::report::scheduling::{Part, Pool, Window};
+use crate::check::report::{Owner, Report};
+
+/// Pixels of a frame, or of a whole CPU.
+pub(in crate::check) const WIDTH: usize = 800;
+/// Height of a bar.
+const BAR: usize = 36;
+/// Below a bar: its scale.
+const SCALE: usize = 22;
+const LEFT: usize = MEMORY_X;
+const RIGHT: usize = LEFT + WIDTH + 80;
+
+/// Returns width and height of what [`draw`] draws.
+pub(super) fn size(report: &Report) -> (usize, usize) {
+    let heights = report.pools.iter().map(height);
+    (RIGHT, heights.sum::<usize>() + 2 * ROW)
+}
+
+fn height(pool: &Pool) -> usize {
+    let frame = if pool.windows.is_empty() {
+        0
+    } else {
+        BAR + SCALE
+    };
+    let cpus = pool
+        .cpus
+        .iter()
+        .map(|(_, parts)| BAR + ROW + parts.len() * ROW);
+    ROW + pool.vms.len() * ROW + frame + cpus.sum::<usize>() + ROW
+}
+
+/// Draws all pools below `y`.
+pub(super) fn draw(svg: &mut String, report: &Report, mut y: usize) {
+    text(svg, LEFT, y, "14", "Scheduling");
+    y += ROW;
+    for pool in &report.pools {
+        text(svg, LEFT, y + 12, "12", &pool.title);
+        let mut below = y + ROW;
+        for vm in &pool.vms {
+            text(svg, LEFT + 20, below + 12, "12", vm);
+            below += ROW;
+        }
+        if !pool.windows.is_empty() {
+            draw_frame(svg, report, pool, below);
+            below += BAR + SCALE;
+        }
+        for (cpu, parts) in &pool.cpus {
+            below = draw_cpu(svg, report, cpu, parts, below);
+        }
+        y += height(pool);
+    }
+}
+
+/// Draws the windows of a frame, each with its begin below.
+fn draw_frame(svg: &mut String, report: &Report, pool: &Pool, y: usize) {
+    let frame = u64::from(pool.frame_us).max(1);
+    let place = |us: u64| LEFT + (us * WIDTH as u64 / frame) as usize;
+    text(svg, LEFT - 100, y + BAR / 2 + 4, "12", "frame");
+    hatched(svg, LEFT, y, WIDTH);
+    for window in &pool.windows {
+        draw_window(
+            svg,
+            report,
+            window,
+            (place(window.start_us), place(window.end_us)),
+            y,
+        );
+    }
+    let starts = pool.windows.iter().map(|window| window.start_us);
+    let mut times: Vec<u64> = starts.chain([frame]).collect();
+    let ends = pool.windows.iter().map(|window| window.end_us);
+    times.extend(ends);
+    times.sort_unstable();
+    times.dedup();
+    let mut free = 0;
+    for us in times {
+        // A label that would lie over the one before it is left out.
+        if place(us) >= free {
+            text(svg, place(us), y + BAR + 14, "10", &format!("{us} us"));
+            free = place(us) + 60;
+        }
+    }
+}
+
+fn draw_window(
+    svg: &mut String,
+    report: &Report,
+    window: &Window,
+    (start, end): (usize, usize),
+    y: usize,
+) {
+    let fill = window.owner.map_or("#ffffff", colour);
+    let width = end.saturating_sub(start).max(1);
+    boxed(svg, start, y, (width, BAR), fill);
+    inside(svg, (start, y, width), &report.window_label(window));
+}
+
+/// Draws the parts of a CPU, and returns where the next thing goes.
+fn draw_cpu(svg: &mut String, report: &Report, cpu: &str, parts: &[Part], y: usize) -> usize {
+    text(svg, LEFT - 100, y + BAR / 2 + 4, "12", cpu);
+    let mut before = 0;
+    let place = |ppm: u64| LEFT + (ppm.min(1_000_000) * WIDTH as u64 / 1_000_000) as usize;
+    let mut below = y + BAR + 4;
+    for part in parts {
+        let (start, end) = (place(before), place(before + part.ppm));
+        boxed(
+            svg,
+            start,
+            y,
+            (end.saturating_sub(start).max(1), BAR),
+            colour(part.owner),
+        );
+        boxed(svg, LEFT + 20, below, (12, ROW - 4), colour(part.owner));
+        text(svg, LEFT + 40, below + 12, "12", &report.part_label(part));
+        before += part.ppm;
+        below += ROW;
+    }
+    below + ROW - 4
+}
+
+/// Writes into a box what fits.
+fn inside(svg: &mut String, (x, y, width): (usize, usize, usize), label: &str) {
+    let room = width.saturating_sub(8) / super::LETTER;
+    let letters = label.chars().count();
+    if letters <= room {
+        text(svg, x + 4, y + BAR / 2 + 4, "12", label);
+    } else if let Some((short, _)) = label.split_once(':')
+        && short.chars().count() <= room
+    {
+        text(svg, x + 4, y + BAR / 2 + 4, "12", short);
+    }
+}
+
+/// Draws time that nobody has.
+fn hatched(svg: &mut String, x: usize, y: usize, width: usize) {
+    boxed(svg, x, y, (width, BAR), colour(Owner::Gear2));
+    for at in (x..x + width).step_by(12) {
+        let end = (at + 12).min(x + width);
+        writeln!(
+            svg,
+            "<line x1=\"{at}\" y1=\"{}\" x2=\"{end}\" y2=\"{y}\" stroke=\"#868e96\"/>",
+            y + BAR
+        )
+        .expect("writing to a String does not fail");
+    }
+}
