@@ -43,8 +43,7 @@ pub struct Fair {
     accounts: [Account; MAX_VCPUS],
     /// Ready vCPUs by virtual time, the one that runs among them.
     ready: Queue,
-    /// Those of them that woke and have not run since, and those that were preempted before they had
-    /// caught up, by virtual time.
+    /// Those of them that woke and have not run since, or that may preempt again, by virtual time.
     fresh: Queue,
     /// Ready vCPUs whose caps are used up, by the time at which they may run again.
     capped: Queue,
@@ -55,6 +54,8 @@ pub struct Fair {
     /// vCPU whose turn it is, and the ticks of the turn that it has used.
     turn: Option<VcpuId>,
     used: u64,
+    /// The vCPU had woken and came before others that were ready.
+    preempted: bool,
 }
 
 impl Fair {
@@ -77,6 +78,7 @@ impl Fair {
             idle_since: NO_DEADLINE,
             turn: None,
             used: 0,
+            preempted: false,
         }
     }
 
@@ -143,17 +145,15 @@ impl Fair {
     /// Returns the vCPU whose turn it is. A turn ends when the slice is used up, or when it is ahead
     /// of a vCPU that woke.
     fn turn(&mut self) -> Option<VcpuId> {
-        if let Some(turn) = self.turn
-            && self.used < self.slice
-        {
+        if let Some(turn) = self.turn.filter(|_| self.used < self.slice) {
             let time = self.virtual_time(turn);
             let fresh = self.fresh.first();
             if fresh.is_none_or(|(_, least)| time < least + self.grain()) {
                 return Some(turn);
             }
-            // A vCPU that still lags behind has not had its share: it preempts the other one in its
-            // turn, and waits for no slice.
-            if time < self.floor {
+            // A vCPU that preempted and still lags behind may preempt again: its job waits for no
+            // slice. On a CPU that was idle all lag, and share it by slices.
+            if self.preempted && time < self.floor {
                 self.fresh.insert(turn, time);
             }
         }
@@ -161,7 +161,7 @@ impl Fair {
         let first = self.ready.first()?;
         // Among equals, one that woke is before those that wait for their next turn.
         let (vcpu, _) = fresh.filter(|(_, time)| *time <= first.1).unwrap_or(first);
-        self.fresh.remove(vcpu);
+        self.preempted = self.fresh.remove(vcpu) && self.ready.len() > 1;
         (self.turn, self.used) = (Some(vcpu), 0);
         Some(vcpu)
     }
@@ -191,13 +191,12 @@ impl Fair {
             return NO_DEADLINE;
         }
         let account = &self.accounts[vcpu.index()];
-        let ahead =
-            |(_, time): (VcpuId, u64)| (time + self.grain()).saturating_sub(account.virtual_time);
-        let fresh = self
-            .fresh
-            .first()
-            .map(|fresh| account.share.ticks(ahead(fresh)));
-        (self.slice - self.used).min(fresh.unwrap_or(NO_DEADLINE))
+        let ahead = |(_, time): (VcpuId, u64)| {
+            let ahead = (time + self.grain()).saturating_sub(account.virtual_time);
+            account.share.ticks(ahead)
+        };
+        let fresh = self.fresh.first().map_or(NO_DEADLINE, ahead);
+        (self.slice - self.used).min(fresh)
     }
 }
 

@@ -450,3 +450,32 @@ fn a_preempted_job_of_a_light_guest_goes_on_soon() {
         before = end;
     }
 }
+
+/// After an idle time all vCPUs lag behind. They share the CPU by slices and not by grains: what a
+/// cap gives back comes in the pieces in which it was used.
+#[test]
+fn those_that_wake_on_an_idle_cpu_run_whole_slices() {
+    let mut policy = Fair::new(SLICE);
+    let vcpu = VcpuId::from_low_bits;
+    for index in 0..2 {
+        policy.add(vcpu(index), &share(index), 0).unwrap();
+    }
+    assert!(matches!(policy.pick(0), Choice::Idle { .. }));
+    policy.wake(vcpu(0), 100_000);
+    let (mut now, mut turns) = (100_000, Vec::new());
+    while now < 120_000 {
+        let Choice::Run(run) = policy.pick(now) else {
+            panic!("one is ready");
+        };
+        let end = run
+            .until
+            .min(if now == 100_000 { 100_010 } else { 120_000 });
+        policy.ran(run.vcpu, end - now, end);
+        if turns.last() != Some(&run.vcpu) {
+            turns.push(run.vcpu);
+        }
+        now = end;
+        policy.wake(vcpu(1), now);
+    }
+    assert!(turns.len() <= 10, "{turns:?}");
+}
