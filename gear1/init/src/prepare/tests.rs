@@ -384,7 +384,7 @@ fn refusals() {
             with(&|case| case.files = case.files.clone().without("gear2.bin")),
             "gear2.bin: missing",
         ),
-        (file("gear2.bin", &old), "gear2.bin: built for ABI 9.0"),
+        (file("gear2.bin", &old), "gear2.bin: built for ABI 9."),
         (file("gear2.bin", &[0; 20]), "gear2.bin: not the image"),
         (
             file("gear2.bin", &flat_image(GEAR2_MAGIC, 0)),
