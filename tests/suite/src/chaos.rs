@@ -34,8 +34,8 @@ pub(super) const FEW: u64 = 20_000;
 const MANY: u64 = 1_000_000;
 /// Operations a second on a slow host.
 const SLOWEST: u64 = 500;
-/// Memory of Gear1 and Gear2 on this machine: behind the archive, which QEMU puts there.
-const MEMORY: std::ops::Range<u64> = 0x4800_0000..0x5000_0000;
+/// Memory of Gear1 and Gear2 on this machine: in the smallest holes beside the archive.
+const MEMORY: std::ops::Range<u64> = 0x4000_0000..0x5000_0000;
 const PAGE: usize = 4096;
 
 /// Options of an attack.
