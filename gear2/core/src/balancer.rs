@@ -2,7 +2,7 @@
 //!
 //! Owns the interface between a loop and its balancer, and the table of balancers. A balancer is
 //! apart from the policies and sees none of them: it is told how many vCPUs are ready on each CPU.
-//! It has no state, so that it needs no lock, and all times and loads come from its caller.
+//! A balancer has no state, so that no lock is needed. All times and loads come from the caller.
 //!
 //! A loop whose policy keeps vCPUs waiting asks [`Balancer::target`], at most once in a
 //! [`Balancer::pause`]. The CPU that is offered a vCPU asks [`Balancer::takes`], with what it has

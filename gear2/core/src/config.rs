@@ -108,7 +108,7 @@ pub(crate) struct PoolConfig {
     pub(crate) name: String,
     pub(crate) cpus: CpuSet,
     pub(crate) policy: &'static PolicyKind,
-    /// What the policy of each CPU is made from.
+    /// Plan that the policy of each CPU is made from.
     pub(crate) plan: Plan,
 }
 

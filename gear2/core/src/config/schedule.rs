@@ -1,4 +1,4 @@
-//! What each CPU schedules, for programs on the host.
+//! Schedules of the CPUs, for programs on the host.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,14 +11,14 @@ use gearv_manifest::Manifest;
 use super::{Config, StartError};
 use crate::scheduler::{Plan, PolicyKind, Share};
 
-/// What one CPU schedules.
+/// Schedule of one CPU.
 #[derive(Clone, Debug)]
 pub struct CpuSchedule {
     /// The CPU.
     pub cpu: CpuIndex,
-    /// Its policy.
+    /// Policy of the CPU.
     pub policy: &'static PolicyKind,
-    /// What the policy is made from.
+    /// Plan that the policy is made from.
     pub plan: Plan,
     /// vCPUs that start there.
     pub vcpus: Vec<VcpuSchedule>,

@@ -19,7 +19,7 @@ use crate::kept::bit;
 use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays};
 use crate::scheduler::{Choice, Share};
 
-/// What a loop knows of moves.
+/// State of a loop's moves.
 pub(super) struct Moves {
     /// vCPUs of this CPU, a bit each.
     pub(super) here: u32,

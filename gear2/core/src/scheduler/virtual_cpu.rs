@@ -138,7 +138,7 @@ impl Task {
 
 /// The CPU.
 pub struct VirtualCpu {
-    /// Its policy.
+    /// Policy of the CPU.
     pub policy: Box<dyn Policy>,
     /// The time.
     pub now: u64,
