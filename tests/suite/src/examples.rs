@@ -318,8 +318,8 @@ const POOLED: [&str; 7] = [
     "monitor",
 ];
 
-/// Three schedulers in one machine: each VM starts, and what runs in windows, by a budget and by what
-/// they leave comes to its end.
+/// Three schedulers in one machine: each VM starts, and what runs in windows, by a budget and by
+/// what they leave comes to its end.
 fn pools(tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&manifest("pools"))?;
     let machine = run::machine_for(&images)?;
