@@ -127,33 +127,22 @@ impl<'a> Blob<'a> {
 
     fn with_checked_header(bytes: &'a [u8]) -> Result<Self, BlobError> {
         check_kind(bytes)?;
-        let field =
-            |index: usize| word(bytes, index * CELL).and_then(|value| usize::try_from(value).ok());
-        let [
-            Some(total),
-            Some(start),
-            Some(names),
-            Some(reserved),
-            Some(names_size),
-            Some(size),
-        ] = [field(1), field(2), field(3), field(4), field(8), field(9)]
-        else {
-            return Err(BlobError::Short);
-        };
+        let header = Header::read(bytes).ok_or(BlobError::Short)?;
         // planted: a manifest is longer than its bytes
-        let bytes = bytes.get(..total).ok_or(BlobError::Short)?;
-        let end = block_end(bytes, start, size)?;
-        let names_end = block_end(bytes, names, names_size)?;
-        block_end(bytes, reserved, 2 * size_of::<u64>())?;
-        let aligned = start.is_multiple_of(CELL) && reserved.is_multiple_of(CELL);
+        let bytes = bytes.get(..header.total).ok_or(BlobError::Short)?;
+        let end = block_end(bytes, header.structure, header.structure_size)?;
+        let strings_end = block_end(bytes, header.strings, header.strings_size)?;
+        block_end(bytes, header.reserved, 2 * size_of::<u64>())?;
+        let blocks = [header.structure, header.reserved];
+        let aligned = blocks.iter().all(|start| start.is_multiple_of(CELL));
         if !aligned || end >= bytes.len() {
             return Err(BlobError::Layout);
         }
-        let strings = bytes.get(names..names_end).ok_or(BlobError::Layout)?;
+        let strings = bytes.get(header.strings..strings_end);
         Ok(Self {
             tree: construct(bytes)?,
-            strings,
-            struct_start: start,
+            strings: strings.ok_or(BlobError::Layout)?,
+            struct_start: header.structure,
             struct_end: end,
         })
     }
@@ -461,6 +450,31 @@ impl<'a> Iterator for Children<'a> {
 fn word(bytes: &[u8], offset: usize) -> Option<u32> {
     let (word, _) = bytes.get(offset..)?.split_first_chunk::<CELL>()?;
     Some(u32::from_be_bytes(*word))
+}
+
+/// Fields of the header (chapter 5.2), as the blob gives them: sizes in bytes, and offsets from the
+/// start of the blob.
+struct Header {
+    total: usize,
+    structure: usize,
+    structure_size: usize,
+    strings: usize,
+    strings_size: usize,
+    reserved: usize,
+}
+
+impl Header {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let field = |index: usize| usize::try_from(word(bytes, index * CELL)?).ok();
+        Some(Self {
+            total: field(1)?,
+            structure: field(2)?,
+            structure_size: field(9)?,
+            strings: field(3)?,
+            strings_size: field(8)?,
+            reserved: field(4)?,
+        })
+    }
 }
 
 /// Checks what the rest of the header is read by: the alignment, the magic number and the version.

@@ -186,12 +186,9 @@ fn read_shared<'a>(all: &Section<'a>, manifest: &mut Manifest<'a>, report: &mut 
     all.check_properties(&[], report);
     for (index, shared) in all.children().enumerate() {
         shared.check_names(SHARED_PROPERTIES, &[], report);
-        let name = shared.node.name();
-        if all.repeats(index, name) {
-            report.error(ManifestError::at(Rule::DuplicateName, shared.path));
-        }
+        all.check_repeated(index, &shared, report);
         let read = SharedMemory {
-            name,
+            name: shared.node.name(),
             address: shared.long("address", report).unwrap_or(0),
             bytes: shared.mib("size-mib", report).unwrap_or(0),
             vms: Names(shared.texts("vms", report)),
@@ -213,9 +210,7 @@ fn read_virtio<'a>(
     virtio.check_properties(&[], report);
     for (index, device) in virtio.children().enumerate() {
         device.check_names(VIRTIO_PROPERTIES, &[], report);
-        if virtio.repeats(index, device.node.name()) {
-            report.error(ManifestError::at(Rule::DuplicateName, device.path));
-        }
+        virtio.check_repeated(index, &device, report);
         let read = read_virtio_device(vm, index, &device, report);
         if index >= MAX_VIRTIO_PER_VM {
             report.error(ManifestError::at(Rule::TooManyVirtioOfVm, device.path));
@@ -391,16 +386,19 @@ impl<'a> Section<'a> {
                     nearest: nearest(name, nodes.iter().copied()),
                     ..error
                 });
-            } else if self.repeats(index, name) {
-                report.error(ManifestError::at(Rule::DuplicateName, child.path));
+            } else {
+                self.check_repeated(index, &child, report);
             }
         }
     }
 
-    /// Tells whether one of the first `index` nodes has this name.
-    fn repeats(&self, index: usize, name: &str) -> bool {
+    /// Refuses the node `index` if one before it has its name: [`Self::child`] would find the first,
+    /// and the other would be ignored.
+    fn check_repeated(&self, index: usize, child: &Self, report: &mut Report<'_, 'a>) {
         let mut before = self.children().take(index);
-        before.any(|other| other.node.name() == name)
+        if before.any(|other| other.node.name() == child.node.name()) {
+            report.error(ManifestError::at(Rule::DuplicateName, child.path));
+        }
     }
 
     fn check_properties(&self, known: &[&'static str], report: &mut Report<'_, 'a>) {

@@ -2,13 +2,14 @@
 //!
 //! These rules need the manifest alone; those of [`board`] need the machine's facts too.
 
+use core::ops::RangeInclusive;
+
 use crate::archive::TRAILER;
 use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::limits::{LONGEST_MS, MAX_BOOT_ORDER, SHARED_INTIDS};
 use crate::model::{
-    Console, CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, VirtioDevice,
-    VirtioKind, Vm, VmKind,
+    CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::{
@@ -27,6 +28,7 @@ mod scheduling;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod virtio;
 
 pub(crate) use board::check as check_on;
 #[cfg(any(test, feature = "host"))]
@@ -82,12 +84,13 @@ fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &m
     check_name(vm, report);
     check_cpus(manifest, vm, report);
     check_memory(vm, report);
+    check_digests(vm, report);
     check_payload(vm, report);
     check_start(vm, report);
     check_restarts(vm, report);
     check_console(vm, report);
     check_device_vm(vm, report);
-    check_virtio(manifest, vm, complete, report);
+    virtio::check(manifest, vm, complete, report);
     check_peers(manifest, vm, complete, report);
 }
 
@@ -221,35 +224,22 @@ fn check_start<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
+/// Limits of a VM's restarts: property, range, and the value where the property is absent.
+const RESTART_RANGES: [(&str, RangeInclusive<u32>, u32); 3] = {
+    const DEFAULT: RestartLimit = RestartLimit::DEFAULT;
+    let most = RestartLimit::MOST;
+    [
+        ("restart-limit", 0..=most, DEFAULT.limit),
+        ("restart-window-ms", 1..=LONGEST_MS, DEFAULT.window_ms),
+        ("restart-backoff-ms", 0..=LONGEST_MS, DEFAULT.backoff_ms),
+    ]
+};
+
 /// Judges how often a VM is started again.
 fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
-    let RestartLimit {
-        limit,
-        window_ms,
-        backoff_ms,
-    } = vm.restart_limit;
-    const DEFAULT: RestartLimit = RestartLimit::DEFAULT;
-    let values = [
-        (
-            "restart-limit",
-            limit,
-            0..=RestartLimit::MOST,
-            DEFAULT.limit,
-        ),
-        (
-            "restart-window-ms",
-            window_ms,
-            1..=LONGEST_MS,
-            DEFAULT.window_ms,
-        ),
-        (
-            "restart-backoff-ms",
-            backoff_ms,
-            0..=LONGEST_MS,
-            DEFAULT.backoff_ms,
-        ),
-    ];
-    for (property, value, range, default) in values {
+    let limits = vm.restart_limit;
+    let values = [limits.limit, limits.window_ms, limits.backoff_ms];
+    for ((property, range, default), value) in RESTART_RANGES.into_iter().zip(values) {
         let place = |rule| error(rule, vm, property).found(Found::Number(value.into()));
         if vm.kind == VmKind::RealTime && value != default {
             report.error(place(Rule::RealTimeRestarts));
@@ -263,12 +253,7 @@ fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     if vm.memory.bytes == 0 {
         report.error(error(Rule::NoMemory, vm, "memory-mib"));
     }
-    let align = vm.memory.align;
-    let is_power = align.is_power_of_two() && align >= MEMORY_ALIGN;
-    if !is_power {
-        let mib = Found::Mib(align >> 20);
-        report.error(error(Rule::AlignSize, vm, "memory-align-mib").found(mib));
-    }
+    let align = judged_align(vm, report);
     let values = [
         ("memory-mib", Some(vm.memory.bytes)),
         ("memory-address", vm.memory.address),
@@ -276,11 +261,21 @@ fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     ];
     for (property, value) in values {
         if let Some(value) = value {
-            // An alignment that is none was reported above.
-            let align = if is_power { align } else { MEMORY_ALIGN };
             check_memory_value(vm, property, value, align, report);
         }
     }
+}
+
+/// Judges the alignment of a VM's memory, in bytes, and returns the one to judge its address by: the
+/// least that there is in place of a bad one, so that one mistake is one message.
+fn judged_align<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) -> u64 {
+    let align = vm.memory.align;
+    if align.is_power_of_two() && align >= MEMORY_ALIGN {
+        return align;
+    }
+    let mib = Found::Mib(align >> 20);
+    report.error(error(Rule::AlignSize, vm, "memory-align-mib").found(mib));
+    MEMORY_ALIGN
 }
 
 /// Judges the size or an address of a VM's memory.
@@ -307,12 +302,15 @@ fn check_memory_value<'a>(
     }
 }
 
-fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+fn check_digests<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     for file in vm.files() {
         if let Some(digest) = file.digest.filter(|digest| !is_digest(digest)) {
             report.error(error(Rule::DigestText, vm, file.property).found(Found::Text(digest)));
         }
     }
+}
+
+fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     match vm.payload {
         Payload::Linux {
             kernel,
@@ -450,88 +448,6 @@ fn is_device_path(pattern: &str) -> bool {
     let last = names.next_back().unwrap_or("");
     let named = pattern.ends_with('*') || !last.is_empty();
     named && names.all(|name| !name.is_empty()) && !path.contains('*')
-}
-
-fn check_virtio<'a>(
-    manifest: &Manifest<'a>,
-    vm: &Vm<'a>,
-    complete: bool,
-    report: &mut Report<'_, 'a>,
-) {
-    let address = Found::Number(vm.virtio_ipa);
-    let at_address = |rule| error(rule, vm, "virtio-address").found(address);
-    if !vm.virtio_ipa.is_multiple_of(PAGE) || vm.virtio_ipa >= ADDRESS_LIMIT {
-        report.error(at_address(Rule::VirtioAddress));
-    }
-    if manifest.virtio_of(vm.id).next().is_none() {
-        return;
-    }
-    let path = NodePath::vm(vm.name).child("virtio");
-    if vm.kind != VmKind::Guest {
-        report.error(ManifestError::at(Rule::VirtioNotGuest, path));
-    } else if complete && manifest.device_vm().is_none() {
-        report.error(ManifestError::at(Rule::VirtioWithoutServer, path));
-    }
-    if virtio_hides_something(vm) {
-        report.error(at_address(Rule::VirtioOverMemory));
-    }
-    for (_, device) in manifest.virtio_of(vm.id) {
-        let path = path.child(device.name);
-        check_virtio_device(device, path, report);
-        check_virtio_interrupt(vm, device, path, report);
-    }
-}
-
-/// Tells whether a VM's virtio registers lie where the VM has something else.
-fn virtio_hides_something(vm: &Vm<'_>) -> bool {
-    let console = vm.console.map(|console| page(console.ipa));
-    let mut taken = vm.memory.guest().into_iter().chain(console);
-    // planted: virtio registers lie inside memory
-    taken.any(|taken| taken.overlaps(&page(vm.virtio_ipa)))
-}
-
-/// Refuses an interrupt of the console that a virtio device has too; the device's is fixed.
-fn check_virtio_interrupt<'a>(
-    vm: &Vm<'a>,
-    device: &VirtioDevice<'a>,
-    path: NodePath<'a>,
-    report: &mut Report<'_, 'a>,
-) {
-    let is_the_devices = |console: Console| console.intid == device.intid();
-    if vm.console.is_some_and(is_the_devices) {
-        let console = NodePath::vm(vm.name).child("console");
-        let place = ManifestError::at_property(Rule::VirtioInterrupt, console, "interrupt");
-        let place = place.found(Found::Number(device.intid().into()));
-        report.error(place.conflicts(path));
-    }
-}
-
-fn check_virtio_device<'a>(
-    device: &VirtioDevice<'a>,
-    path: NodePath<'a>,
-    report: &mut Report<'_, 'a>,
-) {
-    let error = |rule, property| ManifestError::at_property(rule, path, property);
-    let (needs_backend, takes_read_only) = match device.kind {
-        None => {
-            report.error(error(Rule::VirtioType, "type"));
-            return;
-        }
-        Some(VirtioKind::Block) => (true, true),
-        Some(VirtioKind::Net | VirtioKind::Console) => (true, false),
-        Some(VirtioKind::Random) => (false, false),
-    };
-    match device.backend {
-        None | Some("") if needs_backend => report.error(error(Rule::VirtioBackend, "backend")),
-        Some(_) if !needs_backend => report.error(error(Rule::VirtioOtherType, "backend")),
-        Some(_) | None => {}
-    }
-    if device.mac.is_some() && device.kind != Some(VirtioKind::Net) {
-        report.error(error(Rule::VirtioOtherType, "mac"));
-    }
-    if device.read_only && !takes_read_only {
-        report.error(error(Rule::VirtioOtherType, "read-only"));
-    }
 }
 
 /// Judges what one VM must not have when another one, earlier in the file, has it.

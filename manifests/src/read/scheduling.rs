@@ -18,9 +18,7 @@ pub(super) fn read_pools<'a>(
     pools.check_properties(&[], report);
     for (index, pool) in pools.children().enumerate() {
         pool.check_names(POOL_PROPERTIES, POOL_NODES, report);
-        if pools.repeats(index, pool.node.name()) {
-            report.error(ManifestError::at(Rule::DuplicateName, pool.path));
-        }
+        pools.check_repeated(index, &pool, report);
         let read = Pool {
             name: pool.node.name(),
             cpus: pool.cpus(report).unwrap_or_default(),
@@ -47,9 +45,7 @@ fn read_windows<'a>(
     windows.check_properties(&[], report);
     for (index, window) in windows.children().enumerate() {
         window.check_names(WINDOW_PROPERTIES, &[], report);
-        if windows.repeats(index, window.node.name()) {
-            report.error(ManifestError::at(Rule::DuplicateName, window.path));
-        }
+        windows.check_repeated(index, &window, report);
         let Some(read) = read_window(pool, &window, report) else {
             continue;
         };
@@ -66,12 +62,7 @@ fn read_window<'a>(
     window: &Section<'a>,
     report: &mut Report<'_, 'a>,
 ) -> Option<Window<'a>> {
-    for name in ["start-us", "length-us"] {
-        if window.node.property(name).is_none() {
-            let place = ManifestError::at_property(Rule::WindowPlace, window.path, name);
-            report.error(place);
-        }
-    }
+    check_window_place(window, report);
     let vm = window.text("vm", report);
     let start_us = window.number("start-us", report);
     let length_us = window.number("length-us", report);
@@ -82,6 +73,16 @@ fn read_window<'a>(
         start_us: start_us?,
         length_us: length_us?,
     })
+}
+
+/// Refuses a window without beginning or length: neither has a default.
+fn check_window_place<'a>(window: &Section<'a>, report: &mut Report<'_, 'a>) {
+    for name in ["start-us", "length-us"] {
+        if window.node.property(name).is_none() {
+            let place = ManifestError::at_property(Rule::WindowPlace, window.path, name);
+            report.error(place);
+        }
+    }
 }
 
 /// Reads how CPUs are scheduled, from `/gear2` or a pool.

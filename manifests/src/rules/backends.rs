@@ -31,15 +31,24 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
         } else if let Some(owner) = owner(manifest, device) {
             report.error(place(Rule::OwnDisk).conflicts(NodePath::vm(owner.name)));
         } else {
-            let before = manifest.virtio.iter().take(index);
-            let mut others = before.filter(|other| collide(device, other));
-            if let Some(other) = others.find_map(|other| node_of(manifest, other)) {
+            if let Some(other) = sharer(manifest, index, device) {
                 report.error(place(Rule::SameBackend).conflicts(other));
             }
             #[cfg(any(test, feature = "host"))]
             check_path(device, backend, place, report);
         }
     }
+}
+
+/// Returns the node of a device before this one that cannot have its backend beside it.
+fn sharer<'a>(
+    manifest: &Manifest<'a>,
+    index: usize,
+    device: &VirtioDevice<'a>,
+) -> Option<NodePath<'a>> {
+    let before = manifest.virtio.iter().take(index);
+    let mut others = before.filter(|other| collide(device, other));
+    others.find_map(|other| node_of(manifest, other))
 }
 
 /// Refuses a path that is none of a disk or a socket. The device model would find out when it opens

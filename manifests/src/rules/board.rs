@@ -110,21 +110,23 @@ fn check_registers_on<'a>(
     }
 }
 
-/// Compares what Gear2 and all VMs ask for with what there is; Gear2, which has its memory first, is
-/// asked first.
+/// Iterates over the bytes of memory that Gear2, which has its memory first, and the VMs ask for,
+/// with the node of each.
+fn demands<'a>(manifest: &Manifest<'a>) -> impl Iterator<Item = (NodePath<'a>, u64)> {
+    let gear2 = (NodePath::ROOT.child("gear2"), manifest.gear2.memory_bytes);
+    let vms = manifest.vms.iter();
+    let vms = vms.map(|vm| (NodePath::vm(vm.name), vm.memory.bytes));
+    core::iter::once(gear2).chain(vms)
+}
+
+/// Compares what is asked for with what there is, and refuses the first demand that does not fit.
 fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
     let banks = board.memory.iter().map(Region::bytes);
     let there = banks.fold(0, u64::saturating_add);
-    let gear2 = (NodePath::ROOT.child("gear2"), manifest.gear2.memory_bytes);
-    let all = || {
-        let vms = manifest.vms.iter();
-        let vms = vms.map(|vm| (NodePath::vm(vm.name), vm.memory.bytes));
-        core::iter::once(gear2).chain(vms)
-    };
-    let asked = all().map(|(_, bytes)| bytes);
+    let asked = demands(manifest).map(|(_, bytes)| bytes);
     let asked = asked.fold(0, u64::saturating_add);
     let mut left = Some(there);
-    let mut too_large = all().filter(|(_, bytes)| {
+    let mut too_large = demands(manifest).filter(|(_, bytes)| {
         left = left.and_then(|left| left.checked_sub(*bytes));
         left.is_none()
     });

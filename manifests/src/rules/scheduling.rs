@@ -29,7 +29,8 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     windows::check(manifest, None, complete, report);
     for (index, pool) in manifest.pools.iter().enumerate() {
         check_policy(&pool.policy, Pool::path(pool.name), report);
-        check_pool(manifest, index, pool, report);
+        check_pool_name(pool, report);
+        check_pool_cpus(manifest, index, pool, report);
         windows::check(manifest, Some(index), complete, report);
     }
     for vm in manifest.vms.iter() {
@@ -60,8 +61,15 @@ fn check_policy<'a>(policy: &Policy, node: NodePath<'a>, report: &mut Report<'_,
     }
 }
 
-/// Judges name and CPUs of a pool.
-fn check_pool<'a>(
+/// Judges the name of a pool.
+fn check_pool_name<'a>(pool: &Pool<'a>, report: &mut Report<'_, 'a>) {
+    if !is_name(pool.name) || pool.name == DEFAULT_POOL {
+        report.error(ManifestError::at(Rule::PoolName, Pool::path(pool.name)));
+    }
+}
+
+/// Judges the CPUs of a pool: Gear2's, and those of one pool alone.
+fn check_pool_cpus<'a>(
     manifest: &Manifest<'a>,
     index: usize,
     pool: &Pool<'a>,
@@ -69,9 +77,6 @@ fn check_pool<'a>(
 ) {
     let path = Pool::path(pool.name);
     let place = |rule| ManifestError::at_property(rule, path, "cpus");
-    if !is_name(pool.name) || pool.name == DEFAULT_POOL {
-        report.error(ManifestError::at(Rule::PoolName, path));
-    }
     let cpus = pool.cpus.set();
     if cpus.is_empty() {
         report.error(place(Rule::PoolWithoutCpus));
@@ -82,6 +87,14 @@ fn check_pool<'a>(
             report.error(place.conflicts(Pool::path(other.name)));
         }
     }
+    check_owner(manifest, pool, report);
+}
+
+/// Refuses CPUs of a pool that Gear2 does not have, with the real-time VM that owns one of them as
+/// the likelier mistake.
+fn check_owner<'a>(manifest: &Manifest<'a>, pool: &Pool<'a>, report: &mut Report<'_, 'a>) {
+    let cpus = pool.cpus.set();
+    let place = |rule| ManifestError::at_property(rule, Pool::path(pool.name), "cpus");
     if let Some((cpu, owner)) = real_time_owner(manifest, cpus) {
         let place = place(Rule::CpuTaken).found(number(cpu));
         report.error(place.conflicts(NodePath::vm(owner.name)));

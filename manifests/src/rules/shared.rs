@@ -20,38 +20,50 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
         // A range that is none overlaps nothing that is worth a message.
         if check_place(shared, report) {
             check_names(manifest, shared, complete, report);
-            check_overlaps(manifest, index, shared, report);
+            check_other_shared(manifest, index, shared, report);
+            check_vms_memory(manifest, shared, report);
         }
     }
 }
 
-/// Refuses memory that lies over other shared memory before it in the file, or over what a VM has:
-/// everyone's physical memory, and what a VM that shares it sees at the same addresses.
-fn check_overlaps<'a>(
+/// Returns the refusal of memory that lies over what another node has.
+fn overlap<'a>(shared: &SharedMemory<'a>, other: NodePath<'a>) -> ManifestError<'a> {
+    let all = shared.with_lead();
+    let place = error(Rule::SharedOverlap, shared, "address").conflicts(other);
+    place.found(Found::Range(all.start, all.end))
+}
+
+/// Refuses memory that lies over other shared memory before it in the file.
+fn check_other_shared<'a>(
     manifest: &Manifest<'a>,
     index: usize,
     shared: &SharedMemory<'a>,
     report: &mut Report<'_, 'a>,
 ) {
-    let all = shared.with_lead();
-    let place = |other| {
-        let place = error(Rule::SharedOverlap, shared, "address").conflicts(other);
-        place.found(Found::Range(all.start, all.end))
-    };
     for other in manifest.shared.iter().take(index) {
         // planted: shared memory has nothing ahead of it
-        if other.with_lead().overlaps(&all) {
+        if other.with_lead().overlaps(&shared.with_lead()) {
             let other = NodePath::ROOT.child("shared-memory").child(other.name);
-            report.error(place(other));
+            report.error(overlap(shared, other));
         }
     }
+}
+
+/// Refuses memory that lies over what a VM has: everyone's physical memory, and what a VM that
+/// shares it sees at the same addresses.
+fn check_vms_memory<'a>(
+    manifest: &Manifest<'a>,
+    shared: &SharedMemory<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let all = shared.with_lead();
     for vm in manifest.vms.iter() {
         let memory = vm.memory.physical();
         let physical = memory.map(|memory| with_lead(manifest, vm, memory));
         let seen = shared.access(vm.name).map(|_| seen_by(manifest, vm));
         let mut taken = physical.into_iter().chain(seen.into_iter().flatten());
         if taken.any(|taken| taken.overlaps(&all)) {
-            report.error(place(NodePath::vm(vm.name)));
+            report.error(overlap(shared, NodePath::vm(vm.name)));
         }
     }
 }

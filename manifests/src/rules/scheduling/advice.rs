@@ -1,7 +1,7 @@
 //! Warnings on scheduling: what the policy of a VM's CPUs does not read, and what is left over.
 
 use super::super::error;
-use super::placed::{server_of, starved_on};
+use super::placed::{scheduled, server_of, starved_on};
 use super::pool_path;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, Policy, Pool, Scheduler, Vm, VmKind};
@@ -13,15 +13,8 @@ pub(in crate::rules) fn check<'a>(
     report: &mut Report<'_, 'a>,
 ) {
     check_policy(&manifest.gear2.policy, pool_path(manifest, None), report);
-    for (index, pool) in manifest.pools.iter().enumerate() {
-        let path = Pool::path(pool.name);
-        check_policy(&pool.policy, path, report);
-        let mut vms = manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime);
-        if !vms.any(|vm| manifest.pool_of(vm) == Some(index)) {
-            report.error(ManifestError::at(Rule::UnusedPool, path));
-        }
-    }
-    for vm in manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime) {
+    check_pools(manifest, report);
+    for vm in scheduled(manifest) {
         check_parameters(manifest, vm, report);
         let starved = cpu_count.and_then(|count| starved_on(manifest, vm, count));
         if let Some((cpu, ppm)) = starved
@@ -29,6 +22,17 @@ pub(in crate::rules) fn check<'a>(
         {
             let place = ManifestError::at(Rule::LittleLeft, NodePath::vm(vm.name));
             report.error(place.found(Found::Left(cpu, ppm)));
+        }
+    }
+}
+
+/// Warns of useless times of the pools, and of pools that no VM is in.
+fn check_pools<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
+    for (index, pool) in manifest.pools.iter().enumerate() {
+        let path = Pool::path(pool.name);
+        check_policy(&pool.policy, path, report);
+        if !scheduled(manifest).any(|vm| manifest.pool_of(vm) == Some(index)) {
+            report.error(ManifestError::at(Rule::UnusedPool, path));
         }
     }
 }

@@ -54,29 +54,37 @@ fn delay_after<'m, 'a: 'm>(
     all: u64,
     frame: u64,
 ) -> u64 {
-    let from = window.end_us();
-    // Beginning after `from`, and length; windows before it are those of the next frame.
     let mut coming = [(0, 0); MAX_WINDOWS];
-    let mut count = 0;
-    for (slot, window) in coming.iter_mut().zip(free) {
-        let start = u64::from(window.start_us);
-        let later = if start < from { frame } else { 0 };
-        *slot = (
-            (start + later).saturating_sub(from),
-            window.length_us.into(),
-        );
-        count += 1;
-    }
-    let coming = coming.get_mut(..count).unwrap_or_default();
-    coming.sort_unstable();
     let mut given = 0;
     let mut delay = 0;
-    for (gap_end, length) in coming {
+    for (gap_end, length) in sort_coming(&mut coming, window.end_us(), free, frame) {
         let even = (given * frame).checked_div(all).unwrap_or(0);
         delay = delay.max(gap_end.saturating_sub(even));
         given += *length;
     }
     delay
+}
+
+/// Puts the windows in the order in which they come after the time `from` of the frame, each as the
+/// wait for it and its length, in microseconds. A window that began before `from` comes in the next
+/// frame.
+fn sort_coming<'c, 'm, 'a: 'm>(
+    coming: &'c mut [(u64, u64); MAX_WINDOWS],
+    from: u64,
+    free: impl Iterator<Item = &'m Window<'a>>,
+    frame: u64,
+) -> &'c [(u64, u64)] {
+    let mut count = 0;
+    for (slot, window) in coming.iter_mut().zip(free) {
+        let start = u64::from(window.start_us);
+        let later = if start < from { frame } else { 0 };
+        let wait = (start + later).saturating_sub(from);
+        *slot = (wait, window.length_us.into());
+        count += 1;
+    }
+    let coming = coming.get_mut(..count).unwrap_or_default();
+    coming.sort_unstable();
+    coming
 }
 
 /// Adds up the budgets of vCPUs on a CPU, each rounded up.

@@ -11,6 +11,25 @@ use crate::model::{Budget, CpuSet, Manifest, Pool, Scheduler, Vm, VmKind};
 /// Judges a manifest that broke no rule so far, on a machine with `cpu_count` CPUs.
 pub(crate) fn check<'a>(manifest: &Manifest<'a>, cpu_count: usize, report: &mut Report<'_, 'a>) {
     let before = report.error_count;
+    check_pool_cpus(manifest, cpu_count, report);
+    for vm in scheduled(manifest) {
+        check_vm(manifest, vm, cpu_count, report);
+    }
+    // What follows counts on places that are good.
+    if before == report.error_count {
+        for cpu in manifest.gear2_cpus(cpu_count).iter() {
+            check_null(manifest, cpu, cpu_count, report);
+            check_budgets(manifest, cpu, cpu_count, report);
+        }
+        if let Some(device) = manifest.device_vm() {
+            check_time_left(manifest, device, cpu_count, report);
+            check_higher_priorities(manifest, device, cpu_count, report);
+        }
+    }
+}
+
+/// Refuses CPUs of a pool that the machine does not have.
+fn check_pool_cpus<'a>(manifest: &Manifest<'a>, cpu_count: usize, report: &mut Report<'_, 'a>) {
     for pool in manifest.pools.iter() {
         let unknown = pool.cpus.set().without(CpuSet::first(cpu_count));
         if let Some(cpu) = unknown.iter().next() {
@@ -19,19 +38,10 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, cpu_count: usize, report: &mut 
             report.error(place.found(number(cpu)));
         }
     }
-    for vm in scheduled(manifest) {
-        check_vm(manifest, vm, cpu_count, report);
-    }
-    // What follows counts on places that are good.
-    if before == report.error_count {
-        for cpu in manifest.gear2_cpus(cpu_count).iter() {
-            check_cpu(manifest, cpu, cpu_count, report);
-        }
-        check_device_vm(manifest, cpu_count, report);
-    }
 }
 
-fn scheduled<'m, 'a>(manifest: &'m Manifest<'a>) -> impl Iterator<Item = &'m Vm<'a>> {
+/// Iterates over the VMs that Gear2 schedules: a real-time VM has its CPUs to itself.
+pub(super) fn scheduled<'m, 'a>(manifest: &'m Manifest<'a>) -> impl Iterator<Item = &'m Vm<'a>> {
     manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime)
 }
 
@@ -64,21 +74,32 @@ fn check_vm<'a>(
     }
 }
 
-/// Judges what starts on a CPU.
-fn check_cpu<'a>(
+/// Refuses a second vCPU that starts on a CPU of `null`, which would never run.
+fn check_null<'a>(
     manifest: &Manifest<'a>,
     cpu: CpuIndex,
     cpu_count: usize,
     report: &mut Report<'_, 'a>,
 ) {
     let pool = manifest.pool_of_cpu(cpu);
-    if manifest.policy_of(pool).scheduler == Scheduler::Null {
-        let mut here = starting_on(manifest, cpu, cpu_count);
-        if let (Some(first), Some(second)) = (here.next(), here.next()) {
-            let place = error(Rule::NullTwice, second, "cpus").found(number(cpu));
-            report.error(place.conflicts(NodePath::vm(first.name)));
-        }
+    if manifest.policy_of(pool).scheduler != Scheduler::Null {
+        return;
     }
+    let mut here = starting_on(manifest, cpu, cpu_count);
+    if let (Some(first), Some(second)) = (here.next(), here.next()) {
+        let place = error(Rule::NullTwice, second, "cpus").found(number(cpu));
+        report.error(place.conflicts(NodePath::vm(first.name)));
+    }
+}
+
+/// Refuses the first budget that a CPU, beside the budgets before it in the file, has no time for.
+fn check_budgets<'a>(
+    manifest: &Manifest<'a>,
+    cpu: CpuIndex,
+    cpu_count: usize,
+    report: &mut Report<'_, 'a>,
+) {
+    let pool = manifest.pool_of_cpu(cpu);
     let Some(mut sum) = supply_of(manifest, pool).map(|supply| Sum::new(cpu, supply)) else {
         return;
     };
@@ -86,15 +107,13 @@ fn check_cpu<'a>(
         let Some(server) = server_of(manifest, vm) else {
             continue;
         };
-        let place = |rule| error(rule, vm, "budget-us");
         if !sum.add(server) {
             let found = Found::Wait(server.period_us, sum.load.delay_us);
             report.error(error(Rule::WaitsTooLong, vm, "period-us").found(found));
             return;
         }
         if sum.load.is_too_much() {
-            // The rest of the CPU's vCPUs, for the figure.
-            report.error(place(Rule::Overload).found(Found::Load(sum.load)));
+            report.error(error(Rule::Overload, vm, "budget-us").found(Found::Load(sum.load)));
             return;
         }
     }
@@ -149,23 +168,36 @@ pub(super) fn starved_on(
         .filter(|(_, ppm)| *ppm < LEAST_PPM)
 }
 
-/// Refuses what keeps the device VM from running, which serves others and carries `gearctl`.
-fn check_device_vm<'a>(manifest: &Manifest<'a>, cpu_count: usize, report: &mut Report<'_, 'a>) {
-    let Some(device) = manifest.device_vm() else {
+/// Refuses budgets that leave the device VM too little time: the VMs that it serves wait for it,
+/// and without it there is no `gearctl` to change the budgets.
+fn check_time_left<'a>(
+    manifest: &Manifest<'a>,
+    device: &Vm<'a>,
+    cpu_count: usize,
+    report: &mut Report<'_, 'a>,
+) {
+    let Some((cpu, ppm)) = starved_on(manifest, device, cpu_count) else {
         return;
     };
     let path = NodePath::vm(device.name);
-    if let Some((cpu, ppm)) = starved_on(manifest, device, cpu_count) {
-        let on_cpu = starting_on(manifest, cpu, cpu_count);
-        let last = on_cpu.filter(|vm| server_of(manifest, vm).is_some()).last();
-        let place = match last {
-            Some(vm) => error(Rule::DeviceStarved, vm, "budget-us").conflicts(path),
-            None => ManifestError::at(Rule::DeviceStarved, path),
-        };
-        report.error(place.found(Found::Left(cpu, ppm)));
-    }
-    let pool = manifest.pool_of(device);
-    let policy = manifest.policy_of(pool);
+    let on_cpu = starting_on(manifest, cpu, cpu_count);
+    let last = on_cpu.filter(|vm| server_of(manifest, vm).is_some()).last();
+    let place = match last {
+        Some(vm) => error(Rule::DeviceStarved, vm, "budget-us").conflicts(path),
+        None => ManifestError::at(Rule::DeviceStarved, path),
+    };
+    report.error(place.found(Found::Left(cpu, ppm)));
+}
+
+/// Refuses VMs that, by a higher priority and without a ceiling, may run for ever before the device
+/// VM does.
+fn check_higher_priorities<'a>(
+    manifest: &Manifest<'a>,
+    device: &Vm<'a>,
+    cpu_count: usize,
+    report: &mut Report<'_, 'a>,
+) {
+    let policy = manifest.policy_of(manifest.pool_of(device));
     if policy.scheduler != Scheduler::Priority || policy.ceiling_us != 0 {
         return;
     }
@@ -173,7 +205,8 @@ fn check_device_vm<'a>(manifest: &Manifest<'a>, cpu_count: usize, report: &mut R
         let cpus = manifest.cpus_of(vm, cpu_count);
         let shared = super::common(cpus, manifest.cpus_of(device, cpu_count)).is_some();
         if shared && vm.parameters.priority() > device.parameters.priority() {
-            let place = error(Rule::DeviceStarved, vm, "priority").conflicts(path);
+            let place = error(Rule::DeviceStarved, vm, "priority");
+            let place = place.conflicts(NodePath::vm(device.name));
             report.error(place.found(Found::Reason("a higher priority, and no ceiling-us")));
         }
     }

@@ -18,23 +18,34 @@ pub(super) fn check<'a>(
     if check_presence(manifest, pool, policy, node, report) {
         return;
     }
+    let windows = node.child("windows");
     for (index, window) in manifest.windows_of(pool).enumerate() {
-        let path = node.child("windows").child(window.name);
+        let path = windows.child(window.name);
         if check_place(window, policy, path, report) {
-            let mut others = manifest.windows_of(pool).take(index);
-            let overlaps = |other: &&Window<'_>| {
-                u64::from(window.start_us) < other.end_us()
-                    && u64::from(other.start_us) < window.end_us()
-            };
-            if let Some(other) = others.find(overlaps) {
-                let place = ManifestError::at_property(Rule::WindowOverlap, path, "start-us");
-                let place = place.found(Found::Span(window.start_us.into(), window.end_us()));
-                report.error(place.conflicts(node.child("windows").child(other.name)));
-            }
+            let before = manifest.windows_of(pool).take(index);
+            check_overlap(window, before, windows, report);
         }
         if complete {
             check_vm(manifest, window, path, report);
         }
+    }
+}
+
+/// Refuses a window at the time of one of those before it: a CPU runs one VM at a time.
+fn check_overlap<'m, 'a: 'm>(
+    window: &Window<'a>,
+    mut before: impl Iterator<Item = &'m Window<'a>>,
+    windows: NodePath<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let overlaps = |other: &&Window<'_>| {
+        u64::from(window.start_us) < other.end_us() && u64::from(other.start_us) < window.end_us()
+    };
+    if let Some(other) = before.find(overlaps) {
+        let path = windows.child(window.name);
+        let place = ManifestError::at_property(Rule::WindowOverlap, path, "start-us");
+        let place = place.found(Found::Span(window.start_us.into(), window.end_us()));
+        report.error(place.conflicts(windows.child(other.name)));
     }
 }
 
