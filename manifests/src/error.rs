@@ -84,6 +84,7 @@ impl Rule {
                 | Self::UnusedPool
                 | Self::Unread
                 | Self::LittleLeft
+                | Self::NoRoot
                 | Self::KernelWord
         ) {
             Severity::Warning
@@ -243,6 +244,8 @@ rules! {
         "see docs/manifest.md for the artifacts that there are";
     PayloadTooLarge = "M-PAY-015", "the payload does not fit into the VM's memory",
         "raise memory-mib, or name a smaller file";
+    EntryBehindImage = "M-PAY-016", "the entry point lies behind the image's end",
+        "entry-offset counts from the image's first byte: write one below the file's size";
 
     ConsoleAddress = "M-CON-001", "the console's address is no multiple of 4 KiB below 2^48",
         "choose one, or leave it out";
@@ -251,7 +254,7 @@ rules! {
     RealTimeConsole = "M-CON-004", "a real-time VM has no emulated console",
         "remove the console node; give it a UART with devices";
     ConsoleOverMemory = "M-CON-003", "the console lies in the VM's memory or over a device",
-        "choose another address";
+        "choose another address for it, or another memory-ipa";
 
     PrivilegeNotSupported = "M-GR2-001", "this build of GearV does not run Gear2 at this level",
         "write privilege = \"el0\" or leave it out";
@@ -297,7 +300,7 @@ rules! {
         "choose one, or leave it out";
     VirtioOverMemory = "M-VIO-009",
         "the virtio registers lie in the VM's memory, or over its console or a device",
-        "choose another virtio-address";
+        "choose another virtio-address, or another memory-ipa";
     VirtioInterrupt = "M-VIO-010", "the console has the interrupt of a virtio device",
         "choose another one: those from 48 on are the virtio devices'";
     SameBackend = "M-VIO-011", "two virtio devices have the same backend",
@@ -355,7 +358,7 @@ rules! {
     ReadOnlyRoot = "M-WRN-012", "the root file system is to be written, and its disk is read-only",
         "write ro in cmdline, remove read-only, or name another disk";
     CannotServe = "M-WRN-013", "the device VM cannot serve its guests",
-        "give it their disks with devices, and let it start with the machine";
+        "give it their disks with devices, and let it start with the machine, before them";
     OtherInterface = "M-WRN-014", "this name is usually another network device's than a tap's",
         "write a name that the device model makes a tap device of, such as \"tap0\"";
     SameAddress = "M-WRN-015", "two VMs have the same address on the device VM's network",
@@ -380,6 +383,9 @@ rules! {
         "remove it, or choose a scheduler that does";
     LittleLeft = "M-WRN-024", "budgets leave this VM little of its CPU",
         "make a budget smaller, or give this VM one";
+    NoRoot = "M-WRN-025", "Linux finds no root file system",
+        "name an initrd, or write root=/dev/vda in cmdline; a kernel with an initramfs of its own \
+        needs neither";
 
     SharedPlace = "M-SHM-001",
         "shared memory has an address, from 2 MiB on, and a size, both multiples of 2 MiB",

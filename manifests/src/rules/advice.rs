@@ -139,6 +139,13 @@ fn check_server<'a>(manifest: &Manifest<'a>, server: &Vm<'a>, report: &mut Repor
             "guests start at boot, and their devices do not answer",
         );
     }
+    let is_early = |guest: &Vm<'a>| guest.autostart && guest.boot_order < server.boot_order;
+    if server.autostart && guests().any(is_early) {
+        lacks(
+            "boot-order",
+            "a guest starts first, and its devices do not answer until this VM is up",
+        );
+    }
 }
 
 /// Tells whether a guest's disk is one of the machine's virtio disks.

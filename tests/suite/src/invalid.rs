@@ -49,6 +49,7 @@ const ON_FILES: &[Rule] = &[
     Rule::NotAnInitrd,
     Rule::UnknownArtifact,
     Rule::PayloadTooLarge,
+    Rule::EntryBehindImage,
 ];
 
 pub(super) fn parts() -> Vec<Part> {

@@ -38,6 +38,14 @@ fn warns_of_a_device_vm_that_cannot_serve() {
     assert_eq!(warned(&off), ["M-WRN-013 /vms/device no-autostart"]);
     let both = off.set(VM, "no-autostart", Vec::new());
     assert_eq!(warned(&both), [""; 0]);
+    let late = served().set(DEVICE, "boot-order", cells(&[1]));
+    assert_eq!(warned(&late), ["M-WRN-013 /vms/device boot-order"]);
+    for also in [
+        late.clone().set(VM, "boot-order", cells(&[1])),
+        late.set(VM, "no-autostart", Vec::new()),
+    ] {
+        assert_eq!(warned(&also), [""; 0]);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Files that a manifest names: whether each is there, and is what its property needs.
 //!
-//! Owns the rules M-PAY-009 to M-PAY-015, by which `check`, `build`, `run` and `flash` judge alike
+//! Owns the rules M-PAY-009 to M-PAY-016, by which `check`, `build`, `run` and `flash` judge alike
 //! before anything is built. A file that xtask makes or downloads is judged by its name alone,
 //! since a check fetches nothing.
 
@@ -50,6 +50,39 @@ pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&M
             let error = ManifestError::at_property(Rule::PayloadTooLarge, node, property);
             sink(&error.found(Found::Reason(&why)));
         }
+        judge_entry(vm, dts, sink);
+    }
+}
+
+/// Judges the entry point of a flat image whose size is known: memory behind the image is zeros,
+/// which are no instruction.
+fn judge_entry(vm: &Vm<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
+    let Payload::Flat {
+        image,
+        entry_offset,
+        ..
+    } = vm.payload
+    else {
+        return;
+    };
+    let Some(bytes) = path_of(image, dts).and_then(|path| fs::metadata(path).ok()) else {
+        return;
+    };
+    let bytes = bytes.len();
+    // An empty file is a fault of its own.
+    if bytes != 0 && entry_offset >= bytes {
+        let why = format!("{entry_offset:#x}, and {image} has {bytes:#x} bytes");
+        let node = NodePath::vm(vm.name);
+        let place = ManifestError::at_property(Rule::EntryBehindImage, node, "entry-offset");
+        sink(&place.found(Found::Reason(&why)));
+    }
+}
+
+/// Returns the file that a manifest names, unless xtask makes or downloads it.
+fn path_of(name: &str, dts: &Path) -> Option<PathBuf> {
+    match source(name, dts) {
+        Source::Path(path) => Some(path),
+        Source::Artifact(_) => None,
     }
 }
 
@@ -176,10 +209,7 @@ fn kernel_extent(kernel: &Path) -> Option<u64> {
 /// Returns the property of the first file that ends beyond the VM's memory, and where it ends, in
 /// bytes from the start of the memory. The device tree, whose size the board decides, comes on top.
 fn too_large(vm: &Vm<'_>, dts: &Path) -> Option<(&'static str, u64)> {
-    let file = |name: &str| match source(name, dts) {
-        Source::Path(path) => Some(path),
-        Source::Artifact(_) => None,
-    };
+    let file = |name: &str| path_of(name, dts);
     let bytes = |path: &PathBuf| fs::metadata(path).map_or(0, |data| data.len());
     let ends = match vm.payload {
         Payload::Linux { kernel, initrd, .. } => {

@@ -30,6 +30,7 @@ pub fn warn<'a>(manifest: &Manifest<'a>, sink: Sink<'_, 'a>) {
         if let Some((initrd, used)) = artifact(vm) {
             judge_initrd(manifest, vm, (initrd, used), sink);
         }
+        judge_root(vm, sink);
         let Some(words) = words(manifest, vm) else {
             continue;
         };
@@ -55,6 +56,28 @@ fn artifact<'a>(vm: &Vm<'a>) -> Option<(&'a str, Use)> {
     let name = initrd?;
     let artifact = Artifact::named(name.strip_prefix(ARTIFACT_PREFIX)?)?;
     Some((name, artifact.used_as()))
+}
+
+/// Warns of a Linux that is given no root file system: its kernel panics at the end of its boot.
+fn judge_root<'a>(vm: &Vm<'a>, sink: Sink<'_, 'a>) {
+    let Payload::Linux {
+        kernel,
+        initrd: None,
+        cmdline,
+    } = vm.payload
+    else {
+        return;
+    };
+    // The programs for VMs have a kernel's header too.
+    let named = kernel.strip_prefix(ARTIFACT_PREFIX);
+    let artifact = named.and_then(Artifact::named);
+    let is_linux = artifact.is_none_or(|artifact| artifact.used_as() == Use::Kernel);
+    let has_root = cmdline
+        .split_whitespace()
+        .any(|word| word.starts_with("root="));
+    if is_linux && !has_root {
+        sink(ManifestError::at(Rule::NoRoot, NodePath::vm(vm.name)));
+    }
 }
 
 /// Warns of an initial RAM disk that misses what its system looks for.

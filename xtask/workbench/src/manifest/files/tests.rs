@@ -276,6 +276,19 @@ fn a_payload_fits_into_the_memory() {
 }
 
 #[test]
+fn an_entry_point_lies_in_the_image() {
+    let at = |name: &str, entry: &str| {
+        let properties = format!("image = \"f\"; entry-offset = <{entry}>;");
+        judge(name, &properties, &[("f", &[0; 8])])
+    };
+    assert_eq!(at("entry-last", "4"), [""; 0]);
+    let said = at("entry-behind", "8");
+    let start = "M-PAY-016: /vms/one: entry-offset: ";
+    assert!(said.len() == 1 && said[0].starts_with(start), "{said:?}");
+    assert!(said[0].contains("(0x8, and f has 0x8 bytes)"), "{said:?}");
+}
+
+#[test]
 fn the_manual_has_all_artifacts() {
     let manual = fs::read_to_string(workspace::root().join("docs/manifest.md")).unwrap();
     let names = Artifact::names().into_iter();

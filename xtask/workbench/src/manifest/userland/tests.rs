@@ -5,14 +5,18 @@ use crate::tools::Tools;
 use crate::workspace;
 
 /// Returns the warnings on a device VM with the initial RAM disk `device`, and on guests with these
-/// initial RAM disks, command lines and virtio devices.
+/// initial RAM disks (`""`: none), command lines and virtio devices.
 fn warned(name: &str, device: &str, guests: &[(&str, &str, &str)]) -> Vec<String> {
     let folder = workspace::scratch(&format!("userland-{name}"));
     let kernel = "memory-mib = <256>; kernel = \"artifact:debian-kernel\";";
     let guests = guests.iter().enumerate();
     let guests = guests.map(|(number, (initrd, cmdline, virtio))| {
+        let initrd = match *initrd {
+            "" => String::new(),
+            name => format!("initrd = \"artifact:{name}\";"),
+        };
         format!(
-            "g{number} {{ {kernel} initrd = \"artifact:{initrd}\"; cmdline = \"{cmdline}\"; \
+            "g{number} {{ {kernel} {initrd} cmdline = \"{cmdline}\"; \
              virtio {{ {virtio} }}; }};"
         )
     });
@@ -64,6 +68,16 @@ fn an_initial_ram_disk_is_for_its_vm() {
         warned("no-disk", DEVICE, &[(GUEST, "", random)]),
         ["M-WRN-020 /vms/g0 initrd"]
     );
+}
+
+#[test]
+fn linux_has_a_root_file_system() {
+    let guest = |initrd, cmdline| warned("root", DEVICE, &[(initrd, cmdline, DISK)]);
+    let said = guest("", "quiet");
+    let start = "M-WRN-025 /vms/g0 Linux finds no root";
+    assert!(said.len() == 1 && said[0].starts_with(start), "{said:?}");
+    assert_eq!(guest("", "quiet root=/dev/vda"), [""; 0]);
+    assert_eq!(guest(GUEST, "quiet"), [""; 0]);
 }
 
 #[test]
