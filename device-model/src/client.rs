@@ -211,10 +211,9 @@ impl Client {
         })
     }
 
-    /// Returns a vCPU's ticks run, CPU and state.
-    pub fn vcpu(&mut self, vcpu: u64) -> Result<[u64; 3], String> {
-        let [ran, cpu, state, ..] = self.fetch(op::VCPU_INFO, &[vcpu])?;
-        Ok([ran, cpu, state])
+    /// Returns a vCPU's ticks run, CPU and state, ticks waited, ticks stolen and preemptions.
+    pub fn vcpu(&mut self, vcpu: u64) -> Result<[u64; 6], String> {
+        self.fetch(op::VCPU_INFO, &[vcpu])
     }
 
     /// Returns how often a vCPU exited for a reason, and the ticks spent on it in Gear2.

@@ -3,7 +3,6 @@
 //! Owns: reading the command line, and the form of the answers: each is one JSON
 //! value, printed as it is with `--json` and as tables without.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use crate::client::{Client, LogReader, Vm, describe};
 use crate::control::{DEVICE_NUMBERS, DeviceLine};
 use crate::hub::RUN_DIRECTORY;
 use crate::json::Json;
-use crate::output::Output;
 
 mod console;
 mod records;
@@ -24,6 +22,7 @@ mod sched;
 mod table;
 #[cfg(test)]
 mod tests;
+mod top;
 
 pub use console::Kind;
 use records::{Names, log_rows};
@@ -42,7 +41,9 @@ usage: gearctl [--json] [--run DIR] COMMAND
   console VM --virtio     its virtio console
   console VM --messages   what Gear2 says of it; the device VM's: of no VM, too
   stats [VM]              vCPUs, exits by reason, devices
-  top [COUNT]             CPU share and exits, each second
+  top [--vcpus] [COUNT]   each second, by VM or by vCPU: parts in which it ran,
+                          and was ready and waited; stolen time as the VM sees
+                          that; preemptions, exits
   sched                   policies of CPUs, places of vCPUs, parameters of VMs
   sched set VM WHAT N     weight, priority, latency-us, cap-percent (or none),
                           budget-us N period-us N, budget-us none
@@ -78,8 +79,13 @@ pub enum Command {
     },
     /// Show figures of a VM, or all.
     Stats(Option<String>),
-    /// Show figures each second, this number of times.
-    Top(u64),
+    /// Show figures each second.
+    Top {
+        /// Number of times.
+        count: u64,
+        /// A row for each vCPU, instead of each VM.
+        by_vcpu: bool,
+    },
     /// Show or change how Gear2 schedules.
     Sched(Ask),
     /// Show the log, and wait for more.
@@ -155,12 +161,7 @@ fn parse_command(words: &[&str]) -> Result<Command, String> {
         }
         ["stats"] => Command::Stats(None),
         ["stats", vm] => Command::Stats(Some((*vm).into())),
-        ["top"] => Command::Top(u64::MAX),
-        ["top", count] => Command::Top(
-            count
-                .parse()
-                .map_err(|_| format!("`{count}` is not a number of times"))?,
-        ),
+        ["top", rest @ ..] => top::parse(rest)?,
         ["sched", rest @ ..] if let Some(ask) = sched::parse(rest) => Command::Sched(ask),
         ["log"] => Command::Log(false),
         ["log", "-f"] => Command::Log(true),
@@ -189,7 +190,9 @@ pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
             console::connect(&line.run_directory, &vm.name, *kind)
         }
         Command::Stats(vm) => print(&stats(&mut client, vm.as_deref())?),
-        Command::Top(count) => top(&mut client, *count, !line.json, &mut print),
+        Command::Top { count, by_vcpu } => {
+            top::run(&mut client, *count, *by_vcpu, !line.json, &mut print)
+        }
         Command::Sched(ask) => print(&sched::run(&mut client, ask)?),
         Command::Log(follow) => log(&mut client, *follow, &mut print),
         Command::Version => print(&version(&mut client)?),
@@ -298,7 +301,7 @@ fn vcpu_row(
     counter: u64,
     exits: &mut Vec<Json>,
 ) -> Result<Json, String> {
-    let [ran, cpu, state] = client.vcpu(vcpu)?;
+    let [ran, cpu, state, ..] = client.vcpu(vcpu)?;
     let total = exit_rows(client, vm, vcpu, exits)?;
     Ok(Json::Object(vec![
         ("vcpu", vcpu.into()),
@@ -371,77 +374,6 @@ fn share_of(vm: &Vm, part: u64, whole: u64) -> String {
 fn share(part: u64, whole: u64) -> String {
     let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
     format!("{}.{} %", tenths / 10, tenths % 10)
-}
-
-/// Counter, then for each vCPU the ticks it ran and its exits.
-type Sample = (u64, BTreeMap<u64, [u64; 2]>);
-
-/// Takes the figures that [`top`] compares. Times are differences of the counter in Gear2's
-/// answers, not of this program's clock: what the answers take does not count.
-fn sample(client: &mut Client, vms: &[Vm]) -> Result<Sample, String> {
-    let [_, _, counter, ..] = client.version()?;
-    let mut vcpus = BTreeMap::new();
-    for vcpu in vms.iter().flat_map(Vm::numbers) {
-        let [ran, ..] = client.vcpu(vcpu)?;
-        let mut exits = 0;
-        for reason in ExitReason::ALL {
-            exits += client.exits(vcpu, *reason as u64)?[0];
-        }
-        vcpus.insert(vcpu, [ran, exits]);
-    }
-    Ok((counter, vcpus))
-}
-
-/// Prints each second what the vCPUs did in it, over the table of the second before.
-fn top(
-    client: &mut Client,
-    count: u64,
-    clear: bool,
-    print: &mut dyn FnMut(&Json) -> Result<(), String>,
-) -> Result<(), String> {
-    let vms = client.vms()?;
-    let (mut time, mut old) = sample(client, &vms)?;
-    for _ in 0..count {
-        std::thread::sleep(Duration::from_secs(1));
-        let (now, new) = sample(client, &vms)?;
-        if clear {
-            clear_screen()?;
-        }
-        print(&top_rows(&vms, now.wrapping_sub(time), &old, &new))?;
-        time = now;
-        old = new;
-    }
-    Ok(())
-}
-
-/// Moves the cursor home, and clears the screen.
-fn clear_screen() -> Result<(), String> {
-    let cleared = Output.write_all(b"\x1b[H\x1b[2J");
-    cleared.map_err(|error| format!("cannot print: {error}"))
-}
-
-/// Returns a row for each vCPU: its share of `ticks`, and its exits in that time.
-fn top_rows(
-    vms: &[Vm],
-    ticks: u64,
-    old: &BTreeMap<u64, [u64; 2]>,
-    new: &BTreeMap<u64, [u64; 2]>,
-) -> Json {
-    let row = |vm: &Vm, vcpu: u64| {
-        let [ran_before, exits_before] = old.get(&vcpu).copied().unwrap_or_default();
-        let [ran, exits] = new.get(&vcpu).copied().unwrap_or_default();
-        let share = share_of(vm, ran.saturating_sub(ran_before), ticks);
-        Json::Object(vec![
-            ("vcpu", vcpu.into()),
-            ("vm", vm.name.as_str().into()),
-            ("share", share.as_str().into()),
-            ("exits", exits.saturating_sub(exits_before).into()),
-        ])
-    };
-    let rows = vms
-        .iter()
-        .flat_map(|vm| vm.numbers().map(move |vcpu| (vm, vcpu)));
-    Json::List(rows.map(|(vm, vcpu)| row(vm, vcpu)).collect())
 }
 
 /// Prints Gear1's records. With `follow` an empty answer prints nothing: a table without rows would

@@ -31,6 +31,10 @@ pub mod number {
     /// `(vcpu, value, how)`: completes what the vCPU waits for ([`Reply`](super::Reply) in X2)
     /// without running it.
     pub const VCPU_REPLY: u16 = 4;
+    /// `(vcpu)`: returns in X1 the ticks stolen from the vCPU as its VM sees them, in X2 those and
+    /// the ticks of a wait that lasts, in X3 how often the vCPU was preempted; all since the start
+    /// of its VM.
+    pub const VCPU_WAITS: u16 = 5;
     /// `(vm)`: returns in X1 the VM's [`VmState`](super::VmState), in X2 the number of its vCPUs
     /// that are not off, in X3 the number of starts, in X4 how the VM
     /// [`Ended`](crate::event::Ended) by itself. `VM_STOP` and `VM_LOAD` reset X4 to `No`.

@@ -41,6 +41,11 @@ impl<T> ClaimCell<T> {
     pub fn claim(&self) -> Option<Claim<'_, T>> {
         (!self.claimed.swap(true, Ordering::Acquire)).then_some(Claim { cell: self })
     }
+
+    /// Tells whether somebody has the value at this moment.
+    pub fn is_claimed(&self) -> bool {
+        self.claimed.load(Ordering::Relaxed)
+    }
 }
 
 /// The right to a [`ClaimCell`]'s value; dropping it gives the right back.

@@ -5,7 +5,7 @@
 //! every call at any time, so a call that changes a VM or a vCPU takes the VM's lock, or is refused
 //! to all but the vCPU's owner CPU.
 //!
-//! Requirements: G1-RUN-005, G1-RUN-010.
+//! Requirements: G1-RUN-005, G1-RUN-010, G1-TIM-010.
 
 use gear1_abi::ABI_VERSION;
 use gear1_abi::call::{Failure, Reply, Status, number};
@@ -62,6 +62,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
             let reply = Reply::from_reg(c).ok_or(Status::Invalid)?;
             reply::complete_and_wake(cpu, machine, id()?, reply, b).map(|()| NOTHING)
         }
+        number::VCPU_WAITS => vcpu_waits(id()?),
         number::VM_STATE => lifecycle::state(cpu, machine, vm()?),
         number::VM_STOP => lifecycle::stop(cpu, machine, vm()?),
         number::VM_LOAD => lifecycle::load(cpu, machine, vm()?),
@@ -104,6 +105,19 @@ fn vcpu_state(id: VcpuId) -> Answer {
         0,
         0,
     ])
+}
+
+/// VCPU_WAITS. A vCPU that some CPU has loaded does not wait, even if it was woken while loaded.
+fn vcpu_waits(id: VcpuId) -> Answer {
+    let shared = machine::vcpu(id);
+    let waits = if machine::is_context_claimed(id) {
+        0
+    } else {
+        shared.waits_for(cpu::now())
+    };
+    let stolen = shared.stolen();
+    let waited = stolen.wrapping_add(waits);
+    Ok([stolen, waited, shared.preemptions(), 0, 0, 0])
 }
 
 /// Gives a vCPU of this CPU's to another CPU: its registers leave this one. Only the owner CPU may,

@@ -364,6 +364,11 @@ pub(crate) fn claim_context(id: VcpuId) -> Option<Claim<'static, VcpuContext>> {
     id.select(&CONTEXTS).claim()
 }
 
+/// Tells whether a CPU has a vCPU's registers.
+pub(crate) fn is_context_claimed(id: VcpuId) -> bool {
+    id.select(&CONTEXTS).is_claimed()
+}
+
 /// Returns a CPU's shared part.
 #[inline]
 pub(crate) fn cpu_shared(id: CpuIndex) -> &'static CpuShared {

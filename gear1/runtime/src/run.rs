@@ -1,6 +1,6 @@
 //! NEXT: Gear2 says what runs, Gear1 comes back with the next event.
 //!
-//! Requirements: G1-RUN-006, G1-VCPU-001, G1-VCPU-002.
+//! Requirements: G1-RUN-006, G1-TIM-007, G1-VCPU-001, G1-VCPU-002.
 
 use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState};
 use gear1_abi::event::Event;
@@ -10,7 +10,7 @@ use gear1_arch::entry::Resume;
 use gear1_arch::{barrier, cpu, serror};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, Machine};
+use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::{event, irq, reply, supervise, timer, vcpu};
 
 /// Returns X0 to X7 of Gear2's call.
@@ -56,7 +56,12 @@ pub(crate) fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
                 trap_wfe,
             },
         ),
-        Some(Decision::Idle { deadline }) => idle(cpu, machine, deadline),
+        Some(Decision::Idle { deadline }) => match cpu.data.loaded {
+            Some(loaded) if loaded.shared.is(VcpuState::Ready) => {
+                hold_back(cpu, machine, loaded, deadline)
+            }
+            Some(_) | None => idle(cpu, machine, deadline),
+        },
         None => refuse(cpu, Status::Invalid),
     }
 }
@@ -113,6 +118,16 @@ fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
         return answer(cpu, event);
     }
     vcpu::enter(cpu, what.trap_wfe)
+}
+
+/// Waits for an event while the loaded vCPU could run, because Gear2 holds it back: its cap is used
+/// up, or its VM is paused. The wait is stolen from the vCPU (G1-TIM-007).
+#[inline(never)]
+fn hold_back(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, deadline: u64) -> Resume {
+    loaded.shared.begin_stolen(cpu::now());
+    let resume = idle(cpu, machine, deadline);
+    vcpu::end_stolen(loaded);
+    resume
 }
 
 /// Waits for an event. The loaded vCPU stays loaded: it may be the one that is woken.

@@ -115,15 +115,20 @@ fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<
     if monitors != 0 {
         monitors::load(cpu, loaded);
     }
-    // A vCPU whose VM has none is updated as well: nobody reads it.
-    if let Some(ticks) = loaded.shared.end_stolen(cpu::now()) {
-        // SAFETY: only a vCPU of the manifest is loadable.
-        unsafe { stolen_time::update(vm, loaded.index.index(), ticks) };
-    }
+    end_stolen(loaded);
     if has_physical_timer {
         timer::refresh_physical(cpu, machine);
     }
     Some(())
+}
+
+/// Ends a time that was stolen from a vCPU of this CPU, if one began, and tells the VM. A vCPU whose
+/// VM has no stolen time is updated as well: nobody reads it.
+pub(crate) fn end_stolen(loaded: &Loaded) {
+    if let Some(ticks) = loaded.shared.end_stolen(cpu::now()) {
+        // SAFETY: only a vCPU of the manifest is loadable, and only one that is has a `Loaded`.
+        unsafe { stolen_time::update(loaded.vm, loaded.index.index(), ticks) };
+    }
 }
 
 /// Invalidates translations and instructions on this CPU that the vCPU must not use: those of a

@@ -17,7 +17,7 @@ use gear1_abi::id::{VcpuId, VmId};
 use gear2_protocol::{Control, PROTOCOL_VERSION, op, outcome, vm_flag};
 
 use crate::config::VmConfig;
-use crate::gear1::Gear1;
+use crate::gear1::{Gear1, Waits};
 use crate::lifecycle::Goal;
 use crate::machine::{Machine, Platform};
 
@@ -221,12 +221,20 @@ fn exit_stats(gear1: &mut impl Gear1, vcpu: VcpuId, reason: u64) -> Answer {
     done([count, ticks, 0, 0, 0, 0])
 }
 
-/// Returns how long a vCPU ran, by Gear2's account, its CPU and its state.
+/// Returns how long a vCPU ran, by Gear2's account, its CPU and its state, and what Gear1 counts of
+/// its waits.
 fn vcpu_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vcpu: VcpuId) -> Answer {
     let (state, cpu) = gear1.vcpu_info(vcpu).map_err(|_| outcome::NOT_FOUND)?;
     let runs = VcpuState::from_reg(state) == Some(VcpuState::Running);
     let ran = machine.ran(vcpu, runs, gear1.now());
-    done([ran, cpu, state, 0, 0, 0])
+    // A real-time VM's vCPU has its CPU always.
+    let waits = gear1.vcpu_waits(vcpu).map_err(|_| outcome::NOT_FOUND)?;
+    let Waits {
+        stolen,
+        waited,
+        preemptions,
+    } = waits;
+    done([ran, cpu, state, waited, stolen, preemptions])
 }
 
 /// Returns the next record of Gear1's log; the caller keeps the cursor, so Gear2 keeps no reader.

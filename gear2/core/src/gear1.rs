@@ -35,6 +35,17 @@ pub struct VmHistory {
     pub ends: Ends,
 }
 
+/// Waits of a vCPU for its CPU since the start of its VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// Ticks stolen, as the VM sees them.
+    pub stolen: u64,
+    /// The same with a wait that lasts.
+    pub waited: u64,
+    /// Number of preemptions.
+    pub preemptions: u64,
+}
+
 /// Times of an event, as counter values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
@@ -127,6 +138,17 @@ pub trait Gear1: Conduit {
     fn vcpu_state(&mut self, vcpu: VcpuId) -> Result<VcpuState, Status> {
         let regs = outcome(self.svc::<{ number::VCPU_STATE }>(args([vcpu.reg()])))?;
         VcpuState::from_reg(regs[1]).ok_or(Status::Invalid)
+    }
+
+    /// Returns how long a vCPU has waited and how often it was preempted.
+    fn vcpu_waits(&mut self, vcpu: VcpuId) -> Result<Waits, Status> {
+        let regs = outcome(self.svc::<{ number::VCPU_WAITS }>(args([vcpu.reg()])))?;
+        let [_, stolen, waited, preemptions, ..] = regs;
+        Ok(Waits {
+            stolen,
+            waited,
+            preemptions,
+        })
     }
 
     /// Sends the wake-ups of a vCPU to the loop on `cpu`.

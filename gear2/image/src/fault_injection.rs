@@ -65,6 +65,7 @@ fn touch(address: usize) {
 fn misuse() -> u64 {
     let statuses = [
         (call_of::<{ number::VCPU_STATE }>([NOTHING, 0, 0]), NotFound),
+        (call_of::<{ number::VCPU_WAITS }>([NOTHING, 0, 0]), NotFound),
         (
             call_of::<{ number::VCPU_ASSIGN }>([NOTHING, 0, 0]),
             NotFound,

@@ -28,7 +28,10 @@ pub use region::{ConsoleBlock, Page, Region};
 /// | 2.1 | [`doorbell_arm`], which a Gear1 of 2.0 takes for an access to nothing ([`ARMING_VERSION`]); [`offset::INPUT_LOW`], without which pasted input gets on once a second |
 /// | 2.2 | [`vm_flag::REAL_TIME`], [`vm_flag::DEVICE_MODEL`] and [`vm_flag::NO_CONSOLE`], without which `gearctl` gives fewer reasons |
 /// | 2.3 | [`op::SCHED_CPU`] and the operations behind it, without which there is no `gearctl sched` |
-pub const PROTOCOL_VERSION: u32 = 0x0002_0003;
+/// | 2.4 | waits and preemptions in [`op::VCPU_INFO`], without which `gearctl top` has dashes for them ([`WAITS_VERSION`]) |
+pub const PROTOCOL_VERSION: u32 = 0x0002_0004;
+/// First version whose `VCPU_INFO` tells of waits and preemptions.
+pub const WAITS_VERSION: u32 = 0x0002_0004;
 /// First version whose lines are armed: GDM stores to [`doorbell_arm`] only if `Header::version` is
 /// this one or a later one.
 pub const ARMING_VERSION: u32 = 0x0002_0001;
@@ -206,7 +209,9 @@ pub mod op {
     pub const VM_RESUME: u32 = 6;
     /// `(vcpu, reason)`: result words: exits, counter ticks in Gear2.
     pub const EXIT_STATS: u32 = 7;
-    /// `(vcpu)`: result words: ticks it ran, CPU, state.
+    /// `(vcpu)`: result words: ticks it ran, CPU, state; since the start of its VM: ticks that it
+    /// was ready and did not run, those of them that the VM sees as stolen time (a wait that lasts
+    /// is not), how often it was preempted.
     pub const VCPU_INFO: u32 = 8;
     /// `(cursor)`: result words: next cursor and a record's five words; `NOT_FOUND` at the end.
     pub const LOG_READ: u32 = 9;

@@ -58,7 +58,11 @@ impl Conduit for Gear1 {
             // Gear2 was restarted once: it takes over the state that it finds.
             number::VERSION => return [0, 0x1_0000, self.now, 1, 0, 0, 0, 0],
             number::LOG_READ => return [Status::NotFound as u64, 0, 0, 0, 0, 0, 0, 0],
-            number::VCPU_STATE | number::VCPU_REPLY | number::VCPU_ASSIGN | number::EXIT_STATS => {
+            number::VCPU_STATE
+            | number::VCPU_WAITS
+            | number::VCPU_REPLY
+            | number::VCPU_ASSIGN
+            | number::EXIT_STATS => {
                 assert!(first < 32, "there is no vCPU {first}");
             }
             number::VM_STATE | number::VM_STOP | number::VM_LOAD | number::VM_START => {

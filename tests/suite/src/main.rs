@@ -25,6 +25,7 @@ mod examples;
 mod fuzz;
 mod gdb;
 mod gear2_registers;
+mod gearctl_sched;
 mod ghost;
 mod guests;
 mod halt;

@@ -17,10 +17,10 @@ use crate::lane::{Lane, Ran};
 use crate::part::{Part, Tally};
 use crate::record::Run;
 use crate::{
-    bench, boards, boot, chaos, coverage, documents, examples, fuzz, gear2_registers, ghost,
-    guests, halt, host, hostile, images, invalid, jitter, kvm, lane, layouts, linux, moves,
-    mutants, planted, realtime, refusals, running, schedules, storage, tour, userlands,
-    worst_cases,
+    bench, boards, boot, chaos, coverage, documents, examples, fuzz, gear2_registers,
+    gearctl_sched, ghost, guests, halt, host, hostile, images, invalid, jitter, kvm, lane, layouts,
+    linux, moves, mutants, planted, realtime, refusals, running, schedules, storage, tour,
+    userlands, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -67,6 +67,7 @@ fn parts() -> Vec<Part> {
     parts.extend(gear2_registers::parts());
     parts.extend(userlands::parts());
     parts.extend(hostile::parts());
+    parts.extend(gearctl_sched::parts());
     parts.extend(moves::parts());
     parts.extend(storage::parts());
     parts.extend(planted::parts());

@@ -116,6 +116,8 @@ pub struct VcpuShared {
     ready_since: AtomicU64,
     /// Ticks during which the vCPU was ready and not loaded.
     stolen: AtomicU64,
+    /// Number of times that the vCPU was unloaded ready.
+    preemptions: AtomicU64,
     exits: [AtomicU64; ExitReason::COUNT],
     ticks: [AtomicU64; ExitReason::COUNT],
 }
@@ -142,6 +144,7 @@ impl VcpuShared {
             icache_done: AtomicU64::new(0),
             ready_since: AtomicU64::new(0),
             stolen: AtomicU64::new(0),
+            preemptions: AtomicU64::new(0),
             exits: [const { AtomicU64::new(0) }; ExitReason::COUNT],
             ticks: [const { AtomicU64::new(0) }; ExitReason::COUNT],
         }
@@ -392,6 +395,7 @@ impl VcpuShared {
         // planted: stolen time counts while a vCPU waits
         if self.state() == VcpuState::Ready {
             self.begin_stolen(now);
+            add(Some(&self.preemptions), 1);
         }
     }
 
@@ -409,11 +413,33 @@ impl VcpuShared {
         Some(stolen)
     }
 
-    /// Resets the stolen time and the posted SGIs at the start of the VM.
+    /// Returns the ticks stolen so far, as the VM sees them.
+    pub fn stolen(&self) -> u64 {
+        self.stolen.load(Ordering::Relaxed)
+    }
+
+    /// Returns for how many ticks the vCPU has been ready and not loaded at `now`. The caller has
+    /// seen that no CPU has loaded the vCPU: of a loaded one, the last wake-up is still noted.
+    pub fn waits_for(&self, now: u64) -> u64 {
+        let since = self.ready_since.load(Ordering::SeqCst);
+        // planted: a vCPU that runs waits
+        if since == 0 || !self.is(VcpuState::Ready) {
+            return 0;
+        }
+        now.saturating_sub(since)
+    }
+
+    /// Returns how often the vCPU was preempted: unloaded while it was ready.
+    pub fn preemptions(&self) -> u64 {
+        self.preemptions.load(Ordering::Relaxed)
+    }
+
+    /// Resets the stolen time, the preemptions and the posted SGIs at the start of the VM.
     pub fn begin_life(&self) {
         self.take(Requests::SGIS);
         self.begin_stolen(0);
         self.stolen.store(0, Ordering::Relaxed);
+        self.preemptions.store(0, Ordering::Relaxed);
     }
 
     /// Notes the access that Gear2 must complete. Called by the owner CPU only.

@@ -196,3 +196,30 @@ fn time_is_stolen_from_who_could_run() {
     vcpu.begin_stolen(800);
     assert_eq!(vcpu.end_stolen(801), Some(1));
 }
+
+/// G1-TIM-010: a wait counts while it lasts, for who is ready and in no other state, and is stolen
+/// time once it has ended.
+#[test]
+fn a_wait_counts_while_it_lasts() {
+    let vcpu = VcpuShared::new();
+    let figures = |now| (vcpu.stolen(), vcpu.waits_for(now), vcpu.preemptions());
+    assert_eq!(figures(50), (0, 0, 0));
+    vcpu.set_state(VcpuState::Ready);
+    vcpu.unload(100);
+    assert_eq!(figures(130), (0, 30, 1));
+    vcpu.end_stolen(150);
+    assert_eq!(figures(170), (50, 0, 1));
+    // Woken while it is loaded: what was noted then is of no wait.
+    vcpu.begin_stolen(200);
+    vcpu.set_state(VcpuState::Running);
+    assert_eq!(figures(300), (50, 0, 1));
+    // It gives the CPU up.
+    vcpu.set_state(VcpuState::Wfi);
+    vcpu.unload(400);
+    assert_eq!(figures(500), (50, 0, 1));
+    vcpu.set_state(VcpuState::Ready);
+    vcpu.begin_stolen(510);
+    assert_eq!(figures(515), (50, 5, 1));
+    vcpu.begin_life();
+    assert_eq!(figures(600), (0, 0, 0));
+}

@@ -314,8 +314,13 @@ fn stolen_time_begins_with_the_wake_up() {
         while machine.loops.take_wake().is_none() {
             machine.kicks.wait();
         }
+        let waited = machine.vcpu.waits_for(30);
         let stolen = machine.vcpu.end_stolen(30);
         assert!(stolen == Some(20) || stolen == Some(10), "{stolen:?}");
+        assert_eq!((stolen, machine.vcpu.waits_for(40)), (Some(waited), 0));
+        assert_eq!(machine.vcpu.stolen(), waited);
+        // A waker that came first made it ready before it was unloaded.
+        assert!(machine.vcpu.preemptions() <= 1);
     };
     let wakes: Body = |machine| {
         if machine.vcpu.request(Requests::IRQ) == Notify::Wake {

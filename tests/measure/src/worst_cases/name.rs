@@ -3,12 +3,13 @@
 use gear1_abi::call::number;
 
 /// Gear2's calls.
-const GEAR2: [(u16, &str); 17] = [
+const GEAR2: [(u16, &str); 18] = [
     (number::NEXT, "NEXT"),
     (number::VERSION, "VERSION"),
     (number::VCPU_STATE, "VCPU_STATE"),
     (number::VCPU_ASSIGN, "VCPU_ASSIGN"),
     (number::VCPU_REPLY, "VCPU_REPLY"),
+    (number::VCPU_WAITS, "VCPU_WAITS"),
     (number::VM_STATE, "VM_STATE"),
     (number::VM_STOP, "VM_STOP"),
     (number::VM_LOAD, "VM_LOAD"),

@@ -92,6 +92,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a vCPU that runs waits",
+        change: Change::Swap(" || !self.is(VcpuState::Ready)", ""),
+        breaks: &["G1-TIM-010"],
+        test: VCPU,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a warm start turns the timers off",
         change: Change::Swap("warm ", "warm && cntvoff == u64::MAX "),
         breaks: &["G1-TIM-009"],

@@ -243,15 +243,19 @@ fn a_stop_turns_off_who_does_not_run() {
     });
 }
 
-/// Time begins to be stolen when it is unloaded ready, and in no other state.
+/// Time begins to be stolen, and a vCPU is preempted, when it is unloaded ready, and in no other
+/// state.
 #[test]
 fn only_who_is_ready_is_stolen_from() {
     step(
         |vcpu| {
             vcpu.unload(10);
-            vcpu.end_stolen(30)
+            (vcpu.waits_for(15), vcpu.preemptions(), vcpu.end_stolen(30))
         },
-        |state, asked| (state, asked, (state == Ready).then_some(20)),
+        |state, asked| match state {
+            Ready => (state, asked, (5, 1, Some(20))),
+            Off | Running | Wfi | AwaitsMmio | AwaitsHypercall => (state, asked, (0, 0, None)),
+        },
     );
 }
 

@@ -24,6 +24,7 @@ impl World {
                 let reply = Reply::from_reg(args[2]).unwrap();
                 self.reply(index, reply, args[1], cpu)
             }
+            number::VCPU_WAITS => self.vcpu_waits(index, &mut results),
             number::VM_STATE => self.vm_state(index, &mut results),
             number::VM_STOP => self.stop(index, cpu),
             number::VM_LOAD => self.load(index, cpu, &mut results),
@@ -66,6 +67,16 @@ impl World {
             results[3] = access.access_word();
         }
         results[4] = vcpu.cpu as u64;
+        Status::Ok
+    }
+
+    /// Waits are numbers that tell the vCPU and the word.
+    fn vcpu_waits(&self, index: usize, results: &mut Regs) -> Status {
+        if index >= self.vcpus.len() {
+            return Status::NotFound;
+        }
+        let vcpu = index as u64;
+        results[1..4].copy_from_slice(&[100 + vcpu, 200 + vcpu, 300 + vcpu]);
         Status::Ok
     }
 

@@ -165,6 +165,9 @@ fn run_time_is_accounted() {
             words[0]
         );
         assert!(VcpuState::from_reg(words[2]).is_some());
+        // Waited with the wait that lasts, stolen, preempted: as Gear1 has them.
+        let vcpu = vcpu as u64;
+        assert_eq!(words[3..], [200 + vcpu, 100 + vcpu, 300 + vcpu]);
     }
     assert_eq!(simulation.control(op::VCPU_INFO, [2, 0]).1[1], 1);
 }

@@ -1,0 +1,85 @@
+use super::*;
+use crate::command::tests::gearctl;
+
+#[test]
+fn options_and_counts_come_in_any_order() {
+    let top = |count, by_vcpu| Ok(Command::Top { count, by_vcpu });
+    assert_eq!(parse(&[]), top(u64::MAX, false));
+    assert_eq!(parse(&["3"]), top(3, false));
+    assert_eq!(parse(&["--vcpus", "3"]), top(3, true));
+    assert_eq!(parse(&["3", "--vcpus"]), top(3, true));
+    for wrong in [&["x"][..], &["--vms"], &["1", "2"]] {
+        assert!(parse(wrong).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn top_compares_two_moments() {
+    let vcpus = gearctl(&["--json", "top", "--vcpus", "1"]).unwrap();
+    let quiet = r#""share":"0.0 %","wait":"0.0 %","steal":"0.0 %","preemptions":0,"exits":0"#;
+    let first = format!(r#"{{"vcpu":0,"vm":"device",{quiet}}}"#);
+    assert!(vcpus.contains(&first), "{vcpus}");
+    let vms = gearctl(&["--json", "top", "1"]).unwrap();
+    let first = format!(r#"[{{"vm":"device",{quiet}}}"#);
+    assert!(vms.starts_with(&first), "{vms}");
+}
+
+#[test]
+fn a_real_time_vm_waits_for_nobody() {
+    let top = gearctl(&["--json", "top", "1"]).unwrap();
+    let own = r#""vm":"rt","share":"own CPU","wait":null,"steal":null,"preemptions":null"#;
+    assert!(top.contains(own), "{top}");
+    assert!(top.contains(r#""vm":"linux","share":"0.0 %""#), "{top}");
+}
+
+fn sample(counter: u64, vcpus: &[(u64, Sums)]) -> Sample {
+    let vcpus = vcpus.iter().copied().collect();
+    Sample { counter, vcpus }
+}
+
+/// Figures are those of the time between, and a VM's are the sums of its vCPUs'. A VM that began
+/// anew has figures that are smaller than before.
+#[test]
+fn figures_are_of_the_time_between() {
+    let old = sample(
+        1_000,
+        &[(2, [100, 200, 150, 7, 40]), (3, [10, 500, 500, 9, 50])],
+    );
+    let new = sample(
+        2_000,
+        &[(2, [600, 650, 550, 10, 42]), (3, [260, 100, 0, 1, 51])],
+    );
+    let vm = Vm {
+        name: "a".into(),
+        vcpus: 2,
+        first_vcpu: 2,
+        ..Vm::default()
+    };
+    let passed = |has_waits| Passed {
+        old: &old,
+        new: &new,
+        has_waits,
+    };
+    let rows = |has_waits, by_vcpu| {
+        let rows = passed(has_waits).rows(std::slice::from_ref(&vm), by_vcpu);
+        rows.to_string()
+    };
+    assert_eq!(
+        rows(true, true),
+        concat!(
+            r#"[{"vcpu":2,"vm":"a","share":"50.0 %","wait":"45.0 %","steal":"40.0 %","#,
+            r#""preemptions":3,"exits":2},"#,
+            r#"{"vcpu":3,"vm":"a","share":"25.0 %","wait":"0.0 %","steal":"0.0 %","#,
+            r#""preemptions":0,"exits":1}]"#
+        )
+    );
+    assert_eq!(
+        rows(true, false),
+        concat!(
+            r#"[{"vm":"a","share":"75.0 %","wait":"45.0 %","steal":"40.0 %","#,
+            r#""preemptions":3,"exits":3}]"#
+        )
+    );
+    let dashes = r#""wait":null,"steal":null,"preemptions":null"#;
+    assert!(rows(false, false).contains(dashes));
+}

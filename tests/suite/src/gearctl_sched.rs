@@ -1,0 +1,121 @@
+//! What `gearctl top` and `gearctl sched` say of schedules, on a machine whose figures are known
+//! (`tests/manifests/gearctl-sched.dts`): two equal spinners on one CPU, a capped one on another.
+//!
+//! Figures are compared with each other, and not with the time of this host: how long a vCPU ran and
+//! how long it waited come in one answer.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use workbench::build_images::{self, last_words};
+use workbench::expect::Session;
+use workbench::qemu::{Machine, Qemu};
+use workbench::{device_userland, workspace};
+use xtask::run;
+use xtask::smoke::device_vm::{json, number, widen};
+use xtask::smoke::shell;
+
+use crate::part::{Part, Tally};
+
+const BOOT: Duration = Duration::from_secs(180);
+const END: Duration = Duration::from_secs(60);
+/// Preemptions of a spinner in a second that are expected at least: a turn is 2.5 ms, and a busy
+/// host may stop the machine for some of them.
+const PREEMPTIONS: u64 = 40;
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![Part::new("gearctl tells true figures of schedules", run)]
+}
+
+fn run(tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&workspace::root().join("tests/manifests/gearctl-sched.dts"))?;
+    let machine = Machine {
+        cpus: 3,
+        memory_mib: run::memory_for(&images)?,
+        ..Machine::default()
+    };
+    let log = images.archive.with_file_name("test.log");
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let result = check(&mut session, tally);
+    result.with_context(|| last_words(&session))
+}
+
+fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
+    session.expect(device_userland::READY, BOOT)?;
+    widen(session)?;
+    shell(session, "until gearctl version; do sleep 0.2; done")?;
+    let start = "for vm in left right capped; do gearctl start $vm || exit 1; done";
+    shell(session, &format!("({start})"))?;
+    // In the first second the VMs are loaded.
+    let top = json(session, "gearctl --json top 3 | tail -n 1")?;
+    tally.check("waits of spinners that share", shared(&top));
+    tally.check("waits of a spinner with a cap", capped(&top));
+    session.send("poweroff -f\n")?;
+    let status = session.expect_end(END)?;
+    ensure!(status.success(), "QEMU ended with {status}");
+    tally.pass(1);
+    Ok(())
+}
+
+/// Each of two equal spinners waits for half of the time, in turns, and its VM is told so.
+fn shared(top: &Value) -> Result<()> {
+    for vm in ["left", "right"] {
+        let row = Row::of(top, vm)?;
+        row.waits(40..=60)?;
+        ensure!(row.preemptions >= PREEMPTIONS, "{row:?}");
+    }
+    Ok(())
+}
+
+/// A spinner with a cap of 25 % waits for the rest of the time, and nobody takes its place.
+fn capped(top: &Value) -> Result<()> {
+    let row = Row::of(top, "capped")?;
+    row.waits(65..=85)?;
+    ensure!(row.preemptions == 0, "{row:?}");
+    Ok(())
+}
+
+/// Row of a VM, in percent of a second.
+#[derive(Debug)]
+struct Row {
+    vm: String,
+    share: f64,
+    wait: f64,
+    steal: f64,
+    preemptions: u64,
+}
+
+impl Row {
+    fn of(top: &Value, vm: &str) -> Result<Self> {
+        let mut rows = top.as_array().into_iter().flatten();
+        let row = rows.find(|row| row["vm"] == vm);
+        let row = row.with_context(|| format!("{vm} is not in {top}"))?;
+        let percent = |name: &str| {
+            let text = row[name].as_str().and_then(|text| text.strip_suffix(" %"));
+            let number = text.and_then(|text| text.parse::<f64>().ok());
+            number.with_context(|| format!("{name} is no part in {row}"))
+        };
+        Ok(Self {
+            vm: vm.to_owned(),
+            share: percent("share")?,
+            wait: percent("wait")?,
+            steal: percent("steal")?,
+            preemptions: number(&row["preemptions"])?,
+        })
+    }
+
+    /// Checks the part of its time in which a vCPU that always could run did not, and that the VM
+    /// was told of that, but for what it waited last.
+    fn waits(&self, expected: RangeInclusive<u32>) -> Result<()> {
+        let all = self.share + self.wait;
+        let part = 100.0 * self.wait / all;
+        let (from, to) = (f64::from(*expected.start()), f64::from(*expected.end()));
+        println!("figure: {} waits for {part:.1} % of its time", self.vm);
+        ensure!((from..=to).contains(&part), "{part:.1} %: {self:?}");
+        let untold = 100.0 * (self.wait - self.steal).abs() / all;
+        ensure!(untold <= 10.0, "{untold:.1} % untold: {self:?}");
+        Ok(())
+    }
+}
