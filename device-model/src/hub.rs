@@ -28,6 +28,7 @@ use crate::control::{Mailbox, Server};
 use crate::gpio::Line;
 use crate::mapping::{self, Doorbell, Memory, Registers, counter};
 use crate::progress::{self, Health, Progress, Watch};
+use crate::rtc;
 use crate::sandbox::{self, Role};
 use crate::serial::Serials;
 use crate::state::{DeviceState, Word};
@@ -390,11 +391,12 @@ impl Hub {
         self.wake_for_resets();
     }
 
-    /// Wakes the threads of the devices that a vCPU waits for. An access to a device that nobody
-    /// serves is refused here: its vCPU would wait for ever.
+    /// Wakes the threads of the devices that a vCPU waits for, and answers accesses to real-time
+    /// clocks. An access to a device that nobody serves is refused here: its vCPU would wait for
+    /// ever.
     fn wake_for_accesses(&self) {
         let count = self.region.header.vcpu_count.load(Ordering::Relaxed) as usize;
-        let mut refused = false;
+        let mut answered = false;
         for slot in self.region.slots.iter().take(count) {
             if slot.state() != slot::POSTED {
                 continue;
@@ -402,12 +404,14 @@ impl Hub {
             let device = slot.device.load(Ordering::Relaxed) as usize;
             if let Some(kick) = self.devices.get(&device) {
                 let _ = kick.write(1);
-            } else {
-                slot.set_state(slot::ABORT);
-                refused = true;
+                continue;
             }
+            if !rtc::answer(slot) {
+                slot.set_state(slot::ABORT);
+            }
+            answered = true;
         }
-        if refused {
+        if answered {
             self.answer.ring();
         }
     }

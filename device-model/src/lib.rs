@@ -41,6 +41,7 @@ pub mod mapping;
 pub mod measure;
 mod overlap;
 mod progress;
+mod rtc;
 pub mod sandbox;
 pub mod serial;
 pub mod socket;

@@ -256,6 +256,16 @@ rules! {
     ConsoleOverMemory = "M-CON-003", "the console lies in the VM's memory or over a device",
         "choose another address for it, or another memory-ipa";
 
+    RtcAddress = "M-RTC-001", "the real-time clock's address is no multiple of 4 KiB below 2^48",
+        "choose one, or leave it out";
+    RtcOverMemory = "M-RTC-002",
+        "the real-time clock lies in the VM's memory, or over another device",
+        "choose another address for it, or another memory-ipa";
+    RtcNotGuest = "M-RTC-003", "only a guest can have the device VM's real-time clock",
+        "remove the rtc node; give the VM a clock of the machine with devices";
+    RtcWithoutServer = "M-RTC-004", "a real-time clock needs a VM that tells the time",
+        "add a VM of kind = \"device\"";
+
     PrivilegeNotSupported = "M-GR2-001", "this build of GearV does not run Gear2 at this level",
         "write privilege = \"el0\" or leave it out";
 

@@ -44,7 +44,7 @@ pub use list::List;
 pub use model::{
     Balancer, Budget, Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest,
     Memory, NamedFile, Names, Parameters, Payload, Policy, Pool, Privilege, Region, Restart,
-    RestartLimit, Scheduler, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind, Window,
+    RestartLimit, Rtc, Scheduler, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind, Window,
 };
 pub use nearest::nearest;
 pub use read::{binding, read, read_into};

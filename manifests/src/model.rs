@@ -241,6 +241,8 @@ pub struct Vm<'a> {
     pub digests: [Option<&'a str>; 2],
     /// Emulated PL011, if the VM has one.
     pub console: Option<Console>,
+    /// Emulated PL031, if the VM has one.
+    pub rtc: Option<Rtc>,
     /// Parameters for the policy of the VM's CPUs.
     pub parameters: Parameters,
     /// Whether the VM's SYSTEM_OFF powers the machine off.
@@ -444,6 +446,18 @@ impl Console {
         ipa: 0x0900_0000,
         intid: 33,
     };
+}
+
+/// A guest's emulated PL031, which shows the device VM's wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rtc {
+    /// Address of the register page in the guest (IPA).
+    pub ipa: u64,
+}
+
+impl Rtc {
+    /// The address of the PL031 of QEMU's `virt`.
+    pub const DEFAULT: Self = Self { ipa: 0x0901_0000 };
 }
 
 /// Policy for the automatic restart of a VM that has stopped. A guest's own reset request is always

@@ -8,7 +8,7 @@ use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
     Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload,
-    Restart, RestartLimit, SharedMemory, VirtioDevice, Vm, VmKind,
+    Restart, RestartLimit, Rtc, SharedMemory, VirtioDevice, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::rules;
@@ -24,8 +24,8 @@ mod tests;
 
 use binding::{
     CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, GIC_MODES, KINDS,
-    PRIVILEGES, RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, SHARED_PROPERTIES,
-    VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+    PRIVILEGES, RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, RTC_PROPERTIES,
+    SHARED_PROPERTIES, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
 };
 
 const MIB: u64 = 1 << 20;
@@ -260,6 +260,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         console: vm
             .child("console")
             .map(|console| read_console(&console, report)),
+        rtc: vm.child("rtc").map(|rtc| read_rtc(&rtc, report)),
         parameters: scheduling::read_parameters(vm, report),
         may_power_off: vm.switch("may-power-off", report),
         autostart: !vm.switch("no-autostart", report),
@@ -296,6 +297,13 @@ fn read_console<'a>(console: &Section<'a>, report: &mut Report<'_, 'a>) -> Conso
         intid: console
             .number("interrupt", report)
             .unwrap_or(Console::DEFAULT.intid),
+    }
+}
+
+fn read_rtc<'a>(rtc: &Section<'a>, report: &mut Report<'_, 'a>) -> Rtc {
+    rtc.check_names(RTC_PROPERTIES, &[], report);
+    Rtc {
+        ipa: rtc.long("address", report).unwrap_or(Rtc::DEFAULT.ipa),
     }
 }
 

@@ -24,6 +24,7 @@ mod command_line;
 mod exposure;
 mod kernel_words;
 mod root_disk;
+mod rtc;
 mod scheduling;
 mod shared;
 #[cfg(test)]
@@ -89,6 +90,7 @@ fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &m
     check_start(vm, report);
     check_restarts(vm, report);
     check_console(vm, report);
+    rtc::check(manifest, vm, complete, report);
     check_device_vm(vm, report);
     virtio::check(manifest, vm, complete, report);
     check_peers(manifest, vm, complete, report);

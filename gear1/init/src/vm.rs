@@ -106,9 +106,14 @@ pub fn emulated(vm: &Vm<'_>, board: &Board) -> Vec<Emulated> {
         let region = Region::new(console.ipa, console.ipa + PAGE_SIZE);
         (region, "console")
     });
+    let rtc = vm.rtc.map(|rtc| {
+        let region = Region::new(rtc.ipa, rtc.ipa + PAGE_SIZE);
+        (region, "real-time clock")
+    });
     [(gicd, "GIC distributor"), second_emulated(vm, board)]
         .into_iter()
         .chain(console)
+        .chain(rtc)
         .filter(|(region, _)| region.bytes() != 0)
         .map(|(region, what)| Emulated {
             vm: vm.id,

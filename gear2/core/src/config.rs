@@ -18,10 +18,13 @@ use gear1_abi::event::Mmio;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
-use gear2_protocol::VIRTIO_STRIDE;
-use gearv_manifest::{Console, CpuSet, Manifest, ManifestError, Parameters, Restart, Vm, VmKind};
+use gear2_protocol::{RTC_DEVICE, VIRTIO_STRIDE};
+use gearv_manifest::{
+    Console, CpuSet, Manifest, ManifestError, Parameters, Restart, Rtc, Vm, VmKind,
+};
 
 use crate::balancer::{self, Balancer};
+use crate::pl011::PAGE_BYTES;
 use crate::restarts::RestartPolicy;
 use crate::scheduler::{Budget, Plan, Policy, PolicyKind, Refused, Share, Window};
 
@@ -147,6 +150,8 @@ pub(crate) struct VmConfig {
     pub(crate) scheduled: bool,
     /// CPUs that the VM's vCPUs may be on.
     pub(crate) affinity: CpuSet,
+    /// Real-time clock, if the VM has one.
+    pub(crate) rtc: Option<Rtc>,
     /// Virtio devices, if the VM has any.
     pub(crate) virtio: Option<VirtioPage>,
     /// Range of the VM's vCPUs, with the parked vCPUs that Gear2 does not schedule.
@@ -189,6 +194,15 @@ impl VirtioPage {
     pub(crate) const fn channels(&self) -> Range<u32> {
         self.first_channel..self.first_channel + self.count
     }
+}
+
+/// Returns device and register offset of an access to a real-time clock. A PL031 takes words alone
+/// (Arm DDI 0224, 3.1).
+fn locate_rtc(rtc: Option<Rtc>, access: Mmio) -> Option<(u32, u32)> {
+    let offset = access.ipa.checked_sub(rtc?.ipa)?;
+    let is_word = access.size_log2 == 2 && offset.is_multiple_of(4);
+    let register = u32::try_from(offset).ok()?;
+    (offset < PAGE_BYTES && is_word).then_some((RTC_DEVICE, register))
 }
 
 impl Config {
@@ -412,6 +426,13 @@ fn window(manifest: &Manifest<'_>, window: &gearv_manifest::Window<'_>, counter_
 }
 
 impl VmConfig {
+    /// Returns device and register offset of an access that the device model performs, `None` if
+    /// no device of the VM's is there or the access is not aligned.
+    pub(crate) fn locate(&self, access: Mmio) -> Option<(u32, u32)> {
+        let virtio = || self.virtio?.locate(access);
+        locate_rtc(self.rtc, access).or_else(virtio)
+    }
+
     /// Returns what Gear2 knows of a VM. Times of the manifest become ticks here, once.
     fn new(info: &Gear2Info, manifest: &Manifest<'_>, vm: &Vm<'_>) -> Self {
         let scheduled = vm.kind != VmKind::RealTime;
@@ -436,6 +457,7 @@ impl VmConfig {
             boot_order: vm.boot_order,
             scheduled,
             affinity: manifest.cpus_of(vm, cpu_count),
+            rtc: vm.rtc,
             virtio: VirtioPage::new(manifest, vm),
             vcpus: first..first + vm.vcpu_count,
         }

@@ -15,7 +15,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId};
 use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
 use gear2_protocol::{
-    Control, LINE_REQUEST, MAGIC, MAX_CONSOLES, PROTOCOL_VERSION, Region, line_of_channel,
+    Control, LINE_REQUEST, MAGIC, MAX_CONSOLES, PROTOCOL_VERSION, RTC_DEVICE, Region,
+    line_of_channel,
 };
 use spin::mutex::TicketMutex;
 
@@ -118,7 +119,10 @@ impl<P: Platform> DeviceModel<P> {
     /// Has GDM asked to perform an access of a vCPU, which waits for the answer.
     pub(crate) fn forward(&self, gear1: &mut impl Gear1, vcpu: VcpuId, request: Request) {
         if self.slots.lock().post(vcpu, request) && !self.is_looking(request.device) {
-            let (pl061, line) = line_of_channel(request.device as usize);
+            let (pl061, line) = match request.device {
+                RTC_DEVICE => (PL061, LINE_REQUEST),
+                channel => line_of_channel(channel as usize),
+            };
             // A refusal means that the device VM does not run: GDM looks at all slots when it
             // starts.
             let _ = gear1.pl061_raise(pl061, line);

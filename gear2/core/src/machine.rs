@@ -307,7 +307,7 @@ impl<P: Platform> Machine<P> {
         Some((self.config.vm(vm)?, self.vms.get(vm.index())?))
     }
 
-    /// Has the device model perform an access, if it is to one of the VM's virtio devices.
+    /// Has the device model perform an access, if it is to a device of the VM's that it serves.
     fn forward(
         &self,
         gear1: &mut impl Gear1,
@@ -315,8 +315,8 @@ impl<P: Platform> Machine<P> {
         vcpu: VcpuId,
         access: Mmio,
     ) -> Option<Answer> {
-        let place = vm.virtio.and_then(|page| page.locate(access));
-        let (Some(model), Some((device, register))) = (&self.device_model, place) else {
+        let (Some(model), Some((device, register))) = (&self.device_model, vm.locate(access))
+        else {
             return Some(Answer::Abort);
         };
         let request = Request {

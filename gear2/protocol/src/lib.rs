@@ -29,7 +29,8 @@ pub use region::{ConsoleBlock, Page, Region};
 /// | 2.2 | [`vm_flag::REAL_TIME`], [`vm_flag::DEVICE_MODEL`] and [`vm_flag::NO_CONSOLE`], without which `gearctl` gives fewer reasons |
 /// | 2.3 | [`op::SCHED_CPU`] and the operations behind it, without which there is no `gearctl sched` |
 /// | 2.4 | waits and preemptions in [`op::VCPU_INFO`], without which `gearctl top` has dashes for them ([`WAITS_VERSION`]) |
-pub const PROTOCOL_VERSION: u32 = 0x0002_0004;
+/// | 2.5 | [`RTC_DEVICE`], which an older gdm refuses: the guest that looks at its clock gets an abort |
+pub const PROTOCOL_VERSION: u32 = 0x0002_0005;
 /// First version whose `VCPU_INFO` tells of waits and preemptions.
 pub const WAITS_VERSION: u32 = 0x0002_0004;
 /// First version whose lines are armed: GDM stores to [`doorbell_arm`] only if `Header::version` is
@@ -64,6 +65,9 @@ pub const fn line_of_channel(channel: usize) -> (usize, u32) {
 
 /// Most virtio devices of all guests.
 pub const MAX_DEVICES: usize = 32;
+/// Device of an [`MmioSlot`] whose access is to a guest's real-time clock, a PL031, instead of a
+/// virtio device. [`LINE_REQUEST`] announces it, and [`DOORBELL_GEAR2`] its answer.
+pub const RTC_DEVICE: u32 = MAX_DEVICES as u32;
 /// Most VMs with a console ring, in the order of `VmId`.
 pub const MAX_CONSOLES: usize = 16;
 /// Offset of the virtio-mmio QueueNotify register, which is a channel and never forwarded.
@@ -165,7 +169,7 @@ pub mod slot {
 pub struct MmioSlot {
     /// State: a constant of [`slot`]; the side that hands over stores it last.
     pub state: AtomicU32,
-    /// Virtio device (channel number), as Gear2 found it in the manifest.
+    /// Virtio device (channel number), as Gear2 found it in the manifest, or [`RTC_DEVICE`].
     pub device: AtomicU32,
     /// Offset of the register in the device's 512 bytes.
     pub register: AtomicU32,

@@ -68,7 +68,7 @@ fn the_version_says_which_numbers_hold() {
     assert_eq!(
         (PROTOCOL_VERSION, doorbells, words, parts, sizes, states),
         (
-            0x0002_0004,
+            0x0002_0005,
             [0, 8, 0x800, 0x900, 0x908],
             [509, 510, 511],
             [0, 0x1000, 0x2000, 0x1_0000, 0x4_0000, 0x2000, 0x1000],

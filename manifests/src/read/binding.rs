@@ -75,11 +75,13 @@ pub const VM_PROPERTIES: &[&str] = &[
 /// Properties of [`crate::model::RestartLimit`], in the order of its fields.
 pub const RESTART_LIMITS: [&str; 3] = ["restart-limit", "restart-window-ms", "restart-backoff-ms"];
 /// Nodes below `/vms/NAME`.
-pub const VM_NODES: &[&str] = &["console", "virtio"];
+pub const VM_NODES: &[&str] = &["console", "rtc", "virtio"];
 /// Properties of `/vms/NAME/virtio/DEVICE`.
 pub const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only", "mac"];
 /// Properties of `/vms/NAME/console`.
 pub const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
+/// Properties of `/vms/NAME/rtc`.
+pub const RTC_PROPERTIES: &[&str] = &["address"];
 
 /// Properties whose values are cells. A blob has no types: a string of three characters is a cell
 /// in it. Who has the source looks there.

@@ -100,6 +100,11 @@ fn check_registers_on<'a>(
         let place = ManifestError::at_property(Rule::ConsoleOverMemory, path, "address");
         report.error(found(place, console.ipa));
     }
+    if let Some(rtc) = vm.rtc.filter(|rtc| taken(page(rtc.ipa))) {
+        let path = NodePath::vm(vm.name).child("rtc");
+        let place = ManifestError::at_property(Rule::RtcOverMemory, path, "address");
+        report.error(found(place, rtc.ipa));
+    }
     if manifest.virtio_of(vm.id).next().is_some() && taken(page(vm.virtio_ipa)) {
         let place = error(Rule::VirtioOverMemory, vm, "virtio-address");
         report.error(found(place, vm.virtio_ipa));

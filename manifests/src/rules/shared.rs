@@ -125,7 +125,8 @@ fn seen_by<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>) -> impl Iterator<Item = Reg
     let virtio = has_virtio.then(|| page(vm.virtio_ipa));
     let is_device_vm = manifest.device_vm().is_some_and(|owner| owner.id == vm.id);
     let window = is_device_vm.then(|| vm.window());
-    let fixed = [vm.memory.guest(), console, virtio, window];
+    let rtc = vm.rtc.map(|rtc| page(rtc.ipa));
+    let fixed = [vm.memory.guest(), console, rtc, virtio, window];
     fixed.into_iter().flatten()
 }
 

@@ -373,7 +373,34 @@ fn mixed(tally: &mut Tally) -> Result<()> {
     example.expect(&format!("{before}linux{after}"))?;
     example.wait_for_report()?;
     tally.pass(1);
+    clocks_agree(&mut example, tally)?;
     keeps_a_way_back(&mut example, tally)
+}
+
+/// The guest, at whose console a person is, has the device VM's wall clock, within a second.
+fn clocks_agree(example: &mut Example, tally: &mut Tally) -> Result<()> {
+    let guest = "hwclock -s && date +%s";
+    let first = seconds(&shell(&mut example.session, guest)?)?;
+    smoke::device_vm::leave(&mut example.session)?;
+    let device = seconds(&shell(&mut example.session, "date +%s")?)?;
+    example.session.send("gearctl console linux\n")?;
+    let last = seconds(&shell(&mut example.session, guest)?)?;
+    let between = first - 1..=last + 1;
+    ensure!(
+        between.contains(&device),
+        "the guest says {first} and {last}, the device VM {device} in between"
+    );
+    // A clock that nobody set counts from 1970.
+    ensure!(device > 1_700_000_000, "the device VM says {device}");
+    tally.pass(1);
+    Ok(())
+}
+
+/// Returns the seconds that `date +%s` has printed.
+fn seconds(said: &str) -> Result<u64> {
+    let mut lines = said.lines().map(str::trim);
+    let number = lines.find_map(|line| line.parse().ok());
+    number.with_context(|| format!("no time in {said:?}"))
 }
 
 /// Lists the VMs as soon as the device model answers.

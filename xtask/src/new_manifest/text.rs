@@ -151,8 +151,8 @@ const DEVICE: &str = r#"
 			initrd = "artifact:device-initramfs";
 			cmdline = "console=ttyAMA0";
 
-			/* Paths in the board's device tree: the boot UART, disks and the network card. */
-			devices = "/pl011@9000000", "/virtio_mmio@*";
+			/* Paths in the board's device tree: the boot UART, the clock, disks and the network card. */
+			devices = "/pl011@9000000", "/pl031@9010000", "/virtio_mmio@*";
 
 			/* Without it nothing is served: start it again when it fails. */
 			restart = "on-failure";
@@ -181,6 +181,9 @@ const SERVED: &str = r#"
 
 			/* An emulated PL011: `gearctl console linux` in the device VM. */
 			console { };
+
+			/* A real-time clock with the device VM's time. */
+			rtc { };
 
 			/* Served by the device VM; `backend` is what serves it there. */
 			virtio {

@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use gearv_manifest::{Console, Manifest, Payload, SharedMemory, VirtioDevice, Vm};
+use gearv_manifest::{Console, Manifest, Payload, Rtc, SharedMemory, VirtioDevice, Vm};
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,14 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     let stdout = vm.console.map_or_else(String::new, |console| {
         format!("\t\tstdout-path = \"{}\";\n", uart_path(console))
     });
+    let has_primecell = vm.console.is_some() || vm.rtc.is_some();
+    let clock = if has_primecell {
+        clock()
+    } else {
+        String::new()
+    };
     let uart = vm.console.map_or_else(String::new, uart);
+    let rtc = vm.rtc.map_or_else(String::new, rtc);
     let pmu = if vm.pmu { PMU } else { "" };
     let devices = manifest.virtio_of(vm.id);
     let virtio: String = devices.map(|(_, device)| virtio(vm, device)).collect();
@@ -92,7 +99,7 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
 		interrupt-controller;
 		reg = <0 0 0 0x1000>, <0 0 0 0x2000>;
 	}};
-{pmu}{uart}{virtio}{shared}}};
+{pmu}{clock}{uart}{rtc}{virtio}{shared}}};
 ",
         name = vm.name,
         bootargs = escape(bootargs),
@@ -126,11 +133,8 @@ fn uart_path(console: Console) -> String {
     format!("/uart@{:x}", console.ipa)
 }
 
-/// Returns the nodes of the PL011 that Gear2 emulates, and of the clock that its driver wants.
-fn uart(console: Console) -> String {
-    let name = &uart_path(console)[1..];
-    let (high, low) = (console.ipa >> 32, console.ipa & 0xffff_ffff);
-    let shared = console.intid.saturating_sub(FIRST_SHARED_INTID);
+/// Returns the node of the clock that drivers of PrimeCells want.
+fn clock() -> String {
     format!(
         "
 	clock {{
@@ -139,7 +143,34 @@ fn uart(console: Console) -> String {
 		clock-frequency = <24000000>;
 		phandle = <{PHANDLE_CLOCK}>;
 	}};
+"
+    )
+}
 
+/// Returns the node of the PL031 that GDM emulates, without an alarm.
+fn rtc(rtc: Rtc) -> String {
+    let (high, low) = (rtc.ipa >> 32, rtc.ipa & 0xffff_ffff);
+    format!(
+        "
+	rtc@{:x} {{
+		compatible = \"arm,pl031\", \"arm,primecell\";
+		arm,primecell-periphid = <0x00041031>;
+		reg = <{high:#x} {low:#x} 0 0x1000>;
+		clocks = <{PHANDLE_CLOCK}>;
+		clock-names = \"apb_pclk\";
+	}};
+",
+        rtc.ipa,
+    )
+}
+
+/// Returns the node of the PL011 that Gear2 emulates.
+fn uart(console: Console) -> String {
+    let name = &uart_path(console)[1..];
+    let (high, low) = (console.ipa >> 32, console.ipa & 0xffff_ffff);
+    let shared = console.intid.saturating_sub(FIRST_SHARED_INTID);
+    format!(
+        "
 	{name} {{
 		compatible = \"arm,pl011\", \"arm,primecell\";
 		arm,primecell-periphid = <0x00241011>;

@@ -127,7 +127,12 @@ fn address_limit(board: &Board, manifest: &Manifest<'_>, owners: &Owners<'_, '_>
     let consoles = vms().filter_map(|vm| Some(vm.console?.ipa + PAGE_SIZE));
     let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM).map(|region| region.end);
     let virtio = manifest.virtio_vms().map(|vm| vm.virtio_ipa + PAGE_SIZE);
-    let ends = memory.chain(guests).chain(consoles).chain(devices);
+    let clocks = vms().filter_map(|vm| Some(vm.rtc?.ipa + PAGE_SIZE));
+    let ends = memory
+        .chain(guests)
+        .chain(consoles)
+        .chain(clocks)
+        .chain(devices);
     let ends = ends.chain(virtio).chain([owners.limit()]);
     ends.fold(gear2_end, u64::max)
 }

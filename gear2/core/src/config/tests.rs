@@ -34,6 +34,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
             cmdline: "",
         },
         console: Some(Console::DEFAULT),
+        rtc: None,
         may_power_off: true,
         parameters: Parameters::default(),
         digests: [None; 2],
@@ -311,6 +312,29 @@ fn virtio_devices_are_numbered_over_all_vms() {
     assert_eq!(at(first, 0x0a00_0400, 2), None, "no such device");
     assert_eq!(at(first, 0x09ff_fffc, 2), None, "below the page");
     assert_eq!(at(second, u64::MAX - 7, 3), None);
+}
+
+#[test]
+fn a_real_time_clock_takes_words_of_its_page() {
+    let rtc = Some(Rtc { ipa: 0x0901_0000 });
+    let at = |ipa, size_log2| {
+        let store = None;
+        locate_rtc(
+            rtc,
+            Mmio {
+                ipa,
+                size_log2,
+                store,
+            },
+        )
+    };
+    assert_eq!(at(0x0901_0000, 2), Some((RTC_DEVICE, 0)));
+    assert_eq!(at(0x0901_0ffc, 2), Some((RTC_DEVICE, 0xffc)));
+    assert_eq!(at(0x0901_1000, 2), None, "behind the page");
+    assert_eq!(at(0x0900_fffc, 2), None, "below the page");
+    assert_eq!(at(0x0901_0002, 2), None, "not aligned");
+    assert_eq!(at(0x0901_0000, 3), None, "two words");
+    assert_eq!(at(0x0901_0000, 0), None, "a byte");
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         id: VmId::new(0).unwrap(),
         name: "vm".into(),
         console: None,
+        rtc: None,
         may_power_off,
         restart,
         restarts: AT_ONCE,

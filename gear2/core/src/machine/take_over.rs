@@ -95,7 +95,7 @@ impl<P: Platform> Machine<P> {
     fn awaited_place(&self, gear1: &mut impl Gear1, vcpu: VcpuId, vm: VmId) -> Option<[u32; 3]> {
         let (ipa, access) = gear1.vcpu_awaits(vcpu)?;
         let mmio = Mmio::from_words(ipa, access, 0);
-        let (device, register) = self.config.vm(vm)?.virtio?.locate(mmio)?;
+        let (device, register) = self.config.vm(vm)?.locate(mmio)?;
         Some([device, register, mmio.access_word() as u32])
     }
 

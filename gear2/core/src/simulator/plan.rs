@@ -78,6 +78,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             boot_order: plan.boot_order,
             scheduled: !plan.real_time,
             affinity: plan.affinity.unwrap_or(CpuSet::first(cpu_count)),
+            rtc: None,
             virtio: (plan.devices > 0).then_some(VirtioPage {
                 ipa: VIRTIO_IPA,
                 first_channel,

@@ -380,6 +380,22 @@ fn console_cases() -> Vec<Case> {
     ]
 }
 
+fn rtc_cases() -> Vec<Case> {
+    let rtc = "/vms/linux/rtc";
+    let at = |cell: u32| served().set(rtc, "address", cells(&[cell]));
+    let default = |tree: Tree, node| tree.set(node, "address", cells(&[0x0901_0000]));
+    std::vec![
+        (at(0x0901_0800), "M-RTC-001: /vms/linux/rtc: address: "),
+        (at(0x4800_0000), "M-RTC-002: /vms/linux/rtc: address: "),
+        (at(0x0a00_0000), "M-RTC-002: /vms/linux/rtc: address: "),
+        (
+            default(served(), "/vms/device/rtc"),
+            "M-RTC-003: /vms/device/rtc: "
+        ),
+        (default(smallest(), rtc), "M-RTC-004: /vms/linux/rtc: "),
+    ]
+}
+
 fn device_vm_cases() -> Vec<Case> {
     let devices = |pattern: &str| served().set(DEVICE, "devices", text(pattern));
     let window = |cells: Vec<u8>| served().set(DEVICE, "window-address", cells);
@@ -479,6 +495,7 @@ pub(super) fn cases() -> Vec<Case> {
         memory_cases(),
         payload_cases(),
         console_cases(),
+        rtc_cases(),
         device_vm_cases(),
         virtio_cases(),
         peer_cases(),

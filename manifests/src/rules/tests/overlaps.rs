@@ -100,6 +100,7 @@ fn served_elsewhere() -> Tree {
 
 const MEMORY: Region = Region::new(0x5000_0000, 0x5080_0000);
 const GIC: Region = Region::new(0x0800_0000, 0x0900_0000);
+const RTC: &str = "/vms/linux/rtc";
 const CONSOLE: Region = Region::new(0x1000_0000, 0x1000_1000);
 const WINDOW: Region = Region::new(0x1000_0000, 0x1010_0000);
 /// Memory of 8 MiB with the 2 MiB ahead of it that describe it.
@@ -164,11 +165,18 @@ fn memory_pairs() -> [Pair; 4] {
     ]
 }
 
-fn register_pairs() -> [Pair; 5] {
+fn register_pairs() -> [Pair; 8] {
     let console =
         |start, _| -> Tree { elsewhere().set("/vms/linux/console", "address", number(start)) };
     let virtio = |start, _| -> Tree { served_elsewhere().set(VM, "virtio-address", number(start)) };
+    let rtc = |start, _| -> Tree { served_elsewhere().set(RTC, "address", number(start)) };
     [
+        registers("M-RTC-002", MEMORY, rtc),
+        registers("M-RTC-002", GIC, rtc),
+        registers("M-RTC-002", CONSOLE, |start, _| {
+            let tree = served_elsewhere().set(RTC, "address", number(start));
+            tree.set("/vms/linux/console", "address", number(CONSOLE.start))
+        }),
         registers("M-CON-003", MEMORY, console),
         registers("M-CON-003", GIC, console),
         registers("M-VIO-009", MEMORY, virtio),

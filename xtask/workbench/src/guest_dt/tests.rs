@@ -4,7 +4,7 @@ use std::fs;
 
 use gearv_manifest::{
     BINDING_VERSION, Blob, Console, CpuList, Gear2Config, GicMode, List, Manifest, Memory, Node,
-    Payload, Restart, RestartLimit, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
+    Payload, Restart, RestartLimit, Rtc, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
 };
 
 use super::{escape, source};
@@ -32,6 +32,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
             cmdline: "a=\"b c\" d\\e",
         },
         console,
+        rtc: None,
         may_power_off: false,
         digests: [None; 2],
         autostart: true,
@@ -200,4 +201,23 @@ fn without_console_there_is_no_uart() {
 fn escapes_what_would_end_a_string() {
     assert_eq!(escape("a\"b\\c"), "a\\\"b\\\\c");
     assert_eq!(escape("\u{e4}\n"), "\\xc3\\xa4\\x0a");
+}
+
+#[test]
+fn a_real_time_clock_is_a_pl031_without_an_interrupt() {
+    let mut vm = guest(None);
+    vm.rtc = Some(Rtc { ipa: 0x1_0901_0000 });
+    look("rtc", vm, |root| {
+        let reg = [1, 0x0901_0000, 0, 0x1000_u32].map(u32::to_be_bytes);
+        assert_eq!(bytes(root, "rtc@109010000", "reg"), reg.as_flattened());
+        assert_eq!(
+            bytes(root, "rtc@109010000", "clocks"),
+            bytes(root, "clock", "phandle")
+        );
+        let rtc = root.child("rtc@109010000").unwrap();
+        assert!(rtc.property("interrupts").is_none());
+    });
+    look("no-rtc", guest(None), |root| {
+        assert!(root.child("clock").is_none());
+    });
 }

@@ -6,7 +6,7 @@
 
 use gearv_manifest::binding::{
     CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, POOL_NODES, POOL_PROPERTIES, ROOT_NODES,
-    ROOT_PROPERTIES, SHARED_PROPERTIES, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+    ROOT_PROPERTIES, RTC_PROPERTIES, SHARED_PROPERTIES, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
     WINDOW_PROPERTIES,
 };
 
@@ -201,6 +201,7 @@ fn known(node: &str) -> Option<(&'static [&'static str], &'static [&'static str]
         ["gear2", "windows", _] | ["gear2", "pools", _, "windows", _] => (WINDOW_PROPERTIES, &[]),
         ["vms", _] => (VM_PROPERTIES, VM_NODES),
         ["vms", _, "console"] => (CONSOLE_PROPERTIES, &[]),
+        ["vms", _, "rtc"] => (RTC_PROPERTIES, &[]),
         ["vms", _, "virtio", _] => (VIRTIO_PROPERTIES, &[]),
         ["shared-memory", _] => (SHARED_PROPERTIES, &[]),
         _ => return None,

@@ -138,8 +138,10 @@ fn help_is_whole() {
     assert_eq!(value("slice-us").as_deref(), Some(help));
     let help = "a switch has no value: write debug; or remove it";
     assert_eq!(value("debug").as_deref(), Some(help));
-    let help = "the nodes of /vms/a are console, virtio";
+    let help = "the nodes of /vms/a are console, rtc, virtio";
     assert_eq!(names("/vms/a", true).as_deref(), Some(help));
+    let help = "the properties of /vms/a/rtc are address";
+    assert_eq!(names("/vms/a/rtc", false).as_deref(), Some(help));
     let help = "the properties of /vms/a/console are address, interrupt";
     assert_eq!(names("/vms/a/console", false).as_deref(), Some(help));
 }
