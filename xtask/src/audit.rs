@@ -240,17 +240,7 @@ impl Findings {
 
     /// Lines of code and of tests, by package and in all.
     fn lines(&mut self, packages: &BTreeMap<String, source::Counts>) -> Result<()> {
-        for (package, counts) in packages {
-            let source::Counts {
-                lines,
-                test_lines,
-                unsafe_blocks,
-                argued,
-            } = counts;
-            self.holds.push(format!(
-                "gear1/{package}: {lines} lines, {test_lines} of tests, {unsafe_blocks} unsafe blocks, {argued} with a SAFETY comment"
-            ));
-        }
+        self.holds.extend(packages.iter().map(package_line));
         let sum = |of: fn(&source::Counts) -> u64| packages.values().map(of).sum::<u64>();
         let (guests, common) = source::guests()?;
         let (code, tests) = (sum(|c| c.lines), sum(|c| c.test_lines));
@@ -321,6 +311,18 @@ impl Findings {
         self.check(budget.limit.is_none_or(|limit| value <= limit), text);
         Ok(())
     }
+}
+
+fn package_line((package, counts): (&String, &source::Counts)) -> String {
+    let source::Counts {
+        lines,
+        test_lines,
+        unsafe_blocks,
+        argued,
+    } = counts;
+    format!(
+        "gear1/{package}: {lines} lines, {test_lines} of tests, {unsafe_blocks} unsafe blocks, {argued} with a SAFETY comment"
+    )
 }
 
 /// Returns the size of an entry's stack.

@@ -41,11 +41,7 @@ impl Options {
         let (builds, left) = builds(&target, is_ours, self.disks);
         let mut freed = self.delete("built and made", &target, &builds)?;
         if !self.keep_downloads {
-            let cache = Cache::open()?;
-            let lock = cache.lock()?;
-            let downloads = downloads(&cache);
-            freed += self.delete("downloaded", &cache.path(""), &downloads)?;
-            drop(lock);
+            freed += self.delete_downloads()?;
         }
         let verb = if self.dry_run {
             "would be freed"
@@ -56,13 +52,23 @@ impl Options {
         for disk in left {
             println!("left: {} (--disks deletes it)", disk.display());
         }
-        if !is_ours && target.join(TAG).is_file() {
+        let is_cargos = target.join(TAG).is_file();
+        if !is_ours && is_cargos {
+            let target = target.display();
             println!(
-                "left: what cargo built in {}, which may have other users; cargo clean deletes it",
-                target.display()
+                "left: what cargo built in {target}, which may have other users; cargo clean \
+                 deletes it"
             );
         }
         Ok(())
+    }
+
+    /// Deletes the downloads under the cache's lock: another xtask may be unpacking them.
+    fn delete_downloads(&self) -> Result<u64> {
+        let cache = Cache::open()?;
+        let _lock = cache.lock()?;
+        let downloads = downloads(&cache);
+        self.delete("downloaded", &cache.path(""), &downloads)
     }
 
     /// Deletes files and folders, and returns their size.

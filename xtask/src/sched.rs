@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use gear1_abi::id::MAX_CPUS;
 use workbench::sched::picture::{self, Section};
-use workbench::sched::{self, Costs, Figures, Loads, Setup, trace_events};
+use workbench::sched::{self, Costs, Figures, Loads, Setup, Simulated, trace_events};
 use workbench::tools::Tools;
 use workbench::{manifest, workspace};
 
@@ -89,20 +89,26 @@ impl Options {
         if simulated.is_empty() {
             bail!("{}: Gear2 schedules no VM", dts.display());
         }
-        let figures = Figures::of(&simulated);
+        self.print(&Figures::of(&simulated))?;
+        self.write_files(&simulated, setup.length)
+    }
+
+    fn write_files(&self, simulated: &[Simulated], length: u64) -> Result<()> {
+        if let Some(file) = &self.svg {
+            let section = self.section(length)?;
+            write(file, &picture::draw(simulated, section))?;
+        }
+        if let Some(file) = &self.trace {
+            write(file, &trace_events::document(simulated).to_string())?;
+        }
+        Ok(())
+    }
+
+    fn print(&self, figures: &Figures) -> Result<()> {
         if self.json {
             println!("{}", serde_json::to_string_pretty(&figures.json())?);
         } else {
             print!("{}", figures.text());
-        }
-        if let Some(file) = &self.svg {
-            write(
-                file,
-                &picture::draw(&simulated, self.section(setup.length)?),
-            )?;
-        }
-        if let Some(file) = &self.trace {
-            write(file, &trace_events::document(&simulated).to_string())?;
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// A plan that is accepted has a place for each vCPU, and time for each budget.
+/// A plan that is accepted has a place for each vCPU, and time for each budget and each window.
 fn keeps_plans(manifest: &Manifest<'_>, cpu_count: usize) {
     let mut complaints = 0_usize;
     let judged = gearv_manifest::judge_scheduling(manifest, cpu_count, &mut |error| {
@@ -41,12 +41,22 @@ fn keeps_plans(manifest: &Manifest<'_>, cpu_count: usize) {
         let load = gearv_manifest::load_on(manifest, cpu, cpu_count);
         assert!(load.is_none_or(|load| !load.is_too_much()));
     }
+    starts_in_pools(manifest, cpu_count);
+    keeps_windows_apart(manifest);
+}
+
+/// Each vCPU starts on a CPU of its VM's pool.
+fn starts_in_pools(manifest: &Manifest<'_>, cpu_count: usize) {
     for vm in manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime) {
         for vcpu in 0..vm.vcpu_count {
             let cpu = manifest.start_cpu(vm, vcpu, cpu_count);
             assert!(cpu.is_none_or(|cpu| manifest.pool_of_cpu(cpu) == manifest.pool_of(vm)));
         }
     }
+}
+
+/// Windows of a pool lie in its frame, and no two of them overlap.
+fn keeps_windows_apart(manifest: &Manifest<'_>) {
     for (index, window) in manifest.windows.iter().enumerate() {
         assert!(window.end_us() <= manifest.policy_of(window.pool).frame_us.into());
         let others = manifest.windows.iter().take(index);

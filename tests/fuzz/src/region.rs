@@ -11,7 +11,7 @@ use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
 use gear1_abi::regs::Regs;
 use gear2_core::{Conduit, Config, CpuLoop, Kept, Machine, Platform, Times, Uart};
 use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
-use gear2_protocol::{MAGIC, PROTOCOL_VERSION, Region};
+use gear2_protocol::{ConsoleRing, MAGIC, MmioSlot, PROTOCOL_VERSION, Region};
 
 /// The manifest of the machine: a device VM, and a guest with a disk.
 const MANIFEST: &[u8] = include_bytes!("region.dtb");
@@ -52,30 +52,36 @@ struct Gear1 {
 
 impl Conduit for Gear1 {
     fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
-        let [first, second, ..] = arguments;
         self.now += 1;
+        check_arguments(NUMBER, arguments);
         match NUMBER {
             // Gear2 was restarted once: it takes over the state that it finds.
-            number::VERSION => return [0, 0x1_0000, self.now, 1, 0, 0, 0, 0],
-            number::LOG_READ => return [Status::NotFound as u64, 0, 0, 0, 0, 0, 0, 0],
-            number::VCPU_STATE
-            | number::VCPU_WAITS
-            | number::VCPU_REPLY
-            | number::VCPU_ASSIGN
-            | number::EXIT_STATS => {
-                assert!(first < 32, "there is no vCPU {first}");
-            }
-            number::VM_STATE | number::VM_STOP | number::VM_LOAD | number::VM_START => {
-                assert!(first < VMS, "there is no VM {first}");
-            }
-            number::IRQ_SET => assert!(first < VMS && second >= 32),
-            // Gear2's own, or the disk's.
-            number::PL061_RAISE => assert!(matches!((first, second), (0, 0..8) | (1, 0))),
-            number::POKE => assert_eq!(first, 0),
-            number::SYSTEM => panic!("the device VM powers the machine off"),
-            _ => {}
+            number::VERSION => [0, 0x1_0000, self.now, 1, 0, 0, 0, 0],
+            number::LOG_READ => [Status::NotFound as u64, 0, 0, 0, 0, 0, 0, 0],
+            _ => [0; 8],
         }
-        [0; 8]
+    }
+}
+
+/// No text in the region makes Gear2 name a vCPU or a VM that there is not, or end the machine.
+fn check_arguments(call: u16, [first, second, ..]: Regs) {
+    match call {
+        number::VCPU_STATE
+        | number::VCPU_WAITS
+        | number::VCPU_REPLY
+        | number::VCPU_ASSIGN
+        | number::EXIT_STATS => {
+            assert!(first < 32, "there is no vCPU {first}");
+        }
+        number::VM_STATE | number::VM_STOP | number::VM_LOAD | number::VM_START => {
+            assert!(first < VMS, "there is no VM {first}");
+        }
+        number::IRQ_SET => assert!(first < VMS && second >= 32),
+        // Gear2's own, or the disk's.
+        number::PL061_RAISE => assert!(matches!((first, second), (0, 0..8) | (1, 0))),
+        number::POKE => assert_eq!(first, 0),
+        number::SYSTEM => panic!("the device VM powers the machine off"),
+        _ => {}
     }
 }
 
@@ -126,6 +132,14 @@ fn config() -> Config {
 }
 
 fn read_config() -> Config {
+    match Config::new(&info(), MANIFEST) {
+        Ok(config) => config,
+        Err(error) => panic!("the manifest of this target: {error}"),
+    }
+}
+
+/// Returns what Gear1 tells Gear2 of the machine: one CPU, and a vCPU for each VM.
+fn info() -> Gear2Info {
     let mut info = Gear2Info {
         magic: INFO_MAGIC,
         abi_version: gear1_abi::ABI_VERSION,
@@ -146,10 +160,7 @@ fn read_config() -> Config {
         info.first_vcpu[vm] = vm as u16;
         info.vcpu_count[vm] = 1;
     }
-    match Config::new(&info, MANIFEST) {
-        Ok(config) => config,
-        Err(error) => panic!("the manifest of this target: {error}"),
-    }
+    info
 }
 
 /// Puts every part that is written back; all of the region would take too long.
@@ -174,28 +185,42 @@ fn fill(region: &Region, piece: &[u8]) {
     let word = value as u32;
     let [_, place, index, ..] = padded;
     let index = usize::from(index);
-    let slot = &region.slots[index % PLACES];
     let control = &region.control;
-    let console = &region.consoles[index % VMS as usize];
     match place % 16 {
         0 => region.header.gdm_starts.store(word, Relaxed),
         1 => region.header.gdm_beats.store(word, Relaxed),
-        2 => slot.state.store(word, Relaxed),
-        3 => slot.device.store(word, Relaxed),
-        4 => slot.register.store(word, Relaxed),
-        5 => slot.access.store(word, Relaxed),
-        6 => slot.value.store(value, Relaxed),
+        part @ 2..=6 => fill_slot(&region.slots[index % PLACES], part, value),
         7 => control.asked.store(word, Relaxed),
         8 => control.op.store(word, Relaxed),
         9 => control.arguments[index % PLACES].store(value, Relaxed),
-        10 => console.ring.input_written.store(word, Relaxed),
-        11 => console.ring.input_read.store(word, Relaxed),
-        12 => console.ring.output_read.store(word, Relaxed),
-        13 => console.ring.output_written.store(word, Relaxed),
+        part @ 10..=13 => fill_ring(&region.consoles[index % VMS as usize].ring, part, word),
         14 => region.devices[index % PLACES][RESET_SEEN].store(value, Relaxed),
         _ => {
             let word = [RESET_ASKED, LOOKING][index / PLACES % 2];
             region.devices[index % PLACES][word].store(value, Relaxed);
         }
+    }
+}
+
+/// Writes a word of a slot, of which the value alone has 64 bits.
+fn fill_slot(slot: &MmioSlot, part: u8, value: u64) {
+    let word = value as u32;
+    match part {
+        2 => slot.state.store(word, Relaxed),
+        3 => slot.device.store(word, Relaxed),
+        4 => slot.register.store(word, Relaxed),
+        5 => slot.access.store(word, Relaxed),
+        _ => slot.value.store(value, Relaxed),
+    }
+}
+
+/// Writes a counter of a console's ring. Two of the four are Gear2's own, and nothing keeps the device
+/// VM from writing them too.
+fn fill_ring(ring: &ConsoleRing, part: u8, word: u32) {
+    match part {
+        10 => ring.input_written.store(word, Relaxed),
+        11 => ring.input_read.store(word, Relaxed),
+        12 => ring.output_read.store(word, Relaxed),
+        _ => ring.output_written.store(word, Relaxed),
     }
 }

@@ -220,8 +220,19 @@ fn latency(machine: &Machine, mode: Mode, kind: Kind) {
         kind.set_compare(kind.now());
         report::equal("timer-registers", exits() - before, 0);
     }
-    let (mut least, mut most, mut sum) = (u64::MAX, 0, 0);
     let before = if machine.gearv { exits() } else { 0 };
+    let [least, average, most] = latencies(kind);
+    say!(
+        "LATENCY of the {kind:?} timer min {least} avg {average} max {most} ns over {PERIODS} periods"
+    );
+    if machine.gearv {
+        check_timer_exits(mode, kind, exits() - before);
+    }
+}
+
+/// Returns the least, the average and the largest latency of a timer's interrupts, in nanoseconds.
+fn latencies(kind: Kind) -> [u64; 3] {
+    let (mut least, mut most, mut sum) = (u64::MAX, 0, 0);
     for _ in 0..PERIODS {
         let ticks = TICKS.load(Ordering::Relaxed);
         let due = kind.now() + timer::from_us(PERIOD_US);
@@ -234,14 +245,10 @@ fn latency(machine: &Machine, mode: Mode, kind: Kind) {
         most = most.max(late);
         sum += late;
     }
-    let average = sum / PERIODS;
-    say!(
-        "LATENCY of the {kind:?} timer min {least} avg {average} max {most} ns over {PERIODS} periods"
-    );
-    if !machine.gearv {
-        return;
-    }
-    let cost = exits() - before;
+    [least, sum / PERIODS, most]
+}
+
+fn check_timer_exits(mode: Mode, kind: Kind, cost: u64) {
     match (mode, kind) {
         (Mode::PassThrough, _) => report::equal("timer-exits", cost, 0),
         (Mode::Emulated, Kind::Virtual) => report::equal("timer-exits", cost, PERIODS),

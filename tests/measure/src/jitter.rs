@@ -20,7 +20,7 @@ mod verdict;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gearv_manifest::{Scheduler, binding};
@@ -175,27 +175,27 @@ impl Options {
         }
     }
 
+    fn ensure_serial_ports(&self, configurations: &[Configuration]) -> Result<()> {
+        let is_needed = configurations.iter().any(|one| one.is_real_time());
+        ensure!(
+            self.qemu >= 10 || !is_needed,
+            "QEMU {} has no second serial port, which the real-time VM needs as its own: take --qemu 10, \
+             or --configurations native,kvm,guest",
+            self.qemu
+        );
+        Ok(())
+    }
+
     /// Measures one configuration after the other into the earlier results. A measurement of
     /// minutes outlives whatever comes after it: the JSON is written after each.
     fn measure_all(&self, earlier: Results) -> Result<Results> {
         let configurations = self.configurations();
-        if self.qemu < 10 && configurations.iter().any(|one| one.is_real_time()) {
-            bail!(
-                "QEMU {} has no second serial port, which the real-time VM needs as its own: take --qemu 10, \
-                 or --configurations native,kvm,guest",
-                self.qemu
-            );
-        }
+        self.ensure_serial_ports(&configurations)?;
         let loops = self.loops(&earlier);
         let setup = Setup::new(self.qemu, &self.cpu, self.gic, self.load, loops)?;
         let setup = setup.scheduled_by(self.scheduler);
         let new = setup.results()?;
-        let differences = setup::differences(&earlier, &new);
-        ensure!(
-            differences.is_empty(),
-            "the figures in --from were measured otherwise, and would not compare: {}",
-            differences.join("; ")
-        );
+        ensure_alike(&earlier, &new)?;
         let mut results = earlier;
         results.guest = new.guest;
         results.conditions.extend(new.conditions);
@@ -212,6 +212,16 @@ impl Options {
         }
         Ok(results)
     }
+}
+
+fn ensure_alike(earlier: &Results, new: &Results) -> Result<()> {
+    let differences = setup::differences(earlier, new);
+    ensure!(
+        differences.is_empty(),
+        "the figures in --from were measured otherwise, and would not compare: {}",
+        differences.join("; ")
+    );
+    Ok(())
 }
 
 /// Keeps the figures of the run before under another name: a short run costs no long one.

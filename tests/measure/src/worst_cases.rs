@@ -196,19 +196,24 @@ impl Run {
         fs::write(&symbols, symbols_of(&elf)?)?;
         let machine = self.machine(&images)?;
         let mut command = qemu.command(&machine, &images.boot(), Console::Pipes);
-        let [plugin, symbols, to] = [plugin, &symbols, &out].map(|path| path.display());
-        command.arg("-plugin");
-        command.arg(format!("{plugin},symbols={symbols},out={to}"));
+        command
+            .arg("-plugin")
+            .arg(plugin_options(plugin, &symbols, &out));
         let mut session = images.start_by(command, &log)?;
-        let done = wait(&mut session, self.guests);
-        done.map_err(|error| {
-            let last = build_images::last_words(&session);
+        self.take_inputs(&mut session, measured)?;
+        drop(session);
+        self.read(&out, measured)
+    }
+
+    /// Waits until the guests are done, and keeps the inputs that they found to take longest.
+    fn take_inputs(&self, session: &mut Session, measured: &mut Measured) -> Result<()> {
+        wait(session, self.guests).map_err(|error| {
+            let last = build_images::last_words(session);
             anyhow!("{}: {error:#}\n{last}", self.name())
         })?;
         let found = session.transcript().lines().filter_map(input);
         found.for_each(|line| _ = writeln!(measured.inputs, "{line}"));
-        drop(session);
-        self.read(&out, measured)
+        Ok(())
     }
 
     fn machine(&self, images: &Images) -> Result<Machine> {
@@ -246,6 +251,11 @@ impl Run {
         fs::write(&file, text.replace(SEARCH, command_line))?;
         Ok(file)
     }
+}
+
+fn plugin_options(plugin: &Path, symbols: &Path, out: &Path) -> String {
+    let [plugin, symbols, out] = [plugin, symbols, out].map(Path::display);
+    format!("{plugin},symbols={symbols},out={out}")
 }
 
 /// Waits until all guests are done.

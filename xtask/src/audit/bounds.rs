@@ -66,14 +66,16 @@ impl Bounds {
                 }
             }
         }
+        bounds.list(rules);
+        Ok(bounds)
+    }
+
+    fn list(&mut self, rules: &Rules) {
         for (file, functions) in &rules.loops {
             for (function, listed) in functions {
-                bounds
-                    .listed
-                    .insert(Owner::of(file, function), listed.len());
+                self.listed.insert(Owner::of(file, function), listed.len());
             }
         }
-        Ok(bounds)
     }
 
     /// Compares the loops of an image with their bounds. Returns the loops without one.

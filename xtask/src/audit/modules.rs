@@ -325,18 +325,20 @@ fn below(name: &[String], child: &str) -> Name {
     name
 }
 
+/// Returns, for each node of a graph, the nodes that arrows lead to from there.
+fn reached(arrows: &Arrows) -> BTreeMap<&String, BTreeSet<&String>> {
+    let nodes = arrows.keys().flat_map(|(a, b)| [a, b]);
+    nodes.map(|node| (node, reach(arrows, node))).collect()
+}
+
 /// Returns the circles of a graph, each with the places of its arrows.
 fn circles(arrows: &Arrows) -> Vec<String> {
-    let nodes: BTreeSet<&String> = arrows.keys().flat_map(|(a, b)| [a, b]).collect();
-    let reached: BTreeMap<&String, BTreeSet<&String>> = nodes
-        .iter()
-        .map(|node| (*node, reach(arrows, node)))
-        .collect();
+    let reached = reached(arrows);
     let mut told = BTreeSet::new();
     let mut circles = Vec::new();
-    for node in nodes {
+    for (node, others) in &reached {
         // A node of no circle does not reach itself.
-        let others = reached[node].iter().copied();
+        let others = others.iter().copied();
         let members: BTreeSet<&String> = others
             .filter(|other| reached[*other].contains(node))
             .collect();

@@ -94,45 +94,47 @@ pub(super) fn is_test(file: &Path) -> bool {
     TEST_FILES.contains(&&*name) || parts.any(|part| TEST_DIRECTORIES.contains(&&*part))
 }
 
+/// Rows of the table, in the order of docs/budgets.md.
+const ROWS: [(&str, Value); 12] = [
+    ("lines of code", |counts| counts.code.to_string()),
+    ("lines of tests", |counts| counts.tests.to_string()),
+    ("lines a function, p50/p90/max", |counts| {
+        ranks(&counts.functions, [50, 90, 100])
+    }),
+    ("lines a file, p90/max", |counts| {
+        ranks(&counts.files, [90, 100])
+    }),
+    ("public items documented", |counts| {
+        let [all, documented] = counts.public;
+        percent(documented, all)
+    }),
+    ("SAFETY", |counts| {
+        let [all, argued] = counts.unsafe_blocks;
+        format!("{argued}/{all}")
+    }),
+    ("`unsafe fn`", |counts| counts.unsafe_functions.to_string()),
+    ("panics + asserts a kLoC", |counts| {
+        tenths(counts.panics * 1000, counts.code)
+    }),
+    ("comments : code", |counts| {
+        let hundredths = counts.comments * 100 / counts.code.max(1);
+        format!("{}.{:02}", hundredths / 100, hundredths % 100)
+    }),
+    ("doc comments", |counts| counts.docs[0].to_string()),
+    ("that open with a pronoun", |counts| {
+        counts.docs[1].to_string()
+    }),
+    ("of all doc comments", |counts| {
+        percent(counts.docs[1], counts.docs[0])
+    }),
+];
+
 /// Returns the table in Markdown.
 fn text(columns: &[Column]) -> String {
-    let rows: [(&str, Value); 12] = [
-        ("lines of code", |counts| counts.code.to_string()),
-        ("lines of tests", |counts| counts.tests.to_string()),
-        ("lines a function, p50/p90/max", |counts| {
-            ranks(&counts.functions, [50, 90, 100])
-        }),
-        ("lines a file, p90/max", |counts| {
-            ranks(&counts.files, [90, 100])
-        }),
-        ("public items documented", |counts| {
-            let [all, documented] = counts.public;
-            percent(documented, all)
-        }),
-        ("SAFETY", |counts| {
-            let [all, argued] = counts.unsafe_blocks;
-            format!("{argued}/{all}")
-        }),
-        ("`unsafe fn`", |counts| counts.unsafe_functions.to_string()),
-        ("panics + asserts a kLoC", |counts| {
-            tenths(counts.panics * 1000, counts.code)
-        }),
-        ("comments : code", |counts| {
-            let hundredths = counts.comments * 100 / counts.code.max(1);
-            format!("{}.{:02}", hundredths / 100, hundredths % 100)
-        }),
-        ("doc comments", |counts| counts.docs[0].to_string()),
-        ("that open with a pronoun", |counts| {
-            counts.docs[1].to_string()
-        }),
-        ("of all doc comments", |counts| {
-            percent(counts.docs[1], counts.docs[0])
-        }),
-    ];
     let names = columns.iter().map(|column| format!(" {} |", column.name));
     let mut text = format!("| |{}\n|---|", names.collect::<String>());
     text += &"---|".repeat(columns.len());
-    for (title, value) in rows {
+    for (title, value) in ROWS {
         let cells = columns
             .iter()
             .map(|column| format!(" {} |", value(&column.counts)));

@@ -56,7 +56,12 @@ fn attributes(attributes: Attributes) -> String {
         Memory::Uncached => "uncached",
         Memory::Device => "device",
     };
-    let state = match attributes.state {
+    let state = state_text(attributes.state);
+    format!("r{write}{execute}  {memory:8}  {state:16}")
+}
+
+const fn state_text(state: Option<PageState>) -> &'static str {
+    match state {
         None => "no owner",
         Some(PageState::Owned) => "owned",
         Some(PageState::SharedOwned) => "shared, owned",
@@ -66,6 +71,5 @@ fn attributes(attributes: Attributes) -> String {
         Some(PageState::Received) => "received",
         Some(PageState::Buffer) => "buffer",
         Some(PageState::Claimed) => "claimed",
-    };
-    format!("r{write}{execute}  {memory:8}  {state:16}")
+    }
 }

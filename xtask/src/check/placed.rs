@@ -3,11 +3,13 @@
 
 use std::fs;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
+use gear1_init::refusal::Refusal;
+use gear1_init::region::Region;
 use workbench::board::BoardTree;
 use workbench::build_images::Images;
-use workbench::manifest;
 use workbench::manifest::diagnostic::{Diagnostic, error_count};
+use workbench::manifest::{self, Compiled};
 use workbench::output;
 use workbench::tools::Tools;
 
@@ -21,22 +23,35 @@ pub fn place(images: &Images, board: &BoardTree, tools: &Tools) -> Result<Placem
         Ok(placed) => return Ok(placed),
         Err(refusal) => refusal,
     };
-    let compiled = &images.manifest;
     let loaded = placement::of_images(&board.read()?, archive.len() as u64)?;
-    let mut list = judged(&compiled.blob, board, &loaded)?;
+    Err(explained(
+        &images.manifest,
+        board,
+        &loaded,
+        &refusal,
+        tools,
+    )?)
+}
+
+/// Returns init's refusal as what the manifest's author can act on: the rules that are broken, with
+/// their places in the source, as far as rules say why.
+fn explained(
+    compiled: &Compiled,
+    board: &BoardTree,
+    loaded: &[Region; 2],
+    refusal: &Refusal,
+    tools: &Tools,
+) -> Result<Error> {
+    let mut list = judged(&compiled.blob, board, loaded)?;
     list.retain(Diagnostic::is_error);
     if list.is_empty() {
-        list.extend(
-            refusal
-                .fault
-                .iter()
-                .map(|fault| Diagnostic::new(&fault.error())),
-        );
+        let fault = refusal.fault.iter();
+        list.extend(fault.map(|fault| Diagnostic::new(&fault.error())));
     }
     if list.is_empty() {
-        return Err(anyhow!("{}: {refusal}", compiled.dts.display()));
+        return Ok(anyhow!("{}: {refusal}", compiled.dts.display()));
     }
     let drawn = manifest::sources(&compiled.dts, tools).draw(&list, output::styles_errors());
     let title = manifest::refusal(&compiled.dts, error_count(&list));
-    Err(anyhow!("{title} on {}\n\n{drawn}", board.name))
+    Ok(anyhow!("{title} on {}\n\n{drawn}", board.name))
 }

@@ -42,18 +42,23 @@ pub(super) fn draw(report: &Report) -> String {
     text(&mut svg, 20, 30, "18", &report.title);
     text(&mut svg, MEMORY_X, TOP - 10, "14", "Memory (not to scale)");
     draw_memory(&mut svg, report, memory_width);
+    draw_lists(&mut svg, report, &lists, lists_x);
+    timeline::draw(&mut svg, report, time_y);
+    svg + "</svg>\n"
+}
+
+/// Draws lists of items one below the other, each under its title.
+fn draw_lists(svg: &mut String, report: &Report, lists: &[(&str, &Vec<Item>)], x: usize) {
     let mut y = TOP - 10;
     for (title, items) in lists {
-        text(&mut svg, lists_x, y, "14", title);
+        text(svg, x, y, "14", title);
         y += 10;
-        for item in items {
-            draw_item(&mut svg, report, item, (lists_x, y));
+        for item in *items {
+            draw_item(svg, report, item, (x, y));
             y += ROW;
         }
         y += 2 * ROW - 10;
     }
-    timeline::draw(&mut svg, report, time_y);
-    svg + "</svg>\n"
 }
 
 fn head(width: usize, height: usize) -> String {

@@ -140,14 +140,7 @@ fn used(disk: &Disk, proc: &Path, sys: &Path) -> Result<Option<String>> {
     if let Some(place) = mounted_on(disk, proc, sys)? {
         return Ok(Some(format!("it is mounted on {place}")));
     }
-    // A kernel without swapping has no such file.
-    let swaps = fs::read_to_string(proc.join("swaps")).unwrap_or_default();
-    let mut swaps = swaps.lines().skip(1);
-    let is_swap = |line: &str| {
-        let source = line.split_whitespace().next();
-        source.is_some_and(|source| disk.has(source))
-    };
-    if swaps.any(is_swap) {
+    if is_swap(disk, proc) {
         return Ok(Some("it is used for swapping".to_owned()));
     }
     let is_held = |part: &&String| {
@@ -156,6 +149,15 @@ fn used(disk: &Disk, proc: &Path, sys: &Path) -> Result<Option<String>> {
     };
     let held = disk.parts.iter().find(is_held);
     Ok(held.map(|part| format!("{part} is part of another disk")))
+}
+
+/// Tells whether the kernel swaps to the disk or to a partition of it.
+fn is_swap(disk: &Disk, proc: &Path) -> bool {
+    // A kernel without swapping has no such file.
+    let swaps = fs::read_to_string(proc.join("swaps")).unwrap_or_default();
+    let sources = swaps.lines().skip(1);
+    let mut sources = sources.filter_map(|line| line.split_whitespace().next());
+    sources.any(|source| disk.has(source))
 }
 
 /// Returns where the disk or a partition of it is mounted, by proc_pid_mountinfo(5): the third field

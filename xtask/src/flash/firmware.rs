@@ -30,6 +30,15 @@ pub(super) fn read(folder: &Path, board: Name, own: &[&str]) -> Result<Vec<CardF
         "--firmware: {} is no folder that can be read",
         folder.display()
     );
+    ensure_complete(folder, board)?;
+    let mut files = Vec::new();
+    add_folder(folder, "", own, &mut files)?;
+    ensure_filled(folder, board, &files)?;
+    Ok(files)
+}
+
+/// Refuses a folder without a file that the board's boot ROM or its firmware asks for.
+fn ensure_complete(folder: &Path, board: Name) -> Result<()> {
     let is_missing = |name: &&&str| !folder.join(name).is_file();
     let missing: Vec<&str> = needed(board).iter().filter(is_missing).copied().collect();
     ensure!(
@@ -40,8 +49,11 @@ pub(super) fn read(folder: &Path, board: Name, own: &[&str]) -> Result<Vec<CardF
         missing.join(" and no "),
         if missing.len() == 1 { "it" } else { "them" }
     );
-    let mut files = Vec::new();
-    add_folder(folder, "", own, &mut files)?;
+    Ok(())
+}
+
+/// Refuses an empty file that the board needs, and no file at all.
+fn ensure_filled(folder: &Path, board: Name, files: &[CardFile]) -> Result<()> {
     let is_empty = |(name, bytes): &&CardFile| needed(board).contains(&&**name) && bytes.is_empty();
     if let Some((name, _)) = files.iter().find(is_empty) {
         bail!(
@@ -55,7 +67,7 @@ pub(super) fn read(folder: &Path, board: Name, own: &[&str]) -> Result<Vec<CardF
          option out",
         folder.display()
     );
-    Ok(files)
+    Ok(())
 }
 
 /// Refuses an output that lies in the folder, where the next run would take it for firmware.
@@ -85,33 +97,39 @@ fn add_folder(folder: &Path, below: &str, own: &[&str], files: &mut Vec<CardFile
             add_folder(&path, &format!("{name}/"), own, files)?;
             continue;
         }
-        ensure!(
-            path.is_file(),
-            "--firmware: {} is no file: take it out of the folder",
-            path.display()
-        );
-        ensure!(
-            !name.contains(|letter: char| NOT_IN_NAMES.contains(letter) || letter.is_control()),
-            "--firmware: {}: a card's file system has no such name: rename the file, or take it out",
-            path.display()
-        );
-        if own.iter().any(|own| own.eq_ignore_ascii_case(&name)) {
-            bail!(
-                "--firmware: {}: {name} is GearV's own on the card: take it out of the folder",
-                path.display()
-            );
-        }
-        if let Some((known, _)) = files
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(&name))
-        {
-            bail!(
-                "--firmware: {}: {known} is there too, and a card has one of them only",
-                path.display()
-            );
-        }
+        ensure_fits(&path, &name, own, files)?;
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         files.push((name, bytes));
+    }
+    Ok(())
+}
+
+/// Refuses what a card cannot hold beside GearV's files and those that are taken already.
+fn ensure_fits(path: &Path, name: &str, own: &[&str], files: &[CardFile]) -> Result<()> {
+    ensure!(
+        path.is_file(),
+        "--firmware: {} is no file: take it out of the folder",
+        path.display()
+    );
+    ensure!(
+        !name.contains(|letter: char| NOT_IN_NAMES.contains(letter) || letter.is_control()),
+        "--firmware: {}: a card's file system has no such name: rename the file, or take it out",
+        path.display()
+    );
+    if own.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+        bail!(
+            "--firmware: {}: {name} is GearV's own on the card: take it out of the folder",
+            path.display()
+        );
+    }
+    if let Some((known, _)) = files
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+    {
+        bail!(
+            "--firmware: {}: {known} is there too, and a card has one of them only",
+            path.display()
+        );
     }
     Ok(())
 }

@@ -107,11 +107,14 @@ impl Smoke<'_> {
             flushed = flushed_before(&shell_within(s, &failures(), LONG)?)?;
             Ok(format!("{flushed} blocks were flushed before"))
         })?;
+        self.has_flushed(flushed)
+    }
+
+    /// Reads the file back from the disk, not from the guest's page cache.
+    fn has_flushed(&mut self, flushed: u64) -> Result<()> {
         self.check("its disk is served again, and has what was flushed", |s| {
-            let printed = shell(
-                s,
-                &format!("sync; echo 3 > /proc/sys/vm/drop_caches; sha256sum {FLUSHED}"),
-            )?;
+            let read_back = format!("sync; echo 3 > /proc/sys/vm/drop_caches; sha256sum {FLUSHED}");
+            let printed = shell(s, &read_back)?;
             // The write that failed may have been done, but for its flush.
             let hashes = [flushed_hash(flushed)?, flushed_hash(flushed + 1)?];
             let good = hashes.iter().any(|hash| printed.contains(hash));

@@ -110,12 +110,8 @@ impl BoardTree {
             mib <= most,
             "{name}: a tree like this has at most {most} MiB in one piece"
         );
-        let [starts, sizes] = [(cells[0], start), (cells[1], u64::from(mib) << 20)].map(
-            |(cells, value)| match cells {
-                1 => format!("{value:#x}"),
-                _ => format!("{:#x} {:#x}", value >> 32, value & 0xffff_ffff),
-            },
-        );
+        let starts = in_cells(start, cells[0]);
+        let sizes = in_cells(u64::from(mib) << 20, cells[1]);
         let more =
             format!("&{{/{node}}} {{ device_type = \"memory\"; reg = <{starts} {sizes}>; }};");
         let others = others
@@ -193,6 +189,14 @@ impl BoardTree {
 /// Tells whether a node of the root is memory.
 fn is_memory(node: &Node<'_>) -> bool {
     node.name() == "memory" || node.name().starts_with("memory@")
+}
+
+/// Returns an address or a size as the source of a `reg` has it, in one cell of 32 bits or two.
+fn in_cells(value: u64, cells: usize) -> String {
+    match cells {
+        1 => format!("{value:#x}"),
+        _ => format!("{:#x} {:#x}", value >> 32, value & 0xffff_ffff),
+    }
 }
 
 /// Returns the root's cells for an address and for a size.

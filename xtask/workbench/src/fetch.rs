@@ -7,7 +7,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -148,6 +148,16 @@ fn store(cache: &Cache, incoming: &Path) -> Result<Vec<String>> {
     Ok(lines)
 }
 
+fn unpack_package(package: &Path, root: &Path) -> Result<()> {
+    let output = Command::new("dpkg-deb")
+        .arg("-x")
+        .arg(package)
+        .arg(root)
+        .output();
+    check(output.context("dpkg-deb")?, "dpkg-deb -x")?;
+    Ok(())
+}
+
 /// Unpacks what the index lists, from the hash store, into `root`, and deletes the packages: a set
 /// that is lost is downloaded again.
 fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
@@ -167,12 +177,7 @@ fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
             fs::remove_file(index)?;
             bail!("{name} in the cache is damaged; run the command again to download it anew");
         }
-        let output = Command::new("dpkg-deb")
-            .arg("-x")
-            .arg(&package)
-            .arg(&partial)
-            .output();
-        check(output.context("dpkg-deb")?, "dpkg-deb -x")?;
+        unpack_package(&package, &partial)?;
         unpacked.push(package);
     }
     fs::rename(&partial, root)?;
@@ -216,11 +221,7 @@ impl Apt {
         if architecture == Architecture::Arm64 {
             fs::write(&status, "")?;
         }
-        let codename = codename()?;
-        let sources = apt_sources::configured(Path::new("/etc/apt"));
-        let sources = apt_sources::release_with_backports(&sources, &codename, name)
-            .with_context(|| format!("no apt source of {codename} is configured in /etc/apt"))?;
-        fs::write(directory.join("release.sources"), sources)?;
+        fs::write(directory.join("release.sources"), release_sources(name)?)?;
         let config = directory.join("apt.conf");
         fs::write(&config, private_config(&directory, &status, name))?;
         Ok(Apt {
@@ -312,11 +313,8 @@ impl Apt {
         parse_uris(&self.run("apt-get", &["download", "-qq", "--print-uris", name])?)
     }
 
-    /// Downloads into `directory`, which is empty, and shows how far it is.
-    fn download(&self, what: &str, packages: &[Package], directory: &Path) -> Result<()> {
-        let total = packages.iter().map(|package| package.bytes).sum();
-        let step = Step::bytes(&format!("downloading {what}"), total);
-        let mut child = Command::new("apt-get")
+    fn start_download(&self, packages: &[Package], directory: &Path) -> Result<Child> {
+        Command::new("apt-get")
             .arg("-c")
             .arg(&self.config)
             .args(["download", "-q"])
@@ -326,7 +324,14 @@ impl Apt {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .context("apt-get cannot be run")?;
+            .context("apt-get cannot be run")
+    }
+
+    /// Downloads into `directory`, which is empty, and shows how far it is.
+    fn download(&self, what: &str, packages: &[Package], directory: &Path) -> Result<()> {
+        let total = packages.iter().map(|package| package.bytes).sum();
+        let step = Step::bytes(&format!("downloading {what}"), total);
+        let mut child = self.start_download(packages, directory)?;
         while child.try_wait()?.is_none() {
             step.set_position(size_of_files(directory));
             std::thread::sleep(Duration::from_millis(100));
@@ -388,6 +393,14 @@ fn codename() -> Result<String> {
         .context("this is not Debian")?
         .trim_matches('"')
         .to_owned())
+}
+
+/// Returns the machine's own apt sources of its release, as a file of them for the architecture.
+fn release_sources(architecture: &str) -> Result<String> {
+    let codename = codename()?;
+    let sources = apt_sources::configured(Path::new("/etc/apt"));
+    apt_sources::release_with_backports(&sources, &codename, architecture)
+        .with_context(|| format!("no apt source of {codename} is configured in /etc/apt"))
 }
 
 fn size_of_files(directory: &Path) -> u64 {

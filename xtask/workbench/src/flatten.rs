@@ -28,7 +28,8 @@ pub(crate) fn replace(file: &Path, contents: &[u8]) -> Result<()> {
     fs::rename(&new, file).with_context(|| file.display().to_string())
 }
 
-fn flat_bytes(elf: &[u8]) -> Result<Vec<u8>> {
+/// Returns address and data of each segment that has data; `.bss` has none in a flat file.
+fn loaded_segments(elf: &[u8]) -> Result<Vec<(u64, &[u8])>> {
     let file = object::File::parse(elf)?;
     let mut segments = Vec::new();
     for segment in file.segments() {
@@ -37,11 +38,13 @@ fn flat_bytes(elf: &[u8]) -> Result<Vec<u8>> {
             segments.push((segment.address(), data));
         }
     }
-    let base = segments
-        .iter()
-        .map(|(address, _)| *address)
-        .min()
-        .context("nothing to load")?;
+    Ok(segments)
+}
+
+fn flat_bytes(elf: &[u8]) -> Result<Vec<u8>> {
+    let segments = loaded_segments(elf)?;
+    let base = segments.iter().map(|(address, _)| *address).min();
+    let base = base.context("nothing to load")?;
     let mut flat = Vec::new();
     for (address, data) in segments {
         let offset = address - base;

@@ -245,6 +245,12 @@ pub fn refusal(dts: &Path, count: usize) -> String {
     )
 }
 
+fn not_there(dts: &Path) -> anyhow::Error {
+    let file = dts.display().to_string();
+    let sources = Sources::new(&file, Spans::default());
+    refused_source(dts, sources, vec![Diagnostic::without_file(&file)])
+}
+
 /// Compiles without judging; returns the path as messages show it, and the blob.
 pub fn compile_source(
     dts: &Path,
@@ -255,10 +261,7 @@ pub fn compile_source(
     fs::create_dir_all(out_dir).with_context(|| format!("cannot make {}", out_dir.display()))?;
     let dts = short(dts);
     if !dts.is_file() {
-        let file = dts.display().to_string();
-        let sources = Sources::new(&file, Spans::default());
-        let missing = vec![Diagnostic::without_file(&file)];
-        return Err(refused_source(&dts, sources, missing));
+        return Err(not_there(&dts));
     }
     let options = ["-q", "-I", "dts", "-O", "dtb", "-o"];
     if let Err(message) = try_dtc(tools, &options, &[&dtb, &dts])? {

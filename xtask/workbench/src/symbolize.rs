@@ -7,7 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use addr2line::Loader;
+use addr2line::gimli::Reader;
+use addr2line::{Frame, Loader};
 use anyhow::{Context, Result, anyhow, ensure};
 use object::{Object as _, ObjectSection as _, SectionKind};
 
@@ -85,17 +86,7 @@ impl Image {
         let mut places = Vec::new();
         let mut frames = self.loader.find_frames(address).ok()?;
         while let Ok(Some(frame)) = frames.next() {
-            let function = frame
-                .function
-                .and_then(|f| Some(f.demangle().ok()?.into_owned()));
-            let location = frame
-                .location
-                .and_then(|l| Some(format!("{}:{}", short(l.file?), l.line?)));
-            places.push(format!(
-                "{} at {}",
-                function.unwrap_or_else(|| "?".to_owned()),
-                location.unwrap_or_else(|| "?".to_owned()),
-            ));
+            places.push(place(frame));
         }
         if places.is_empty() {
             places.push(self.loader.find_symbol(address)?.to_owned());
@@ -106,6 +97,18 @@ impl Image {
             self.name
         ))
     }
+}
+
+/// Returns function and line of a frame, with `?` for what the debug information lacks.
+fn place<R: Reader>(frame: Frame<'_, R>) -> String {
+    let function = frame
+        .function
+        .and_then(|f| Some(f.demangle().ok()?.into_owned()));
+    let location = frame
+        .location
+        .and_then(|l| Some(format!("{}:{}", short(l.file?), l.line?)));
+    let [function, location] = [function, location].map(|text| text.unwrap_or("?".to_owned()));
+    format!("{function} at {location}")
 }
 
 /// Returns a source path relative to the workspace.

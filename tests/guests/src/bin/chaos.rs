@@ -24,9 +24,8 @@ fn main(machine: &Machine) {
     let operations = machine.option("operations").unwrap_or(OPERATIONS);
     say!("seed {seed}, {operations} operations");
     let canary = machine.ram.start + CANARY;
-    let pattern = |word: u64| (word + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     for word in 0..WORDS {
-        write64(canary + word * 8, pattern(word));
+        write64(canary + word * 8, pattern(seed, word));
     }
     let mut attacker = Attacker::new(seed, machine.ram.start + SCRATCH);
     for count in 1..=operations {
@@ -40,11 +39,20 @@ fn main(machine: &Machine) {
     for (kind, count) in KINDS.iter().zip(attacker.counts) {
         say!("{count} of {kind}");
     }
-    let wrong = (0..WORDS)
-        .filter(|word| read64(canary + word * 8) != pattern(*word))
-        .count();
-    check!("own-memory-unchanged", wrong == 0, "{wrong} words");
+    check_memory(canary, seed);
     // The delay needs no interrupt: the interrupt controller is as the attacks left it.
     let start = timer::now();
     cpu::wait_until(|| timer::now() - start >= timer::from_us(1000));
+}
+
+/// Returns a word of the memory behind the scratch memory that the attacks may spoil.
+fn pattern(seed: u64, word: u64) -> u64 {
+    (word + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn check_memory(canary: u64, seed: u64) {
+    let wrong = (0..WORDS)
+        .filter(|word| read64(canary + word * 8) != pattern(seed, *word))
+        .count();
+    check!("own-memory-unchanged", wrong == 0, "{wrong} words");
 }

@@ -21,6 +21,7 @@ use virtio_drivers::device::blk::VirtIOBlk;
 use virtio_drivers::device::console::VirtIOConsole;
 use virtio_drivers::device::net::VirtIONetRaw;
 use virtio_drivers::device::rng::VirtIORng;
+use virtio_drivers::transport::mmio::MmioTransport;
 
 guest!(main);
 
@@ -123,13 +124,7 @@ fn ensure(condition: bool, what: &'static str) -> Result<(), Wrong> {
     condition.then_some(()).ok_or(Wrong(what, None))
 }
 
-fn honest_disk(node: &VirtioNode) -> Result<(), Wrong> {
-    let mut disk = VirtIOBlk::<GuestHal, _>::new(virtio::transport(node))?;
-    let capacity = disk.capacity();
-    ensure(
-        capacity == 2 * WRITTEN_SECTORS,
-        "the disk is of another size",
-    )?;
+fn write_and_read(disk: &mut VirtIOBlk<GuestHal, MmioTransport<'static>>) -> Result<(), Wrong> {
     let (mut data, mut back) = ([0; 4 * SECTOR as usize], [0; 4 * SECTOR as usize]);
     for (index, byte) in data.iter_mut().enumerate() {
         *byte = (index * 31) as u8;
@@ -137,7 +132,18 @@ fn honest_disk(node: &VirtioNode) -> Result<(), Wrong> {
     disk.write_blocks(100, &data)?;
     disk.flush()?;
     disk.read_blocks(100, &mut back)?;
-    ensure(data == back, "what was written is not read")?;
+    ensure(data == back, "what was written is not read")
+}
+
+fn honest_disk(node: &VirtioNode) -> Result<(), Wrong> {
+    let mut disk = VirtIOBlk::<GuestHal, _>::new(virtio::transport(node))?;
+    let capacity = disk.capacity();
+    ensure(
+        capacity == 2 * WRITTEN_SECTORS,
+        "the disk is of another size",
+    )?;
+    write_and_read(&mut disk)?;
+    let mut back = [0; 4 * SECTOR as usize];
     for sector in [WRITTEN_SECTORS, WRITTEN_SECTORS + 4321, capacity - 4] {
         disk.read_blocks(sector as usize, &mut back)?;
         let expected = |index: usize| sector_byte(sector + index as u64 / SECTOR);

@@ -269,6 +269,19 @@ fn overflow() {
 fn held(machine: &Machine) {
     let own = machine.ram.start ^ timer::now() << 32;
     let pattern = |number: u64| (own.wrapping_mul(2 * number + 1)) & 0x7fff_ffff_fffc;
+    arm(pattern);
+    let mut wrong = 0;
+    for _ in 0..SLEEPS {
+        timer::sleep_us(1000);
+        wrong += changed(pattern) + u64::from(psci::gear2_nop() != 0 && machine.gearv);
+    }
+    report::equal("registers-held", wrong, 0);
+    write_sysreg!("mdscr_el1", 0);
+    report::equal("mdscr", read_sysreg!("mdscr_el1"), 0);
+}
+
+/// Arms breakpoints and watchpoints, and gives the other registers values of this VM's own.
+fn arm(pattern: impl Fn(u64) -> u64) {
     write_sysreg!("dbgbvr0_el1", pattern(0));
     write_sysreg!("dbgbvr1_el1", pattern(1));
     write_sysreg!("dbgbcr1_el1", 0xf << 5 | 3 << 1 | 1);
@@ -281,19 +294,15 @@ fn held(machine: &Machine) {
     write_sysreg!("pmccntr_el0", pattern(2));
     write_sysreg!("pmevcntr1_el0", pattern(3) & 0xffff_ffff);
     write_sysreg!("pmuserenr_el0", pattern(4) & 0xf);
-    let mut wrong = 0;
-    for _ in 0..SLEEPS {
-        timer::sleep_us(1000);
-        wrong += u64::from(read_sysreg!("dbgbvr0_el1") != pattern(0))
-            + u64::from(read_sysreg!("dbgbvr1_el1") != pattern(1))
-            + u64::from(read_sysreg!("dbgwvr1_el1") != 0x8000_0000)
-            + u64::from(read_sysreg!("mdscr_el1") != KDE_MDE | 1)
-            + u64::from(read_sysreg!("pmccntr_el0") != pattern(2))
-            + u64::from(read_sysreg!("pmevcntr1_el0") != pattern(3) & 0xffff_ffff)
-            + u64::from(read_sysreg!("pmuserenr_el0") != pattern(4) & 0xf)
-            + u64::from(psci::gear2_nop() != 0 && machine.gearv);
-    }
-    report::equal("registers-held", wrong, 0);
-    write_sysreg!("mdscr_el1", 0);
-    report::equal("mdscr", read_sysreg!("mdscr_el1"), 0);
+}
+
+/// Returns how many registers have lost the values of [`arm`].
+fn changed(pattern: impl Fn(u64) -> u64) -> u64 {
+    u64::from(read_sysreg!("dbgbvr0_el1") != pattern(0))
+        + u64::from(read_sysreg!("dbgbvr1_el1") != pattern(1))
+        + u64::from(read_sysreg!("dbgwvr1_el1") != 0x8000_0000)
+        + u64::from(read_sysreg!("mdscr_el1") != KDE_MDE | 1)
+        + u64::from(read_sysreg!("pmccntr_el0") != pattern(2))
+        + u64::from(read_sysreg!("pmevcntr1_el0") != pattern(3) & 0xffff_ffff)
+        + u64::from(read_sysreg!("pmuserenr_el0") != pattern(4) & 0xf)
 }

@@ -87,15 +87,20 @@ fn main(machine: &Machine) {
     turn_on_and_off(function::CPU_ON, 0, "cpu-on");
     turn_on_and_off(CPU_ON_32, 0, "cpu-on-32");
     if machine.gearv {
-        turn_on_and_off(CPU_ON_32, ABOVE, "cpu-on-32-above");
-        levels();
-        optional();
-        suspend_refusals(machine);
-        standby();
-        suspends();
-        // Goes on in `other`.
-        suspend_system();
+        check_gearv(machine);
     }
+}
+
+/// Checks what GearV's PSCI offers beyond turning CPUs on and off.
+fn check_gearv(machine: &Machine) {
+    turn_on_and_off(CPU_ON_32, ABOVE, "cpu-on-32-above");
+    levels();
+    optional();
+    suspend_refusals(machine);
+    standby();
+    suspends();
+    // Goes on in `other`.
+    suspend_system();
 }
 
 fn status(call: Call, function: u32, arguments: [u64; 3]) -> i32 {

@@ -40,16 +40,23 @@ fn main(machine: &Machine) {
     }
     DATA.store(2, Ordering::Relaxed);
     mmio::write64(place, MARK);
-    let interval = timer::from_us(INTERVAL_US);
-    let end = Kind::Physical.now().next_multiple_of(interval);
-    while Kind::Physical.now() < end {
-        timer::sleep_us(1000);
-    }
+    let end = sleep_to_interval();
     spoil_gic(machine);
     if end < timer::from_us(LAST_US) {
         psci::system_reset();
     }
     report::pass("reboot");
+}
+
+/// Sleeps until the physical count, which goes on over reboots, is at the end of an interval, and
+/// returns that count.
+fn sleep_to_interval() -> u64 {
+    let interval = timer::from_us(INTERVAL_US);
+    let end = Kind::Physical.now().next_multiple_of(interval);
+    while Kind::Physical.now() < end {
+        timer::sleep_us(1000);
+    }
+    end
 }
 
 /// SGIs, which a GICv2 may have enabled for good.

@@ -135,11 +135,7 @@ impl Queue {
             write(register, address as u32);
             write(register + 4, (address >> 32) as u32);
         }
-        let buffer = memory + BUFFER;
-        let descriptor = [buffer as u32, (buffer >> 32) as u32, BUFFER_SIZE, WRITE];
-        for (word, at) in descriptor.into_iter().zip((0..).step_by(4)) {
-            write32(memory + DESCRIPTORS + at, word);
-        }
+        write_descriptor(memory);
         cpu::dsb();
         write(QUEUE_READY, 1);
         write(STATUS, driver_ok);
@@ -160,5 +156,14 @@ impl Queue {
                 gic::end(intid);
             }
         }
+    }
+}
+
+/// Writes the only descriptor: a buffer that the device fills (virtio 1.2, 2.7.5).
+fn write_descriptor(memory: u64) {
+    let buffer = memory + BUFFER;
+    let descriptor = [buffer as u32, (buffer >> 32) as u32, BUFFER_SIZE, WRITE];
+    for (word, at) in descriptor.into_iter().zip((0..).step_by(4)) {
+        write32(memory + DESCRIPTORS + at, word);
     }
 }

@@ -85,29 +85,49 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
     let ranges = [gear1.code.clone(), gear2.code.clone()];
     let counted = |row: &str| {
         let images = images(el1, row)?;
-        let machine = Machine {
-            memory_mib: run::memory_for(&images)?,
-            ..column.machine(false)
-        };
+        let machine = machine_for(column, &images)?;
         trace(qemu, &machine, &images, &ranges, None)
     };
     let mut counts = counted(row)?;
     let is_measured = counts.remove(&MEASURED).is_some();
     ensure!(is_measured, "the guest has no row {row:?}");
-    for (pc, count) in counted(NONE)? {
-        if let Some(all) = counts.get_mut(&pc) {
-            *all = all.saturating_sub(count);
-        }
-    }
+    take_off(&mut counts, counted(NONE)?);
     print!("{row}: {}", gear1.describe("Gear1", &counts));
     print!("{}", gear1.describe_kinds(&counts));
     print!("{row}: {}", gear2.describe("Gear2", &counts));
     Ok(())
 }
 
+fn machine_for(column: &Column, images: &Images) -> Result<Machine> {
+    Ok(Machine {
+        memory_mib: run::memory_for(images)?,
+        ..column.machine(false)
+    })
+}
+
+/// Takes off what a run without any row executes: boot and the guest's own start.
+fn take_off(counts: &mut BTreeMap<u64, u64>, without: BTreeMap<u64, u64>) {
+    for (pc, count) in without {
+        if let Some(all) = counts.get_mut(&pc) {
+            *all = all.saturating_sub(count);
+        }
+    }
+}
+
 /// Builds the benchmark with a guest that measures this row alone.
 fn images(el1: bool, row: &str) -> Result<Images> {
     build_images::build(&source("bench", el1, &format!("row={row}"))?)
+}
+
+/// Has QEMU log each execution of an instruction in these ranges: each instruction is a translation
+/// block of its own, and without chaining no block is entered past the log.
+fn log_instructions(command: &mut Command, ranges: &[Range<u64>], to: &Path) {
+    let filter = ranges
+        .iter()
+        .map(|range| format!("{:#x}+{:#x}", range.start, range.end - range.start));
+    command.args(["-accel", "tcg,one-insn-per-tb=on", "-d", "exec,nochain"]);
+    command.args(["-dfilter", &filter.collect::<Vec<_>>().join(",")]);
+    command.arg("-D").arg(to);
 }
 
 /// Runs the machine and counts how often each instruction in these ranges is executed: until the
@@ -121,12 +141,7 @@ pub(super) fn trace(
 ) -> Result<BTreeMap<u64, u64>> {
     let pipe = make_pipe()?;
     let mut command = qemu.command(machine, &images.boot(), Console::Pipes);
-    let filter = ranges
-        .iter()
-        .map(|range| format!("{:#x}+{:#x}", range.start, range.end - range.start));
-    command.args(["-accel", "tcg,one-insn-per-tb=on", "-d", "exec,nochain"]);
-    command.args(["-dfilter", &filter.collect::<Vec<_>>().join(",")]);
-    command.arg("-D").arg(&pipe);
+    log_instructions(&mut command, ranges, &pipe);
     let counter = thread::spawn(move || count(&pipe, end));
     let mut session = Session::start(command, &log("breakdown"))?;
     let measured = match end {

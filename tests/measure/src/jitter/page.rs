@@ -58,32 +58,37 @@ fn words(verdict: &Verdict) -> String {
     html + "</ul>\n"
 }
 
-/// Returns the table of percentiles, ratios and exits.
-fn percentiles(figures: &[(&str, &Figure)], results: &Results, old: Option<&Results>) -> String {
-    let native = figures.iter().find(|(name, _)| *name == "native");
-    let native = native.map(|(_, native)| *native);
-    let mut html = "<div class=\"wide\"><table><tr><th>ns</th><th>min</th>".to_owned();
+/// Returns the first row of the table of percentiles.
+fn titles(has_old: bool) -> String {
+    let mut html = "<tr><th>ns</th><th>min</th>".to_owned();
     for percentile in PERCENTILES {
         let _ = write!(html, "<th>{}</th>", percentile.name);
     }
     html += "<th>max</th><th>avg</th><th class=\"group\">avg<br>by native</th><th>max<br>by native</th>\
         <th class=\"group\">periods</th><th>exits</th><th>SGIs</th><th>SGIs by<br>its kernel</th>";
-    if old.is_some() {
+    if has_old {
         html += "<th class=\"group\">max<br>before</th>";
     }
-    html += "</tr>\n";
+    html + "</tr>\n"
+}
+
+/// Returns the cell with the largest latency of an earlier measurement.
+fn most_before(old: &Results, name: &str) -> String {
+    let then = table::figures(old).find(|(other, _)| *other == name);
+    let most = or_dash(then.map(|(_, then)| then.max));
+    format!("<td class=\"group\">{most}</td>")
+}
+
+/// Returns the table of percentiles, ratios and exits.
+fn percentiles(figures: &[(&str, &Figure)], results: &Results, old: Option<&Results>) -> String {
+    let native = figures.iter().find(|(name, _)| *name == "native");
+    let native = native.map(|(_, native)| *native);
+    let mut html = format!("<div class=\"wide\"><table>{}", titles(old.is_some()));
     for (name, figure) in figures {
         let _ = write!(html, "<tr><td>{}</td>{}", escape(name), latencies(figure));
         html += &ratios(figure, native);
         html += &exits(name, figure, results);
-        if let Some(old) = old {
-            let then = table::figures(old).find(|(other, _)| other == name);
-            let _ = write!(
-                html,
-                "<td class=\"group\">{}</td>",
-                or_dash(then.map(|(_, then)| then.max))
-            );
-        }
+        html += &old.map_or(String::new(), |old| most_before(old, name));
         html += "</tr>\n";
     }
     html += &format!("</table></div>\n<p class=\"note\">{EXITS}</p>\n");
@@ -145,19 +150,26 @@ fn distributions(figures: &[(&str, &Figure)]) -> String {
         The last step of a line is its latest period.</p>\n"
         .to_owned();
     html += &cdf(axis, figures);
-    if let [(first, reference), others @ ..] = figures {
-        if !others.is_empty() {
-            let _ = writeln!(
-                html,
-                "<h2>Each beside {}</h2>\n<p class=\"note\">The share of periods by their latency, \
-                 logarithmic, to the scale of the plot above.</p>",
-                escape(first)
-            );
-        }
-        for (index, (name, figure)) in (1..).zip(others) {
-            let _ = writeln!(html, "<h3>{}</h3>", escape(name));
-            html += &overlay(axis, [(first, 0, reference), (name, index, figure)]);
-        }
+    html + &beside_first(axis, figures)
+}
+
+/// Returns a plot of each configuration but the first, over that.
+fn beside_first(axis: Axis, figures: &[(&str, &Figure)]) -> String {
+    let [(first, reference), others @ ..] = figures else {
+        return String::new();
+    };
+    let mut html = String::new();
+    if !others.is_empty() {
+        let _ = writeln!(
+            html,
+            "<h2>Each beside {}</h2>\n<p class=\"note\">The share of periods by their latency, \
+             logarithmic, to the scale of the plot above.</p>",
+            escape(first)
+        );
+    }
+    for (index, (name, figure)) in (1..).zip(others) {
+        let _ = writeln!(html, "<h3>{}</h3>", escape(name));
+        html += &overlay(axis, [(first, 0, reference), (name, index, figure)]);
     }
     html
 }
@@ -199,6 +211,14 @@ const ORIGINS: [(&str, &str); 6] = [
     (fact::LOG, "log"),
 ];
 
+/// Returns the beginning of a digest, which tells it apart; the JSON has all of it.
+fn shortened<'a>(fact: &str, value: &'a str) -> &'a str {
+    match fact {
+        fact::INITRAMFS => value.get(..12).unwrap_or(value),
+        _ => value,
+    }
+}
+
 /// Returns where each configuration's figures come from; facts that none has are left out.
 fn origins(results: &Results) -> String {
     let columns = || results.columns.iter().map(|(name, _)| name.as_str());
@@ -215,12 +235,7 @@ fn origins(results: &Results) -> String {
         let _ = write!(html, "<tr><td>{}</td>", escape(name));
         for (fact, _) in &known {
             let value = results.fact(name, fact).unwrap_or("-");
-            // A digest is told apart by its beginning; the JSON has all of it.
-            let value = match *fact {
-                fact::INITRAMFS => value.get(..12).unwrap_or(value),
-                _ => value,
-            };
-            let _ = write!(html, "<td>{}</td>", escape(value));
+            let _ = write!(html, "<td>{}</td>", escape(shortened(fact, value)));
         }
         html += "</tr>\n";
     }

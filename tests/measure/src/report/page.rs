@@ -189,14 +189,14 @@ fn counts(results: &Results) -> String {
     html + "</table>\n"
 }
 
+fn has_figures(results: &Results, row: &str) -> bool {
+    let mut columns = results.columns.iter();
+    columns.any(|(_, figures)| figures.contains_key(row))
+}
+
 /// Returns all rows, each once; a row that the page does not describe has no words.
 fn rows<'a>(described: &[Row<'a>], results: &'a Results) -> Vec<Row<'a>> {
-    let is_there = |row: &Row<'_>| {
-        results
-            .columns
-            .iter()
-            .any(|(_, f)| f.contains_key(row.name))
-    };
+    let is_there = |row: &Row<'_>| has_figures(results, row.name);
     let mut rows: Vec<Row<'_>> = described.iter().copied().filter(is_there).collect();
     for (_, figures) in &results.columns {
         for name in figures.keys() {

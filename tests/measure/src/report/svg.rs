@@ -116,23 +116,26 @@ fn vertical_lines(axis: Axis) -> String {
             continue;
         }
         last = x;
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{x:.1} {top}V{:.1}\" stroke=\"#e3e3e3\"/>\
-             <path d=\"M{x:.1} {bottom}v5\" stroke=\"#444\"/>\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-            bottom,
-            bottom + 20.0,
-            axis::shown(value)
-        );
+        vertical_line(&mut svg, x, &axis::shown(value));
     }
+    let (middle, below) = (x(0.5), bottom + 40.0);
     let _ = writeln!(
         svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#666\">latency</text>",
-        x(0.5),
-        bottom + 40.0
+        "<text x=\"{middle:.1}\" y=\"{below:.1}\" text-anchor=\"middle\" fill=\"#666\">latency</text>"
     );
     svg
+}
+
+/// Draws the line of a value over the frame's height, its tick, and its label below.
+fn vertical_line(svg: &mut String, x: f64, label: &str) {
+    let (top, bottom) = (y(1.0), y(0.0));
+    let _ = writeln!(
+        svg,
+        "<path d=\"M{x:.1} {top}V{bottom:.1}\" stroke=\"#e3e3e3\"/>\
+         <path d=\"M{x:.1} {bottom}v5\" stroke=\"#444\"/>\
+         <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+        bottom + 20.0,
+    );
 }
 
 /// Draws the names of what is drawn, each behind its colour, above the frame.

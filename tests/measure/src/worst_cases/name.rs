@@ -103,30 +103,33 @@ pub(super) fn of(kind: &str, gic: u32) -> String {
     let (who, what) = kind.split_once(':').unwrap_or((kind, ""));
     let (what, detail) = what.split_once(':').unwrap_or((what, ""));
     match (who, what) {
-        ("gear2", "svc") => {
-            let found = GEAR2
-                .iter()
-                .find(|(number, _)| number.to_string() == detail);
-            let call = found.map_or("no such call", |(_, name)| name);
-            format!("Gear2: {call}")
-        }
+        ("gear2", "svc") => format!("Gear2: {}", gear2_call(detail)),
         ("gear2", "irq") => format!("interrupt of Gear2{}", of_what(detail)),
         ("gear2", _) => "Gear2: a fault".to_owned(),
-        ("guest", "hvc" | "smc") => call(detail),
-        ("guest", "sysreg") => register(detail),
-        ("guest", "load" | "store") => access(what, detail, gic),
-        ("guest", "irq") => format!("interrupt of a guest{}", of_what(detail)),
-        ("guest", "wait") => detail.to_uppercase(),
-        ("guest", "fp") => "first use of FP".to_owned(),
-        ("guest", "fetch") => "fetch from nowhere".to_owned(),
-        ("guest", "serror") => "SError".to_owned(),
-        ("guest", _) => "undefined instruction".to_owned(),
+        ("guest", _) => guest_exit(what, detail, gic),
         // Of a CPU that waits at EL2, from one look for interrupts to the next.
-        _ => match what {
-            "" => "waiting at EL2".to_owned(),
-            what => format!("interrupt while waiting at EL2{}", of_what(what)),
-        },
+        (_, "") => "waiting at EL2".to_owned(),
+        (_, what) => format!("interrupt while waiting at EL2{}", of_what(what)),
     }
+}
+
+fn guest_exit(what: &str, detail: &str, gic: u32) -> String {
+    match what {
+        "hvc" | "smc" => call(detail),
+        "sysreg" => register(detail),
+        "load" | "store" => access(what, detail, gic),
+        "irq" => format!("interrupt of a guest{}", of_what(detail)),
+        "wait" => detail.to_uppercase(),
+        "fp" => "first use of FP".to_owned(),
+        "fetch" => "fetch from nowhere".to_owned(),
+        "serror" => "SError".to_owned(),
+        _ => "undefined instruction".to_owned(),
+    }
+}
+
+fn gear2_call(number: &str) -> &'static str {
+    let found = GEAR2.iter().find(|(known, _)| known.to_string() == number);
+    found.map_or("no such call", |(_, name)| name)
 }
 
 fn of_what(detail: &str) -> String {

@@ -148,6 +148,17 @@ fn weights(here: &[&Vm<'_>]) -> Vec<Part> {
     here.iter().map(part).collect()
 }
 
+/// Returns the part of a CPU that the budget of a VM's vCPU takes, if the scheduler reads it.
+fn server(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<Part> {
+    let server = gearv_manifest::server_of(manifest, vm)?;
+    let (budget_us, period_us) = (server.budget_us, server.period_us);
+    Some(Part {
+        owner: Owner::Vm(vm.id.index()),
+        what: format!("({budget_us} us in each {period_us} us)"),
+        ppm: u64::from(budget_us) * 1_000_000 / u64::from(period_us.max(1)),
+    })
+}
+
 /// Returns the budgets on a CPU, the switches, and what is left.
 fn budgets(
     manifest: &Manifest<'_>,
@@ -158,16 +169,8 @@ fn budgets(
     let Some(load) = gearv_manifest::load_on(manifest, cpu, cpu_count) else {
         return Vec::new();
     };
-    let budget = |vm: &&Vm<'_>| {
-        let server = gearv_manifest::server_of(manifest, vm)?;
-        let (budget_us, period_us) = (server.budget_us, server.period_us);
-        Some(Part {
-            owner: Owner::Vm(vm.id.index()),
-            what: format!("({budget_us} us in each {period_us} us)"),
-            ppm: u64::from(budget_us) * 1_000_000 / u64::from(period_us.max(1)),
-        })
-    };
-    let mut parts: Vec<Part> = here.iter().filter_map(budget).collect();
+    let servers = here.iter().filter_map(|vm| server(manifest, vm));
+    let mut parts: Vec<Part> = servers.collect();
     let taken: u64 = parts.iter().map(|part| part.ppm).sum();
     let rest = |owner, what: &str, ppm| Part {
         owner,
@@ -177,11 +180,8 @@ fn budgets(
     parts.push(rest(Owner::Gear2, "(switches)", load.switches_ppm));
     let windowed = 1_000_000 - load.there_ppm.min(1_000_000);
     if windowed != 0 {
-        parts.push(rest(
-            Owner::Firmware,
-            "(windows of VMs, and gaps)",
-            windowed,
-        ));
+        let what = "(windows of VMs, and gaps)";
+        parts.push(rest(Owner::Firmware, what, windowed));
     }
     let left = 1_000_000_u64.saturating_sub(taken + load.switches_ppm + windowed);
     parts.push(rest(Owner::Nobody, "(left for VMs without a budget)", left));

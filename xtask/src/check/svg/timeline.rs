@@ -1,5 +1,6 @@
 //! Time in the picture: the windows of major frames, and the parts of CPUs, each pool in its turn.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{MEMORY_X, ROW, boxed, colour, text};
@@ -71,20 +72,22 @@ fn draw_frame(svg: &mut String, report: &Report, pool: &Pool, y: usize) {
             y,
         );
     }
-    let starts = pool.windows.iter().map(|window| window.start_us);
-    let mut times: Vec<u64> = starts.chain([frame]).collect();
-    let ends = pool.windows.iter().map(|window| window.end_us);
-    times.extend(ends);
-    times.sort_unstable();
-    times.dedup();
     let mut free = 0;
-    for us in times {
+    for us in bounds(pool, frame) {
         // A label that would lie over the one before it is left out.
         if place(us) >= free {
             text(svg, place(us), y + BAR + 14, "10", &format!("{us} us"));
             free = place(us) + 60;
         }
     }
+}
+
+/// Returns the times of a frame, in microseconds, at which a window begins or ends, and the frame's
+/// end.
+fn bounds(pool: &Pool, frame: u64) -> BTreeSet<u64> {
+    let windows = pool.windows.iter();
+    let bounds = windows.flat_map(|window| [window.start_us, window.end_us]);
+    bounds.chain([frame]).collect()
 }
 
 fn draw_window(

@@ -522,20 +522,9 @@ fn replacement<'a>(help: &'a str, repair: &str, part: &'a Part<'_>) -> Group<'a>
         .element(snippet.patch(patch))
 }
 
-/// Reads what dtc says of a text in which no fault was found. dtc has three forms:
-/// `Error: FILE:LINE.COLUMN-COLUMN MESSAGE`, with lines on both sides of the dash or not,
-/// `FILE:PLACE: ERROR (CHECK): NODE: MESSAGE`, and a line without a place.
+/// Reads what dtc says of a text in which no fault was found.
 pub(super) fn refused_by_dtc(message: &str) -> (Sources, Diagnostic) {
-    let found = message.lines().find_map(|line| {
-        let (place, what) = match line.split_once("rror: ") {
-            Some((_, rest)) => rest.split_once(' ')?,
-            None => {
-                let (place, what) = line.split_once(": ERROR ")?;
-                (place, what.split_once("): ").map_or(what, |(_, what)| what))
-            }
-        };
-        Some((dtc_place(place)?, what))
-    });
+    let found = message.lines().find_map(dtc_line);
     let place = found.as_ref().map(|(place, _)| place);
     let sources = Sources::new(place.map_or("", |place| &place.file), Spans::default());
     let part = place.and_then(|place| sources.part_at(place));
@@ -557,6 +546,20 @@ pub(super) fn refused_by_dtc(message: &str) -> (Sources, Diagnostic) {
         ..Diagnostic::empty()
     };
     (sources, diagnostic)
+}
+
+/// Reads the place and the message of a line. dtc has three forms:
+/// `Error: FILE:LINE.COLUMN-COLUMN MESSAGE`, with lines on both sides of the dash or not,
+/// `FILE:PLACE: ERROR (CHECK): NODE: MESSAGE`, and a line without a place, which gives `None`.
+fn dtc_line(line: &str) -> Option<(Place, &str)> {
+    let (place, what) = match line.split_once("rror: ") {
+        Some((_, rest)) => rest.split_once(' ')?,
+        None => {
+            let (place, what) = line.split_once(": ERROR ")?;
+            (place, what.split_once("): ").map_or(what, |(_, what)| what))
+        }
+    };
+    Some((dtc_place(place)?, what))
 }
 
 /// Reads a place as dtc writes it. The end has no line of its own on the line of the start.

@@ -4,7 +4,7 @@
 //! before anything is built. A file that xtask makes or downloads is judged by its name alone,
 //! since a check fetches nothing.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -42,6 +42,11 @@ pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&M
             report(&file, rule, &why, sink);
         }
     }
+    judge_sizes(manifest, dts, sink);
+}
+
+/// Judges whether the memory of each VM holds the files that it starts from.
+fn judge_sizes(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     for vm in manifest.vms.iter() {
         if let Some((property, needed)) = too_large(vm, dts) {
             let has = vm.memory.bytes / MIB;
@@ -114,12 +119,7 @@ fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
     };
     let head = head(&path).map_err(|(rule, why)| (rule, format!("{}: {why}", file.name)))?;
     let content = Content::of(&head);
-    let (fits, rule) = match property(file) {
-        "kernel" => (content == Content::Image, Rule::NotAKernel),
-        "initrd" => (content.may_be_initrd(), Rule::NotAnInitrd),
-        // Gear2's own image, and a guest's flat binary, have no mark of their own.
-        _ => (content.may_be_flat(), Rule::NotAFlatBinary),
-    };
+    let (fits, rule) = judge_content(file, &content);
     let is_kernel = rule == Rule::NotAKernel;
     let bytes = fs::metadata(&path).map_or(0, |data| data.len());
     let why = match fits {
@@ -128,6 +128,16 @@ fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
         false => Some(content.text(&head)),
     };
     why.map_or(Ok(()), |why| Err((rule, format!("{}: {why}", file.name))))
+}
+
+/// Tells whether a file may be what its property needs, and which rule it breaks otherwise.
+fn judge_content(file: &NamedFile<'_>, content: &Content) -> (bool, Rule) {
+    match property(file) {
+        "kernel" => (*content == Content::Image, Rule::NotAKernel),
+        "initrd" => (content.may_be_initrd(), Rule::NotAnInitrd),
+        // Gear2's own image, and a guest's flat binary, have no mark of their own.
+        _ => (content.may_be_flat(), Rule::NotAFlatBinary),
+    }
 }
 
 /// Judges a file that xtask makes or downloads: what it is for is known by its name.
@@ -180,15 +190,7 @@ fn head(path: &Path) -> Result<Vec<u8>, Fault> {
         ),
         _ => (Rule::FileEmpty, error.to_string()),
     };
-    let metadata = fs::metadata(path).map_err(unreadable)?;
-    if !metadata.is_file() {
-        let what = if metadata.is_dir() {
-            "a folder"
-        } else {
-            "a device or a pipe"
-        };
-        return Err((Rule::FileEmpty, what.to_owned()));
-    }
+    ensure_file(&fs::metadata(path).map_err(unreadable)?)?;
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
     file.take(HEAD_BYTES)
@@ -198,6 +200,19 @@ fn head(path: &Path) -> Result<Vec<u8>, Fault> {
         true => Err((Rule::FileEmpty, "0 bytes".to_owned())),
         false => Ok(bytes),
     }
+}
+
+/// Refuses folders, and the devices and pipes on which a read may wait for ever.
+fn ensure_file(metadata: &Metadata) -> Result<(), Fault> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    let what = if metadata.is_dir() {
+        "a folder"
+    } else {
+        "a device or a pipe"
+    };
+    Err((Rule::FileEmpty, what.to_owned()))
 }
 
 /// Returns how many bytes of memory a kernel takes.

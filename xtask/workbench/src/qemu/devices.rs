@@ -101,12 +101,7 @@ impl Machine {
             arguments.add(["-drive", &drive(card, "card", Format::Raw)]);
             arguments.add(["-device", "nvme,drive=card,serial=card"]);
         }
-        let own = self.disk.as_deref().map(|file| (file, Format::Raw));
-        let more = self.more_disks.iter();
-        let disks = own
-            .into_iter()
-            .chain(more.map(|disk| (disk.file.as_path(), disk.format)));
-        let disks: Vec<_> = disks.collect();
+        let disks: Vec<_> = self.disks().collect();
         for (index, (file, format)) in disks.iter().enumerate() {
             arguments.add(["-drive", &drive(file, &format!("d{index}"), *format)]);
         }
@@ -123,6 +118,13 @@ impl Machine {
         if self.snapshot {
             arguments.add(["-snapshot"]);
         }
+    }
+
+    fn disks(&self) -> impl Iterator<Item = (&Path, Format)> {
+        let own = self.disk.as_deref().map(|file| (file, Format::Raw));
+        let more = self.more_disks.iter();
+        let more = more.map(|disk| (disk.file.as_path(), disk.format));
+        own.into_iter().chain(more)
     }
 
     fn has_network(&self) -> bool {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use gear2_core::scheduler::virtual_cpu::Task;
 use serde_json::{Value, json};
 
-use super::Simulated;
+use super::{Lane, Simulated};
 
 /// Median, 99th percentile and maximum of times, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,35 +147,39 @@ impl Figures {
 
 fn of_cpu(simulated: &Simulated) -> CpuFigures {
     let cpu = &simulated.virtual_cpu;
-    let part = |ticks: u64| ticks.min(cpu.now) as f64 / cpu.now as f64;
+    let part = |ticks| part(ticks, cpu.now);
     let lanes = simulated.lanes.iter().zip(&cpu.tasks);
-    let of_task = |task: &Task| VcpuFigures {
-        name: String::new(),
-        load: String::new(),
-        share: part(task.used),
-        wanted: part(task.wanted),
-        overhead: part(task.overhead),
-        wait: Spread::of(waits(task, cpu.now)),
-        latency: Spread::of(task.wakes.iter().map(|wake| wake.1).collect()),
-        response: Spread::of(task.responses.clone()),
-        jobs: task.jobs,
-        missed: task.missed(cpu.now),
-        preemptions: task.preemptions,
-        switches: task.switches,
-    };
     CpuFigures {
         cpu: simulated.cpu,
         policy: simulated.policy,
         busy: part(cpu.tasks.iter().map(|task| task.used).sum()),
         lost: part(cpu.tasks.iter().map(|task| task.overhead).sum()),
         vcpus: lanes
-            .map(|(lane, task)| VcpuFigures {
-                name: lane.name.clone(),
-                load: lane.load.clone(),
-                ..of_task(task)
-            })
+            .map(|(lane, task)| of_vcpu(lane, task, cpu.now))
             .collect(),
     }
+}
+
+fn of_vcpu(lane: &Lane, task: &Task, now: u64) -> VcpuFigures {
+    VcpuFigures {
+        name: lane.name.clone(),
+        load: lane.load.clone(),
+        share: part(task.used, now),
+        wanted: part(task.wanted, now),
+        overhead: part(task.overhead, now),
+        wait: Spread::of(waits(task, now)),
+        latency: Spread::of(task.wakes.iter().map(|wake| wake.1).collect()),
+        response: Spread::of(task.responses.clone()),
+        jobs: task.jobs,
+        missed: task.missed(now),
+        preemptions: task.preemptions,
+        switches: task.switches,
+    }
+}
+
+/// Returns a part of the simulated time; work that goes on behind its end counts up to there.
+fn part(ticks: u64, now: u64) -> f64 {
+    ticks.min(now) as f64 / now as f64
 }
 
 /// Returns the waits of a task, with one that has not ended.

@@ -172,13 +172,7 @@ impl Loads {
             );
         };
         let (target, load) = (target.trim(), load.trim());
-        if let Some(first) = self.entries.iter().find(|entry| entry.target == target) {
-            bail!(
-                "{}: {target} has a load at {}",
-                line.place(text),
-                first.place
-            );
-        }
+        self.ensure_without_load(target, &line.place(text))?;
         self.entries.push(Entry {
             target: target.to_owned(),
             text: load.to_owned(),
@@ -186,6 +180,14 @@ impl Loads {
             place: line.place(text),
         });
         Ok(())
+    }
+
+    fn ensure_without_load(&self, target: &str, place: &str) -> Result<()> {
+        let before = self.entries.iter().find(|entry| entry.target == target);
+        match before {
+            Some(entry) => bail!("{place}: {target} has a load at {}", entry.place),
+            None => Ok(()),
+        }
     }
 
     /// Refuses loads of vCPUs that no CPU of Gear2's schedules.
@@ -226,29 +228,36 @@ fn parse(line: &Line<'_>, text: &str) -> Result<Kind> {
         "trace" if options.is_empty() => bail!("{}: trace:FILE is expected", line.place(text)),
         "trace" => Ok(Kind::Trace(recorded::read(&line.folder.join(options))?)),
         "periodic" => {
-            let options =
-                Options::read(line, text, options, &["period", "work", "phase", "jitter"])?;
-            Ok(Kind::Periodic {
-                period: options.time("period")?,
-                work: options.time("work")?,
-                phase: options.time_or_zero("phase")?,
-                jitter: options.time_or_zero("jitter")?,
-            })
+            let known = ["period", "work", "phase", "jitter"];
+            periodic(&Options::read(line, text, options, &known)?)
         }
         "burst" | "random" => {
             let options = Options::read(line, text, options, &["work", "sleep", "phase"])?;
-            Ok(Kind::Burst {
-                work: options.time("work")?,
-                sleep: options.time("sleep")?,
-                phase: options.time_or_zero("phase")?,
-                random: word == "random",
-            })
+            burst(&options, word == "random")
         }
         _ => bail!(
             "{}: there is no load {word:?}, there are periodic, burst, random, spin, idle, trace",
             line.place(text)
         ),
     }
+}
+
+fn periodic(options: &Options<'_, '_>) -> Result<Kind> {
+    Ok(Kind::Periodic {
+        period: options.time("period")?,
+        work: options.time("work")?,
+        phase: options.time_or_zero("phase")?,
+        jitter: options.time_or_zero("jitter")?,
+    })
+}
+
+fn burst(options: &Options<'_, '_>, random: bool) -> Result<Kind> {
+    Ok(Kind::Burst {
+        work: options.time("work")?,
+        sleep: options.time("sleep")?,
+        phase: options.time_or_zero("phase")?,
+        random,
+    })
 }
 
 /// The options of a load: `name=TIME`, with commas between them.

@@ -125,9 +125,9 @@ fn draw_vcpu(svg: &mut String, cpu: &Simulated, task: usize, section: Section, y
     draw_runs(svg, cpu, task, section, y);
 }
 
-/// Draws the runs of a vCPU. Runs with a pause that cannot be seen become one block.
-fn draw_runs(svg: &mut String, cpu: &Simulated, task: usize, section: Section, y: f64) {
-    let colour = COLOURS[cpu.lanes[task].vm % COLOURS.len()];
+/// Returns begin and end of each block of a vCPU's runs, on the picture's axis. Runs with a pause that
+/// cannot be seen become one block.
+fn blocks(cpu: &Simulated, task: usize, section: Section) -> Vec<(f64, f64)> {
     let runs = cpu.virtual_cpu.stretches.iter();
     let runs = runs.filter(|run| run.task == task && section.overlaps(run.start, run.end));
     let mut blocks: Vec<(f64, f64)> = Vec::new();
@@ -138,7 +138,12 @@ fn draw_runs(svg: &mut String, cpu: &Simulated, task: usize, section: Section, y
             _ => blocks.push((start, end)),
         }
     }
-    for (start, end) in blocks {
+    blocks
+}
+
+fn draw_runs(svg: &mut String, cpu: &Simulated, task: usize, section: Section, y: f64) {
+    let colour = COLOURS[cpu.lanes[task].vm % COLOURS.len()];
+    for (start, end) in blocks(cpu, task, section) {
         let width = (end - start).max(FINEST);
         let _ = writeln!(
             svg,

@@ -179,28 +179,8 @@ impl<'t> Parser<'t> {
         {
             self.pass(1);
         }
-        let (what, help) = match text {
-            "#include" => (
-                "the C preprocessor does not run on manifests",
-                "write /include/ \"FILE\"",
-            ),
-            "#define" | "#if" | "#ifdef" | "#ifndef" | "#endif" | "#else" | "#undef" => (
-                "the C preprocessor does not run on manifests",
-                "write the value itself, or run the preprocessor before: cpp -P -undef",
-            ),
-            _ => ("comments do not begin with #", "write // comment"),
-        };
         let line = self.texts.text(token.file, &range);
-        let repair = match text {
-            "#include" => line
-                .split('"')
-                .nth(1)
-                .map(|file| format!("/include/ \"{file}\"")),
-            _ if what.starts_with("comments") => {
-                Some(format!("// {}", line.trim_start_matches('#').trim_start()))
-            }
-            _ => None,
-        };
+        let (what, help, repair) = hash_fault(text, line);
         let fault = Fault::new(token.file, range, what, help);
         self.report(Fault { repair, ..fault })
     }
@@ -380,5 +360,27 @@ impl<'t> Parser<'t> {
     /// Tells a comment from a property as `#address-cells`.
     fn is_hash_comment(&self, text: &str) -> bool {
         text.starts_with('#') && !self.is(1, '=') && !self.is(1, ';')
+    }
+}
+
+/// Returns statement, help and repair of a line that begins with #, of which `text` is the first
+/// word.
+fn hash_fault(text: &str, line: &str) -> (&'static str, &'static str, Option<String>) {
+    const PREPROCESSOR: &str = "the C preprocessor does not run on manifests";
+    match text {
+        "#include" => {
+            let file = line.split('"').nth(1);
+            let repair = file.map(|file| format!("/include/ \"{file}\""));
+            (PREPROCESSOR, "write /include/ \"FILE\"", repair)
+        }
+        "#define" | "#if" | "#ifdef" | "#ifndef" | "#endif" | "#else" | "#undef" => {
+            let help = "write the value itself, or run the preprocessor before: cpp -P -undef";
+            (PREPROCESSOR, help, None)
+        }
+        _ => {
+            let repair = format!("// {}", line.trim_start_matches('#').trim_start());
+            let what = "comments do not begin with #";
+            (what, "write // comment", Some(repair))
+        }
     }
 }
