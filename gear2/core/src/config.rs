@@ -88,7 +88,9 @@ pub fn check_abi(info: &Gear2Info) -> Result<(), StartError> {
 #[derive(Clone)]
 pub struct Config {
     pub(crate) cpus: CpuSet,
+    /// Ticks a second of the counter that all times of Gear1's are read from.
     pub(crate) counter_hz: u64,
+    /// Physical interrupt of the boot UART, if Gear2 owns one.
     pub(crate) uart_intid: u32,
     /// Balancer of vCPUs between the CPUs of a pool.
     pub(crate) balancer: &'static dyn Balancer,
@@ -96,6 +98,7 @@ pub struct Config {
     pub(crate) default_pool: PoolConfig,
     /// Pools of CPUs, in the order of the manifest.
     pub(crate) pools: Vec<PoolConfig>,
+    /// VMs in the order of the manifest, which is that of their identifiers.
     pub(crate) vms: Vec<VmConfig>,
     /// The VM whose userspace serves the others' virtio devices.
     pub(crate) device_vm: Option<VmId>,
@@ -130,8 +133,11 @@ pub(crate) struct VcpuConfig {
 pub(crate) struct VmConfig {
     pub(crate) id: VmId,
     pub(crate) name: String,
+    /// Guest address (IPA) and interrupt of the UART that Gear2 emulates for the VM.
     pub(crate) console: Option<Console>,
+    /// Whether the machine goes off when the VM turns itself off.
     pub(crate) may_power_off: bool,
+    /// Ends of its own after which the VM starts again.
     pub(crate) restart: Restart,
     /// Parameters of each vCPU for the policy of its CPU.
     pub(crate) share: Share,
@@ -185,6 +191,7 @@ impl VirtioPage {
         let offset = access.ipa.checked_sub(self.ipa)?;
         let device = u32::try_from(offset / VIRTIO_STRIDE).ok()?;
         let register = u32::try_from(offset % VIRTIO_STRIDE).ok()?;
+        // An access that is not aligned would reach into the next register.
         let aligned = access.ipa.trailing_zeros() >= u32::from(access.size_log2);
         let there = device < self.count && aligned;
         there.then_some((self.first_channel + device, register))
@@ -248,6 +255,7 @@ impl Config {
             boot_order_timeout: u64::from(manifest.gear2.boot_order_timeout_ms) * counter_hz / 1000,
             vcpus: [None; MAX_VCPUS],
         };
+        // Identifiers that Gear1 gives would name other VMs here.
         if usize::try_from(info.vm_count) != Ok(config.vms.len()) {
             return Err(StartError::Disagreement(config.vms.len()));
         }
@@ -286,8 +294,10 @@ impl Config {
         let cpu_count = usize::try_from(info.cpu_count).unwrap_or(usize::MAX);
         for index in 0..vm.vcpu_count {
             let cpu = manifest.start_cpu(vm, index, cpu_count).ok_or_else(wrong)?;
+            // Identifiers of vCPUs count through all VMs, as init has given them.
             let vcpu = usize::from(info.first_vcpu[place]) + index;
             let slot = self.vcpus.get_mut(vcpu).ok_or_else(wrong)?;
+            // A vCPU on a CPU without a loop would never run.
             if !self.cpus.contains(cpu) {
                 return Err(wrong());
             }
@@ -451,8 +461,10 @@ impl VmConfig {
                 window: ticks(vm.restart_limit.window_ms),
                 backoff: ticks(vm.restart_limit.backoff_ms),
             },
+            // `Machine::new` decides, which knows whether Gear2 has a console.
             must_run: false,
             watchdog: ticks(vm.watchdog_ms),
+            // Gear1 starts real-time VMs with the machine.
             autostart: vm.autostart && scheduled,
             boot_order: vm.boot_order,
             scheduled,
@@ -467,6 +479,7 @@ impl VmConfig {
 /// Returns the parameters of a VM, with its times in ticks.
 fn share(vm: VmId, parameters: &Parameters, counter_hz: u64) -> Share {
     let period = ticks(counter_hz, parameters.period_us().into());
+    // A cap is a budget, of the same period: policies count ticks, and know no percent.
     let cap = parameters.cap_percent.map(|percent| Budget {
         ticks: period * u64::from(percent) / 100,
         period,

@@ -114,8 +114,11 @@ struct Channel {
 #[derive(Debug)]
 pub(crate) struct Console<U> {
     uart: U,
+    /// Name and output of each VM, in the order of the manifest.
     channels: Vec<Channel>,
+    /// VM that gets what is typed.
     focus: usize,
+    /// VMs whose output goes to the terminal.
     view: View,
     /// Bytes that wait for the UART.
     queue: VecDeque<u8>,
@@ -123,8 +126,12 @@ pub(crate) struct Console<U> {
     line: Option<usize>,
     /// Bit per VM that was told to wait.
     waiting: u32,
+    /// Whether the last key was the command key, so that the next one is a command.
     command_key: bool,
+    /// Whether labels have colours. Whoever typed the command key has a terminal, and a log file
+    /// has not.
     coloured: bool,
+    /// Counter value of the last call that brought one.
     now: u64,
     /// Longest time for which an unfinished line is not interrupted.
     patience: u64,
@@ -154,6 +161,7 @@ impl<U: Uart> Console<U> {
             channels,
             focus: 0,
             view,
+            // Lines of Gear2's own may exceed the limit, which is for the output of VMs.
             queue: VecDeque::with_capacity(2 * QUEUE_BYTES),
             line: None,
             waiting: 0,
@@ -174,6 +182,7 @@ impl<U: Uart> Console<U> {
         };
         channel.ring.push(byte);
         self.show(vm);
+        // The byte ended the line that the others' output waited for.
         if self.line.is_none() && self.held {
             self.show_all();
         }
@@ -222,6 +231,7 @@ impl<U: Uart> Console<U> {
 
     /// Sends all that waits, however long the UART takes. For the machine's last words.
     pub(crate) fn drain(&mut self) {
+        // The machine goes off: no unfinished line is worth a wait.
         self.patience = 0;
         // The length of the queue bounds the loop: a UART that sends nothing is broken hardware.
         for _ in 0..u32::MAX {

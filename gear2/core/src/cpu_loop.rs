@@ -75,6 +75,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     pub fn new(machine: &'m Machine<P>, cpu: CpuIndex) -> Self {
         let config = &machine.config;
         let mut scheduler: Box<dyn Policy + 'm> = config.pool(cpu).make_policy();
+        // Without a balancer nobody reads the load, and no event pays for measuring it.
         if let Some(period) = config.balancer.period() {
             let load = &machine.loads[cpu.index()];
             scheduler = Box::new(Measured::new(scheduler, load, config.ticks(period)));
@@ -119,6 +120,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let Some((config, shared)) = machine.vm(vm) else {
             return;
         };
+        // `autostart` is about the boot of the machine: a VM that was stopped since stays stopped
+        // when Gear2 is restarted.
         if machine.restarts == 0 {
             if config.autostart {
                 self.ask(vm, Goal::Run);
@@ -216,6 +219,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             _ => self.charge(now),
         }
         match event {
+            // Both have returned above, without a charge: `on_event` may take the short way back.
             Event::Mmio(..) | Event::Hypercall(..) => {}
             Event::Wfi(vcpu) => {
                 self.cause = Some(vcpu);
@@ -283,6 +287,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// Has all loops that run a VM's vCPUs look again, this one at once.
     fn have_all_look_again(&mut self, gear1: &mut impl Gear1, vm: VmId, now: u64) {
         for (vcpu, config) in self.machine.config.vcpus() {
+            // A policy is its own loop's alone: another CPU is told to look.
             if config.vm == vm && !self.moves.has(vcpu) {
                 self.forward_wake(gear1, vcpu);
             }
@@ -326,6 +331,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             }
         };
         let runs = self.last.map(|choice| choice.vcpu);
+        // The gears worked for the vCPU that runs: the work is charged together with its run.
         if self.cause == runs {
             self.cause = None;
         }
@@ -341,6 +347,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
         match self.last {
             Some(choice) => {
+                // People who ask for the vCPU's time get the time from here on too, which no event
+                // has charged yet.
                 self.machine.runs(choice.vcpu, self.charged);
                 run(choice, words)
             }
@@ -396,6 +404,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let text = report::fault_text(&fault);
         let text = format!("vCPU {index} cannot go on: {text}");
         let mut lifecycle = shared.lifecycle.lock();
+        // `gearctl` shows the fault also when the VM has been restarted.
         lifecycle.faulted(index, fault);
         self.ended(gear1, config, &mut lifecycle, Some(&text), now);
     }
@@ -492,6 +501,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let Some(vcpu) = self.last.map(|choice| choice.vcpu) else {
             return;
         };
+        // The vCPU is not ready any more, and `look_again` has blocked it.
         if gear1.vcpu_state(vcpu) != Ok(VcpuState::Ready) {
             return;
         }
@@ -499,6 +509,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let Some(config) = self.machine.config.vcpu(vcpu) else {
             return;
         };
+        // A VM that does not run explains the refusal.
         if gear1.vm_state(config.vm) == Ok(VmState::Running) {
             let status = Status::from_reg(status);
             let index = vcpu.index();

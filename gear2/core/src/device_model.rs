@@ -62,7 +62,9 @@ pub(crate) struct DeviceModel<P: Platform> {
 
 /// The rings of a VM's console.
 struct Rings<P: Platform> {
+    /// Output of the VM, for GDM.
     output: Lock<OutputRing, P>,
+    /// Bytes that GDM has for the VM.
     input: Lock<InputRing, P>,
 }
 
@@ -89,6 +91,7 @@ impl<P: Platform> DeviceModel<P> {
         header.vm_count.store(count(config.vms.len()), Relaxed);
         let hz = u32::try_from(config.counter_hz).unwrap_or(u32::MAX);
         header.counter_hz.store(hz, Relaxed);
+        // Last: whoever sees the magic sees the words above.
         header.magic.store(MAGIC, Release);
         let blocks = region.consoles.iter().take(config.vms.len());
         let consoles = blocks.map(|block| Rings {
@@ -98,9 +101,12 @@ impl<P: Platform> DeviceModel<P> {
         Self {
             region,
             slots: TicketMutex::new(Slots::new(&*region.slots, kept)),
+            // An operation that an earlier Gear2 answered is not done again.
             answered: TicketMutex::new(region.control.answered.load(Relaxed)),
             consoles: consoles.collect(),
             bell: Bell::new(config.ticks(BELL_PAUSE_US)),
+            // A GDM that runs already has started at least once: the first look has it look as
+            // well.
             gdm_starts: AtomicU32::new(0),
             heartbeat: TicketMutex::default(),
         }
@@ -237,8 +243,11 @@ impl<P: Platform> DeviceModel<P> {
 /// Bell that tells GDM of console output soon, but not for each byte.
 #[derive(Debug)]
 struct Bell {
+    /// Whether there is output that GDM was not told of.
     owed: AtomicBool,
+    /// Counter value of the last signal.
     last: AtomicU64,
+    /// Ticks between two signals, at least.
     pause: u64,
 }
 
@@ -272,6 +281,8 @@ impl Bell {
         if now < due {
             return Ring::Later(due);
         }
+        // Two loops that are here at once both signal: one signal too many has GDM look for
+        // nothing.
         self.last.store(now, Relaxed);
         // Output written after this point is owed anew.
         self.owed.store(false, SeqCst);

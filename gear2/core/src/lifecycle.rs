@@ -69,10 +69,13 @@ pub(crate) enum Step {
 /// Lifecycle of a VM: the goal, and the progress towards it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lifecycle {
+    /// Aim of the next steps, by somebody's request or after the VM's own end.
     goal: Option<Goal>,
+    /// Whether the devices of the loaded VM are in their reset state.
     devices_reset: bool,
     /// Starts and ends that were reported.
     reported: Reported,
+    /// Number of faults since Gear2 started.
     faults: u32,
     /// Last fault that the VM could not continue from, with the index of the vCPU in the VM.
     last_fault: Option<(usize, Fault)>,
@@ -313,6 +316,7 @@ impl Lifecycle {
             Ok(state) => self.step_from(state, goal, vm, gear1),
             Err(refusal) => Step::Refused(refusal),
         };
+        // Any progress ends a wait: patience counts for each wait by itself.
         if !matches!(step, Step::Wait | Step::Quiesce) {
             self.waits_since = None;
         }
@@ -354,6 +358,7 @@ impl Lifecycle {
             (VmState::Running, Goal::Run) => Step::Done,
             (VmState::Stopped | VmState::Loading | VmState::Loaded, Goal::Stop) => Step::Stopped,
             (VmState::Stopped | VmState::Loading, Goal::Run | Goal::Restart) => {
+                // The former life has ended: what is left of a restart is a start.
                 self.goal = Some(Goal::Run);
                 if let Some(step) = self.judge_restart(vm, gear1) {
                     return step;
@@ -408,6 +413,7 @@ impl Lifecycle {
             return Step::Reset;
         }
         self.devices_reset = false;
+        // The device model may use the memory again as soon as the guest runs.
         self.quiet = false;
         // Nobody else starts a VM that Gear2 has loaded.
         let before = gear1.vm_history(vm.id);

@@ -15,6 +15,8 @@ use crate::scheduler::{Choice, Policy, Refused, Share};
 
 /// Units of an average: one ready vCPU.
 pub(crate) const ONE: u64 = 1 << AVERAGE_POINT;
+/// Layout of a published load, from bit 63 down: time of the last change (36 bits of the counter),
+/// average (6 bits before the point and 16 behind), ready vCPUs (6 bits).
 const AVERAGE_POINT: u32 = 16;
 const AVERAGE_BITS: u32 = 22;
 const READY_BITS: u32 = 6;
@@ -45,6 +47,8 @@ impl Load {
         let ready = word & mask(READY_BITS);
         let average = word >> READY_BITS & mask(AVERAGE_BITS);
         let since = word >> (READY_BITS + AVERAGE_BITS);
+        // 36 bits of the counter wrap after 69 s at 1 GHz. A CPU without a change for so long reads
+        // as just changed, and its average is right again one period later.
         let elapsed = now.wrapping_sub(since) & mask(SINCE_BITS);
         let (elapsed, period) = (elapsed.min(period), period.max(1));
         // Below 2^22 times a period of some milliseconds: no overflow.
@@ -59,6 +63,7 @@ impl Load {
     }
 
     /// Returns the ready vCPUs, a bit each.
+    /// Only the CPU's own loop asks: the word and these bits may be of two moments to others.
     pub(crate) fn ready(&self) -> u32 {
         self.ready.load(Relaxed)
     }
@@ -69,6 +74,7 @@ impl Load {
         let count = u64::from(ready.count_ones()).min(mask(READY_BITS));
         let since = now & mask(SINCE_BITS);
         let word = since << (READY_BITS + AVERAGE_BITS) | average << READY_BITS | count;
+        // Relaxed: readers act on a load of the recent past, and no other memory depends on it.
         self.word.store(word, Relaxed);
         self.ready.store(ready, Relaxed);
     }
@@ -128,6 +134,7 @@ impl Policy for Measured<'_> {
 
     fn wake(&mut self, vcpu: VcpuId, now: u64) {
         self.policy.wake(vcpu, now);
+        // Policies ignore who was not added, and so does the count.
         self.ready |= bit(vcpu) & self.known;
     }
 
@@ -145,6 +152,7 @@ impl Policy for Measured<'_> {
     }
 
     fn pick(&mut self, now: u64) -> Choice {
+        // One store for all changes of an event: the choice at its end is what others can act on.
         if self.ready != self.published {
             self.load.publish(self.ready, now, self.period);
             self.published = self.ready;

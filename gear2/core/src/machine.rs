@@ -44,10 +44,13 @@ const LINE_PATIENCE_US: u64 = 100_000;
 
 /// State that all loops share.
 pub struct Machine<P: Platform> {
+    /// Configuration, which no loop changes.
     pub(crate) config: Config,
     /// The consoles of all VMs on one UART, if Gear2 owns one.
     console: Option<Lock<Console<P::Uart>, P>>,
+    /// Gear2's side of the region shared with GDM, if there is a device VM.
     pub(crate) device_model: Option<DeviceModel<P>>,
+    /// State of each VM, in the order of the manifest.
     vms: Vec<SharedVm<P>>,
     /// Ticks that each vCPU ran and that the gears worked for it, loads of its VM included.
     ran: [AtomicU64; MAX_VCPUS],
@@ -59,6 +62,7 @@ pub struct Machine<P: Platform> {
     pub(crate) loads: [Load; MAX_CPUS],
     /// Counter value up to which `ran` has the time of a vCPU that runs.
     charged: [AtomicU64; MAX_VCPUS],
+    /// Words that a restart of Gear2 leaves as they are.
     kept: &'static Kept,
     /// Number of restarts of Gear2.
     pub(crate) restarts: u64,
@@ -70,7 +74,10 @@ pub struct Machine<P: Platform> {
 
 /// State of a VM that all loops share.
 pub(crate) struct SharedVm<P: Platform> {
+    /// Emulated UART. The lock is held until Gear1 knows the level of the interrupt line.
     uart: Lock<Pl011, P>,
+    /// Goal, and progress towards it. The lock is held for a step: two loops with a job for the VM
+    /// take turns.
     pub(crate) lifecycle: Lock<Lifecycle, P>,
 }
 
@@ -281,6 +288,7 @@ impl<P: Platform> Machine<P> {
     /// Charges a vCPU.
     #[inline]
     pub(crate) fn account(&self, vcpu: VcpuId, ticks: u64) {
+        // Relaxed: a figure for people and no order for anybody.
         vcpu.select(&self.ran).fetch_add(ticks, Relaxed);
     }
 

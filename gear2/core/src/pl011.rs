@@ -60,6 +60,7 @@ const INT_TX: u32 = 1 << 5;
 const INT_RT: u32 = 1 << 6;
 const INT_ALL: u32 = 0x7ff;
 
+/// Depth in bytes of the FIFOs of revision r1p4, which a driver knows from [`IDS`].
 const FIFO_DEPTH: usize = 16;
 /// Input that a guest has not read is kept up to this many bytes, then dropped.
 const BACKLOG_BYTES: usize = 4096;
@@ -150,6 +151,7 @@ impl Pl011 {
     /// Reads `1 << size_log2` bytes at `offset` of the page.
     pub(crate) fn read(&mut self, offset: u64, size_log2: u8) -> u64 {
         let register = u64::from(self.read_register(offset & !3));
+        // A driver may read the bytes of a register one by one.
         let lane = (offset & 3) * 8;
         let mask = (1_u64 << (8 << size_log2.min(2))) - 1;
         register >> lane & mask
@@ -168,6 +170,7 @@ impl Pl011 {
             CR => self.control = value & 0xffff,
             IFLS => self.fifo_levels = value & 0x3f,
             IMSC => self.mask = value & INT_ALL,
+            // A receive interrupt that is cleared comes again with the next change of the FIFO.
             ICR => self.raw &= !value,
             DMACR => self.inert[3] = value & 0x7,
             // UARTECR clears errors, of which there are none; the rest is read-only or reserved.
@@ -257,6 +260,7 @@ impl Pl011 {
         if self.depth() == 1 {
             return 1;
         }
+        // UARTIFLS.RXIFLSEL; its reserved values count as the largest level.
         match self.fifo_levels >> 3 & 7 {
             0 => FIFO_DEPTH / 8,
             1 => FIFO_DEPTH / 4,

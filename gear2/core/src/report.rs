@@ -65,11 +65,13 @@ pub(crate) fn statistics<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gea
     for (vm, (index, vcpu)) in vms.flat_map(|vm| vcpus_of(vm).map(move |vcpu| (vm, vcpu))) {
         let mut line = String::new();
         for &reason in ExitReason::ALL {
+            // Reasons that never occurred would hide the others.
             let Ok((count @ 1.., ticks)) = gear1.exit_stats(vcpu, reason) else {
                 continue;
             };
             add(&mut line, format_args!(" {} {count}", reason.label()));
             if ticks > 0 {
+                // 64 bits would overflow after 18 s of exits at 1 GHz.
                 let nanoseconds = u128::from(ticks) * 1_000_000_000
                     / (u128::from(machine.config.counter_hz.max(1)) * u128::from(count));
                 add(&mut line, format_args!(" ({nanoseconds} ns)"));

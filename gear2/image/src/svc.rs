@@ -68,7 +68,9 @@ fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, u64) {
             inout("x5") x5,
             inout("x6") x6,
             inout("x7") x7,
+            // Zero goes in: NEXT leaves X8 as it is when an event was pending.
             inout("x8") x8,
+            // X9 to X18 are the callee's to change, as by AAPCS64.
             lateout("x9") _,
             lateout("x10") _,
             lateout("x11") _,

@@ -149,6 +149,7 @@ impl Pl011 {
         registers.write_word(CR, CR_ENABLED);
         registers.write_word(LCR_H, LCR_H_8BIT_FIFO);
         registers.write_word(ICR, INT_ALL);
+        // Received bytes alone interrupt, until there is something to send.
         let mut uart = Self(registers);
         uart.interrupt_when_room(false);
         uart
@@ -173,6 +174,7 @@ impl Uart for Pl011 {
     }
 
     fn interrupt_when_room(&mut self, enable: bool) {
+        // The mask is written whole: received bytes interrupt in either case.
         let room = if enable { INT_TX } else { 0 };
         self.0.write_word(IMSC, INT_RX | INT_RT | room);
     }

@@ -45,6 +45,7 @@ impl Config {
         let mut reasons = Vec::new();
         let manifest = gearv_manifest::read(blob, &mut |error| reasons.push(error.to_string()));
         let manifest = manifest.map_err(|_| StartError::Manifest(reasons.join("; ")))?;
+        // The way of `Config::new`, so that a simulation places and counts exactly as Gear2 does.
         Self::from_manifest(&info(&manifest, cpu_count, counter_hz), &manifest)
     }
 
@@ -78,6 +79,7 @@ impl Config {
 /// Describes a machine as Gear1's init does: vCPUs are counted through all VMs in the manifest's
 /// order.
 fn info(manifest: &Manifest<'_>, cpu_count: usize, counter_hz: u32) -> Gear2Info {
+    // UART, device model and MPIDRs stay empty: no schedule depends on them.
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let mut info = Gear2Info {
         magic: INFO_MAGIC,

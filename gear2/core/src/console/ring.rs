@@ -3,13 +3,16 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
+/// Bytes of output kept of each VM: 1 MiB of heap for 16 VMs.
 const CAPACITY: usize = 64 << 10;
 
 /// A ring of bytes. Positions count from the VM's first byte.
 #[derive(Debug)]
 pub(super) struct Ring {
     bytes: Box<[u8]>,
+    /// Number of bytes that the VM has sent.
     written: u64,
+    /// Position of the first byte that was not shown, which is never older than the oldest kept.
     seen: u64,
     /// The position behind the last line feed.
     lines_end: u64,
@@ -32,6 +35,7 @@ impl Ring {
         if byte == b'\n' {
             self.lines_end = self.written;
         }
+        // What was overwritten before anybody looked is lost, and counts as shown.
         self.seen = self.seen.max(self.oldest());
     }
 

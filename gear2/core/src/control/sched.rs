@@ -98,6 +98,7 @@ pub(super) fn share<P: Platform>(machine: &Machine<P>, vm: &VmConfig, half: u64)
     if !vm.scheduled {
         return Err(outcome::WRONG_STATE);
     }
+    // One look: parameters, refusal and progress are of one moment.
     let shares = machine.shares.lock();
     let (share, changing) = (shares.of(vm.id), shares.is_changing());
     let refusal = shares.refusal(vm.id).map_or(0, |why| why.number().into());

@@ -77,6 +77,7 @@ impl<P: Platform> CpuLoop<'_, P> {
     /// Takes a job, due at a time; the turn of the vCPU that runs ends then at the latest. Without
     /// that, a vCPU that is alone would run without a deadline, and the job would never be done.
     pub(super) fn take_job(&mut self, job: u32, due: u64) {
+        // Without jobs the deadline is that of one that is done.
         self.job_deadline = if self.jobs == 0 {
             due
         } else {
@@ -110,6 +111,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             return now;
         }
         let (loads, mut due) = self.bring_vms_further(gear1);
+        // A step may take as long as Gear1 needs for a piece of a load: pauses count from its end.
         let now = gear1.now();
         if loads {
             // Nothing to pause for if no vCPU is ready.
@@ -163,6 +165,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         if let Some(goal) = self.machine.goal_after(gear1, config, Ended::Fault) {
             shared.lifecycle.lock().ended(goal);
         }
+        // Due with what `watch` returns.
         self.jobs |= vm_job(config.id);
     }
 
@@ -264,6 +267,8 @@ impl<P: Platform> CpuLoop<'_, P> {
                     format_args!("{name} is given up: it was restarted {limit} times already");
                 self.say(Some(vm), text);
             }
+            // The memory is loaded and no vCPU runs: devices that are reset now stay so until the
+            // guest's first instruction.
             Step::Reset => {
                 machine.reset(gear1, vm);
                 return Progress::More;

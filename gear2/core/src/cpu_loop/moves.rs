@@ -33,6 +33,7 @@ pub(super) struct Moves {
     tried: [u8; MAX_VCPUS],
 }
 
+// `Moves::tried` has a bit for each CPU.
 const _: () = assert!(MAX_CPUS <= 8);
 
 impl Moves {
@@ -47,6 +48,7 @@ impl Moves {
     }
 
     /// Returns the vCPUs that the policy of this CPU has, a bit each.
+    /// A change of parameters reaches those that arrive too, which were added with the old ones.
     pub(super) const fn known(&self) -> u32 {
         self.here | self.arriving
     }
@@ -91,6 +93,7 @@ impl<P: Platform> CpuLoop<'_, P> {
     /// for a look at everything.
     pub(super) fn errands(&mut self, gear1: &mut impl Gear1, now: u64) {
         let errands = self.machine.placement.take_errands(self.cpu);
+        // Parameters first: no CPU takes in a vCPU while a change of them waits for an answer.
         if errands & SHARE != 0 {
             self.change_shares(gear1, now);
         }
@@ -107,6 +110,8 @@ impl<P: Platform> CpuLoop<'_, P> {
     pub(super) fn go_on_with_moves(&mut self, gear1: &mut impl Gear1, now: u64) {
         let machine = self.machine;
         for vcpu in vcpus_of(machine.placement.take_news(self.cpu)) {
+            // One look for all of the word: `offer` stores only if the word is still this one, and
+            // every other stage below is this CPU's alone to leave.
             let place = machine.placement.of(vcpu);
             let (mine, to_me) = (place.cpu == self.cpu, place.to == self.cpu);
             let is_under_way = to_me && place.stage == Stage::Taken;
@@ -134,6 +139,8 @@ impl<P: Platform> CpuLoop<'_, P> {
     }
 
     /// Offers a vCPU of this CPU's to another one.
+    /// `ready`: as in [`Stage::Offered`]. Without a poke if somebody has changed the word since
+    /// `place` was read: whoever did so has poked this CPU.
     fn offer(&self, gear1: &mut impl Gear1, vcpu: VcpuId, place: Place, to: CpuIndex, ready: u32) {
         let stage = Stage::Offered(ready);
         if self
@@ -166,6 +173,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             return Some(why);
         }
         let own = machine.loads[self.cpu.index()].ready().count_ones();
+        // Several CPUs may offer a vCPU by one published load: those that are agreed on count too.
         let own = own + self.moves.arriving.count_ones();
         if theirs != 0 && !machine.config.balancer.takes(own, theirs) {
             return Some(Stays::NoGain);
@@ -183,9 +191,11 @@ impl<P: Platform> CpuLoop<'_, P> {
     /// Gives a vCPU to the CPU that has agreed to take it.
     fn give(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, place: Place, now: u64) {
         let machine = self.machine;
+        // Gear1 first: after a refusal the vCPU is still here, and nothing is to be undone.
         if gear1.vcpu_assign(vcpu, place.to).is_ok() {
             self.scheduler.remove(vcpu, now);
             self.moves.here &= !bit(vcpu);
+            // The short way back of `on_event` would run the vCPU once more.
             if self.last.is_some_and(|last| last.vcpu == vcpu) {
                 self.last = None;
             }
@@ -209,6 +219,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             // planted: nobody looks at a vCPU that arrives
             self.look_at(gear1, vcpu, now);
         } else {
+            // The move was called off: the room that `refusal` has made for the vCPU is free again.
             self.scheduler.remove(vcpu, now);
         }
     }
@@ -217,12 +228,14 @@ impl<P: Platform> CpuLoop<'_, P> {
     pub(super) fn look_at(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
         let ready = match gear1.vcpu_state(vcpu) {
             Ok(VcpuState::Ready | VcpuState::Running) => true,
+            // An earlier Gear2 may have taken the question with it: then the vCPU asks again.
             Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall) => {
                 self.machine.can_go_on(gear1, vcpu)
             }
             Ok(VcpuState::Off | VcpuState::Wfi) | Err(_) => false,
         };
         let vm = self.machine.config.vcpu(vcpu).map(|config| config.vm);
+        // A pause is between Gear2 and itself: to Gear1 the vCPU is as ready as before.
         if ready && vm.is_some_and(|vm| !self.machine.is_paused(vm)) {
             self.scheduler.wake(vcpu, now);
         } else {
@@ -250,6 +263,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             }
             match self.untried(vcpu, &counts) {
                 Some(to) => {
+                    // Offers that are not answered yet count, or all vCPUs would go to one CPU.
                     counts[to.index()] += 1;
                     self.offer(gear1, vcpu, place, to, 0);
                 }
@@ -273,6 +287,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         let machine = self.machine;
         let why = match place.stage {
             Stage::Refused(why) => why,
+            // No CPU was asked, as none of the pool may take the vCPU.
             _ => Stays::NoOther,
         };
         machine.placement.set(
@@ -305,6 +320,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         let Choice::Run(next) = self.scheduler.pick(now) else {
             return NO_DEADLINE;
         };
+        // Nobody waits. A wake-up that changes this is an event, and the job is done again then.
         if !next.contended {
             return NO_DEADLINE;
         }
@@ -319,6 +335,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         let target = balancer.target(load(self.cpu), &mut others.map(|cpu| (cpu, load(cpu))));
         let moved = target.is_some_and(|to| self.offer_one(gear1, to, next.vcpu, now));
         let pause = machine.config.ticks(balancer.pause(moved));
+        // A slow counter may have no tick in the pause: without one, each event would look again.
         self.moves.balance_at = now.saturating_add(pause.max(1));
         self.moves.balance_at
     }

@@ -59,6 +59,7 @@ impl<P: Platform> Machine<P> {
             .console
             .and_then(|console| access.ipa.checked_sub(console.ipa));
         let offset = match offset {
+            // A PL011 has no register of 64 bits: such an access ends like one to nothing.
             Some(offset) if offset < PAGE_BYTES && access.size_log2 <= 2 => offset,
             Some(_) | None => return (self.forward(gear1, config, vcpu, access), None),
         };
@@ -68,6 +69,7 @@ impl<P: Platform> Machine<P> {
         match access.store {
             None => {
                 value = uart.read(offset, access.size_log2);
+                // The read may have made room for input, or shown the guest an empty FIFO.
                 console_due = self.fill(gear1, config, &mut uart, now);
             }
             Some(stored) => {
@@ -76,6 +78,7 @@ impl<P: Platform> Machine<P> {
                     uart.set_transmit_full(flow == Flow::Full);
                     console_due = due;
                 } else {
+                    // A byte that is sent changes no setting, and most stores send one.
                     self.kept.set_uart(config.id, uart.settings());
                 }
             }

@@ -120,6 +120,7 @@ impl Stage {
 pub(crate) struct Place {
     /// CPU whose loop has the vCPU.
     pub(crate) cpu: CpuIndex,
+    /// Progress of a move, or why the last one was refused.
     pub(crate) stage: Stage,
     /// CPU that the stage is about.
     pub(crate) to: CpuIndex,
@@ -142,11 +143,13 @@ impl Place {
             Stage::Taken => (3, 0),
             Stage::Refused(why) => (4, why.number()),
         };
+        // A byte each, in one word: nobody sees a stage with the CPUs of another one.
         self.cpu.index() as u32 | (self.to.index() as u32) << 8 | stage << 16 | detail << 24
     }
 
     fn from_word(word: u32) -> Self {
         let cpu = |shift: u32| CpuIndex::from_reg(u64::from(word >> shift & 0xff));
+        // Numbers of reasons begin with 1.
         let detail = word >> 24;
         let reason = REASONS.get((detail as usize).wrapping_sub(1));
         Self {

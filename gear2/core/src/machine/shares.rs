@@ -20,12 +20,15 @@ use crate::scheduler::{Budget, MAX_WEIGHT, Share};
 /// A parameter with its new value, as `gearctl` asks for it. Times are microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parameter {
+    /// From 1 to [`MAX_WEIGHT`].
     Weight(u64),
     /// Use and period; use 0: no cap.
     Cap(u64, u64),
     /// Budget and period; budget 0: no server.
     Server(u64, u64),
+    /// A higher priority runs first.
     Priority(u64),
+    /// Time that a vCPU may borrow from its own future after a wake-up.
     Latency(u64),
 }
 
@@ -33,10 +36,12 @@ pub(crate) enum Parameter {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub(crate) vm: VmId,
+    /// Parameters that every CPU goes back to after a refusal.
     pub(crate) old: Share,
     pub(crate) new: Share,
     /// CPUs, a bit each, that still have to set the parameters, and those that have.
     waits: u8,
+    /// CPUs, a bit each, that have set the new parameters, and take them back after a refusal.
     done: u8,
     /// Reason of the CPU that refused; the others take the change back.
     refused: Option<Stays>,
@@ -44,6 +49,7 @@ pub(crate) struct Change {
 
 /// The parameters of all VMs.
 pub(crate) struct Shares {
+    /// Parameters that all CPUs have. Those of a change come here with the last answer.
     all: [Share; MAX_VMS],
     change: Option<Change>,
     /// Reason why the last change of each VM was taken back.
@@ -102,6 +108,7 @@ impl Shares {
             (change.refused, change.waits) = (refused, change.done);
             change.done = 0;
             if change.waits != 0 {
+                // The CPUs that have set the new parameters answer once more.
                 return (change.waits, None);
             }
         }
@@ -143,7 +150,9 @@ impl<P: Platform> Machine<P> {
         let old = shares.of(vm);
         let new = self.with(old, parameter).ok_or(Stays::OutOfRange)?;
         let cpus = self.config.cpus.iter();
+        // All CPUs are asked, whether a vCPU of the VM is there or not: one may be arriving.
         let waits = cpus.fold(0, |all, cpu| all | bit(cpu));
+        // An earlier reason would be read as the answer to this change.
         shares.refusals[vm.index()] = None;
         shares.change = Some(Change {
             vm,
@@ -154,6 +163,7 @@ impl<P: Platform> Machine<P> {
             refused: None,
         });
         drop(shares);
+        // Without the lock, which each poked CPU takes at once.
         self.poke_all(gear1, waits);
         Ok(())
     }
@@ -167,6 +177,8 @@ impl<P: Platform> Machine<P> {
     ) {
         let (back, new) = self.shares.lock().answer(cpu, refused);
         if let Some((vm, share)) = new {
+            // Kept when the last CPU has agreed: until then a restarted Gear2 begins with the old
+            // ones.
             let kept = self.kept_share(&share);
             self.kept.set_share(vm, kept);
         }
@@ -209,15 +221,18 @@ impl<P: Platform> Machine<P> {
 
     /// Returns a number of ticks in microseconds.
     pub(crate) fn us(&self, ticks: u64) -> u64 {
+        // A million times the ticks of five hours at 1 GHz has more than 64 bits.
         let us = u128::from(ticks) * 1_000_000 / u128::from(self.config.counter_hz.max(1));
         u64::try_from(us).unwrap_or(u64::MAX)
     }
 
     fn kept_share(&self, share: &Share) -> KeptShare {
+        // Microseconds: the words come back through `with`, whose ranges are the manifest's.
         let us = |ticks| self.us(ticks) as u32;
         let budget =
             |budget: Option<Budget>| budget.map_or([0; 2], |b| [us(b.ticks), us(b.period)]);
         let ([cap, cap_period], [budget, period]) = (budget(share.cap), budget(share.server));
+        // Weight and priority have half a word each.
         let weight = share.weight as u32 | u32::from(share.priority) << 16;
         KeptShare([weight, us(share.latency), cap, cap_period, budget, period])
     }
@@ -238,6 +253,8 @@ impl<P: Platform> Machine<P> {
                 Parameter::Cap(cap, cap_period),
                 Parameter::Server(budget, period),
             ];
+            // Cap and budget fit to the other words only together: one bad word leaves all of the
+            // VM's as they are in the manifest.
             let begin = Some(shares.of(vm));
             let share = parameters
                 .into_iter()
