@@ -182,6 +182,7 @@ impl Node {
         format!("{}: {error}", self.0.join(property).display())
     }
 
+    /// Reads a property as the tree has it; numbers are big-endian.
     fn bytes(&self, property: &str) -> Result<Vec<u8>, String> {
         fs::read(self.0.join(property)).map_err(|error| self.error(property, &error))
     }

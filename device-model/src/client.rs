@@ -134,6 +134,7 @@ impl Client {
         let answer = self.ask(&request)?;
         let words: [u64; 7] = numbers(answer.split(' ')).ok_or_else(|| garbled(&answer))?;
         let [outcome, results @ ..] = words;
+        // A word of another version is no outcome that is known here.
         let outcome = u32::try_from(outcome).unwrap_or(outcome::UNKNOWN);
         Ok(Answer { outcome, results })
     }
@@ -175,6 +176,7 @@ impl Client {
     /// Returns a VM by its number.
     fn vm(&mut self, id: u64) -> Result<Vm, String> {
         let [state, vcpus, first_vcpu, restarts, flags, faults] = self.fetch(op::VM_INFO, &[id])?;
+        // Asked for only where there was one: most VMs never have a fault.
         let last_fault = match faults {
             0 => None,
             _ => Some(self.fetch(op::VM_FAULT, &[id])?),

@@ -127,6 +127,7 @@ pub fn parse(words: &[&str]) -> Result<Line, String> {
     Ok(Line {
         json,
         run_directory,
+        // `main` knows whether a terminal shows the answer.
         width: None,
         command: parse_command(&rest)?,
     })
@@ -162,6 +163,7 @@ fn parse_command(words: &[&str]) -> Result<Command, String> {
         ["stats"] => Command::Stats(None),
         ["stats", vm] => Command::Stats(Some((*vm).into())),
         ["top", rest @ ..] => top::parse(rest)?,
+        // Other words behind `sched` fall through to the usage.
         ["sched", rest @ ..] if let Some(ask) = sched::parse(rest) => Command::Sched(ask),
         ["log"] => Command::Log(false),
         ["log", "-f"] => Command::Log(true),
@@ -217,6 +219,7 @@ fn vm_state(vm: &Vm) -> String {
         Some(state) => format!("{state:?}").to_lowercase(),
         None => format!("state {}", vm.state),
     };
+    // To Gear1 a paused VM runs as before: the mark says what holds it.
     let marks = [
         (vm.paused, "paused"),
         (vm.waits, "waits"),
@@ -282,6 +285,7 @@ fn stats(client: &mut Client, name: Option<&str>) -> Result<Json, String> {
         }
     }
     let devices = client.devices()?.into_iter();
+    // GDM tells of the devices of all VMs, and knows the VMs by their names.
     let devices = devices.filter(|line| vms.iter().any(|vm| line.texts.first() == Some(&vm.name)));
     Ok(Json::Object(vec![
         ("vcpus", Json::List(vcpus)),
@@ -302,6 +306,7 @@ fn vcpu_row(
     exits: &mut Vec<Json>,
 ) -> Result<Json, String> {
     let [ran, cpu, state, ..] = client.vcpu(vcpu)?;
+    // The exits of all reasons go to one list: a program selects by the field `vcpu`.
     let total = exit_rows(client, vm, vcpu, exits)?;
     Ok(Json::Object(vec![
         ("vcpu", vcpu.into()),
@@ -320,6 +325,7 @@ fn exit_rows(client: &mut Client, vm: &Vm, vcpu: u64, rows: &mut Vec<Json>) -> R
     for reason in ExitReason::ALL {
         let [exits, ticks] = client.exits(vcpu, *reason as u64)?;
         total += exits;
+        // Most reasons never occur on a vCPU, and would hide the others.
         if exits > 0 {
             rows.push(Json::Object(vec![
                 ("vcpu", vcpu.into()),
@@ -372,6 +378,7 @@ fn share_of(vm: &Vm, part: u64, whole: u64) -> String {
 
 /// Returns a part of a time as a percentage.
 fn share(part: u64, whole: u64) -> String {
+    // A thousand times the ticks of seven months at 1 GHz has more than 64 bits.
     let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
@@ -387,11 +394,13 @@ fn log(
     let names = Names::of(&client.vms()?);
     let mut reader = LogReader::default();
     loop {
+        // No signal tells of a record: the log is read again and again.
         let records = reader.read(client)?;
         let rows: Vec<Json> = records
             .iter()
             .flat_map(|logged| log_rows(logged, &names, hz))
             .collect();
+        // Without `follow` the empty table is the answer.
         if !rows.is_empty() || !follow {
             print(&Json::List(rows))?;
         }

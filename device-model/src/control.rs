@@ -118,6 +118,7 @@ impl Mailbox {
         for (word, value) in control.arguments.iter().zip(arguments) {
             word.store(value, Ordering::Relaxed);
         }
+        // Relaxed: this process alone writes the number, under the lock of the doorbell.
         let number = control.asked.load(Ordering::Relaxed).wrapping_add(1);
         finish_stores();
         control.asked.store(number, Ordering::Release);
@@ -177,24 +178,26 @@ pub const DEVICE_NUMBERS: [&str; 10] = [
     "registers",
 ];
 
+/// Words of a device's page, in the order of [`DEVICE_NUMBERS`] behind the channel.
+const DEVICE_WORDS: [Word; 9] = [
+    Word::Status,
+    Word::Requests,
+    Word::Errors,
+    Word::BytesOut,
+    Word::BytesIn,
+    Word::Wakeups,
+    Word::Interrupts,
+    Word::Breaks,
+    Word::Registers,
+];
+
 impl DeviceLine {
     /// Reads a device's page. The thread of the device goes on meanwhile, so the figures are each
     /// of their own moment.
     fn of(region: &'static Region, node: &DeviceNode) -> Option<Self> {
         let state = DeviceState::new(region.devices.get(node.channel)?);
-        let words = [
-            Word::Status,
-            Word::Requests,
-            Word::Errors,
-            Word::BytesOut,
-            Word::BytesIn,
-            Word::Wakeups,
-            Word::Interrupts,
-            Word::Breaks,
-            Word::Registers,
-        ];
         let mut numbers = [node.channel as u64; 10];
-        for (number, word) in numbers.iter_mut().skip(1).zip(words) {
+        for (number, word) in numbers.iter_mut().skip(1).zip(DEVICE_WORDS) {
             *number = state.get(word);
         }
         let kind = node.kind.name().to_owned();
@@ -228,6 +231,7 @@ impl fmt::Display for DeviceLine {
 /// The server of the control socket.
 #[derive(Debug)]
 pub struct Server<'m> {
+    /// Socket at which `gearctl` connects.
     listener: UnixListener,
     /// At most [`MOST_CLIENTS`].
     clients: Vec<Client>,
@@ -282,7 +286,9 @@ impl<'m> Server<'m> {
         let ready = sys::wait(&self.waits(), milliseconds);
         progress::step();
         let woken = ready.contains(&true);
+        // `waits` names the listener first, then the clients in the order of the list.
         let mut ready = ready.into_iter().skip(1);
+        // Taken out, as answering needs the rest of the server.
         let mut clients = std::mem::take(&mut self.clients);
         clients.retain_mut(|client| !ready.next().unwrap_or(false) || self.serve(client));
         self.clients = clients;
@@ -355,6 +361,7 @@ impl<'m> Server<'m> {
             Ok(length) => length,
             Err(error) => return error.kind() == ErrorKind::WouldBlock,
         };
+        // Any input counts: a client that sends half a line is no idler yet.
         client.heard = Instant::now();
         client.line.extend(bytes.iter().take(length));
         while let Some(end) = client.line.iter().position(|byte| *byte == b'\n') {
@@ -382,7 +389,9 @@ impl<'m> Server<'m> {
         }
     }
 
+    /// Has Gear2 do an operation; other clients wait meanwhile.
     fn call(&self, op: u64, arguments: [u64; 4]) -> String {
+        // A number that is no operation of any version does nothing.
         let op = u32::try_from(op).unwrap_or(op::NONE);
         match self.mailbox.call(op, arguments) {
             Ok(answer) => {

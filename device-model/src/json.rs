@@ -39,24 +39,29 @@ impl fmt::Display for Json {
             Self::Number(number) => write!(f, "{number}"),
             Self::Bool(value) => write!(f, "{value}"),
             Self::Text(text) => write_text(f, text),
-            Self::List(values) => {
-                f.write_str("[")?;
-                for (index, value) in values.iter().enumerate() {
-                    let comma = if index == 0 { "" } else { "," };
-                    write!(f, "{comma}{value}")?;
-                }
-                f.write_str("]")
-            }
-            Self::Object(fields) => {
-                f.write_str("{")?;
-                for (index, (name, value)) in fields.iter().enumerate() {
-                    let comma = if index == 0 { "" } else { "," };
-                    write!(f, "{comma}\"{name}\":{value}")?;
-                }
-                f.write_str("}")
-            }
+            Self::List(values) => write_list(f, values),
+            Self::Object(fields) => write_object(f, fields),
         }
     }
+}
+
+fn write_list(f: &mut fmt::Formatter<'_>, values: &[Json]) -> fmt::Result {
+    f.write_str("[")?;
+    for (index, value) in values.iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        write!(f, "{comma}{value}")?;
+    }
+    f.write_str("]")
+}
+
+/// Writes fields in their order. Names are this program's own, and need no escapes.
+fn write_object(f: &mut fmt::Formatter<'_>, fields: &[(&str, Json)]) -> fmt::Result {
+    f.write_str("{")?;
+    for (index, (name, value)) in fields.iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        write!(f, "{comma}\"{name}\":{value}")?;
+    }
+    f.write_str("}")
 }
 
 /// Writes a string with its escapes (RFC 8259, 7).
@@ -65,6 +70,8 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     for c in text.chars() {
         match c {
             '"' | '\\' => write!(f, "\\{c}")?,
+            // Names and messages may hold what a guest wrote: no control character reaches a
+            // terminal.
             c if c.is_control() => write!(f, "\\u{:04x}", c as u32)?,
             c => write!(f, "{c}")?,
         }

@@ -95,6 +95,7 @@ pub struct Registers {
 unsafe impl Send for Registers {}
 
 impl Registers {
+    /// Returns the address of a register, `None` outside of the mapping or between two registers.
     fn at(&self, offset: usize) -> Option<*mut u32> {
         (offset.is_multiple_of(4) && offset < self.size).then(|| self.base.wrapping_add(offset / 4))
     }
@@ -182,6 +183,7 @@ pub fn map_dax(address: u64, size: usize) -> io::Result<Mapping> {
     map_dax_in(Path::new("/sys/bus/dax/devices"), address, size)
 }
 
+/// Each dax device names its range of physical addresses: the first one that holds all is mapped.
 fn map_dax_in(devices: &Path, address: u64, size: usize) -> io::Result<Mapping> {
     for entry in fs::read_dir(devices)? {
         let entry = entry?;

@@ -161,6 +161,15 @@ impl Guest {
         })
     }
 
+    /// Returns the doorbell of the device's interrupt, which nobody in the guest answers: an interrupt
+    /// ends the guest's sleep.
+    fn interrupt(&self) -> io::Result<Option<Doorbell>> {
+        let doorbells = mapping::map_physical(self.window + DOORBELLS, PAGE as usize)?;
+        let page = doorbells.registers(0, PAGE as usize);
+        let offset = doorbell_device(self.device.channel);
+        Ok(page.map(|page| Doorbell { page, offset }))
+    }
+
     /// Tells the guest what to do.
     fn command(&self, kind: u32) -> u32 {
         let command = (self.shared.load(COMMAND) & !0xff) + 0x100 + kind;
@@ -192,18 +201,14 @@ fn line(later: u64) -> io::Result<Vec<u64>> {
     let guest = Guest::find()?;
     let (block, number) = line_of_channel(guest.device.channel);
     let line = Line::open(guest.window + PAGE * block as u64, number)?;
-    // Nobody answers this interrupt; it ends the guest's sleep and shows the way back.
-    let doorbells = mapping::map_physical(guest.window + DOORBELLS, PAGE as usize)?;
-    let doorbell = doorbells.registers(0, PAGE as usize).map(|page| Doorbell {
-        page,
-        offset: doorbell_device(guest.device.channel),
-    });
+    let doorbell = guest.interrupt()?;
     guest.command(1);
     let mut samples = Vec::with_capacity(ITERATIONS);
     for count in 1..=ITERATIONS {
         wait_for(line.file())?;
         let woken = counter() as u32;
         let kicked = guest.shared.load(KICKED).wrapping_add(later as u32);
+        // Low words: a sample is far shorter than 2^32 ticks, 4 s at 1 GHz.
         samples.push(woken.wrapping_sub(kicked).into());
         line.drain();
         guest.shared.store(WOKEN, count as u32);
@@ -221,6 +226,7 @@ fn request() -> io::Result<Vec<u64>> {
     while guest.shared.load(DONE) != command {
         thread::sleep(LOOK);
     }
+    // The samples are read behind the command that tells of them.
     finish_stores();
     let sample = |index| guest.shared.load(SAMPLES + 4 * index).into();
     Ok((0..ITERATIONS).map(sample).collect())
@@ -236,10 +242,12 @@ fn native(
     let (kicked, woken) = (&AtomicU64::new(0), &AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(move || {
+            // The other thread then finds no interrupt, and says so.
             if sys::pin(1).is_err() {
                 return;
             }
             for count in 1..=ITERATIONS as u64 {
+                // CPU 0 is asleep in `poll` by then.
                 thread::sleep(PAUSE);
                 kicked.store(counter(), Ordering::SeqCst);
                 kick();

@@ -30,6 +30,7 @@ impl Write for Output {
     }
 }
 
+/// Ends the program if the reader of a pipe has left, as `head` does: not an error to tell of.
 fn ended_by<T>(result: io::Result<T>) -> io::Result<T> {
     match result {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(READER_LEFT),

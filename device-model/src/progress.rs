@@ -47,6 +47,7 @@ thread_local! {
     static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
 }
 
+/// Does something with the calling thread's progress; a thread without one is watched by nobody.
 fn with_own(act: impl FnOnce(&Progress)) {
     OWN.with_borrow(|own| {
         if let Some(Own(progress)) = own {

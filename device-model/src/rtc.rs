@@ -31,6 +31,7 @@ pub(crate) fn answer(slot: &MmioSlot) -> bool {
         let value = read(slot.register.load(Ordering::Relaxed), SystemTime::now());
         slot.value.store(value.into(), Ordering::Relaxed);
     }
+    // Last, with release: Gear2 reads the value once it sees the state.
     slot.set_state(slot::DONE);
     true
 }
@@ -43,6 +44,7 @@ fn read(register: u32, now: SystemTime) -> u32 {
             let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
             since.as_secs() as u32
         }
+        // The clock runs, and cannot be stopped.
         CONTROL => 1,
         _ => {
             let index = register.checked_sub(first).map(|offset| offset / 4);

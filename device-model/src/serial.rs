@@ -122,6 +122,7 @@ impl Serial {
         let ring = &self.block.ring;
         let mut written = ring.input_written.load(Ordering::Relaxed);
         for byte in bytes.iter().take(length) {
+            // A power of two divides 2^32: the places go on in order where the count wraps.
             if let Some(place) = self.block.input.get((written % INPUT) as usize) {
                 place.store(*byte, Ordering::Relaxed);
             }
@@ -135,6 +136,7 @@ impl Serial {
 /// All serial consoles.
 #[derive(Debug)]
 pub struct Serials {
+    /// One for each VM, in the order of the manifest.
     serials: Vec<Serial>,
     /// Written by the hub when Gear2's line rose.
     kick: EventFd,
@@ -185,6 +187,7 @@ impl Serials {
         if ready.first() == Some(&true) {
             let _ = self.kick.read();
         }
+        // One ring for all: Gear2 looks at the input of every VM.
         let turns = self.serials.iter_mut().map(Serial::turn);
         if turns.fold(false, |any, new| any | new) {
             self.doorbell.ring();

@@ -13,7 +13,9 @@ mod tests;
 /// A console's socket.
 #[derive(Debug)]
 pub struct Port {
+    /// Non-blocking: a turn tries to accept, and never waits here.
     listener: UnixListener,
+    /// Whoever connected last: a session that was left open keeps nobody out.
     client: Option<Client>,
 }
 
@@ -57,6 +59,7 @@ impl Port {
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_ok() {
                 let listens = true;
+                // An older client's descriptor is closed with this.
                 self.client = Some(Client { stream, listens });
                 accepted = true;
             }

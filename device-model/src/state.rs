@@ -109,6 +109,7 @@ impl DeviceState {
     }
 
     /// Reads a word.
+    /// Relaxed: one thread of a GDM has the device, and the next GDM begins when it has ended.
     pub fn get(&self, word: Word) -> u64 {
         self.word(word as usize).load(Ordering::Relaxed)
     }

@@ -165,8 +165,9 @@ pub(crate) fn gpio_label(chip: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(label.unwrap_or_default()).into_owned())
 }
 
-/// Asks for the rising edges of a line; each is an event to be read from the result.
-pub(crate) fn gpio_line(chip: &File, line: u32) -> io::Result<File> {
+/// Returns the request for one line, without debouncing or other attributes. The name shows in
+/// `gpioinfo`.
+fn rising_edges(line: u32) -> LineRequest {
     let mut request = LineRequest {
         offsets: [0; LINES],
         consumer: [0; GPIO_NAME],
@@ -185,6 +186,12 @@ pub(crate) fn gpio_line(chip: &File, line: u32) -> io::Result<File> {
     for (to, from) in request.consumer.iter_mut().zip(b"gdm") {
         *to = *from;
     }
+    request
+}
+
+/// Asks for the rising edges of a line; each is an event to be read from the result.
+pub(crate) fn gpio_line(chip: &File, line: u32) -> io::Result<File> {
+    let mut request = rising_edges(line);
     // SAFETY: the structure is the kernel's.
     checked(unsafe { ioctl_with_mut_ref(chip, GPIO_V2_GET_LINE(), &mut request) })?;
     // SAFETY: the kernel made this descriptor for us, and nobody else knows it.

@@ -50,11 +50,13 @@ pub(crate) fn connect(socket: UnixStream) -> io::Result<bool> {
     let (stdin, mut output) = (io::stdin(), io::stdout());
     // The buffer of `Stdin` would hold bytes back for which the descriptor is never readable again.
     let input = File::from(stdin.as_fd().try_clone_to_owned()?);
+    // A pipe has no mode: who cannot be set raw is no terminal.
     let old = sys::set_raw(&input).ok();
     let ended =
         Session::new(input, old.is_some(), socket, &mut output).map(|session| session.run());
     if let Some(old) = old {
         let _ = sys::set_mode(&stdin, &old);
+        // The guest's last line may be unfinished: the shell's prompt begins on one of its own.
         let _ = output.write_all(b"\r\n");
     }
     Ok(ended? == End::Left)
@@ -94,11 +96,14 @@ impl<'o> Session<'o> {
         if ready.first() == Some(&true) {
             self.type_in();
         }
+        // Sent in each turn: the wait ended because the socket has room, or something was typed.
         let sent = self.send();
         let shown = ready.get(1) != Some(&true) || self.show();
         if !sent || !shown {
             return Some(End::Closed);
         }
+        // A person who leaves does not wait for a guest that reads nothing; a pipe's content is
+        // sent.
         let done = self.leaves && (self.is_terminal || self.typed.is_empty());
         done.then_some(End::Left)
     }

@@ -276,6 +276,7 @@ impl Transport {
             return None;
         }
         let word = self.page.load(register & !3);
+        // A narrow read of the configuration takes its bytes out of the word.
         let shifted = u64::from(word) >> (8 * (register & 3));
         Some(shifted & ((1 << (8 * size)) - 1))
     }
@@ -434,6 +435,7 @@ impl Transport {
             return Effect::Reset;
         }
         let old = self.status();
+        // Reserved bits are dropped: a driver that reads them back sees zeroes.
         let known = ACKNOWLEDGE | DRIVER | DRIVER_OK | FEATURES_OK | FAILED;
         let mut new = value & known;
         // Bits are only ever added, and NEEDS_RESET is the device's own.

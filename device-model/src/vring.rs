@@ -116,6 +116,8 @@ impl Vring {
     /// Goes on where the used ring says that an earlier GDM stopped.
     pub fn resume(&mut self) -> Result<(), Broken> {
         let used = self.rings.used_index(&self.memory).map_err(broken)?;
+        // Requests are completed in order, so that the used index says how many were taken and
+        // done.
         self.queue.set_next_avail(used);
         self.rings.next_used = used;
         Ok(())
@@ -202,6 +204,7 @@ impl Vring {
         written: u64,
     ) -> Result<(), Broken> {
         let address = chain.writable.address(place).ok_or(Broken::Address)?;
+        // The status counts too (virtio 1.2, 2.7.8.2).
         let written = written.saturating_add(1);
         self.finish(chain.head, written, Some((address.0, status)))
     }
@@ -245,6 +248,7 @@ impl Shared for Memory {
     type Error = GuestMemoryError;
 
     fn load(&self, address: u64, order: Ordering) -> Result<u16, GuestMemoryError> {
+        // Rings are little-endian (virtio 1.2, 2.7).
         let word = self.as_ref().load::<u16>(GuestAddress(address), order)?;
         Ok(u16::from_le(word))
     }

@@ -64,6 +64,7 @@ enum Status {
 }
 
 impl Status {
+    /// Returns the last byte of the request (virtio 1.2, 5.2.6).
     const fn byte(self) -> u8 {
         (match self {
             Self::Ok => VIRTIO_BLK_S_OK,
@@ -108,6 +109,7 @@ impl Request {
         if self.chain.writable.address(room).is_none() {
             return Err(Broken::Address);
         }
+        // Type and a reserved word, then the sector: 4, 4 and 8 bytes, little-endian.
         let (words, _) = header.as_chunks::<8>();
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
         self.kind = words.next().unwrap_or(0) as u32;
@@ -187,6 +189,7 @@ impl Block {
     /// Takes waiting requests, up to the first that moves no data, and executes them.
     fn turn(&mut self, ring: &mut Vring, requests: &mut [Request]) -> Result<Progress, Broken> {
         let (count, end) = take_requests(ring, requests);
+        // The last one taken may move no data, and is done after the others, alone.
         let taken = requests.get_mut(..count).unwrap_or_default();
         let transfers = taken.iter().take_while(|one| one.transfer().is_some());
         let (together, alone) = taken.split_at_mut(transfers.count());
@@ -279,6 +282,7 @@ impl Block {
             VIRTIO_BLK_T_OUT => self.transfer(ring, request).map(|_| 0),
             VIRTIO_BLK_T_FLUSH => self.flush(),
             VIRTIO_BLK_T_GET_ID => {
+                // A driver with a shorter buffer gets the beginning.
                 let id = self.id.get(..ID_LENGTH.min(request.room as usize));
                 let id = id.unwrap_or_default();
                 Ok(request.chain.writable.write(ring.memory(), 0, id) as u64)
@@ -331,6 +335,7 @@ impl Block {
                 Word::BytesOut
             }
         };
+        // `move_together` may have moved the beginning, or all.
         let mut done = request.moved;
         while done < length {
             if ring.is_withdrawn() {
@@ -351,6 +356,8 @@ impl Block {
 
     /// Tells whether the transfer may pass the page cache by.
     fn is_aligned(&self, vectors: &[libc::iovec], offset: u64) -> bool {
+        // Logical blocks are powers of two. The kernel wants place, memory and length in whole
+        // blocks.
         let mask = u64::from(self.geometry.block_size.max(1)) - 1;
         let aligned = |number: u64| number & mask == 0;
         let mut all = vectors.iter();
@@ -438,6 +445,7 @@ impl Block {
             }
             progress::step();
             let at = start + done;
+            // The first piece ends on a boundary, and those behind begin on one.
             let piece = (RANGE_PIECE - at % RANGE_PIECE).min(length - done);
             self.erase(ring, &range, at, piece)?;
             done += piece;
@@ -458,6 +466,7 @@ impl Block {
 
     /// Writes zeroes where the file system or the device has no way of its own to make them.
     fn write_zeroes(&self, ring: &Vring, start: u64, length: u64) -> io::Result<()> {
+        // 64 KiB a write: the thread shows progress, and looks for the guest's end, after each.
         let zeroes = [0; 0x1_0000];
         let mut done = 0;
         while done < length {
@@ -478,6 +487,7 @@ impl Block {
     /// Returns `struct virtio_blk_config` (virtio 1.2, 5.2.4).
     fn config(&self) -> Vec<u8> {
         let mut config = Vec::with_capacity(60);
+        // A rest that is no whole sector is out of the guest's reach.
         config.extend((self.geometry.bytes / SECTOR).to_le_bytes());
         config.extend(0_u32.to_le_bytes()); // size_max
         config.extend(SEGMENTS.to_le_bytes());

@@ -63,6 +63,7 @@ impl Console {
         );
         let port = Port::bind(&path).map_err(|error| format!("{path}: {error}"))?;
         let mut terminal = None;
+        // The socket is there as well: `gearctl console --virtio` uses it.
         if node.backend == "pty" {
             let link = format!("{run_directory}/{}.pty", crate::serial::file_name(&node.vm));
             terminal = Some(open_terminal(&link).map_err(|error| format!("{link}: {error}"))?);
@@ -123,6 +124,7 @@ impl Console {
         {
             length = terminal.read(&mut bytes).unwrap_or(0);
         }
+        // At most one read is kept: the rest waits in the socket.
         self.input.extend(bytes.iter().take(length));
         length > 0
     }
@@ -138,6 +140,7 @@ impl Console {
             if !ring.take(&mut chain)? {
                 return Ok(Progress::Drained);
             }
+            // What a short buffer does not take goes into the next one.
             let length = chain.writable.write(ring.memory(), 0, &self.input);
             self.input.drain(..length);
             ring.state().count(Word::BytesIn, length as u64);
@@ -153,6 +156,8 @@ impl Console {
             if !ring.take(&mut chain)? {
                 return Ok(Progress::Drained);
             }
+            // The rest of a longer request is dropped: its length is the guest's to say, and the
+            // memory is GDM's.
             let length = chain.readable.length().min(MOST);
             let mut bytes = vec![0; length as usize];
             chain.readable.read(ring.memory(), 0, &mut bytes);
@@ -174,6 +179,7 @@ fn open_terminal(link: &str) -> std::io::Result<(File, File)> {
     options.read(true).write(true).custom_flags(libc::O_NOCTTY);
     let other = options.open(&name)?;
     sys::set_raw(&other)?;
+    // An earlier GDM has left its link, to a terminal that is gone.
     let _ = fs::remove_file(link);
     symlink(name, link)?;
     Ok((ours, other))
@@ -183,6 +189,7 @@ impl Backend for Console {
     fn identity(&self) -> Identity {
         Identity {
             device_id: DEVICE_ID,
+            // One port, of no size: the guest's terminal is whatever connects.
             features: EMERGENCY_WRITE,
             dependencies: &[],
             queue_sizes: vec![QUEUE_SIZE; 2],

@@ -44,6 +44,7 @@ const HEADER: usize = 12;
 /// Offset of the number of buffers in it.
 const BUFFERS_AT: usize = 10;
 /// Longest frame with its header: a segmented packet of 64 KiB.
+/// Between them are the Ethernet header (14 bytes) and a VLAN tag (4 bytes).
 const MOST: usize = HEADER + 14 + 4 + 0x1_0000;
 /// Most requests that one frame is spread over.
 const MOST_CHAINS: usize = 64;
@@ -72,19 +73,13 @@ unsafe impl Send for Net {}
 impl Net {
     /// Attaches to the tap device `name`, as a card with this address.
     pub fn open(name: &str, mac: Mac) -> Result<Self, String> {
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK);
-        let tap = options
-            .open("/dev/net/tun")
-            .map_err(|error| format!("/dev/net/tun: {error}"))?;
+        let tap = open_tun()?;
         sys::open_tap(&tap, name, HEADER).map_err(|error| format!("tap device {name}: {error}"))?;
         Ok(Self {
             tap,
             mac,
             merge: false,
+            // Allocated once: a guest under load costs no memory.
             frame: vec![0; MOST],
             frame_length: 0,
             chains: Vec::new(),
@@ -97,6 +92,8 @@ impl Net {
     fn receive(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
         for _ in 0..TURN {
             if self.frame_length == 0 {
+                // An error says that no frame waits, or that the tap device is down: either ends
+                // the turn.
                 self.frame_length = self.tap.read(&mut self.frame).unwrap_or(0);
             }
             if self.frame_length < HEADER {
@@ -116,16 +113,11 @@ impl Net {
         let Some(count) = self.take_room(ring)? else {
             return Ok(false);
         };
+        // No number of buffers is enough: the frame is lost, and the next one is not held up.
         if count == 0 {
             return Ok(true);
         }
-        // The tap device does not know the number of buffers (virtio 1.2, 5.1.6.4).
-        let header = self.frame.get_mut(BUFFERS_AT..HEADER).unwrap_or_default();
-        let bytes = (count as u16).to_le_bytes();
-        header
-            .iter_mut()
-            .zip(bytes)
-            .for_each(|(to, from)| *to = from);
+        self.set_buffer_count(count as u16);
         let mut rest = self.frame.get(..self.frame_length).unwrap_or_default();
         for chain in self.chains.drain(..count.min(self.chains.len())) {
             let written = chain.writable.write(ring.memory(), 0, rest);
@@ -136,17 +128,28 @@ impl Net {
         Ok(true)
     }
 
+    /// Completes the frame's header: the tap device does not know the number of buffers (virtio 1.2,
+    /// 5.1.6.4).
+    fn set_buffer_count(&mut self, count: u16) {
+        let field = self.frame.get_mut(BUFFERS_AT..HEADER).unwrap_or_default();
+        for (to, from) in field.iter_mut().zip(count.to_le_bytes()) {
+            *to = from;
+        }
+    }
+
     /// Returns how many requests the frame needs, all taken. `None`: there are too few yet;
     /// those taken are kept. 0: they will never be enough, the frame is dropped.
     fn take_room(&mut self, ring: &mut Vring) -> Result<Option<usize>, Broken> {
         let most = if self.merge { MOST_CHAINS } else { 1 };
         let mut room = 0;
+        // Chains that were taken in an earlier turn come first: their order is the driver's.
         for index in 0..most {
             if self.chains.len() <= index {
                 let mut chain = Chain::default();
                 if !ring.take(&mut chain)? {
                     return Ok(None);
                 }
+                // A driver owes room for the header in each buffer (virtio 1.2, 5.1.6.3.1).
                 if chain.writable.length() < HEADER as u64 {
                     return Err(Broken::Request);
                 }
@@ -183,6 +186,7 @@ impl Net {
     /// it. The kernel copies the frame during the call: what the guest changes later is not sent.
     fn send(&mut self, ring: &Vring, chain: &Chain) -> Option<u64> {
         let length = chain.readable.length();
+        // No offload makes a frame longer: the kernel is not asked to copy it.
         if length > MOST as u64 {
             return None;
         }
@@ -191,6 +195,16 @@ impl Net {
         let sent = sys::stream(&self.tap, Direction::Write, vectors);
         sent.is_ok().then_some(length)
     }
+}
+
+fn open_tun() -> Result<File, String> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK);
+    let tun = options.open("/dev/net/tun");
+    tun.map_err(|error| format!("/dev/net/tun: {error}"))
 }
 
 const fn bit(feature: u32) -> u64 {
@@ -217,6 +231,7 @@ impl Backend for Net {
                 | bit(VIRTIO_NET_F_GUEST_TSO4)
                 | bit(VIRTIO_NET_F_GUEST_TSO6),
             dependencies: DEPENDENCIES,
+            // One pair of queues: a guest with several vCPUs shares it.
             queue_sizes: vec![QUEUE_SIZE; 2],
             // Behind the address, fields of features that are not offered.
             config: [self.mac.as_slice(), &[0; 6]].concat(),
@@ -224,6 +239,8 @@ impl Backend for Net {
     }
 
     fn activate(&mut self, features: u64) -> Result<(), String> {
+        // The header has the field in either case: VERSION_1 makes it part of each (virtio 1.2,
+        // 5.1.6.1).
         self.merge = features & bit(VIRTIO_NET_F_MRG_RXBUF) != 0;
         let pairs = [
             (VIRTIO_NET_F_GUEST_CSUM, TUN_F_CSUM),

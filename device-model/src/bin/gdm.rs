@@ -19,6 +19,7 @@ usage: gdm [--poll] [--no-seccomp] [--run DIR] [--device-tree DIR]
 fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options = Options::default();
     while let Some(word) = words.next() {
+        // Asked only by options that take a value.
         let mut value = || words.next().ok_or(format!("{word} takes a directory"));
         match word.as_str() {
             "--poll" => options.spin = true,
@@ -33,6 +34,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
+    // Asked for alone: a device VM without `/gearv` tells its version too.
     if let Some(word) = words.peek() {
         let text = match word.as_str() {
             "--help" | "-h" => USAGE,

@@ -47,16 +47,7 @@ pub(super) fn find(client: &mut Client, name: &str, kind: Kind) -> Result<Vm, St
         return Ok(vm);
     }
     let name = &vm.name;
-    let instead = match kind {
-        Kind::Serial if having(client, Kind::Virtio)?.contains(name) => {
-            format!("`gearctl console --virtio {name}` is its virtio console")
-        }
-        Kind::Serial | Kind::Messages => {
-            format!("`gearctl console --messages {name}` shows what Gear2 says of it")
-        }
-        Kind::Virtio if vm.console => format!("`gearctl console {name}` is its serial one"),
-        Kind::Virtio => "it has no other".to_owned(),
-    };
+    let instead = instead(client, &vm, kind)?;
     let others = match all.as_slice() {
         [] => format!("no VM has a {}", kind.text()),
         names => format!("VMs with a {}: {}", kind.text(), names.join(", ")),
@@ -65,6 +56,21 @@ pub(super) fn find(client: &mut Client, name: &str, kind: Kind) -> Result<Vm, St
     Err(format!(
         "VM {name} has no {what}: {reason}; {instead}; {others}"
     ))
+}
+
+/// Says how to reach a VM that lacks a console of this kind, so that the next try succeeds.
+fn instead(client: &mut Client, vm: &Vm, kind: Kind) -> Result<String, String> {
+    let name = &vm.name;
+    Ok(match kind {
+        Kind::Serial if having(client, Kind::Virtio)?.contains(name) => {
+            format!("`gearctl console --virtio {name}` is its virtio console")
+        }
+        Kind::Serial | Kind::Messages => {
+            format!("`gearctl console --messages {name}` shows what Gear2 says of it")
+        }
+        Kind::Virtio if vm.console => format!("`gearctl console {name}` is its serial one"),
+        Kind::Virtio => "it has no other".to_owned(),
+    })
 }
 
 /// Returns the names of the VMs that have a console.
@@ -76,6 +82,7 @@ fn having(client: &mut Client, kind: Kind) -> Result<Vec<String>, String> {
         Kind::Virtio => {
             let devices = client.devices()?.into_iter();
             let names = devices.filter_map(|device| match device.texts {
+                // GDM names the devices by VM, type and backend.
                 [vm, kind, _] if kind == "console" => Some(vm),
                 _ => None,
             });
@@ -99,6 +106,7 @@ fn reason(vm: &Vm, kind: Kind) -> &'static str {
 
 /// Connects the terminal with a console until Ctrl-] is typed or either side ends.
 pub(super) fn connect(run_directory: &str, vm: &str, kind: Kind) -> Result<(), String> {
+    // The console's bytes do not pass GDM's control socket: each console has a socket of its own.
     let path = format!("{run_directory}/{}.{}", file_name(vm), kind.suffix());
     let socket = UnixStream::connect(&path)
         .map_err(|error| format!("VM {vm} has no {} at {path}: {error}", kind.text()))?;

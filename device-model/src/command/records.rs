@@ -7,7 +7,9 @@ use crate::json::Json;
 
 /// Names of all VMs, and of their vCPUs by their numbers over all VMs.
 pub(super) struct Names {
+    /// Names by the number of the VM.
     vms: Vec<(u64, String)>,
+    /// Index and VM by the number of the vCPU over all VMs, which is the one in records.
     vcpus: Vec<(u64, String)>,
 }
 
@@ -38,6 +40,7 @@ fn hexadecimal(value: u64) -> String {
 /// Returns the row of a record, after a row about lost records before it.
 pub(super) fn log_rows(logged: &Logged, names: &Names, hz: u64) -> Vec<Json> {
     let record = &logged.record;
+    // A gap is a row of its own, at the time of the record behind it.
     let lost = (logged.lost > 0).then(|| ("Lost".to_owned(), lost_text(logged.lost)));
     let time = seconds(record.time, hz);
     let row = |(event, message): (String, String)| {
@@ -59,6 +62,7 @@ fn lost_text(lost: u64) -> String {
 }
 
 /// Returns the kind of a record, by which a program or `grep` tells records apart.
+/// A kind that this gearctl does not know has its number as its name.
 fn event(record: &Record) -> String {
     let id = id(record);
     match RecordId::from_index(id) {
@@ -67,6 +71,7 @@ fn event(record: &Record) -> String {
     }
 }
 
+/// Returns the kind of a record, which shares its word with the number of the CPU.
 fn id(record: &Record) -> u64 {
     record.id_and_cpu & 0xffff_ffff
 }
@@ -99,6 +104,7 @@ fn value_at(record: &Record, place: &str) -> u64 {
 
 /// Returns a value in words that fit the text before it.
 fn shown(before: &str, value: u64, names: &Names) -> String {
+    // A record has numbers alone. The text before a place says what its number is.
     let is_behind = |word: &str| before.ends_with(word);
     if is_behind("vCPU ") {
         named(&names.vcpus, value)
@@ -115,6 +121,7 @@ fn shown(before: &str, value: u64, names: &Names) -> String {
     } else if is_behind("failure ") {
         failure(value).map_or_else(|| hexadecimal(value), str::to_owned)
     } else if is_behind("PSCI error ") {
+        // PSCI's errors are negative numbers.
         let error = value.cast_signed();
         psci_error(error).map_or_else(|| error.to_string(), str::to_owned)
     } else {
@@ -122,6 +129,7 @@ fn shown(before: &str, value: u64, names: &Names) -> String {
     }
 }
 
+/// Returns a register whole, with the word for a field of it: people look up the rest.
 fn with_word(value: u64, word: Option<&str>) -> String {
     match word {
         Some(word) => format!("{value:#x} ({word})"),
@@ -196,6 +204,7 @@ fn psci_error(error: i64) -> Option<&'static str> {
 
 /// Returns a time of the counter in seconds, to a microsecond.
 fn seconds(ticks: u64, hz: u64) -> String {
+    // A million times the ticks of five hours at 1 GHz has more than 64 bits.
     let microseconds = u128::from(ticks) * 1_000_000 / u128::from(hz);
     format!(
         "{}.{:06}",

@@ -38,8 +38,11 @@ fn not_done(op: u32) -> &'static str {
 /// Returns the reason why the state does not allow an operation.
 fn reason(op: u32, vm: &Vm) -> String {
     let name = &vm.name;
+    // The state is of the moment before the request: where it explains nothing, the VM has changed
+    // since.
     let is_running = VmState::from_reg(vm.state) == Some(VmState::Running);
     match op {
+        // The likeliest wish comes first: who starts a paused VM wants it to go on.
         op::VM_START if is_running && vm.paused => {
             format!("it runs already, and is paused; `gearctl resume {name}` lets it go on")
         }

@@ -60,6 +60,7 @@ pub(super) fn parse(words: &[&str]) -> Option<Ask> {
         ["set", vm, ref setting @ ..] => Some(Ask::Set(vm.into(), parse_setting(setting)?)),
         ["move", vm, index, cpu] => moves(vm, index, cpu, false),
         ["pin", vm, index, cpu] => moves(vm, index, cpu, true),
+        // A vCPU is unpinned wherever it is.
         ["unpin", vm, index] => Some(Ask::Unpin(vm.into(), number(index)?)),
         ["cpu", cpu, "on"] => Some(Ask::Cpu(number(cpu)?, true)),
         ["cpu", cpu, "off"] => Some(Ask::Cpu(number(cpu)?, false)),
@@ -71,6 +72,8 @@ pub(super) fn parse(words: &[&str]) -> Option<Ask> {
 const PERIOD_US: u64 = 10_000;
 
 /// Reads a parameter with its value, as the manifest has it.
+/// The numbers are those of [`op::SCHED_SET`]: parameter, value and period; a value of 0 takes a
+/// cap or a budget away.
 fn parse_setting(words: &[&str]) -> Option<[u64; 3]> {
     let number = |word: &str| word.parse::<u64>().ok();
     // Percent of a period.
@@ -149,6 +152,7 @@ fn reason(number: u64) -> String {
 fn vcpu_of(client: &mut Client, name: &str, index: u64) -> Result<(Vm, u64), String> {
     let vm = scheduled(client, name)?;
     if index >= vm.vcpus {
+        // Names by the index in the VM: numbers over all VMs are Gear2's own.
         let last = vm.vcpus.saturating_sub(1);
         return Err(format!("VM {} has vCPUs 0 to {last}", vm.name));
     }
@@ -176,6 +180,7 @@ fn wait<T>(mut ended: impl FnMut() -> Result<Option<T>, String>) -> Result<T, St
             return Ok(answer);
         }
         if begun.elapsed() >= PATIENCE {
+            // Gear2 goes on with it: only this program stops to wait.
             return Err("it is begun and has not ended; see `gearctl sched`".into());
         }
         sleep(Duration::from_millis(1));
@@ -201,12 +206,15 @@ fn move_to(
     let mut asked = false;
     wait(|| {
         let [at, moving, why, ..] = fetch(client, op::SCHED_VCPU, [vcpu, 0, 0, 0])?;
+        // A move that somebody else began ends first.
         if moving != 0 {
             return Ok(None);
         }
         if at == cpu {
             return Ok((!pin || is_pinned(client, vcpu, cpu)?).then_some(()));
         }
+        // The reason may be the answer to an offer of the balancer's, or pass with a change of
+        // parameters: then the move is asked for once more.
         if asked && !matches!(why, 0 | stays::NO_GAIN | stays::CHANGES) {
             return Err(refused(reason(why)));
         }
@@ -219,6 +227,7 @@ fn move_to(
 
 /// Pins a vCPU to the CPU where it was just now. Tells whether it was there still.
 fn is_pinned(client: &mut Client, vcpu: u64, cpu: u64) -> Result<bool, String> {
+    // CPUs are counted from 1: 0 takes the pin away.
     let answer = client.call(op::SCHED_PIN, &[vcpu, cpu + 1])?;
     match answer.outcome {
         outcome::OK => Ok(true),
@@ -300,6 +309,7 @@ fn set(client: &mut Client, name: &str, [number, value, period]: [u64; 3]) -> Re
 fn vm_row(client: &mut Client, vm: &Vm) -> Result<Json, String> {
     let [weight, priority, latency, ..] = fetch(client, op::SCHED_SHARE, [vm.id, 0, 0, 0])?;
     let [cap, cap_period, budget, period, ..] = fetch(client, op::SCHED_SHARE, [vm.id, 1, 0, 0])?;
+    // Use 0 is no cap, and budget 0 is no server.
     let of = |us: u64, period: u64| match us {
         0 => Json::Null,
         us => format!("{us} of {period}").as_str().into(),
@@ -317,6 +327,7 @@ fn vm_row(client: &mut Client, vm: &Vm) -> Result<Json, String> {
 /// Returns the row of a CPU, if Gear2 has a loop there.
 fn cpu_row(client: &mut Client, cpu: u64) -> Result<Option<Json>, String> {
     let answer = client.call(op::SCHED_CPU, &[cpu])?;
+    // The machine has no such CPU, or a real-time VM has it.
     if answer.outcome == outcome::NOT_FOUND {
         return Ok(None);
     }
@@ -337,6 +348,7 @@ fn cpu_row(client: &mut Client, cpu: u64) -> Result<Option<Json>, String> {
 fn show(client: &mut Client) -> Result<Json, String> {
     let mut cpus = Vec::new();
     for cpu in 0..MAX_CPUS as u64 {
+        // CPUs without a loop may lie between those that have one.
         cpus.extend(cpu_row(client, cpu)?);
     }
     let (mut vcpus, mut vms, mut moves) = (Vec::new(), Vec::new(), 0);

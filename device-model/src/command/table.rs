@@ -43,6 +43,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         } else if !is_first {
             lines.last_mut().into_iter().for_each(|line| line.push(' '));
         }
+        // A path has no blanks, and is cut where the line ends.
         while word.len() > width {
             let rest = word.split_off(width);
             lines
@@ -92,6 +93,7 @@ fn table(rows: &[Json], width: Option<usize>) -> String {
 fn narrow(widths: &mut [usize], width: usize) -> bool {
     let gaps = GAP * widths.len().saturating_sub(1);
     loop {
+        // Columns lose half of their width at most at a time, so that two wide ones share the loss.
         let excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(width);
         let Some(widest) = widths.iter_mut().max() else {
             return true;
@@ -126,6 +128,7 @@ fn paragraphs(rows: &[Vec<String>], width: usize) -> String {
 fn lines(row: &[String], widths: &[usize]) -> String {
     let cells = row.iter().zip(widths);
     let cells: Vec<Vec<String>> = cells.map(|(cell, width)| wrap(cell, *width)).collect();
+    // A cell that is wrapped makes its row higher; the others are blank below.
     let height = cells.iter().map(Vec::len).max().unwrap_or(0);
     let mut text = String::new();
     for line in 0..height {

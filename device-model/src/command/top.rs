@@ -17,6 +17,7 @@ use crate::output::Output;
 
 /// Reads the words behind `top`.
 pub(super) fn parse(words: &[&str]) -> Result<Command, String> {
+    // The option may stand before or behind the number.
     let (options, counts): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| **word == "--vcpus");
     let count = match counts[..] {
@@ -43,6 +44,7 @@ pub(super) fn run(
     print: &mut dyn FnMut(&Json) -> Result<(), String>,
 ) -> Result<(), String> {
     let vms = client.vms()?;
+    // An older Gear2 answers zeroes: these would look like vCPUs that never wait.
     let has_waits = client.about()?.protocol >= WAITS_VERSION.into();
     let mut old = Sample::take(client, &vms)?;
     for _ in 0..count {
@@ -73,7 +75,9 @@ type Sums = [u64; 5];
 
 /// Sums of all vCPUs at a moment.
 struct Sample {
+    /// Counter value of Gear2's answer, in ticks.
     counter: u64,
+    /// By the number of the vCPU over all VMs.
     vcpus: BTreeMap<u64, Sums>,
 }
 
@@ -131,6 +135,7 @@ impl Passed<'_> {
                 .for_each(|(sum, part)| *sum += part);
         }
         let [ran, waited, stolen, preemptions, exits] = sums;
+        // A share of one CPU: the sum of several vCPUs may exceed 100 %.
         let ticks = self.new.counter.wrapping_sub(self.old.counter);
         // Nobody waits for a CPU of its own.
         let known = self.has_waits && !vm.real_time;

@@ -11,15 +11,21 @@ pub(crate) struct FakeSched {
     vcpus: [(u64, u64, u64); 4],
     /// A vCPU, or parameters, that are asked for once more.
     busy: bool,
+    /// CPUs, a bit each, that take no vCPU.
     closed: u64,
+    /// Difference of the weight of both VMs from the default of 100.
     weight: u64,
+    /// Budget and period of both VMs, in microseconds.
     budget: [u64; 2],
+    /// Why the last change was taken back; 0: it was made.
     refusal: u64,
 }
 
 impl FakeSched {
+    /// Returns outcome and result words of an operation, as Gear2 stores them in the mailbox.
     pub(crate) fn answer(&mut self, op: u32, arguments: [u64; 4]) -> (u32, [u64; 6]) {
         let [first, second, value, period] = arguments;
+        // The first question about a move finds it under way, the second one ended.
         let busy = u64::from(core::mem::take(&mut self.busy));
         let name = |name: &[u8; 8]| u64::from_le_bytes(*name);
         match (op, first) {
@@ -54,10 +60,12 @@ impl FakeSched {
     }
 
     fn begin_move(&mut self, vcpu: usize, cpu: u64) -> (u32, [u64; 6]) {
+        // Refused at once, before a move begins.
         if self.closed >> cpu & 1 != 0 {
             return stays(stays::CPU_IS_OFF);
         }
         self.busy = true;
+        // Refused by the other CPU, after the move has begun.
         if vcpu == 3 {
             self.vcpus[vcpu].2 = stays::FULL;
         } else {
@@ -86,6 +94,7 @@ impl FakeSched {
         self.busy = true;
         self.refusal = 0;
         match parameter {
+            // Out of range is refused at once; a budget that is too large, by a CPU later.
             share::WEIGHT if value > 1000 => return stays(stays::OUT_OF_RANGE),
             share::WEIGHT => self.weight = value - 100,
             share::BUDGET if value * 2 > period && period != 0 => self.refusal = stays::OVERLOAD,

@@ -25,6 +25,7 @@ pub(super) struct Geometry {
     /// Bytes.
     pub(super) bytes: u64,
     /// Logical block.
+    /// In bytes. Transfers past the page cache begin and end at multiples of it.
     pub(super) block_size: u32,
     /// Whether the disk is a block device: the guest flushes the device's own cache, but not this
     /// kernel's page cache.
@@ -202,6 +203,7 @@ fn identity(metadata: &Metadata) -> Disk {
     }
 }
 
+/// Returns the error of a disk that somebody else has; GDM tries to open it again.
 fn busy(why: &str) -> io::Error {
     io::Error::new(ErrorKind::ResourceBusy, why)
 }
@@ -290,6 +292,7 @@ impl Media for Files {
 
     fn together(&mut self, pieces: &[Piece<'_>]) -> Option<Vec<u64>> {
         let file = self.direct.as_ref()?;
+        // Taken out for the call: a ring that fails is not used again.
         let mut overlap = self.overlap.take()?;
         let transfers: Vec<Transfer<'_>> = pieces
             .iter()
@@ -313,6 +316,7 @@ impl Media for Files {
     }
 
     fn sync(&self) -> io::Result<()> {
+        // fdatasync: the times of the file are nobody's data.
         self.file.sync_data()
     }
 
@@ -320,6 +324,7 @@ impl Media for Files {
         if self.geometry.is_device {
             return sys::block_range(&self.file, false, offset, length);
         }
+        // The size is the guest's capacity, and must stay.
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         sys::allocate(&self.file, mode, offset, length)
     }
