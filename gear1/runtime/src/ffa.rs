@@ -35,7 +35,7 @@ use gear1_core::vcpu::Requests;
 use crate::ghost;
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{halt, kick, messages, vcpu, vgic, vm_state};
+use crate::{halt, kick, messages, vcpu, vm_state};
 
 /// All memory that changes hands.
 struct Shared {
@@ -353,7 +353,6 @@ fn block(mut guest: Guest<'_>, reason: ExitReason, notified: Option<VcpuId>) -> 
     }
     let expected = Requests::AWAITS.union(Requests::ICACHE);
     if vcpu::is_due(guest.cpu, machine, loaded, expected) {
-        vgic::flush_gic(guest.cpu, machine, loaded);
         vcpu::after_interrupt(guest.reborrow(), reason)
     } else {
         vcpu::leave_as_is(guest.reborrow(), reason, &Event::Wfi(loaded.id))

@@ -21,7 +21,7 @@ use gear1_core::vcpu::{Requests, VcpuShared};
 
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{ffa, kick, lifecycle, messages, realtime, vcpu, vgic, vm_state};
+use crate::{ffa, kick, lifecycle, messages, realtime, vcpu, vm_state};
 
 /// Size of a vCPU's structure in the VM's page of stolen time; the next vCPU's follows.
 const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
@@ -296,8 +296,8 @@ pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
 fn block(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     if vcpu::is_due(guest.cpu, machine, loaded, Requests::ICACHE) {
-        // The request may also be a stop, which this CPU is not told of again.
-        vgic::flush_gic(guest.cpu, machine, loaded);
+        // The request may be a stop, which this CPU is not told of again. Without a request, the
+        // list registers hold what is due, or the maintenance interrupt brings it.
         return vcpu::after_interrupt(guest.reborrow(), reason);
     }
     vcpu::leave_as_is(guest.reborrow(), reason, &Event::Wfi(loaded.id))

@@ -461,6 +461,10 @@ pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Re
     if is_quiet(&mut Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected) {
         return false;
     }
+    // A request alone keeps the vCPU awake, whatever the list registers hold.
+    if !shared.requests().without(expected).is_none() {
+        return true;
+    }
     let mut due = true;
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
         let kicks = gic.sync(index, lrs);

@@ -51,10 +51,15 @@ impl VmGic {
     /// Learns from the loaded vCPU's list registers what the guest acknowledged and ended; changes
     /// none. Comes before [`deliverable`](Self::deliverable), and before an access to a register
     /// that [`shows_list_registers`](super::shows_list_registers).
+    ///
+    /// Returns a kick for the vCPU itself if a flush must follow, because an interrupt whose end was
+    /// found is due again. Otherwise no flush is needed: the list registers and the maintenance
+    /// interrupt are what the guest would go on with if it had not exited.
     pub fn sync(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let kicks = self.reap(vcpu, lrs);
         self.fold_lr_states(vcpu, lrs);
-        kicks.without(vcpu)
+        // planted: what is due again after its end is left to the next flush
+        kicks
     }
 
     /// Empties the list registers of a vCPU that is unloaded, and keeps their state.

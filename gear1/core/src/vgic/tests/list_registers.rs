@@ -1,5 +1,7 @@
 //! Contents of list registers, case by case.
 
+use std::vec::Vec;
+
 use super::fake::Fake;
 use super::{SGI, WORD, field_read, field_write, id, ready, v};
 use crate::vgic::{GicVersion, Kicks, LrState, Maintenance, VmGic};
@@ -385,6 +387,28 @@ fn more_active_than_list_registers_end_in_order() {
     }
     let _ = gic.flush(v(0), &mut cpu);
     assert_eq!(field_read(&gic, v(0), SET_ACTIVE, 1), 0);
+}
+
+/// G1-GIC-012: the maintenance interrupt may come later than the guest's next exit.
+#[test]
+fn ends_without_list_register_that_an_exit_finds_are_flushed() {
+    let mut gic = ready(GicVersion::V3, 1, 64);
+    let mut cpu = Fake::new(2);
+    for intid in 32_u64..36 {
+        let _ = gic.distributor_write(v(0), 0x400 + intid, 0, (40 - intid) << 4);
+        let _ = gic.set_line(v(0), id(intid as u32), true);
+        let _ = gic.flush(v(0), &mut cpu);
+        assert!(cpu.acknowledge().is_some());
+    }
+    let ended: Vec<bool> = (0..4).filter_map(|_| cpu.end()).map(|end| end.1).collect();
+    assert_eq!(ended, [true, true, false, false]);
+    assert!(gic.sync(v(0), &mut cpu).contains(v(0)));
+    let _ = gic.flush(v(0), &mut cpu);
+    assert_eq!(cpu.acknowledge(), Some((id(35), 0)));
+    assert!(
+        !gic.sync(v(0), &mut cpu).contains(v(0)),
+        "nothing new ended"
+    );
 }
 
 /// G1-GIC-008.

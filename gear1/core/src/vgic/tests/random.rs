@@ -44,6 +44,7 @@ enum Op {
     Load(usize),
     Acknowledge(usize),
     End(usize),
+    Wait(usize, bool),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -71,6 +72,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => vcpu().prop_map(Op::Load),
         10 => vcpu().prop_map(Op::Acknowledge),
         8 => vcpu().prop_map(Op::End),
+        3 => (vcpu(), any::<bool>()).prop_map(|(v, ends)| Op::Wait(v, ends)),
     ]
 }
 

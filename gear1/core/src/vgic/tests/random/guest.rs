@@ -89,7 +89,6 @@ impl World {
         if was_listed || counts_ends {
             interrupt.active = false;
         }
-        self.maintain(vcpu);
     }
 
     /// The guest's ICC_DIR_EL1 traps.
@@ -105,5 +104,20 @@ impl World {
         let kicks = self.gic.deactivate(v(vcpu), intid);
         self.kick(kicks);
         self.flush(vcpu);
+    }
+
+    /// The guest's WFI: a maintenance interrupt that its last end raised may not have come yet. Only
+    /// what was asked for is flushed, then the guest goes on.
+    pub(super) fn wait(&mut self, vcpu: usize) {
+        if !self.loaded[vcpu] {
+            return;
+        }
+        let kicks = self.gic.sync(v(vcpu), &mut self.cpus[vcpu]);
+        self.kick(kicks);
+        self.revalidate_replays(vcpu);
+        self.take_physical(vcpu);
+        if self.is_kicked(vcpu) {
+            self.flush(vcpu);
+        }
     }
 }

@@ -27,7 +27,16 @@ impl World {
             Op::Unload(vcpu) => self.unload(vcpu),
             Op::Load(vcpu) => self.load(vcpu),
             Op::Acknowledge(vcpu) => self.acknowledge(vcpu),
-            Op::End(vcpu) => self.end(vcpu),
+            Op::End(vcpu) => {
+                self.end(vcpu);
+                self.maintain(vcpu);
+            }
+            Op::Wait(vcpu, ends) => {
+                if ends {
+                    self.end(vcpu);
+                }
+                self.wait(vcpu);
+            }
         }
     }
 
