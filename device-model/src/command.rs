@@ -44,7 +44,7 @@ usage: gearctl [--json] [--run DIR] COMMAND
   top [--vcpus] [COUNT]   each second, by VM or by vCPU: parts in which it ran,
                           and was ready and waited; stolen time as the VM sees
                           that; preemptions, exits
-  sched                   policies of CPUs, places of vCPUs, parameters of VMs
+  sched                   pools, CPUs, places of vCPUs, parameters of VMs
   sched set VM WHAT N     weight, priority, latency-us, cap-percent (or none),
                           budget-us N period-us N, budget-us none
   sched move VM VCPU CPU  move a vCPU, by its index in the VM

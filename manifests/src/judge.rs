@@ -32,6 +32,7 @@ pub fn judge<'a>(
             check_on(&manifest, board, &mut report);
             manifest.vms.retain(|vm| report.is_sound(vm));
         }
+        manifest.is_complete = report.error_count == 0;
     }
     Judged {
         manifest: is_manifest.then_some(manifest),

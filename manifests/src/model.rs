@@ -39,6 +39,8 @@ pub struct Manifest<'a> {
     pub windows: List<Window<'a>, MAX_WINDOWS>,
     /// Memory that several VMs have from boot on.
     pub shared: List<SharedMemory<'a>, MAX_SHARED>,
+    /// No error was found, so that no VM was left out.
+    pub is_complete: bool,
 }
 
 impl<'a> Manifest<'a> {
@@ -51,6 +53,7 @@ impl<'a> Manifest<'a> {
         pools: List::new(),
         windows: List::new(),
         shared: List::new(),
+        is_complete: true,
     };
 
     /// Returns the VM that owns the devices.

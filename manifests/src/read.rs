@@ -8,7 +8,7 @@ use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
     Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload,
-    Restart, RestartLimit, Rtc, SharedMemory, VirtioDevice, Vm, VmKind,
+    Policy, Restart, RestartLimit, Rtc, SharedMemory, VirtioDevice, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::rules;
@@ -129,7 +129,7 @@ fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Conf
             .mib("memory-mib", report)
             .unwrap_or(DEFAULT.memory_bytes),
         cpus: gear2.cpus(report),
-        policy: scheduling::read_policy(gear2, report),
+        policy: scheduling::read_policy(gear2, Policy::DEFAULT.balancer, report),
         privilege: gear2
             .choice("privilege", PRIVILEGES, report)
             .unwrap_or(DEFAULT.privilege),

@@ -140,7 +140,7 @@ fn reason(number: u64) -> String {
         stays::BAD_BUDGET => "a budget is zero or longer than its period",
         stays::FULL => "the policy of a CPU takes one vCPU, and has it",
         stays::NO_GAIN => "the CPU has as much to do",
-        stays::NO_OTHER => "no other CPU takes vCPUs",
+        stays::NO_OTHER => "no other CPU of the pool takes vCPUs",
         stays::CHANGES => "parameters are being changed; try again",
         stays::OUT_OF_RANGE => "the value is out of the range that docs/manifest.md gives",
         other => return format!("reason {other}"),
@@ -324,8 +324,64 @@ fn vm_row(client: &mut Client, vm: &Vm) -> Result<Json, String> {
     ]))
 }
 
+/// CPUs with one scheduler.
+struct Pool {
+    name: String,
+    policy: String,
+    balancer: String,
+    /// CPUs, a bit each.
+    cpus: u64,
+    /// VMs, a bit each.
+    vms: u64,
+    slice_us: u64,
+}
+
+impl Pool {
+    /// Asks for all pools, of which each has a CPU. An older Gear2 does not tell.
+    fn all(client: &mut Client) -> Result<Vec<Self>, String> {
+        let mut pools = Vec::new();
+        for place in 0..MAX_CPUS as u64 {
+            let answer = client.call(op::SCHED_POOL, &[place, 0])?;
+            if answer.outcome != outcome::OK {
+                break;
+            }
+            let half = fetch(client, op::SCHED_POOL, [place, 1, 0, 0])?;
+            let [first, second, balancer, cpus, vms, slice_us] = half;
+            pools.push(Self {
+                name: name_of(&answer.results),
+                policy: name_of(&[first, second]),
+                balancer: name_of(&[balancer]),
+                cpus,
+                vms,
+                slice_us,
+            });
+        }
+        Ok(pools)
+    }
+
+    /// Returns the pool's row, with the names of its VMs.
+    fn row(&self, vms: &[Vm]) -> Json {
+        let here = vms.iter().filter(|vm| self.vms >> vm.id & 1 != 0);
+        let names: Vec<&str> = here.map(|vm| vm.name.as_str()).collect();
+        Json::Object(vec![
+            ("pool", self.name.as_str().into()),
+            ("cpus", cpus_text(self.cpus).as_str().into()),
+            ("policy", self.policy.as_str().into()),
+            ("slice_us", self.slice_us.into()),
+            ("balancer", self.balancer.as_str().into()),
+            ("vms", names.join(" ").as_str().into()),
+        ])
+    }
+}
+
+/// Returns the name of the pool of a CPU.
+fn pool_of(pools: &[Pool], cpu: u64) -> Json {
+    let pool = pools.iter().find(|pool| pool.cpus >> cpu & 1 != 0);
+    pool.map_or(Json::Null, |pool| pool.name.as_str().into())
+}
+
 /// Returns the row of a CPU, if Gear2 has a loop there.
-fn cpu_row(client: &mut Client, cpu: u64) -> Result<Option<Json>, String> {
+fn cpu_row(client: &mut Client, pools: &[Pool], cpu: u64) -> Result<Option<Json>, String> {
     let answer = client.call(op::SCHED_CPU, &[cpu])?;
     // The machine has no such CPU, or a real-time VM has it.
     if answer.outcome == outcome::NOT_FOUND {
@@ -336,6 +392,7 @@ fn cpu_row(client: &mut Client, cpu: u64) -> Result<Option<Json>, String> {
     let is_off = flags & cpu_flag::CLOSED != 0;
     Ok(Some(Json::Object(vec![
         ("cpu", cpu.into()),
+        ("pool", pool_of(pools, cpu)),
         ("policy", name_of(&[first, second]).as_str().into()),
         ("slice_us", slice.into()),
         ("balancer", name_of(&[balancer]).as_str().into()),
@@ -344,22 +401,26 @@ fn cpu_row(client: &mut Client, cpu: u64) -> Result<Option<Json>, String> {
     ])))
 }
 
-/// Returns CPUs with their policies, vCPUs with their places, and VMs with their parameters.
+/// Returns pools, CPUs with their policies, vCPUs with their places, and VMs with their parameters.
 fn show(client: &mut Client) -> Result<Json, String> {
+    let all = client.vms()?;
+    let pools = Pool::all(client)?;
     let mut cpus = Vec::new();
     for cpu in 0..MAX_CPUS as u64 {
         // CPUs without a loop may lie between those that have one.
-        cpus.extend(cpu_row(client, cpu)?);
+        cpus.extend(cpu_row(client, &pools, cpu)?);
     }
     let (mut vcpus, mut vms, mut moves) = (Vec::new(), Vec::new(), 0);
-    for vm in client.vms()?.iter().filter(|vm| !vm.real_time) {
+    for vm in all.iter().filter(|vm| !vm.real_time) {
         for (index, vcpu) in (0..).zip(vm.numbers()) {
             vcpus.push(place(vm, index, client, vcpu)?);
             [.., moves] = fetch(client, op::SCHED_VCPU, [vcpu, 0, 0, 0])?;
         }
         vms.push(vm_row(client, vm)?);
     }
+    let pools = pools.iter().map(|pool| pool.row(&all)).collect();
     Ok(Json::Object(vec![
+        ("pools", Json::List(pools)),
         ("cpus", Json::List(cpus)),
         ("vcpus", Json::List(vcpus)),
         ("vms", Json::List(vms)),

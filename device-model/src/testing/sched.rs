@@ -36,6 +36,7 @@ impl FakeSched {
                 let [a, b, c] = names;
                 (outcome::OK, [a, b, c, flags, vcpus as u64, 2500])
             }
+            (op::SCHED_POOL, 0..2) => (outcome::OK, pool(first, second)),
             (op::SCHED_VCPU, 0..4) => {
                 let (cpu, pin, why) = self.vcpus[first as usize];
                 (outcome::OK, [cpu, busy, why, pin, 3, 9])
@@ -107,4 +108,24 @@ impl FakeSched {
 
 fn stays(why: u64) -> (u32, [u64; 6]) {
     (outcome::STAYS, [why, 0, 0, 0, 0, 0])
+}
+
+/// CPU 0 is that of no pool, and has VM 0; CPU 1 is the pool `work`, and has VM 1.
+fn pool(place: u64, half: u64) -> [u64; 6] {
+    let word = |name: &[u8; 8]| u64::from_le_bytes(*name);
+    let name = [word(b"default\0"), word(b"work\0\0\0\0")][place as usize];
+    match half {
+        0 => [name, 0, 0, 0, 0, 0],
+        _ => {
+            let load = word(b"load\0\0\0\0");
+            [
+                word(b"edf\0\0\0\0\0"),
+                0,
+                load,
+                1 << place,
+                1 << place,
+                2500,
+            ]
+        }
+    }
 }

@@ -92,8 +92,6 @@ pub struct Config {
     pub(crate) counter_hz: u64,
     /// Physical interrupt of the boot UART, if Gear2 owns one.
     pub(crate) uart_intid: u32,
-    /// Balancer of vCPUs between the CPUs of a pool.
-    pub(crate) balancer: &'static dyn Balancer,
     /// The CPUs of no pool.
     pub(crate) default_pool: PoolConfig,
     /// Pools of CPUs, in the order of the manifest.
@@ -109,13 +107,15 @@ pub struct Config {
 }
 
 /// CPUs with one policy, of which each has an instance of its own.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct PoolConfig {
     pub(crate) name: String,
     pub(crate) cpus: CpuSet,
     pub(crate) policy: &'static PolicyKind,
     /// Plan that the policy of each CPU is made from.
     pub(crate) plan: Plan,
+    /// Balancer of vCPUs between the CPUs.
+    pub(crate) balancer: &'static dyn Balancer,
 }
 
 /// A vCPU that Gear2 schedules.
@@ -245,7 +245,6 @@ impl Config {
             cpus: cpu_set(info.cpu_mask),
             counter_hz,
             uart_intid: info.uart_intid,
-            balancer: balancer::of(manifest.gear2.policy.balancer),
             default_pool: PoolConfig::new(info, manifest, None),
             pools: (0..manifest.pools.len())
                 .map(|pool| PoolConfig::new(info, manifest, Some(pool)))
@@ -414,6 +413,7 @@ impl PoolConfig {
                 frame: ticks(counter_hz, policy.frame_us.into()),
                 windows,
             },
+            balancer: balancer::of(policy.balancer),
         }
     }
 

@@ -91,6 +91,7 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::SCHED_MOVE => sched::begin_move(machine, gear1, first, second),
         op::SCHED_PIN => sched::pin(machine, first, second),
         op::SCHED_CLOSE => sched::close(machine, gear1, first, second != 0),
+        op::SCHED_POOL => sched::pool(machine, first, second),
         op::SCHED_SHARE => sched::share(machine, vm()?, second),
         op::SCHED_SET => sched::set(machine, gear1, vm()?, [second, third, fourth]),
         _ => Err(outcome::UNKNOWN),

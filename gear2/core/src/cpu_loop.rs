@@ -74,9 +74,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     #[must_use]
     pub fn new(machine: &'m Machine<P>, cpu: CpuIndex) -> Self {
         let config = &machine.config;
-        let mut scheduler: Box<dyn Policy + 'm> = config.pool(cpu).make_policy();
+        let pool = config.pool(cpu);
+        let mut scheduler: Box<dyn Policy + 'm> = pool.make_policy();
         // Without a balancer nobody reads the load, and no event pays for measuring it.
-        if let Some(period) = config.balancer.period() {
+        if let Some(period) = pool.balancer.period() {
             let load = &machine.loads[cpu.index()];
             scheduler = Box::new(Measured::new(scheduler, load, config.ticks(period)));
         }

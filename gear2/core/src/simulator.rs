@@ -121,8 +121,10 @@ pub(crate) struct Options {
     /// The only window of a major frame of this many ticks is VM 0's: start and length. All other
     /// VMs have the CPUs for the rest of the frame.
     pub(crate) window: Option<(u64, u64, u64)>,
-    /// The balancer, if there is one.
+    /// The balancer of all pools, if there is one.
     pub(crate) balancer: Option<Balancer>,
+    /// Number of CPUs, the last ones, that are a pool of their own.
+    pub(crate) own_pool: usize,
 }
 
 /// A simulated machine with Gear2 on it.
@@ -203,7 +205,7 @@ impl Simulation {
         let pool = &mut config.default_pool;
         pool.policy = options.policy.unwrap_or(pool.policy);
         if let Some(balancer) = options.balancer {
-            config.balancer = balancer::of(balancer);
+            pool.balancer = balancer::of(balancer);
         }
         if let Some((frame, start, length)) = options.window {
             let window = |start, length, vm| Window { start, length, vm };
@@ -214,6 +216,7 @@ impl Simulation {
                 window(start + length, frame - start - length, None),
             ];
         }
+        config.split_pool(options.own_pool);
         let world = Rc::new(RefCell::new(World {
             now: START,
             random: seed | 1,

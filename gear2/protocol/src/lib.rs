@@ -30,7 +30,8 @@ pub use region::{ConsoleBlock, Page, Region};
 /// | 2.3 | [`op::SCHED_CPU`] and the operations behind it, without which there is no `gearctl sched` |
 /// | 2.4 | waits and preemptions in [`op::VCPU_INFO`], without which `gearctl top` has dashes for them ([`WAITS_VERSION`]) |
 /// | 2.5 | [`RTC_DEVICE`], which an older gdm refuses: the guest that looks at its clock gets an abort |
-pub const PROTOCOL_VERSION: u32 = 0x0002_0005;
+/// | 2.6 | [`op::SCHED_POOL`], without which `gearctl sched` shows no pools |
+pub const PROTOCOL_VERSION: u32 = 0x0002_0006;
 /// First version whose `VCPU_INFO` tells of waits and preemptions.
 pub const WAITS_VERSION: u32 = 0x0002_0004;
 /// First version whose lines are armed: GDM stores to [`doorbell_arm`] only if `Header::version` is
@@ -255,6 +256,11 @@ pub mod op {
     /// [`share`](super::share). If a policy refuses, all vCPUs of the VM keep the old value.
     /// `STAYS`: the first result word is why.
     pub const SCHED_SET: u32 = 19;
+    /// `(pool, 0)`: a pool of CPUs, counted from 0 among those that have CPUs, that of CPUs of no
+    /// other pool first. Result words: the pool's name, up to 48 bytes, zero-padded. `(pool, 1)`:
+    /// the policy's name, up to 16 bytes, zero-padded; the balancer's name, up to 8 bytes; CPUs, a
+    /// bit each; VMs, a bit each; slice in microseconds. `NOT_FOUND`: there is no such pool.
+    pub const SCHED_POOL: u32 = 20;
 }
 
 /// Flags of `SCHED_CPU`.
@@ -293,7 +299,7 @@ pub mod stays {
     pub const FULL: u64 = 6;
     /// The balancer offered it, and the CPU has as much to do.
     pub const NO_GAIN: u64 = 7;
-    /// No other CPU takes vCPUs.
+    /// No other CPU of the pool takes vCPUs.
     pub const NO_OTHER: u64 = 8;
     /// Parameters are being changed.
     pub const CHANGES: u64 = 9;

@@ -63,12 +63,13 @@ fn the_version_says_which_numbers_hold() {
         op::SCHED_CLOSE,
         op::SCHED_SHARE,
         op::SCHED_SET,
+        op::SCHED_POOL,
     ];
     let states = [slot::IDLE, slot::POSTED, slot::DONE, slot::ABORT];
     assert_eq!(
         (PROTOCOL_VERSION, doorbells, words, parts, sizes, states),
         (
-            0x0002_0005,
+            0x0002_0006,
             [0, 8, 0x800, 0x900, 0x908],
             [509, 510, 511],
             [0, 0x1000, 0x2000, 0x1_0000, 0x4_0000, 0x2000, 0x1000],
@@ -78,7 +79,7 @@ fn the_version_says_which_numbers_hold() {
             [0, 1, 2, 3],
         )
     );
-    assert!(operations.into_iter().eq(0..20));
+    assert!(operations.into_iter().eq(0..21));
     assert_eq!(LINE_REQUEST, 0);
     assert_eq!(
         [0, 7, 8, 31].map(line_of_channel),

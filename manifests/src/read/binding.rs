@@ -26,7 +26,14 @@ pub const GEAR2_PROPERTIES: &[&str] = &[
 /// Nodes below `/gear2`.
 pub const GEAR2_NODES: &[&str] = &["pools", "windows"];
 /// Properties of `/gear2/pools/NAME`.
-pub const POOL_PROPERTIES: &[&str] = &["cpus", "scheduler", "slice-us", "ceiling-us", "frame-us"];
+pub const POOL_PROPERTIES: &[&str] = &[
+    "cpus",
+    "scheduler",
+    "slice-us",
+    "ceiling-us",
+    "balancer",
+    "frame-us",
+];
 /// Nodes below `/gear2/pools/NAME`.
 pub const POOL_NODES: &[&str] = &["windows"];
 /// Properties of `/gear2/windows/NAME` and `/gear2/pools/NAME/windows/NAME`.

@@ -3,7 +3,7 @@
 use super::Section;
 use super::binding::{BALANCERS, POOL_NODES, POOL_PROPERTIES, SCHEDULERS, WINDOW_PROPERTIES};
 use crate::error::{ManifestError, Report, Rule};
-use crate::model::{Manifest, PARAMETERS, Parameters, Policy, Pool, Window};
+use crate::model::{Balancer, Manifest, PARAMETERS, Parameters, Policy, Pool, Window};
 
 /// Reads the pools below `/gear2`, and the windows of its own CPUs.
 pub(super) fn read_pools<'a>(
@@ -22,7 +22,8 @@ pub(super) fn read_pools<'a>(
         let read = Pool {
             name: pool.node.name(),
             cpus: pool.cpus(report).unwrap_or_default(),
-            policy: read_policy(&pool, report),
+            // A manifest that names one balancer means all pools.
+            policy: read_policy(&pool, manifest.gear2.policy.balancer, report),
         };
         if manifest.pools.push(read).is_err() {
             report.error(ManifestError::at(Rule::TooManyPools, pool.path));
@@ -85,8 +86,12 @@ fn check_window_place<'a>(window: &Section<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
-/// Reads how CPUs are scheduled, from `/gear2` or a pool.
-pub(super) fn read_policy<'a>(section: &Section<'a>, report: &mut Report<'_, 'a>) -> Policy {
+/// Reads how CPUs are scheduled, from `/gear2` or a pool. `balancer`: the one without `balancer`.
+pub(super) fn read_policy<'a>(
+    section: &Section<'a>,
+    balancer: Balancer,
+    report: &mut Report<'_, 'a>,
+) -> Policy {
     const DEFAULT: Policy = Policy::DEFAULT;
     Policy {
         scheduler: section
@@ -98,7 +103,7 @@ pub(super) fn read_policy<'a>(section: &Section<'a>, report: &mut Report<'_, 'a>
             .unwrap_or(DEFAULT.ceiling_us),
         balancer: section
             .choice("balancer", BALANCERS, report)
-            .unwrap_or(DEFAULT.balancer),
+            .unwrap_or(balancer),
         frame_us: section
             .number("frame-us", report)
             .unwrap_or(DEFAULT.frame_us),

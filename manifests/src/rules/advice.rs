@@ -5,7 +5,7 @@
 use super::error;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{
-    DevicePatterns, Manifest, Restart, RestartLimit, VirtioDevice, VirtioKind, Vm, VmKind,
+    Balancer, DevicePatterns, Manifest, Restart, RestartLimit, VirtioDevice, VirtioKind, Vm, VmKind,
 };
 
 /// Start of the paths of the disks of a machine that has virtio devices itself.
@@ -18,7 +18,7 @@ const SHORT_WINDOW_MS: u32 = 1000;
 /// Warns of all that, of every VM.
 pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     for vm in manifest.vms.iter() {
-        check_effects(vm, report);
+        check_effects(manifest, vm, report);
         if vm.kind != VmKind::RealTime {
             check_restarts(vm, report);
         }
@@ -54,7 +54,7 @@ fn warn<'a>(
 }
 
 /// Warns of what has no effect in this VM.
-fn check_effects<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+fn check_effects<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let mut useless = |property, why| warn(Rule::NoEffect, vm, property, why, report);
     if vm.boot_order != 0 && !vm.autostart {
         useless(
@@ -62,8 +62,13 @@ fn check_effects<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
             "with no-autostart the VM does not start at boot",
         );
     }
-    if vm.kind != VmKind::RealTime && vm.cpus.len() > vm.vcpu_count {
-        useless("cpus", "the VM has fewer vCPUs than CPUs are listed");
+    let policy = manifest.policy_of(manifest.pool_of(vm));
+    // A balancer moves the vCPUs to the other CPUs of the list, too.
+    // planted: a balancer uses no more CPUs than a VM has vCPUs
+    let stays = policy.balancer == Balancer::None;
+    if vm.kind != VmKind::RealTime && stays && vm.cpus.len() > vm.vcpu_count {
+        let why = "the VM has fewer vCPUs than CPUs are listed, and no balancer moves them";
+        useless("cpus", why);
     }
     if vm.kind != VmKind::Guest && vm.virtio_ipa != Vm::DEFAULT_VIRTIO {
         useless("virtio-address", "only a guest has virtio devices");

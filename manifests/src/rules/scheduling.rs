@@ -82,6 +82,7 @@ fn check_pool_cpus<'a>(
         report.error(place(Rule::PoolWithoutCpus));
     }
     for other in manifest.pools.iter().take(index) {
+        // planted: a CPU is in two pools
         if let Some(cpu) = common(cpus, other.cpus.set()) {
             let place = place(Rule::CpuInTwoPools).found(number(cpu));
             report.error(place.conflicts(Pool::path(other.name)));
@@ -132,6 +133,7 @@ fn check_vm_pool<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
     }
     let pool = manifest.pool_of(vm);
     let mut cpus = vm.cpus.iter();
+    // planted: a VM is in two pools
     if let Some(cpu) = cpus.find(|cpu| manifest.pool_of_cpu(*cpu) != pool) {
         let place = error(Rule::VmInTwoPools, vm, "cpus").found(number(cpu));
         report.error(place.conflicts(pool_path(manifest, manifest.pool_of_cpu(cpu).or(pool))));
@@ -175,6 +177,7 @@ fn is_in_range(property: &str, value: u32) -> bool {
 /// Refuses a budget that does not fit into its period.
 fn check_budget<'a>(vm: &Vm<'a>, parameters: &Parameters, report: &mut Report<'_, 'a>) {
     if let Some(server) = parameters.server()
+        // planted: a budget is longer than its period
         && server.budget_us > server.period_us
         && vm.kind != VmKind::RealTime
     {

@@ -52,6 +52,9 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     let top = json(session, "gearctl --json top 3 | tail -n 1")?;
     tally.check("waits of spinners that share", shared(&top));
     tally.check("waits of a spinner with a cap", capped(&top));
+    let sched = json(session, "gearctl sched --json")?;
+    tally.check("pools with their VMs", pools(&sched));
+    tally.check("the last CPU of a pool stays on", last_cpu(session));
     session.send("poweroff -f\n")?;
     let status = session.expect_end(END)?;
     ensure!(status.success(), "QEMU ended with {status}");
@@ -74,6 +77,39 @@ fn capped(top: &Value) -> Result<()> {
     let row = Row::of(top, "capped")?;
     row.waits(65..=85)?;
     ensure!(row.preemptions == 0, "{row:?}");
+    Ok(())
+}
+
+/// Pools by name, CPUs, policy, balancer and VMs.
+const POOLS: [[&str; 5]; 3] = [
+    ["default", "0", "fair", "load", "device"],
+    ["shared", "1", "fair", "none", "left right"],
+    ["budgets", "2", "edf", "load", "capped"],
+];
+
+/// The pools are those of the manifest, each with its own balancer or that of `/gear2`.
+fn pools(sched: &Value) -> Result<()> {
+    let rows = sched["pools"].as_array().context("there are no pools")?;
+    let shown = rows.iter().map(|row| {
+        let of = |name: &str| row[name].as_str().unwrap_or("nothing");
+        ["pool", "cpus", "policy", "balancer", "vms"].map(of)
+    });
+    let shown: Vec<_> = shown.collect();
+    ensure!(shown == POOLS, "{shown:?}");
+    let cpus = sched["cpus"].as_array().context("there are no CPUs")?;
+    let of_cpus = cpus
+        .iter()
+        .map(|cpu| cpu["pool"].as_str().unwrap_or("none"));
+    let of_cpus: Vec<_> = of_cpus.collect();
+    ensure!(of_cpus == POOLS.map(|[name, ..]| name), "{of_cpus:?}");
+    Ok(())
+}
+
+/// CPU 1 is not closed, although CPUs of other pools are open.
+fn last_cpu(session: &mut Session) -> Result<()> {
+    let said = shell(session, "! gearctl sched cpu 1 off 2>&1")?;
+    let why = "CPU 1 is not turned off: no other CPU of the pool takes vCPUs";
+    ensure!(said.contains(why), "it says {said:?}");
     Ok(())
 }
 

@@ -91,7 +91,10 @@ fn refuses(session: &mut Session) -> Result<()> {
     shell(session, &format!("({off})"))?;
     shell(session, "! gearctl sched cpu 0 off 2> /run/why")?;
     let why = shell(session, "cat /run/why")?;
-    ensure!(why.contains("no other CPU takes vCPUs"), "it says {why:?}");
+    ensure!(
+        why.contains("no other CPU of the pool takes vCPUs"),
+        "it says {why:?}"
+    );
     let on = "for c in 1 2 3; do gearctl sched cpu $c on || exit 1; done";
     shell(session, &format!("({on})"))?;
     let set = "gearctl sched set one weight 300 --json";

@@ -17,6 +17,7 @@ mod fuzz;
 mod gear2;
 mod gic;
 mod list;
+mod manifest;
 mod memory;
 mod realtime;
 mod runtime;

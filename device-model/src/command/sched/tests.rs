@@ -60,10 +60,15 @@ fn command_lines_are_read() {
 fn all_is_shown() {
     let text = gearctl(&["sched"]).unwrap();
     let expected = "\
+pools:
+POOL     CPUS  POLICY  SLICE_US  BALANCER  VMS
+default  0     edf     2500      load      device
+work     1     edf     2500      load      linux
+
 cpus:
-CPU  POLICY  SLICE_US  BALANCER  VCPUS  STATE
-0    edf     2500      load      4      on
-1    edf     2500      load      0      on
+CPU  POOL     POLICY  SLICE_US  BALANCER  VCPUS  STATE
+0    default  edf     2500      load      4      on
+1    work     edf     2500      load      0      on
 
 vcpus:
 VM      INDEX  CPU  PINNED  ALLOWED

@@ -64,6 +64,7 @@ fn manifest(vms: &[Vm<'static>]) -> Manifest<'static> {
         pools: List::new(),
         windows: List::new(),
         shared: List::new(),
+        is_complete: true,
     }
 }
 

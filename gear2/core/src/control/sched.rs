@@ -24,11 +24,30 @@ pub(super) fn find_vcpu<P: Platform>(machine: &Machine<P>, vcpu: u64) -> Result<
     vcpu.ok_or(outcome::NOT_FOUND)
 }
 
+/// Returns a pool by its place among those that have CPUs: its name, or how its CPUs are scheduled
+/// and which VMs are in it.
+pub(super) fn pool<P: Platform>(machine: &Machine<P>, place: u64, half: u64) -> Answer {
+    let config = &machine.config;
+    let place = usize::try_from(place).unwrap_or(usize::MAX);
+    let pool = config.pools().nth(place).ok_or(outcome::NOT_FOUND)?;
+    if half == 0 {
+        return done(name_words(&pool.name));
+    }
+    let [first, second, ..] = name_words(pool.policy.name);
+    let [balancer, ..] = name_words(pool.balancer.name());
+    let here = config
+        .vcpus()
+        .filter(|(_, vcpu)| pool.cpus.contains(vcpu.cpu));
+    let vms = here.fold(0, |vms, (_, vcpu)| vms | 1 << vcpu.vm.index());
+    let slice = machine.us(pool.plan.slice);
+    done([first, second, balancer, pool.cpus.mask(), vms, slice])
+}
+
 /// Returns how a CPU is scheduled.
 pub(super) fn cpu<P: Platform>(machine: &Machine<P>, cpu: CpuIndex) -> Answer {
     let config = &machine.config;
     let [first, second, ..] = name_words(config.pool(cpu).policy.name);
-    let [balancer, ..] = name_words(config.balancer.name());
+    let [balancer, ..] = name_words(config.pool(cpu).balancer.name());
     let flags = if machine.is_closed(cpu) {
         cpu_flag::CLOSED
     } else {

@@ -84,7 +84,9 @@ impl<P: Platform> CpuLoop<'_, P> {
             }
             self.moves.here |= bit(vcpu);
         }
-        if machine.config.balancer.period().is_some() && machine.pool(self.cpu).len() > 1 {
+        if machine.config.pool(self.cpu).balancer.period().is_some()
+            && machine.pool(self.cpu).len() > 1
+        {
             self.jobs |= BALANCE_JOB;
         }
     }
@@ -175,7 +177,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         let own = machine.loads[self.cpu.index()].ready().count_ones();
         // Several CPUs may offer a vCPU by one published load: those that are agreed on count too.
         let own = own + self.moves.arriving.count_ones();
-        if theirs != 0 && !machine.config.balancer.takes(own, theirs) {
+        if theirs != 0 && !machine.config.pool(self.cpu).balancer.takes(own, theirs) {
             return Some(Stays::NoGain);
         }
         let vm = machine.config.vcpu(vcpu)?.vm;
@@ -325,7 +327,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             return NO_DEADLINE;
         }
         let machine = self.machine;
-        let balancer = machine.config.balancer;
+        let balancer = machine.config.pool(self.cpu).balancer;
         let period = machine.config.ticks(balancer.period().unwrap_or(0));
         let load = |cpu: CpuIndex| machine.loads[cpu.index()].read(now, period);
         let pool = machine.pool(self.cpu);
@@ -344,7 +346,9 @@ impl<P: Platform> CpuLoop<'_, P> {
     /// loads of both CPUs follow from it.
     fn offer_one(&self, gear1: &mut impl Gear1, to: CpuIndex, next: VcpuId, now: u64) -> bool {
         let machine = self.machine;
-        let stay = machine.config.ticks(machine.config.balancer.stay());
+        let stay = machine
+            .config
+            .ticks(machine.config.pool(self.cpu).balancer.stay());
         let ready = machine.loads[self.cpu.index()].ready();
         let mut chosen = None;
         for vcpu in vcpus_of(self.moves.here) {

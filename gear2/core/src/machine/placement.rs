@@ -51,7 +51,7 @@ pub(crate) enum Stays {
     Policy(Refused),
     /// The CPU has no less to do.
     NoGain,
-    /// No other CPU takes vCPUs of the VM.
+    /// No other CPU of the pool takes vCPUs of the VM.
     NoOther,
     /// Parameters are being changed.
     Changes,
@@ -89,7 +89,7 @@ impl fmt::Display for Stays {
             Self::Pinned => f.write_str("the vCPU is pinned"),
             Self::Policy(why) => why.fmt(f),
             Self::NoGain => f.write_str("the CPU has as much to do"),
-            Self::NoOther => f.write_str("no other CPU takes vCPUs"),
+            Self::NoOther => f.write_str("no other CPU of the pool takes vCPUs"),
             Self::Changes => f.write_str("parameters are being changed"),
             Self::OutOfRange => f.write_str("the value is out of range"),
         }
@@ -296,13 +296,14 @@ impl<P: Platform> Machine<P> {
         self.config.pool(cpu).cpus
     }
 
-    /// Tells whether a CPU takes no vCPUs. A word that closes all CPUs closes none.
+    /// Tells whether a CPU takes no vCPUs. A word that closes all CPUs of a pool closes none of them.
     pub(crate) fn is_closed(&self, cpu: CpuIndex) -> bool {
         let closed = self.kept.closed();
         if closed >> cpu.index() & 1 == 0 {
             return false;
         }
-        let mut cpus = self.config.cpus.iter();
+        // planted: a word that an earlier Gear2 kept closes a whole pool
+        let mut cpus = self.pool(cpu).iter();
         cpus.any(|cpu| closed >> cpu.index() & 1 == 0)
     }
 

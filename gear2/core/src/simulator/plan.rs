@@ -100,12 +100,27 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
                 slice: SLICE,
                 ..SchedulerPlan::default()
             },
+            balancer: balancer::of(Balancer::None),
         },
         pools: Vec::new(),
-        balancer: balancer::of(Balancer::None),
         vms,
         device_vm: None,
         boot_order_timeout: 0,
         vcpus,
+    }
+}
+
+impl Config {
+    /// Makes the last CPUs a pool of their own, which is scheduled as the others.
+    pub(super) fn split_pool(&mut self, count: usize) {
+        let rest = CpuSet::first(self.cpus.len() - count);
+        if count > 0 {
+            self.pools.push(PoolConfig {
+                name: "own".into(),
+                cpus: self.cpus.without(rest),
+                ..self.default_pool.clone()
+            });
+            self.default_pool.cpus = rest;
+        }
     }
 }

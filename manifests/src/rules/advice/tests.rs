@@ -87,10 +87,12 @@ fn warns_of_what_has_no_effect() {
     for (tree, place) in cases {
         assert_eq!(warned(&tree), ["M-WRN-017 ".to_string() + place]);
     }
-    let all_used = smallest()
-        .set(VM, "cpus", cells(&[0, 1]))
-        .set(VM, "vcpus", cells(&[2]));
+    let two_cpus = smallest().set(VM, "cpus", cells(&[0, 1]));
+    let all_used = two_cpus.clone().set(VM, "vcpus", cells(&[2]));
     assert_eq!(warned(&all_used), [""; 0]);
+    // The list says where the balancer may move the vCPU.
+    let balanced = two_cpus.set("/gear2", "balancer", text("load"));
+    assert_eq!(warned(&balanced), [""; 0]);
 }
 
 #[test]

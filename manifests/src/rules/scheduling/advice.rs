@@ -4,7 +4,7 @@ use super::super::error;
 use super::placed::{scheduled, server_of, starved_on};
 use super::pool_path;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
-use crate::model::{Manifest, Policy, Pool, Scheduler, Vm, VmKind};
+use crate::model::{Balancer, Manifest, Policy, Pool, Scheduler, Vm, VmKind};
 
 /// Warns of all that.
 pub(in crate::rules) fn check<'a>(
@@ -31,9 +31,24 @@ fn check_pools<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     for (index, pool) in manifest.pools.iter().enumerate() {
         let path = Pool::path(pool.name);
         check_policy(&pool.policy, path, report);
-        if !scheduled(manifest).any(|vm| manifest.pool_of(vm) == Some(index)) {
+        check_balancer(manifest, pool, report);
+        // A VM that was left out may be in the pool, or mean this one.
+        // planted: a pool is unused because its name is misspelled
+        let may_be_used = !manifest.is_complete;
+        let mut vms = scheduled(manifest);
+        if !may_be_used && !vms.any(|vm| manifest.pool_of(vm) == Some(index)) {
             report.error(ManifestError::at(Rule::UnusedPool, path));
         }
+    }
+}
+
+/// Warns of a balancer that has one CPU to balance, unless it is that of `/gear2`.
+fn check_balancer<'a>(manifest: &Manifest<'a>, pool: &Pool<'a>, report: &mut Report<'_, 'a>) {
+    let own = pool.policy.balancer != manifest.gear2.policy.balancer;
+    if own && pool.policy.balancer != Balancer::None && pool.cpus.len() == 1 {
+        let place = ManifestError::at_property(Rule::NoEffect, Pool::path(pool.name), "balancer");
+        let why = "the pool has one CPU, from which no vCPU can move";
+        report.error(place.found(Found::Reason(why)));
     }
 }
 

@@ -59,6 +59,7 @@ fn delay_after<'m, 'a: 'm>(
     let mut delay = 0;
     for (gap_end, length) in sort_coming(&mut coming, window.end_us(), free, frame) {
         let even = (given * frame).checked_div(all).unwrap_or(0);
+        // planted: a wait for windows ends with the first one
         delay = delay.max(gap_end.saturating_sub(even));
         given += *length;
     }
@@ -112,6 +113,7 @@ impl Sum {
         let period = u64::from(server.period_us).saturating_sub(self.load.delay_us);
         let part = |ns: u64| (ns * WHOLE_PPM).div_ceil(period.max(1) * 1000);
         let budget = part(u64::from(server.budget_us) * 1000);
+        // planted: budgets leave no time for switches
         let switches = part(2 * u64::from(SWITCH_NS));
         self.load.budgets_ppm = self.load.budgets_ppm.saturating_add(budget);
         self.load.switches_ppm = self.load.switches_ppm.saturating_add(switches);

@@ -86,6 +86,7 @@ fn check_null<'a>(
         return;
     }
     let mut here = starting_on(manifest, cpu, cpu_count);
+    // planted: two vCPUs start on a CPU of null
     if let (Some(first), Some(second)) = (here.next(), here.next()) {
         let place = error(Rule::NullTwice, second, "cpus").found(number(cpu));
         report.error(place.conflicts(NodePath::vm(first.name)));
@@ -165,6 +166,7 @@ pub(super) fn starved_on(
     let cpus = (0..vm.vcpu_count).filter_map(|vcpu| manifest.start_cpu(vm, vcpu, cpu_count));
     let left = cpus.filter_map(|cpu| Some((cpu, load_on(manifest, cpu, cpu_count)?.left_ppm())));
     left.min_by_key(|(_, ppm)| *ppm)
+        // planted: budgets starve the device VM
         .filter(|(_, ppm)| *ppm < LEAST_PPM)
 }
 
@@ -204,6 +206,7 @@ fn check_higher_priorities<'a>(
     for vm in scheduled(manifest) {
         let cpus = manifest.cpus_of(vm, cpu_count);
         let shared = super::common(cpus, manifest.cpus_of(device, cpu_count)).is_some();
+        // planted: a higher priority starves the device VM
         if shared && vm.parameters.priority() > device.parameters.priority() {
             let place = error(Rule::DeviceStarved, vm, "priority");
             let place = place.conflicts(NodePath::vm(device.name));

@@ -446,3 +446,25 @@ fn warns_of_what_is_not_read() {
         remove it";
     assert_eq!(warned(&unused), [text]);
 }
+
+/// A VM that has an error is left out, and its pool is not called unused for that.
+#[test]
+fn a_pool_whose_name_is_misspelled_is_not_unused() {
+    let tree = pool("fair").set("/vms/other", "pool", text("controls"));
+    let blob = tree.flatten();
+    let mut said = Vec::new();
+    let mut sink = |error: crate::ManifestError<'_>| said.push(error.to_string());
+    let judged = crate::judge(blob.as_slice(), None, &mut sink);
+    crate::warn(&judged.manifest.unwrap(), None, &mut sink);
+    let rules: Vec<&str> = said.iter().map(|one| &one[..9]).collect();
+    assert_eq!(rules, ["M-SCH-004"]);
+}
+
+#[test]
+fn warns_of_a_balancer_of_one_cpu() {
+    let control = "/gear2/pools/control";
+    let one = pool("fair").set(control, "balancer", text("load"));
+    assert_eq!(warned(&one), ["M-WRN-017 /gear2/pools/control balancer"]);
+    let none = pool("fair").set(control, "balancer", text("none"));
+    assert_eq!(warned(&none), [""; 0]);
+}

@@ -39,6 +39,7 @@ fn check_overlap<'m, 'a: 'm>(
     report: &mut Report<'_, 'a>,
 ) {
     let overlaps = |other: &&Window<'_>| {
+        // planted: windows overlap
         u64::from(window.start_us) < other.end_us() && u64::from(other.start_us) < window.end_us()
     };
     if let Some(other) = before.find(overlaps) {
@@ -90,6 +91,7 @@ fn check_place<'a>(
             return false;
         }
     }
+    // planted: a window ends behind its frame
     if window.end_us() > policy.frame_us.into() {
         let place = ManifestError::at_property(Rule::WindowOverflow, path, "length-us");
         report.error(place.found(Found::Overflow(window.end_us(), policy.frame_us)));

@@ -85,6 +85,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a word that an earlier Gear2 kept closes a whole pool",
+        change: Change::Swap("self.pool(cpu)", "self.config.cpus"),
+        breaks: &[],
+        test: "gear2/core/src/machine/placement/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a CPU takes a vCPU that is no worse off where it is",
         change: Change::Swap("own + 2", "own + 1"),
         breaks: &[],

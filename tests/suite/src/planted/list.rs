@@ -1,12 +1,13 @@
 //! All bugs, a file a subject.
 
 use super::bug::Bug;
-use super::{boot, cpu, device_model, fuzz, gear2, gic, memory, realtime, runtime, time};
+use super::{boot, cpu, device_model, fuzz, gear2, gic, manifest, memory, realtime, runtime, time};
 
 /// All bugs, area by area.
-const BUGS: [&[Bug]; 14] = [
+const BUGS: [&[Bug]; 15] = [
     memory::BUGS,
     boot::BUGS,
+    manifest::BUGS,
     cpu::BUGS,
     gic::BUGS,
     time::BUGS,

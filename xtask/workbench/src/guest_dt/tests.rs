@@ -61,6 +61,7 @@ fn manifest(vm: Vm<'static>) -> Manifest<'static> {
         pools: List::new(),
         windows: List::new(),
         shared: List::new(),
+        is_complete: true,
     };
     manifest.vms.push(vm).unwrap();
     for (id, index) in [(1, 0), (0, 0), (0, 1)] {

@@ -69,7 +69,10 @@ const HABITS: &[(&str, &str)] = &[
         "slice-us",
         "write it in /gear2, or in a pool below /gear2/pools: it holds for all VMs there",
     ),
-    ("balancer", "write it in /gear2: it holds for all VMs"),
+    (
+        "balancer",
+        "write it in /gear2, or in a pool below /gear2/pools: it holds for all VMs there",
+    ),
     (
         "status",
         "remove it; no-autostart; keeps a VM from starting with the machine",

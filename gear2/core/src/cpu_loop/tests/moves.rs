@@ -131,6 +131,24 @@ fn the_last_cpu_stays_on() {
     assert_eq!(simulation.counts(2), [0, 2]);
 }
 
+/// CPUs of other pools take none of a pool's vCPUs.
+#[test]
+fn the_last_cpu_of_each_pool_stays_on() {
+    let plans = [plan(Guest::Spins, &[0, 1]), plan(Guest::Works, &[2])];
+    let options = Options {
+        own_pool: 1,
+        ..Options::default()
+    };
+    let mut simulation = Simulation::plain(3, &plans, 3, options);
+    simulation.steps(500);
+    assert_eq!(simulation.close(2, true), Err(Stays::NoOther));
+    assert_eq!(simulation.want(2, 0), Err(Stays::Elsewhere));
+    assert_eq!(simulation.close(0, true), Ok(()));
+    assert_eq!(simulation.close(1, true), Err(Stays::NoOther));
+    simulation.steps(500);
+    assert_eq!(simulation.counts(3), [0, 2, 1]);
+}
+
 /// A policy that takes nobody keeps the CPU on: what did not fit is where it was.
 #[test]
 fn a_cpu_whose_vcpus_fit_nowhere_stays_on() {

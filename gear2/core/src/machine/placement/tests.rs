@@ -1,6 +1,9 @@
 //! Words of places.
 
+use gearv_manifest::Restart;
+
 use super::*;
+use crate::simulator::{AT_ONCE, Guest, Options, Plan, Simulation};
 
 #[test]
 fn a_place_is_read_back() {
@@ -27,5 +30,35 @@ fn a_place_is_read_back() {
 fn any_word_is_a_place() {
     for word in [u32::MAX, 0x00ff_0000, 0xff04_0909, 0x0004_0000] {
         assert_eq!(Place::from_word(word).stage, Stage::Home, "{word:#x}");
+    }
+}
+
+/// A word that a Gear2 with other pools kept, or that is damaged, takes no pool all of its CPUs.
+#[test]
+fn a_kept_word_closes_no_whole_pool() {
+    let plan = |cpus: &[usize]| Plan {
+        guest: Guest::Works,
+        cpus: cpus.into(),
+        restart: Restart::OnFailure,
+        restarts: AT_ONCE,
+        devices: 0,
+        boot_order: 0,
+        real_time: false,
+        affinity: None,
+    };
+    let plans = [plan(&[0, 1]), plan(&[2])];
+    let options = Options {
+        own_pool: 1,
+        ..Options::default()
+    };
+    let machine = Simulation::plain(3, &plans, 3, options).machine;
+    let closed = || [0, 1, 2].map(|index| machine.is_closed(CpuIndex::new(index).unwrap()));
+    for (close, expected) in [
+        (0, [true, false, false]),
+        (2, [true, false, false]),
+        (1, [false; 3]),
+    ] {
+        machine.kept.set_closed(CpuIndex::new(close).unwrap(), true);
+        assert_eq!(closed(), expected);
     }
 }

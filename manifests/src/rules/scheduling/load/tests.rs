@@ -24,6 +24,7 @@ fn supply(frame_us: u32, free: &[(u32, u32)]) -> Option<Supply> {
         pools: List::new(),
         windows: List::new(),
         shared: List::new(),
+        is_complete: true,
     };
     for &(start_us, length_us) in free {
         let window = Window {

@@ -1,6 +1,7 @@
 //! The control mailbox's operations on scheduling.
 
 use gear2_protocol::{share, stays};
+use gearv_manifest::Balancer;
 
 use super::*;
 
@@ -45,6 +46,35 @@ fn control_moves_and_pins() {
         cpu = simulation.control(op::SCHED_CPU, [1, 0]).1;
     }
     assert_eq!(cpu[3..5], [1, 0]);
+}
+
+#[test]
+fn control_tells_pools() {
+    let options = Options {
+        own_pool: 1,
+        balancer: Some(Balancer::Load),
+        ..Options::default()
+    };
+    let plans = [plan(Guest::Works, &[0]), guest(1, Guest::Spins, &[1])];
+    let mut simulation = Simulation::with_options(2, &plans, 9, options);
+    simulation.steps(2_000);
+    let mut pool = |place, half| simulation.control(op::SCHED_POOL, [place, half]);
+    let word = |name: &[u8; 8]| u64::from_le_bytes(*name);
+    let policy = [
+        word(b"round-ro"),
+        word(b"bin\0\0\0\0\0"),
+        word(b"load\0\0\0\0"),
+    ];
+    for (place, name, cpus) in [(0, b"default\0", 0b01), (1, b"own\0\0\0\0\0", 0b10)] {
+        assert_eq!(pool(place, 0), (outcome::OK, [word(name), 0, 0, 0, 0, 0]));
+        let [first, second, balancer] = policy;
+        // The one VM of each pool has the number of its CPU.
+        let words = [first, second, balancer, cpus, cpus, SLICE];
+        assert_eq!(pool(place, 1), (outcome::OK, words));
+    }
+    for (place, half) in [(2, 0), (u64::MAX, 1)] {
+        assert_eq!(pool(place, half), (outcome::NOT_FOUND, [0; 6]));
+    }
 }
 
 #[test]
