@@ -95,23 +95,31 @@ fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
         return refuse(cpu, status);
     }
     timer::set_deadline(&mut cpu.data, what.deadline);
+    let is_loaded = cpu.data.is_loaded(what.id);
+    if !is_loaded {
+        // A world switch takes long: whom the timer wakes now would wait for it.
+        timer::take_expired(cpu, machine);
+    }
     if let Some(event) = &event::pending_event(cpu, None) {
         return answer(cpu, event);
     }
     if !shared.claim() {
         return refuse(cpu, Status::WrongState);
     }
-    if vcpu::load(cpu, machine, what.id).is_none() {
-        shared.set_state(VcpuState::Ready);
-        return refuse(cpu, Status::Busy);
+    if !is_loaded {
+        if vcpu::load_another(cpu, machine, what.id).is_none() {
+            shared.set_state(VcpuState::Ready);
+            return refuse(cpu, Status::Busy);
+        }
+        timer::take_expired(cpu, machine);
     }
     if let Some(event) = &vcpu::prepare_entry(cpu, machine) {
         return answer(cpu, event);
     }
-    // Both may have woken a vCPU of this very CPU (the one unloaded, whose timer is due by now),
-    // for which nobody would interrupt the guest (G1-VCPU-001).
+    // Both may have woken a vCPU of this very CPU (one whose timer is due by now), for which nobody
+    // would interrupt the guest (G1-VCPU-001). The deadline may have passed during the load.
     // planted: nobody looks behind the load for whom it woke
-    if machine::cpu_shared(cpu.index()).is_pending()
+    if (!is_loaded || machine::cpu_shared(cpu.index()).is_pending())
         && let Some(event) = &event::pending_event(cpu, None)
     {
         shared.set_state(VcpuState::Ready);

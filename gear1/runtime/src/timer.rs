@@ -173,8 +173,17 @@ fn wake_if_waiting(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     }
 }
 
-/// The EL2 timer fired: wakes the vCPUs that are due. A vCPU's virtual timer interrupts by
-/// itself once it is loaded.
+/// Does what the EL2 timer's interrupt does, if the timer has fired. The CPU is at EL2, where an
+/// interrupt would wait until a guest is entered, and change the decision then.
+#[inline]
+pub(crate) fn take_expired(cpu: &mut Cpu, machine: &Machine) {
+    if cpu.data.armed <= cpu::now() {
+        expired(cpu, machine);
+    }
+}
+
+/// The EL2 timer fired: wakes the vCPUs that are due. The load of a vCPU makes the interrupt of its
+/// virtual timer pending.
 pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
     CNTHP_CTL_EL2.set(0);
     cpu.data.armed = NO_DEADLINE;

@@ -73,7 +73,7 @@ pub(crate) fn load(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Opti
 /// Loads a vCPU that is not loaded here. Its context is claimed before the other vCPU is unloaded:
 /// if another CPU still holds the context, this CPU changes nothing, and Gear2 asks again.
 #[inline(never)]
-fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<()> {
+pub(crate) fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<()> {
     let loaded = machine::loadable(id)?;
     let mut context = machine::claim_context(id)?;
     unload(cpu, machine);
@@ -91,6 +91,7 @@ fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<
     }
     VMPIDR_EL2.set(context.vmpidr);
     let has_physical_timer = context.physical_timer != PhysicalTimer::OFF;
+    let timer_due = virtual_timer_due(&context.el1, context.cntvoff);
     Gic::restore_cpu_interface(&context.gic);
     let monitors = context.monitors.has;
     if monitors != cpu.data.monitors {
@@ -103,12 +104,21 @@ fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<
     // planted: nothing is forgotten when a vCPU is loaded
     forget_others(cpu, machine, loaded, stayed);
     let posted = loaded.shared.take_each(Requests::INTERRUPTS).sgis();
+    // A reset turns the timer off.
+    let is_reset = loaded.shared.requests().intersects(Requests::RESET);
+    // planted: a vCPU's timer interrupts at each load
+    let timer_due = timer_due <= cpu::now() && !is_reset;
     let this = cpu.index();
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
+        // The kick for this vCPU needs no SGI: the flush is next.
+        let mut _flushed = gic.post_sgis(index, posted);
+        // The physical interrupt of a timer that is due would end the vCPU's run at once: it counts
+        // as acknowledged.
+        if timer_due && !gic.hw_active(index, IntId::VIRTUAL_TIMER) {
+            _flushed = gic.inject_hw(index, IntId::VIRTUAL_TIMER);
+        }
         // The physical timer interrupt is active exactly while the vCPU owes its end.
         Gic::set_ppi_active(this, TIMER, gic.hw_active(index, IntId::VIRTUAL_TIMER));
-        // The kick for this vCPU needs no SGI: the flush is next.
-        let _flushed = gic.post_sgis(index, posted);
         gic.flush(index, lrs)
     });
     cpu.data.loaded = Some(loaded);
@@ -129,6 +139,12 @@ pub(crate) fn end_stolen(loaded: &Loaded) {
         // SAFETY: only a vCPU of the manifest is loadable, and only one that is has a `Loaded`.
         unsafe { stolen_time::update(loaded.vm, loaded.index.index(), ticks) };
     }
+}
+
+/// Returns the time at which a vCPU's virtual timer interrupts.
+#[inline(always)]
+fn virtual_timer_due(el1: &El1State, cntvoff: u64) -> u64 {
+    gear1_core::timer::deadline(el1.cntv_ctl, el1.cntv_cval, cntvoff)
 }
 
 /// Invalidates translations and instructions on this CPU that the vCPU must not use: those of a
@@ -189,9 +205,8 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         }
         Gic::save_cpu_interface(&mut context.gic);
         CNTV_CTL_EL0.set(0);
-        let el1 = &context.el1;
-        let due = gear1_core::timer::deadline(el1.cntv_ctl, el1.cntv_cval, context.cntvoff)
-            .min(context.physical_timer.deadline());
+        let due =
+            virtual_timer_due(&context.el1, context.cntvoff).min(context.physical_timer.deadline());
         let monitors = context.monitors.has;
         empty_list_registers(cpu, machine, loaded);
         Gic::set_ppi_active(cpu.index(), TIMER, false);

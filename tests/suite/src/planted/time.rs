@@ -49,12 +49,19 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "nobody looks behind the load for whom it woke",
         change: Change::Swap(
-            "machine::cpu_shared(cpu.index()).is_pending()",
+            "(!is_loaded || machine::cpu_shared(cpu.index()).is_pending())",
             "cpu.data.has_gear2_irq",
         ),
         breaks: &["G1-TIM-004"],
         test: "tests/guests/src/bin/wfi_timer.rs",
         finder: Finder::Guest("wfi-timer", "max"),
+    },
+    Bug {
+        name: "a vCPU's timer interrupts at each load",
+        change: Change::Swap("timer_due <= cpu::now() && !is_reset", "!is_reset"),
+        breaks: &["G1-TIM-003"],
+        test: TIMERS,
+        finder: Finder::Guest("timers-shared", "cortex-a57"),
     },
     Bug {
         name: "a deadline forgets the offset",
