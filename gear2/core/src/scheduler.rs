@@ -27,6 +27,7 @@ mod round_robin;
 mod tests;
 #[cfg(any(test, feature = "host"))]
 pub mod virtual_cpu;
+mod waiting;
 
 pub use arinc653::Arinc653;
 pub use bvt::Bvt;

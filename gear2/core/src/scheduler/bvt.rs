@@ -1,10 +1,14 @@
 //! Borrowed virtual time: shares by weight, and a warp for vCPUs that must run at once.
 //!
 //! Each vCPU has an actual virtual time, which grows with its use divided by its weight, and an
-//! effective one, less by its warp. The ready vCPU with the least effective virtual time runs until
-//! it is a slice (the paper's context switch allowance) ahead of the next one. A vCPU that wakes
-//! starts at the scheduler's virtual time, the least of the ready ones, and preempts unless it is
-//! ahead. A warp ends when the vCPU has used a slice since it woke: what it borrows is bounded.
+//! effective one, less by its warp. The ready vCPU with the least effective virtual time runs for a
+//! slice (the paper's context switch allowance), or until it is a slice ahead of the next one. A
+//! vCPU that wakes starts at the scheduler's virtual time, the least of the ready ones, and preempts
+//! unless it is ahead. A warp ends when the vCPU has used a slice since it woke: what it borrows is
+//! bounded.
+//!
+//! The paper bounds the lead alone. A vCPU that is a slice behind would then run for two slices, and
+//! the others would wait for that.
 //!
 //! Source: K. J. Duda, D. R. Cheriton, "Borrowed-Virtual-Time (BVT) scheduling: supporting
 //! latency-sensitive threads in a general-purpose scheduler", SOSP 1999.
@@ -14,7 +18,9 @@ use gear1_abi::regs::NO_DEADLINE;
 
 use super::queue::{Queue, Set};
 use super::{Choice, Policy, Refused, Run, Share};
+use account::Account;
 
+mod account;
 #[cfg(test)]
 mod tests;
 
@@ -24,82 +30,61 @@ const ORIGIN: u64 = 1 << 56;
 /// Virtual time at which all virtual times are set back.
 const TOO_FAR: u64 = 1 << 60;
 
-/// Account of a vCPU.
-#[derive(Clone, Copy, Debug)]
-struct Account {
-    share: Share,
-    /// The actual virtual time.
-    actual: u64,
-    /// What charges left below a unit of virtual time.
-    rest: u64,
-    /// Ticks for which the warp lasts.
-    warped: u64,
-}
-
-impl Account {
-    /// Returns the effective virtual time.
-    const fn effective(&self) -> u64 {
-        let warp = if self.warped > 0 {
-            Share::of(VmId::FIRST).virtual_time(self.share.latency)
-        } else {
-            0
-        };
-        self.actual.saturating_sub(warp)
-    }
-}
-
 /// The borrowed-virtual-time policy of one CPU.
 #[derive(Debug)]
 pub struct Bvt {
-    /// Ticks by which the vCPU that runs may get ahead of the next one.
+    /// Ticks of a turn, and by which the vCPU that runs may get ahead of the next one.
     slice: u64,
     known: Set,
     accounts: [Account; MAX_VCPUS],
-    /// Ready vCPUs by actual virtual time: the scheduler's is that of the first.
-    actual: Queue,
-    /// Ready vCPUs by effective virtual time.
-    effective: Queue,
+    /// Ready vCPUs but the one that has the CPU: those without a warp, by virtual time, and those
+    /// with one, by their effective and by their actual virtual time.
+    plain: Queue,
+    warped: Queue,
+    warped_actual: Queue,
     /// The scheduler's virtual time.
     floor: u64,
-    /// vCPU that has the CPU.
+    /// vCPU that has the CPU, and the ticks of its turn that it has used.
     turn: Option<VcpuId>,
+    used: u64,
 }
 
 impl Bvt {
     /// Makes the policy with a context switch allowance in ticks.
     #[must_use]
     pub fn new(slice: u64) -> Self {
+        let slice = slice.max(1);
         Self {
-            slice: slice.max(1),
+            slice,
             known: Set::default(),
-            accounts: [Account {
-                share: Share::of(VmId::FIRST),
-                actual: ORIGIN,
-                rest: 0,
-                warped: 0,
-            }; MAX_VCPUS],
-            actual: Queue::new(),
-            effective: Queue::new(),
+            accounts: [Account::new(Share::of(VmId::FIRST), slice, ORIGIN); MAX_VCPUS],
+            plain: Queue::new(),
+            warped: Queue::new(),
+            warped_actual: Queue::new(),
             floor: ORIGIN,
             turn: None,
+            used: 0,
         }
     }
 
-    fn account(&mut self, vcpu: VcpuId) -> &mut Account {
-        vcpu.select_mut(&mut self.accounts)
+    fn account(&self, vcpu: VcpuId) -> &Account {
+        vcpu.select(&self.accounts)
     }
 
-    /// Raises the scheduler's virtual time to that of the first ready vCPU.
+    /// Raises the scheduler's virtual time to the least one of the ready vCPUs.
+    #[inline]
     fn raise_floor(&mut self) {
-        if let Some((_, least)) = self.actual.first() {
-            self.floor = self.floor.max(least);
-        }
-        if self.floor > TOO_FAR {
-            self.set_back();
-        }
+        let turn = self.turn.map(|turn| self.account(turn).actual);
+        let waiting = [self.plain.first(), self.warped_actual.first()];
+        let waiting = waiting.into_iter().flatten().map(|(_, actual)| actual);
+        self.floor = self
+            .floor
+            .max(turn.into_iter().chain(waiting).min().unwrap_or(0));
     }
 
     /// Sets all virtual times back by the same length, once in weeks.
+    #[cold]
+    #[inline(never)]
     fn set_back(&mut self) {
         let by = self.floor - ORIGIN;
         self.floor = ORIGIN;
@@ -111,19 +96,67 @@ impl Bvt {
         }
     }
 
-    /// Moves a ready vCPU to where its virtual times belong.
-    fn order(&mut self, vcpu: VcpuId) {
-        let account = self.accounts[vcpu.index()];
-        self.actual.set_key(vcpu, account.actual);
-        self.effective.set_key(vcpu, account.effective());
+    /// Tells whether a vCPU waits for the CPU.
+    fn waits(&self, vcpu: VcpuId) -> bool {
+        self.plain.contains(vcpu) || self.warped.contains(vcpu)
     }
 
-    /// Returns the ticks until the vCPU that runs is a slice ahead of the next one.
-    fn allowance(&self, vcpu: VcpuId, next: u64) -> u64 {
-        let account = &self.accounts[vcpu.index()];
-        let limit = next.saturating_add(account.share.virtual_time(self.slice));
-        let ticks = limit.saturating_sub(account.effective());
-        let ticks = account.share.ticks(ticks);
+    /// Lets a vCPU wait, behind those with the same virtual time.
+    fn enqueue(&mut self, vcpu: VcpuId) {
+        let account = vcpu.select(&self.accounts);
+        if account.warped > 0 {
+            self.warped.insert(vcpu, account.effective());
+            self.warped_actual.insert(vcpu, account.actual);
+        } else {
+            self.plain.insert(vcpu, account.actual);
+        }
+    }
+
+    fn dequeue(&mut self, vcpu: VcpuId) {
+        if !self.plain.remove(vcpu) && self.warped.remove(vcpu) {
+            self.warped_actual.remove(vcpu);
+        }
+    }
+
+    /// Moves a vCPU that waits to where its virtual times belong.
+    fn order(&mut self, vcpu: VcpuId) {
+        let &account = self.account(vcpu);
+        if account.warped == 0 && self.warped.contains(vcpu) {
+            self.dequeue(vcpu);
+            self.enqueue(vcpu);
+        }
+        self.plain.set_key(vcpu, account.actual);
+        self.warped.set_key(vcpu, account.effective());
+        self.warped_actual.set_key(vcpu, account.actual);
+    }
+
+    /// Returns the vCPU with the least effective virtual time that waits, and that time.
+    #[inline]
+    fn first(&self) -> Option<(VcpuId, u64)> {
+        match (self.warped.first(), self.plain.first()) {
+            (Some(warped), Some(plain)) if plain.1 < warped.1 => Some(plain),
+            (None, plain) => plain,
+            (warped, _) => warped,
+        }
+    }
+
+    /// Gives a vCPU the CPU.
+    fn begin(&mut self, vcpu: VcpuId) {
+        (self.turn, self.used) = (Some(vcpu), 0);
+    }
+
+    /// Returns the ticks for which a vCPU may have the CPU, whose turn it is.
+    #[inline]
+    fn allowance(&self, vcpu: VcpuId) -> u64 {
+        let Some((_, next)) = self.first() else {
+            return NO_DEADLINE;
+        };
+        let account = self.account(vcpu);
+        let limit = next.saturating_add(account.allowance);
+        let ahead = account
+            .share
+            .ticks(limit.saturating_sub(account.effective()));
+        let ticks = ahead.min(self.slice.saturating_sub(self.used));
         // A warp that ends changes the order.
         if account.warped > 0 {
             ticks.min(account.warped)
@@ -132,26 +165,29 @@ impl Bvt {
         }
     }
 
-    /// Returns the least effective virtual time of the ready vCPUs but `vcpu`.
-    fn least_but(&self, vcpu: VcpuId) -> Option<u64> {
-        let first = self.effective.first().filter(|(first, _)| *first != vcpu);
-        first
-            .or_else(|| self.effective.second())
-            .map(|(_, key)| key)
+    /// Gives the CPU to the first one. Returns it, and the ticks for which it may have the CPU.
+    fn switch(&mut self) -> Option<(VcpuId, u64)> {
+        if let Some(turn) = self.turn {
+            self.enqueue(turn);
+            self.turn = None;
+        }
+        self.raise_floor();
+        if self.floor > TOO_FAR {
+            self.set_back();
+        }
+        let (vcpu, _) = self.first()?;
+        self.dequeue(vcpu);
+        self.begin(vcpu);
+        Some((vcpu, self.allowance(vcpu).max(1)))
     }
 }
 
 impl Policy for Bvt {
     fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
         self.remove(vcpu, now);
+        self.raise_floor();
         self.known.insert(vcpu);
-        let actual = self.floor;
-        *self.account(vcpu) = Account {
-            share: *share,
-            actual,
-            rest: 0,
-            warped: 0,
-        };
+        *vcpu.select_mut(&mut self.accounts) = Account::new(*share, self.slice, self.floor);
         Ok(())
     }
 
@@ -161,52 +197,51 @@ impl Policy for Bvt {
     }
 
     fn set(&mut self, vcpu: VcpuId, share: &Share, _now: u64) -> Result<(), Refused> {
-        self.account(vcpu).share = *share;
+        let account = vcpu.select_mut(&mut self.accounts);
+        *account = account.with(*share, self.slice);
         self.order(vcpu);
         Ok(())
     }
 
     fn wake(&mut self, vcpu: VcpuId, _now: u64) {
-        if !self.known.contains(vcpu) || self.actual.contains(vcpu) {
+        if !self.known.contains(vcpu) || self.turn == Some(vcpu) || self.waits(vcpu) {
             return;
         }
         self.raise_floor();
         let (floor, slice) = (self.floor, self.slice);
-        let account = self.account(vcpu);
+        let account = vcpu.select_mut(&mut self.accounts);
         account.actual = account.actual.max(floor);
         account.warped = if account.share.latency > 0 { slice } else { 0 };
-        let (actual, effective) = (account.actual, account.effective());
-        self.actual.insert(vcpu, actual);
-        self.effective.insert(vcpu, effective);
-        if let Some(turn) = self.turn
-            && effective <= self.accounts[turn.index()].effective()
-        {
+        let effective = account.effective();
+        match self.turn {
             // Equal claims: the one that woke has not run yet.
-            self.turn = Some(vcpu);
+            Some(turn) if effective <= self.account(turn).effective() => {
+                self.enqueue(turn);
+                self.begin(vcpu);
+            }
+            None if self.first().is_none() => self.begin(vcpu),
+            _ => self.enqueue(vcpu),
         }
     }
 
     fn block(&mut self, vcpu: VcpuId, _now: u64) {
         self.raise_floor();
-        self.actual.remove(vcpu);
-        self.effective.remove(vcpu);
         if self.turn == Some(vcpu) {
             self.turn = None;
+        } else {
+            self.dequeue(vcpu);
         }
     }
 
     /// Ends the turn, as if the vCPU had used its allowance.
     fn give_way(&mut self, vcpu: VcpuId, _now: u64) {
-        let Some(next) = self.least_but(vcpu).filter(|_| self.turn == Some(vcpu)) else {
+        let Some((_, next)) = self.first().filter(|_| self.turn == Some(vcpu)) else {
             return;
         };
-        let account = self.account(vcpu);
+        let account = vcpu.select_mut(&mut self.accounts);
         account.warped = 0;
         account.actual = account.actual.max(next);
-        let (actual, effective) = (account.actual, account.effective());
-        // A new arrival is behind those with the same virtual time.
-        self.actual.insert(vcpu, actual);
-        self.effective.insert(vcpu, effective);
+        self.enqueue(vcpu);
         self.turn = None;
     }
 
@@ -214,33 +249,25 @@ impl Policy for Bvt {
         if !self.known.contains(vcpu) {
             return;
         }
-        let account = self.account(vcpu);
-        let virtual_ticks = account.share.virtual_charge(ticks, &mut account.rest);
-        account.actual = account.actual.saturating_add(virtual_ticks);
-        account.warped = account.warped.saturating_sub(ticks);
-        self.order(vcpu);
+        vcpu.select_mut(&mut self.accounts).charge(ticks);
+        if self.turn == Some(vcpu) {
+            self.used = self.used.saturating_add(ticks);
+        } else {
+            self.order(vcpu);
+        }
     }
 
     fn pick(&mut self, now: u64) -> Choice {
-        self.raise_floor();
-        let mut turn = self.turn;
         // The vCPU that runs stays until its allowance is used up.
-        if let Some(vcpu) = turn
-            && let Some(next) = self.least_but(vcpu)
-            && self.allowance(vcpu, next) == 0
-        {
-            turn = None;
-        }
-        self.turn = turn.or_else(|| self.effective.first().map(|(vcpu, _)| vcpu));
-        let Some(vcpu) = self.turn else {
+        let kept = self.turn.map(|turn| (turn, self.allowance(turn)));
+        let kept = kept.filter(|(_, ticks)| *ticks > 0);
+        let Some((vcpu, ticks)) = kept.or_else(|| self.switch()) else {
             return Choice::Idle { until: NO_DEADLINE };
         };
-        let next = self.least_but(vcpu);
-        let ticks = next.map_or(NO_DEADLINE, |next| self.allowance(vcpu, next).max(1));
         Choice::Run(Run {
             vcpu,
             until: now.saturating_add(ticks),
-            contended: next.is_some(),
+            contended: self.first().is_some(),
         })
     }
 }

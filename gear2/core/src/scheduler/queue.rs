@@ -109,16 +109,6 @@ impl Queue {
         (self.len != 0).then(|| (self.heap[0].vcpu(), self.heap[0].key()))
     }
 
-    /// Returns the first vCPU but one, and its key.
-    pub(super) fn second(&self) -> Option<(VcpuId, u64)> {
-        let entry = match self.len {
-            0 | 1 => return None,
-            2 => self.heap[1],
-            _ => self.heap[1].min(self.heap[2]),
-        };
-        Some((entry.vcpu(), entry.key()))
-    }
-
     /// Inserts a vCPU, or moves it behind those with the same key.
     pub(super) fn insert(&mut self, vcpu: VcpuId, key: u64) {
         self.arrivals += 1;

@@ -27,7 +27,7 @@ fn with(index: usize, weight: u64, latency: u64) -> Share {
 
 #[test]
 fn a_light_guest_with_a_warp_never_waits() {
-    for spinners in 1..8 {
+    for spinners in [1, 2, 7, 31] {
         for period in [970, 1_000, 3_333] {
             let mut tasks: Vec<_> = (1..=spinners).map(|i| (share(i), Load::Spins)).collect();
             let load = Load::Periodic {
@@ -40,6 +40,18 @@ fn a_light_guest_with_a_warp_never_waits() {
             cpu.run_until(2_000_000);
             assert_eq!(cpu.latency(0, 0), 0, "{spinners} spinners, period {period}");
         }
+    }
+}
+
+/// One of three equal spinners waits for a turn of each other one, and no longer: nobody runs for two
+/// slices to get ahead of those that are ahead of it.
+#[test]
+fn equal_spinners_take_turns_of_a_slice() {
+    let tasks: Vec<_> = (0..3).map(|i| (share(i), Load::Spins)).collect();
+    let mut cpu = Harness::new("bvt", &plan(), &tasks, 1);
+    cpu.run_until(1_000_000);
+    for index in 0..3 {
+        assert!(cpu.gap(index) <= 2 * SLICE, "{}", cpu.gap(index));
     }
 }
 

@@ -1,0 +1,72 @@
+//! Account of a vCPU: virtual time, weight and cap.
+
+use alloc::boxed::Box;
+
+use crate::scheduler::Share;
+use crate::scheduler::cap::Cap;
+
+/// Account of a vCPU.
+#[derive(Debug)]
+pub(super) struct Account {
+    pub(super) share: Share,
+    pub(super) virtual_time: u64,
+    /// What charges left below a unit of virtual time.
+    rest: u64,
+    /// Virtual time of those before which it woke: until then it may preempt again.
+    pub(super) lags_until: u64,
+    pub(super) cap: Option<Box<Cap>>,
+}
+
+impl Account {
+    pub(super) fn new(share: Share, virtual_time: u64) -> Self {
+        Self {
+            share,
+            virtual_time,
+            rest: 0,
+            lags_until: 0,
+            cap: share.cap.map(|budget| Box::new(Cap::new(budget))),
+        }
+    }
+
+    /// Changes weight and cap.
+    pub(super) fn set(&mut self, share: Share) {
+        self.share = share;
+        match (share.cap, &mut self.cap) {
+            (Some(budget), Some(cap)) => cap.set(budget),
+            (budget, cap) => *cap = budget.map(|budget| Box::new(Cap::new(budget))),
+        }
+    }
+
+    /// Charges the ticks up to `now`.
+    #[inline]
+    pub(super) fn charge(&mut self, ticks: u64, now: u64) {
+        let length = self.share.virtual_charge(ticks, &mut self.rest);
+        self.virtual_time = self.virtual_time.saturating_add(length);
+        if let Some(cap) = &mut self.cap {
+            cap.charge(ticks, now);
+        }
+    }
+
+    /// Returns the virtual time until which a vCPU that wakes now lags behind this one, and behind
+    /// those that this one lags behind.
+    #[inline]
+    pub(super) const fn ahead(&self) -> u64 {
+        if self.lags() {
+            self.lags_until
+        } else {
+            self.virtual_time
+        }
+    }
+
+    /// Tells whether the vCPU lags behind those before which it woke.
+    #[inline]
+    pub(super) const fn lags(&self) -> bool {
+        self.virtual_time < self.lags_until
+    }
+
+    /// Sets the virtual times back.
+    pub(super) const fn set_back(&mut self, by: u64) {
+        self.virtual_time = self.virtual_time.saturating_sub(by);
+        self.lags_until = self.lags_until.saturating_sub(by);
+    }
+}
