@@ -109,7 +109,9 @@ impl Board {
     }
 }
 
-/// Gives each network card an address that has none by the manifest.
+/// Gives each network card an address that has none by the manifest. The address
+/// is derived from the board's own numbers, so that no two boards share it, and from the VM and the
+/// card's place, so that other VMs in the manifest change nothing.
 fn give_addresses(devices: &mut [DeviceNode], tree: &Path) {
     let is_without =
         |device: &&mut DeviceNode| device.kind == DeviceKind::Net && device.mac == Mac::default();
@@ -136,6 +138,7 @@ fn read_devices(node: &Node) -> Result<Vec<DeviceNode>, String> {
     let mut devices = Vec::new();
     let entries = fs::read_dir(&node.0).map_err(|error| node.error("", &error))?;
     for entry in entries.flatten() {
+        // Files are the properties of `/gearv` itself.
         if entry.path().is_dir() {
             devices.push(read_device(&Node(entry.path()))?);
         }

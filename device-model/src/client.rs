@@ -169,6 +169,7 @@ impl Client {
 
     /// Returns all VMs.
     pub fn vms(&mut self) -> Result<Vec<Vm>, String> {
+        // The region's header has the number: no answer of Gear2's is needed for it.
         let count = self.about()?.vms;
         (0..count).map(|id| self.vm(id)).collect()
     }

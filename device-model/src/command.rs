@@ -358,6 +358,7 @@ fn vcpu_state(state: u64) -> String {
 }
 
 /// Share of a real-time VM's vCPU.
+/// Gear2 has no account of it, and nothing takes the CPU from it.
 const OWN_CPU: &str = "own CPU";
 
 /// Returns how long a vCPU ran; nobody counts that of a real-time VM's, which nothing interrupts.

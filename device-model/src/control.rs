@@ -353,7 +353,8 @@ impl<'m> Server<'m> {
     }
 
     /// Reads input of a client and answers whole lines. Returns false if the client must be
-    /// dropped.
+    /// dropped. A request may come in pieces, and several in one. Half a line counts as input: its
+    /// client is not idle.
     fn serve(&self, client: &mut Client) -> bool {
         let mut bytes = [0; LONGEST_LINE];
         let length = match client.stream.read(&mut bytes) {
@@ -361,7 +362,6 @@ impl<'m> Server<'m> {
             Ok(length) => length,
             Err(error) => return error.kind() == ErrorKind::WouldBlock,
         };
-        // Any input counts: a client that sends half a line is no idler yet.
         client.heard = Instant::now();
         client.line.extend(bytes.iter().take(length));
         while let Some(end) = client.line.iter().position(|byte| *byte == b'\n') {

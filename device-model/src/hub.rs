@@ -119,7 +119,6 @@ fn lock(run_directory: &str) -> Result<File, String> {
 fn handshake(region: &Region) -> Result<(), String> {
     let header = &region.header;
     let start = Instant::now();
-    // Acquire: Gear2 stores the magic last, so the version is there with it.
     while header.magic.load(Ordering::Acquire) != MAGIC {
         if start.elapsed() > PATIENCE {
             return Err("Gear2 has not set up the shared region".into());
@@ -127,7 +126,6 @@ fn handshake(region: &Region) -> Result<(), String> {
         thread::sleep(STEP);
     }
     let version = header.version.load(Ordering::Relaxed);
-    // A minor version only adds to the region: features that need one look for it (see `pace`).
     if version >> 16 != PROTOCOL_VERSION >> 16 {
         return Err(format!(
             "Gear2 speaks protocol version {}.{}, this gdm {}.{}: take both from the same GearV",
@@ -174,7 +172,6 @@ fn restrict(filtered: bool, role: Role) -> Result<(), String> {
 
 /// Finds out whether threads can be restricted, before any serves a guest.
 pub(crate) fn try_restrictions(filtered: bool) -> Result<(), String> {
-    // A thread of its own tries: rights that are given up do not come back.
     let thread = thread::spawn(move || restrict(filtered, Role::Hub));
     let done = thread.join();
     done.map_err(|_| "a thread panicked as it was restricted".to_owned())?
@@ -212,9 +209,13 @@ impl Machine {
             .map_err(|error| named("shared region", &error))?
             .region()
             .ok_or("shared region: not aligned")?;
+        let doorbells = mapping::map_physical(board.window + DOORBELLS, PAGE as usize)
+            .map_err(|error| named("doorbell page", &error))?
+            .registers(0, PAGE as usize)
+            .ok_or("doorbell page: not aligned")?;
         let mut machine = Self {
             region,
-            doorbells: map_doorbells(board.window)?,
+            doorbells,
             window: board.window,
             memories: BTreeMap::new(),
             pages: BTreeMap::new(),
@@ -252,7 +253,6 @@ impl Machine {
             .map_err(|error| format!("line {line} of the PL061 at {address:#x}: {error}"))
     }
 
-    /// Returns the word of the doorbell page at an offset (of `gear2_protocol`).
     fn doorbell(&self, offset: usize) -> Doorbell {
         let page = self.doorbells;
         Doorbell { page, offset }
@@ -290,13 +290,6 @@ impl Machine {
             name,
         })
     }
-}
-
-fn map_doorbells(window: u64) -> Result<Registers, String> {
-    let page = mapping::map_physical(window + DOORBELLS, PAGE as usize);
-    let page = page.map_err(|error| named("doorbell page", &error))?;
-    let registers = page.registers(0, PAGE as usize);
-    registers.ok_or("doorbell page: not aligned".into())
 }
 
 /// The thread that Gear2's line wakes.
@@ -366,7 +359,6 @@ impl Hub {
             if sys::wait(&[wait], BEAT.as_millis() as i32).contains(&true) {
                 self.line.drain();
                 // More output, or the answer to a request: the sockets' threads look.
-                // A write fails only where the count is full, and the thread looks then anyway.
                 let _ = self.serials.write(1);
             }
         }
@@ -409,7 +401,6 @@ impl Hub {
             if slot.state() != slot::POSTED {
                 continue;
             }
-            // Relaxed: `state` has acquired what Gear2 stored before it posted the slot.
             let device = slot.device.load(Ordering::Relaxed) as usize;
             if let Some(kick) = self.devices.get(&device) {
                 let _ = kick.write(1);
@@ -436,8 +427,7 @@ impl Hub {
     }
 }
 
-/// Starts the thread of a device. Each device has one of its own, so that a disk that takes long
-/// holds up no other device.
+/// Starts the thread of a device: a disk that takes long holds up no other device.
 fn start_device(
     options: &Options,
     node: DeviceNode,
@@ -478,7 +468,6 @@ fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring, progress: 
             Ok(Err(error)) => worker.break_down(&error.to_string()),
             Err(_) => worker.break_down("this is a bug in gdm; the device needs a reset"),
         }
-        // A guest may break its device again at once, and would keep a CPU busy.
         thread::sleep(STEP);
     }
 }
@@ -489,7 +478,6 @@ fn take_up(options: &Options, node: &DeviceNode, wiring: Wiring) -> Result<Worke
     let state = wiring.region.devices.get(wiring.channel);
     let state = DeviceState::new(state.ok_or("no such channel")?);
     let device_id = Awaited::new(node.kind, 0, Vec::new()).identity().device_id;
-    // A driver that comes now finds the type of its device, and is not refused for good.
     if !state.resumable(device_id) {
         Transport::announce(&wiring.page, device_id);
     }
@@ -509,7 +497,6 @@ fn begin_to_open(options: &Options, node: &DeviceNode, wiring: &Wiring) -> Resul
     let wanted = node.clone();
     spawn(&format!("open {name}"), move || {
         let backend = open_patiently(&name, || backend::open(&wanted, &run_directory));
-        // The channel first: the thread that is woken takes the backend out of it.
         if sender.send(backend).is_ok() {
             let _ = kick.write(1);
         }
@@ -533,13 +520,12 @@ fn open_patiently(
             eprintln!("gdm: {name}: {error}; tried again");
             complaint = complaint.saturating_mul(2);
         }
-        // At boot a backend appears within seconds; later only a person's repair helps.
         let is_early = start.elapsed() < PATIENCE;
         thread::sleep(if is_early { STEP } else { LATE_STEP });
     }
 }
 
-/// Starts the threads of the control socket and of the serial consoles.
+/// Starts the threads of the control socket and of the serial consoles, watched like devices.
 fn start_sockets(
     options: &Options,
     devices: Vec<DeviceNode>,
@@ -554,7 +540,6 @@ fn start_sockets(
     let mut server = Server::bind(&path, machine.region, mailbox, devices)
         .map_err(|error| named(&path, &error))?;
     let sandbox = options.sandbox;
-    // Watched like devices: people reach Gear2 only through these threads.
     let [control, serial] = ["control", "serial"].map(|name| watch.add(name));
     spawn("control", move || {
         enter(sandbox, Role::Sockets);

@@ -24,6 +24,7 @@ const PROTECTION: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// A range of addresses that this process has mapped for good.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
+    /// Start of the mapping in this process; the mapping is never undone.
     base: *mut u8,
     size: usize,
 }
@@ -87,6 +88,7 @@ impl Mapping {
 /// Device registers: only whole aligned 32-bit accesses, in program order.
 #[derive(Clone, Copy, Debug)]
 pub struct Registers {
+    /// Address of the first register in this process.
     base: *mut u32,
     size: usize,
 }

@@ -57,6 +57,7 @@ const GPIO_IS: usize = 0x404;
 const GPIO_IEV: usize = 0x40c;
 
 /// Registers of `edu`: raising and acknowledging its interrupt.
+/// QEMU describes the device in docs/specs/edu.rst.
 const EDU_RAISE: usize = 0x60;
 const EDU_ACKNOWLEDGE: usize = 0x64;
 /// PCI configuration: the command register (PCI 3.0, 6.2.2).

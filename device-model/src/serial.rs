@@ -34,6 +34,7 @@ pub fn file_name(vm: &str) -> String {
 /// A guest's serial console.
 #[derive(Debug)]
 struct Serial {
+    /// Socket at which a person, or a program, sees the console.
     port: Port,
     /// How far the client has the output.
     feed: Feed,

@@ -89,6 +89,7 @@ pub enum QueueWord {
     Used,
 }
 
+/// Index of the first queue's words, and the number of words that each queue has.
 const QUEUES: usize = 32;
 const QUEUE_WORDS: usize = 8;
 const _: () = assert!(QUEUES + MAX_QUEUES * QUEUE_WORDS < LOOKING && RESET_SEEN < WORDS);

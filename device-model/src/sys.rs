@@ -94,6 +94,7 @@ pub(crate) fn allocate(file: &File, mode: i32, offset: u64, length: u64) -> io::
     Ok(())
 }
 
+/// Type of the requests to block devices (Linux, include/uapi/linux/fs.h).
 const BLK: u32 = 0x12;
 ioctl_io_nr!(BLKSSZGET, BLK, 104);
 ioctl_io_nr!(BLKDISCARD, BLK, 119);
@@ -116,6 +117,7 @@ pub(crate) fn block_range(file: &File, zero: bool, offset: u64, length: u64) -> 
     Ok(())
 }
 
+/// Type of the requests to GPIO chips, and bytes of their texts (include/uapi/linux/gpio.h).
 const GPIO: u32 = 0xb4;
 const GPIO_NAME: usize = 32;
 /// `GPIO_V2_LINES_MAX`.
@@ -211,6 +213,7 @@ pub(crate) fn set_nonblocking(file: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// Type of the requests to tap devices (include/uapi/linux/if_tun.h).
 const TUN: u32 = b'T' as u32;
 ioctl_iow_nr!(TUNSETIFF, TUN, 202, libc::c_int);
 ioctl_iow_nr!(TUNSETOFFLOAD, TUN, 208, libc::c_uint);

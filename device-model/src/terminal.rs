@@ -137,6 +137,7 @@ impl<'o> Session<'o> {
         let escape = bytes.iter().position(|byte| *byte == ESCAPE);
         self.leaves = length == 0 || escape.is_some();
         let wanted = escape.unwrap_or(length);
+        // A pipe is read only while there is room: see `waits`.
         let room = match self.is_terminal {
             true => MOST_TYPED.saturating_sub(self.typed.len()),
             false => usize::MAX,

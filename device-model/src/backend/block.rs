@@ -77,6 +77,7 @@ impl Status {
 /// A request under way. Its memory is reused.
 #[derive(Debug, Default)]
 struct Request {
+    /// Descriptors of the header, the data and the status.
     chain: Chain,
     /// VIRTIO_BLK_T_*.
     kind: u32,

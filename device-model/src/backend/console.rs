@@ -23,6 +23,7 @@ use crate::vring::{Broken, Chain, Vring};
 mod tests;
 
 pub(super) const DEVICE_ID: u32 = VIRTIO_ID_CONSOLE;
+/// Longest queue that a driver may choose.
 pub(super) const QUEUE_SIZE: u16 = 64;
 
 /// Queue 0 receives, queue 1 transmits (virtio 1.2, 5.3.2).
@@ -39,6 +40,7 @@ const MOST: u64 = 0x1_0000;
 /// A console.
 #[derive(Debug)]
 pub struct Console {
+    /// Socket of `gearctl console --virtio`.
     port: Port,
     /// How far the socket's client has the output.
     feed: Feed,
@@ -55,7 +57,8 @@ pub struct Console {
 }
 
 impl Console {
-    /// Makes the socket, and the pseudo-terminal if the manifest wants one.
+    /// Makes the socket, and the pseudo-terminal if the manifest wants one. With both, `gearctl
+    /// console --virtio` uses the socket.
     pub fn open(node: &DeviceNode, run_directory: &str) -> Result<Self, String> {
         let path = format!(
             "{run_directory}/{}.console",
@@ -63,7 +66,6 @@ impl Console {
         );
         let port = Port::bind(&path).map_err(|error| format!("{path}: {error}"))?;
         let mut terminal = None;
-        // The socket is there as well: `gearctl console --virtio` uses it.
         if node.backend == "pty" {
             let link = format!("{run_directory}/{}.pty", crate::serial::file_name(&node.vm));
             terminal = Some(open_terminal(&link).map_err(|error| format!("{link}: {error}"))?);
@@ -227,6 +229,7 @@ impl Backend for Console {
     fn poll(&mut self) {
         if self.port.accept() {
             self.changed = true;
+            // Whoever connects late sees what led there.
             self.feed = Feed::from_oldest(self.written, HISTORY as u32);
         }
         self.flush();

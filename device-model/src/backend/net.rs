@@ -251,6 +251,7 @@ impl Backend for Net {
             .iter()
             .filter(|(feature, _)| features & bit(*feature) != 0);
         let flags = accepted.fold(0, |flags, (_, flag)| flags | flag);
+        // A guest that takes no unsegmented frames gets them segmented by the tap device's kernel.
         sys::set_offload(&self.tap, flags)
             .map_err(|error| format!("tap device: offloads {flags:#x} refused: {error}"))
     }

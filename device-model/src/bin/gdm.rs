@@ -32,9 +32,9 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(options)
 }
 
+/// Help and version come before `/gearv` is looked for: a VM without it can be asked, too.
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1).peekable();
-    // Asked for alone: a device VM without `/gearv` tells its version too.
     if let Some(word) = words.peek() {
         let text = match word.as_str() {
             "--help" | "-h" => USAGE,

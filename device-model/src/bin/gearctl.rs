@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use device_model::command::{self, Line};
 use device_model::output::{self, Output};
 
+/// Tables are as wide as the terminal. Pipes and files have no width: programs get whole lines.
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

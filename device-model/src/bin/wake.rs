@@ -17,6 +17,7 @@ fn line(what: &str, name: &str, later: &str) -> Result<String, String> {
     Ok(report(name, &mut measure(what, later)?))
 }
 
+/// A sample that begins and ends in one VM has one count: no start is later.
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

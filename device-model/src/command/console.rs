@@ -48,6 +48,7 @@ pub(super) fn find(client: &mut Client, name: &str, kind: Kind) -> Result<Vm, St
     }
     let name = &vm.name;
     let instead = instead(client, &vm, kind)?;
+    // Who mistook the VM's name finds it here.
     let others = match all.as_slice() {
         [] => format!("no VM has a {}", kind.text()),
         names => format!("VMs with a {}: {}", kind.text(), names.join(", ")),

@@ -57,6 +57,7 @@ pub(super) fn log_rows(logged: &Logged, names: &Names, hz: u64) -> Vec<Json> {
     rows.map(row).collect()
 }
 
+/// Says that Gear1's ring of a CPU went round before somebody read it.
 fn lost_text(lost: u64) -> String {
     format!("{lost} records of this CPU were overwritten before they were read")
 }

@@ -238,6 +238,7 @@ fn is_pinned(client: &mut Client, vcpu: u64, cpu: u64) -> Result<bool, String> {
 
 /// Returns where a vCPU is.
 fn place(vm: &Vm, index: u64, client: &mut Client, vcpu: u64) -> Result<Json, String> {
+    // `allowed` is a mask of the CPUs that the manifest places the VM on.
     let [cpu, _, _, pin, allowed, _] = fetch(client, op::SCHED_VCPU, [vcpu, 0, 0, 0])?;
     Ok(Json::Object(vec![
         ("vm", vm.name.as_str().into()),
@@ -263,6 +264,7 @@ fn switch(client: &mut Client, cpu: u64, on: bool) -> Result<Json, String> {
     let ended = |client: &mut Client| {
         let [_, _, _, flags, vcpus, _] = fetch(client, op::SCHED_CPU, [cpu, 0, 0, 0])?;
         let is_off = flags & cpu_flag::CLOSED != 0;
+        // Ended: the CPU is on again, has given all vCPUs away, or was only to be turned on.
         Ok((is_off == on || on || vcpus == 0).then_some(is_off))
     };
     let is_off = wait(|| ended(client))?;
@@ -280,6 +282,7 @@ fn left_behind(client: &mut Client, cpu: u64) -> Result<String, String> {
     for vm in client.vms()?.iter().filter(|vm| !vm.real_time) {
         for (index, vcpu) in vm.numbers().enumerate() {
             let [at, _, why, ..] = fetch(client, op::SCHED_VCPU, [vcpu, 0, 0, 0])?;
+            // The first one explains enough: its place kept the CPU on.
             if at == cpu && why != 0 {
                 let why = reason(why);
                 return Ok(format!("vCPU {index} of {} stays there: {why}", vm.name));
@@ -295,6 +298,7 @@ fn set(client: &mut Client, name: &str, [number, value, period]: [u64; 3]) -> Re
     let refused = |why: String| format!("VM {} keeps its parameters: {why}", vm.name);
     let arguments = [vm.id, number, value, period];
     fetch(client, op::SCHED_SET, arguments).map_err(refused)?;
+    // All CPUs answer before it is known whether one refused.
     let [.., why, _] = wait(|| {
         let words = fetch(client, op::SCHED_SHARE, [vm.id, 0, 0, 0])?;
         Ok((words[3] == 0).then_some(words))

@@ -268,6 +268,7 @@ impl Config {
     #[inline(never)]
     fn check_plans(&self) -> Result<(), StartError> {
         for cpu in self.cpus.iter() {
+            // A policy of its own, which is dropped again: nothing has started when one refuses.
             let mut policy = self.pool(cpu).make_policy();
             for (vcpu, place) in self.vcpus().filter(|(_, place)| place.cpu == cpu) {
                 let taken = policy.add(vcpu, &self.share(place.vm), 0);
@@ -400,6 +401,7 @@ impl PoolConfig {
             .windows_of(pool)
             .map(|one| window(manifest, one, counter_hz))
             .collect();
+        // A manifest names windows in any order, and [`Plan::windows`] has them by time.
         windows.sort_unstable_by_key(|window| window.start);
         Self {
             name: named.map_or("default", |pool| pool.name).into(),
@@ -427,6 +429,7 @@ impl PoolConfig {
 /// windows that touch in the manifest touch, and none reaches into the next.
 fn window(manifest: &Manifest<'_>, window: &gearv_manifest::Window<'_>, counter_hz: u64) -> Window {
     let start = ticks(counter_hz, window.start_us.into());
+    // The rules have found that each name is one of a VM.
     let named = |name| manifest.vms.iter().find(|vm| vm.name == name);
     Window {
         start,

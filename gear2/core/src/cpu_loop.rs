@@ -228,6 +228,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             }
             Event::Wfe(vcpu) => {
                 self.cause = Some(vcpu);
+                // The vCPU waits for something that another one may hold: it stays ready, and its
+                // turn ends.
                 self.scheduler.give_way(vcpu, now);
             }
             Event::Wake(vcpu) => self.wake(gear1, vcpu, now),
@@ -282,6 +284,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Task::Ask(vm, goal) => self.ask(vm, goal),
             Task::LookAgain(vm) => self.have_all_look_again(gear1, vm, now),
         }
+        // A GDM that has just been started missed the signals before.
         model.greet(gear1);
     }
 

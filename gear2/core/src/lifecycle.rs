@@ -117,6 +117,7 @@ impl Owed {
             Self::Nothing => Self::NOTHING,
             Self::Judgement => Self::JUDGEMENT,
             Self::Pause { due, .. } if due > Self::JUDGEMENT => due,
+            // Times 0 and 1 have other meanings, and a pause until then is long over.
             Self::Pause { .. } => Self::JUDGEMENT + 1,
         }
     }

@@ -41,7 +41,9 @@ pub(crate) struct Seen {
 }
 
 impl Load {
-    /// Returns the load at `now`. `period`: ticks that the average is taken over.
+    /// Returns the load at `now`. `period`: ticks that the average is taken over. The average has
+    /// moved in proportion to the time since the last change: after a period the average is the
+    /// number itself.
     pub(crate) fn read(&self, now: u64, period: u64) -> Seen {
         let word = self.word.load(Relaxed);
         let ready = word & mask(READY_BITS);

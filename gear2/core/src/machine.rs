@@ -347,10 +347,12 @@ impl<P: Platform> Machine<P> {
         self.kept.set_uart(vm, uart.settings());
         update_line(gear1, config, &mut uart);
         drop(uart);
+        // Whoever paused the VM paused the life that has ended.
         self.set_paused(vm, false);
         if let Some(model) = &self.device_model {
             let mut slots = model.slots.lock();
             let vcpus = config.vcpus.clone().filter_map(VcpuId::new);
+            // An answer to the former life would complete an access that nobody made.
             vcpus.for_each(|vcpu| slots.abandon(vcpu));
         }
     }

@@ -157,7 +157,8 @@ impl Pl011 {
         register >> lane & mask
     }
 
-    /// Writes to `offset` of the page and returns the byte that is transmitted, if one is.
+    /// Writes to `offset` of the page and returns the byte that is transmitted, if one is. Of these
+    /// FEN counts alone: the line has no bits that could have a length or a parity.
     pub(crate) fn write(&mut self, offset: u64, value: u64) -> Option<u8> {
         #[expect(clippy::cast_possible_truncation, reason = "registers have 32 bits")]
         let value = value as u32;

@@ -17,6 +17,9 @@ use crate::config::VmConfig;
 use crate::gear1::Gear1;
 use crate::machine::{Machine, Platform};
 
+#[cfg(test)]
+mod tests;
+
 /// Most log records shown at once: more than the rings of all CPUs keep.
 const LOG_RECORDS: usize = 512;
 
@@ -89,6 +92,7 @@ fn vcpus_of(vm: &VmConfig) -> impl Iterator<Item = (usize, VcpuId)> {
 
 /// Shows Gear1's log records as text: CPU by CPU, the oldest that is kept first.
 pub(crate) fn log<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
+    // The oldest record that Gear1 keeps.
     let mut cursor = 0;
     // Bounded, as Gear1 may write records faster than they are shown.
     for _ in 0..LOG_RECORDS {
@@ -120,11 +124,19 @@ fn record_text(record: &Record, counter_hz: u64) -> String {
         return line;
     };
     let mut rest = id.text();
-    for (place, value) in ["{0}", "{1}", "{2}"].into_iter().zip(record.values) {
-        if let Some((before, after)) = rest.split_once(place) {
-            add(&mut line, format_args!("{before}{value:#x}"));
-            rest = after;
-        }
+    // A text names its values in any order.
+    while let Some((before, behind)) = rest.split_once('{')
+        && let Some((place, behind)) = behind.split_once('}')
+    {
+        let value = place
+            .parse()
+            .ok()
+            .and_then(|at: usize| record.values.get(at));
+        add(
+            &mut line,
+            format_args!("{before}{:#x}", value.unwrap_or(&0)),
+        );
+        rest = behind;
     }
     line.push_str(rest);
     line

@@ -32,6 +32,7 @@ impl Ring {
     pub(super) fn push(&mut self, byte: u8) {
         self.bytes[slot(self.written)] = byte;
         self.written += 1;
+        // Other VMs' lines are shown between whole lines of this one.
         if byte == b'\n' {
             self.lines_end = self.written;
         }

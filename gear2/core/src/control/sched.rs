@@ -54,6 +54,7 @@ pub(super) fn cpu<P: Platform>(machine: &Machine<P>, cpu: CpuIndex) -> Answer {
         0
     };
     let vcpus = machine.placement.counts()[cpu.index()];
+    // In microseconds, as the manifest gives the slice.
     let slice = config.pool(cpu).plan.slice.saturating_mul(1_000_000) / config.counter_hz.max(1);
     done([first, second, balancer, flags, vcpus.into(), slice])
 }
@@ -65,7 +66,9 @@ pub(super) fn vcpu<P: Platform>(machine: &Machine<P>, vcpu: VcpuId) -> Answer {
         Stage::Refused(why) => why.number().into(),
         Stage::Home | Stage::Wanted | Stage::Offered(_) | Stage::Taken => 0,
     };
+    // CPUs are counted from 1: 0 is no pin.
     let pin = machine.pin(vcpu).map_or(0, |cpu| cpu.reg() + 1);
+    // Of the whole machine: no operation is about that alone, and a reader of places wants it.
     let moves = machine.placement.moves();
     done([
         place.cpu.reg(),
@@ -94,6 +97,7 @@ pub(super) fn pin<P: Platform>(machine: &Machine<P>, vcpu: u64, cpu: u64) -> Ans
     let cpu = cpu.checked_sub(1);
     let cpu = cpu.map(|cpu| find_cpu(machine, cpu)).transpose()?;
     let place = machine.placement.of(vcpu);
+    // A pin keeps a vCPU, and never moves one: the caller moves it first.
     if cpu.is_some_and(|cpu| cpu != place.cpu || !place.stage.rests()) {
         return Err(outcome::WRONG_STATE);
     }
@@ -126,6 +130,7 @@ pub(super) fn share<P: Platform>(machine: &Machine<P>, vm: &VmConfig, half: u64)
     let times = |budget: Option<Budget>| budget.map_or([0; 2], |b| [us(b.ticks), us(b.period)]);
     let ([cap, cap_period], [budget, period]) = (times(share.cap), times(share.server));
     let (priority, latency) = (share.priority.into(), us(share.latency));
+    // Six words are no room for all parameters.
     match half {
         0 => done([share.weight, priority, latency, changing.into(), refusal, 0]),
         _ => done([cap, cap_period, budget, period, 0, 0]),

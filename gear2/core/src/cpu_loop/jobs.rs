@@ -99,6 +99,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             self.job_deadline
         };
         if self.jobs & BALANCE_JOB != 0 {
+            // At a pace of its own, whatever the deadline of the other jobs is.
             due = due.min(self.balance(gear1, now));
         }
         (now, due)
@@ -308,6 +309,7 @@ impl<P: Platform> CpuLoop<'_, P> {
     ) -> Progress {
         let machine = self.machine;
         if machine.quiesce(gear1, config, &mut lifecycle.quiesces) {
+            // The answer holds for this life: the next end asks again.
             lifecycle.set_quiet();
             return Progress::More;
         }

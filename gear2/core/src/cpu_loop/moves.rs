@@ -84,6 +84,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             }
             self.moves.here |= bit(vcpu);
         }
+        // A CPU that is alone in its pool has nobody to give a vCPU to.
         if machine.config.pool(self.cpu).balancer.period().is_some()
             && machine.pool(self.cpu).len() > 1
         {
@@ -122,6 +123,7 @@ impl<P: Platform> CpuLoop<'_, P> {
                 self.arrive(gear1, vcpu, mine, now);
             }
             match place.stage {
+                // Somebody asked for the move: 0 says that no loads are compared.
                 Stage::Wanted if mine => self.offer(gear1, vcpu, place, place.to, 0),
                 Stage::Taken if mine => self.give(gear1, vcpu, place, now),
                 Stage::Offered(theirs) if to_me => self.judge(gear1, vcpu, place, theirs, now),
@@ -190,10 +192,10 @@ impl<P: Platform> CpuLoop<'_, P> {
         taken.err().map(Stays::Policy)
     }
 
-    /// Gives a vCPU to the CPU that has agreed to take it.
+    /// Gives a vCPU to the CPU that has agreed to take it. Gear1 is told first: after
+    /// a refusal the vCPU is still here, and nothing is to be undone.
     fn give(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, place: Place, now: u64) {
         let machine = self.machine;
-        // Gear1 first: after a refusal the vCPU is still here, and nothing is to be undone.
         if gear1.vcpu_assign(vcpu, place.to).is_ok() {
             self.scheduler.remove(vcpu, now);
             self.moves.here &= !bit(vcpu);

@@ -75,6 +75,8 @@ impl<P: Platform> Machine<P> {
             Some(stored) => {
                 if let Some(byte) = uart.write(offset, stored) {
                     let (flow, due) = self.send(gear1, config, byte, now);
+                    // The guest sees the full FIFO with its next look, and no exit waits for the
+                    // terminal.
                     uart.set_transmit_full(flow == Flow::Full);
                     console_due = due;
                 } else {

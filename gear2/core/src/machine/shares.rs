@@ -148,6 +148,7 @@ impl<P: Platform> Machine<P> {
             return Err(Stays::Changes);
         }
         let old = shares.of(vm);
+        // `gearctl` is in the device VM, whose words are judged like a manifest's.
         let new = self.with(old, parameter).ok_or(Stays::OutOfRange)?;
         let cpus = self.config.cpus.iter();
         // All CPUs are asked, whether a vCPU of the VM is there or not: one may be arriving.
@@ -242,6 +243,7 @@ impl<P: Platform> Machine<P> {
     pub(super) fn take_over_shares(&self) {
         let mut shares = self.shares.lock();
         for vm in self.config.vms.iter().map(|vm| vm.id) {
+            // Nobody has changed the parameters of this VM.
             let Some(KeptShare(words)) = self.kept.share(vm) else {
                 continue;
             };

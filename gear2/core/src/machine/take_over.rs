@@ -42,7 +42,8 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Restores a VM's UART and lifecycle from the kept words, and reports what happened to the VM
-    /// while no Gear2 ran.
+    /// while no Gear2 ran. Typed input is lost with the Gear2 that failed; what the guest has set
+    /// up is not.
     fn take_over_vm(&self, gear1: &mut impl Gear1, config: &VmConfig, shared: &SharedVm<P>) {
         let mut uart = shared.uart.lock();
         let mut lifecycle = shared.lifecycle.lock();
@@ -80,6 +81,7 @@ impl<P: Platform> Machine<P> {
                 Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall)
             );
             let is_suspect = waits && !forwarded && self.placement.cpu(vcpu).reg() == last.cpu;
+            // The count of questions tells a question that is asked again from the next one.
             if is_suspect && self.kept.repeat(vcpu, asked(gear1, vcpu)) {
                 self.blamed.fetch_or(kept::bit(vcpu), Relaxed);
             }

@@ -24,7 +24,9 @@ mod tests;
 struct Table {
     /// Beginning of a frame.
     origin: u64,
+    /// Ticks of a frame.
     frame: u64,
+    /// In the order of their beginnings, without overlaps, as [`Plan::windows`].
     windows: Vec<Window>,
 }
 
@@ -32,6 +34,7 @@ impl Table {
     fn new(plan: &Plan, origin: u64) -> Self {
         Self {
             origin,
+            // A frame of no ticks has no window, and cannot be divided by.
             frame: plan.frame.max(1),
             windows: plan.windows.clone(),
         }
@@ -69,14 +72,17 @@ pub struct Arinc653<R> {
     table: Table,
     /// The next table, and the time at which it takes effect.
     next: Option<(Table, u64)>,
+    /// Ticks of a turn among the vCPUs of one VM.
     slice: u64,
     /// VM of each vCPU.
+    /// `None` for a vCPU of the inner policy.
     vms: [Option<VmId>; MAX_VCPUS],
     /// vCPUs of each VM, and those of them that are ready.
     of_vm: [Set; MAX_VMS],
     ready: Set,
     /// vCPU of each VM that has the turn, and the ticks of it that it used.
     turns: [(VcpuId, u64); MAX_VMS],
+    /// Policy of the vCPUs whose VMs have no window.
     rest: R,
 }
 
@@ -129,10 +135,12 @@ impl<R: Policy> Arinc653<R> {
         if ready.is_empty() {
             return None;
         }
+        // Without its lowest bit, the set of one vCPU is empty.
         let several = ready.0 & (ready.0 - 1) != 0;
         let (vcpu, used) = self.turns[vm.index()];
         if !ready.contains(vcpu) || (several && used >= self.slice) {
             // The next one in the order of numbers, behind the one whose turn it was.
+            // Bit 0 of the rotated set is the vCPU behind that one.
             let behind = ready.0.rotate_right(vcpu.reg() as u32 + 1);
             let next = (vcpu.index() + 1 + behind.trailing_zeros() as usize) % MAX_VCPUS;
             self.turns[vm.index()] = (VcpuId::from_low_bits(next), 0);
@@ -144,6 +152,7 @@ impl<R: Policy> Arinc653<R> {
 impl<R: Policy> Policy for Arinc653<R> {
     fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
         if !self.table.has(share.vm) {
+            // First, as the inner policy may refuse: then the vCPU stays where it is.
             self.rest.add(vcpu, share, now)?;
             self.leave(vcpu);
             return Ok(());
@@ -162,6 +171,7 @@ impl<R: Policy> Policy for Arinc653<R> {
 
     fn set(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
         match self.windowed(vcpu) {
+            // The time of the vCPU is the plan's: no parameter is about it.
             Some(_) => Ok(()),
             None => self.rest.set(vcpu, share, now),
         }
@@ -187,6 +197,7 @@ impl<R: Policy> Policy for Arinc653<R> {
 
     fn give_way(&mut self, vcpu: VcpuId, now: u64) {
         match self.windowed(vcpu) {
+            // The turn is used up: the next choice is the sibling behind, if one is ready.
             Some(vm) if self.turns[vm.index()].0 == vcpu => {
                 self.turns[vm.index()].1 = self.slice;
             }
@@ -200,6 +211,7 @@ impl<R: Policy> Policy for Arinc653<R> {
             return self.rest.ran(vcpu, ticks, now);
         };
         let (turn, used) = &mut self.turns[vm.index()];
+        // The gears' work for a sibling uses none of the turn.
         if *turn == vcpu {
             *used = used.saturating_add(ticks);
         }
@@ -209,12 +221,14 @@ impl<R: Policy> Policy for Arinc653<R> {
         self.settle(now);
         let (window, mut end) = self.table.at(now);
         if let Some((_, from)) = self.next {
+            // The current table says nothing about times behind its last frame.
             end = end.min(from);
         }
         let choice = match window {
             None => Choice::Idle { until: end },
             Some(Window { vm: None, .. }) => self.rest.pick(now),
             Some(Window { vm: Some(vm), .. }) => match self.turn(vm) {
+                // The window is the VM's alone, also while none of its vCPUs is ready.
                 None => Choice::Idle { until: end },
                 Some((vcpu, contended)) => {
                     let rest = self.slice.saturating_sub(self.turns[vm.index()].1);

@@ -112,6 +112,7 @@ impl<R: Policy> Edf<R> {
         let old = self.servers[vcpu.index()].map_or(0, |old| Server::utilisation(old.budget));
         let new = budget.map_or(0, Server::utilisation);
         let sum = self.utilisation - old + new;
+        // A smaller budget is taken also while what others gave up is still held.
         if sum + self.held(now) > WHOLE && new > old {
             return Err(Refused::Overload);
         }
@@ -289,6 +290,7 @@ impl<R: Policy> Policy for Edf<R> {
             return Choice::Run(Run {
                 vcpu,
                 until: now.saturating_add(server.left).min(back),
+                // See `give_way`.
                 contended: false,
             });
         }

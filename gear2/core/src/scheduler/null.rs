@@ -15,6 +15,7 @@ mod tests;
 pub struct Null {
     /// The vCPU that has the CPU.
     vcpu: Option<VcpuId>,
+    /// Whether the vCPU has woken and not blocked since.
     ready: bool,
 }
 
@@ -23,6 +24,7 @@ impl Policy for Null {
         if *self.vcpu.get_or_insert(vcpu) != vcpu {
             return Err(Refused::Full);
         }
+        // Blocked, as every vCPU that is added, also one that was here before.
         self.ready = false;
         Ok(())
     }
@@ -54,6 +56,7 @@ impl Policy for Null {
             Some(vcpu) => Choice::Run(Run {
                 vcpu,
                 until: NO_DEADLINE,
+                // WFE is left to the vCPU: nobody else waits for the CPU.
                 contended: false,
             }),
             None => Choice::Idle { until: NO_DEADLINE },

@@ -27,6 +27,7 @@ pub struct Priority {
     slice: u64,
     /// The longest wait for higher priorities, in ticks; 0: no limit.
     ceiling: u64,
+    /// vCPUs that were added; wake-ups of others are ignored.
     known: Set,
     /// Level of each vCPU, 0 the highest priority.
     levels: [u8; MAX_VCPUS],
@@ -69,6 +70,7 @@ impl Priority {
         usize::from(self.levels[vcpu.index()])
     }
 
+    /// Turns a priority, whose highest runs first, into a key of `ready`, whose least is first.
     fn level_of(share: &Share) -> u8 {
         (LEVELS as u8 - 1).saturating_sub(share.priority)
     }
@@ -113,6 +115,7 @@ impl Priority {
         let over = self
             .turn
             .filter(|turn| self.used[turn.index()] >= self.slice);
+        // The slice before all priorities is not over.
         if self.aged && over.is_none() && self.turn.is_some() {
             return self.turn;
         }
@@ -154,6 +157,7 @@ impl Policy for Priority {
         let (old, new) = (self.level(vcpu), Self::level_of(share));
         self.levels[vcpu.index()] = new;
         if self.ready.contains(vcpu) && old != usize::from(new) {
+            // Behind its new equals, like one that wakes.
             self.counts[old] -= 1;
             self.counts[usize::from(new)] += 1;
             self.rotate(vcpu);
@@ -200,6 +204,7 @@ impl Policy for Priority {
             return Choice::Idle { until: NO_DEADLINE };
         };
         let equals = self.counts[self.level(vcpu)] > 1;
+        // Alone in its level, a vCPU runs until an event: a higher priority comes by one.
         let turn = if equals || self.aged {
             self.slice.saturating_sub(self.used[vcpu.index()])
         } else {
@@ -214,6 +219,7 @@ impl Policy for Priority {
         Choice::Run(Run {
             vcpu,
             until,
+            // A vCPU that spins at WFE gives way to its equals, and to those that it passed by age.
             contended: equals || self.aged,
         })
     }

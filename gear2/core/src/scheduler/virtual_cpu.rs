@@ -68,9 +68,11 @@ impl fmt::Display for Defect {
 pub struct Task {
     /// The vCPU.
     pub vcpu: VcpuId,
+    /// Source of its jobs.
     load: Box<dyn Load>,
     /// The job that runs or comes next.
     job: Option<Job>,
+    /// Whether it has work, whether it runs or not.
     ready: bool,
     /// Ticks of the job that are left.
     left: u64,
@@ -152,6 +154,7 @@ pub struct VirtualCpu {
     pub noise: u64,
     /// What the gears take.
     pub costs: Costs,
+    /// Source of the noise: the same seed gives the same events.
     random: Random,
     /// Task that has the CPU.
     current: Option<usize>,
@@ -241,6 +244,7 @@ impl VirtualCpu {
     fn next_event(&mut self) -> u64 {
         let wakes = self.tasks.iter().map(Task::wakes_at).min();
         let noise = if self.noise > 0 {
+            // Uniform up to twice the mean, and never now: time would stand still.
             self.now + 1 + self.random.below(2 * self.noise)
         } else {
             NO_DEADLINE
@@ -254,6 +258,7 @@ impl VirtualCpu {
         }
         match self.tasks.iter().find(|task| task.ready) {
             Some(task) if self.conserves => Err(Defect::Idle(task.vcpu)),
+            // Idle for a time is right: a cap, a budget or a window may forbid the vCPU to run.
             Some(task) if until == NO_DEADLINE => Err(Defect::Lost(task.vcpu)),
             _ => Ok(()),
         }
@@ -283,6 +288,8 @@ impl VirtualCpu {
         self.enter(index);
         let task = &mut self.tasks[index];
         let start = self.now;
+        // The first of the next event, the end of the choice and the end of the job. What the gears
+        // took in `enter` may lie behind all of them.
         let end = start.max(next.min(run.until).min(start.saturating_add(task.left)));
         self.note_wait(index, start);
         let task = &mut self.tasks[index];
@@ -290,6 +297,7 @@ impl VirtualCpu {
         task.used += end - start;
         task.left -= end - start;
         self.now = end;
+        // A run that goes on is one stretch, however often the policy was asked meanwhile.
         match self.stretches.last_mut() {
             Some(last) if last.task == index && last.end == start => last.end = end,
             _ => self.stretches.push(Stretch {
@@ -310,6 +318,7 @@ impl VirtualCpu {
     /// Makes a task the one that has the CPU, and charges what that takes.
     fn enter(&mut self, index: usize) {
         let cost = match self.current {
+            // The next job was there when the last one ended: the vCPU has not left its guest.
             Some(current) if current == index && !self.exited => 0,
             Some(current) if current == index => self.costs.exit,
             Some(_) => self.costs.switch,
@@ -321,6 +330,7 @@ impl VirtualCpu {
                 self.tasks[current].preemptions += 1;
             }
         }
+        // Charged to whoever caused the event, as `CpuLoop` charges the work of the gears.
         let cause = self.cause.take().unwrap_or(index);
         self.now += cost;
         if cost > 0 {
