@@ -50,7 +50,7 @@ pub use nearest::nearest;
 pub use read::{binding, read, read_into};
 #[cfg(any(test, feature = "host"))]
 pub use rules::Exposed;
-pub use rules::{Board, load_on, server_of};
+pub use rules::{Board, Demand, Supply, load_on, server_of, supply_of};
 
 /// The version of the binding that this crate reads.
 pub const BINDING_VERSION: u32 = 1;

@@ -36,8 +36,9 @@ pub(crate) use board::check as check_on;
 pub use exposure::Exposed;
 #[cfg(any(test, feature = "host"))]
 pub(crate) use exposure::check as check_exposure;
+pub use scheduling::load::{Demand, Supply};
 pub(crate) use scheduling::placed::check as check_placed;
-pub use scheduling::placed::{load_on, server_of};
+pub use scheduling::placed::{load_on, server_of, supply_of};
 
 /// Facts about a machine that the rules need.
 #[derive(Clone, Copy, Debug)]

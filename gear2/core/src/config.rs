@@ -20,13 +20,13 @@ use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
 use gear2_protocol::{RTC_DEVICE, VIRTIO_STRIDE};
 use gearv_manifest::{
-    Console, CpuSet, Manifest, ManifestError, Parameters, Restart, Rtc, Vm, VmKind,
+    Console, CpuSet, Manifest, ManifestError, Parameters, Restart, Rtc, Supply, Vm, VmKind, limits,
 };
 
 use crate::balancer::{self, Balancer};
 use crate::pl011::PAGE_BYTES;
 use crate::restarts::RestartPolicy;
-use crate::scheduler::{Budget, Plan, Policy, PolicyKind, Refused, Share, Window};
+use crate::scheduler::{Admission, Budget, Plan, Policy, PolicyKind, Refused, Share, Window};
 
 #[cfg(feature = "host")]
 mod schedule;
@@ -414,6 +414,11 @@ impl PoolConfig {
                 ceiling: ticks(counter_hz, policy.ceiling_us.into()),
                 frame: ticks(counter_hz, policy.frame_us.into()),
                 windows,
+                admission: Admission {
+                    counter_hz,
+                    switch_ns: limits::SWITCH_NS,
+                    supply: gearv_manifest::supply_of(manifest, pool).unwrap_or(Supply::WHOLE),
+                },
             },
             balancer: balancer::of(policy.balancer),
         }

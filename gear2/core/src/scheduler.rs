@@ -12,6 +12,7 @@ use core::fmt;
 use gear1_abi::id::{VcpuId, VmId};
 use gearv_manifest::{Parameters, Scheduler};
 
+mod admission;
 mod arinc653;
 mod bvt;
 mod cap;
@@ -29,6 +30,7 @@ mod tests;
 pub mod virtual_cpu;
 mod waiting;
 
+pub use admission::Admission;
 pub use arinc653::Arinc653;
 pub use bvt::Bvt;
 pub use edf::Edf;
@@ -225,6 +227,8 @@ pub struct Plan {
     pub frame: u64,
     /// Windows of a major frame, in the order of time; they do not overlap.
     pub windows: Vec<Window>,
+    /// Time for budgets.
+    pub admission: Admission,
 }
 
 /// A policy that a manifest can name.
@@ -252,11 +256,16 @@ pub const POLICIES: &[PolicyKind] = &[
     },
     PolicyKind {
         name: "edf",
-        make: |plan| Box::new(Edf::new(Fair::new(plan.slice))),
+        make: |plan| Box::new(Edf::new(Fair::new(plan.slice), plan.admission)),
     },
     PolicyKind {
         name: "arinc653",
-        make: |plan| Box::new(Arinc653::new(plan, Edf::new(Fair::new(plan.slice)))),
+        make: |plan| {
+            Box::new(Arinc653::new(
+                plan,
+                Edf::new(Fair::new(plan.slice), plan.admission),
+            ))
+        },
     },
     PolicyKind {
         name: "priority",

@@ -10,6 +10,8 @@ use gearv_manifest::{
 use super::*;
 use crate::scheduler::POLICIES;
 
+mod admission;
+
 fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm<'static> {
     let mut list = CpuList::default();
     cpus.iter()

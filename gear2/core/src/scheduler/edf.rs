@@ -18,14 +18,10 @@ use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::queue::{Queue, Set};
-use super::{Budget, Choice, Policy, Refused, Run, Share};
+use super::{Admission, Budget, Choice, Policy, Refused, Run, Share};
 
 #[cfg(test)]
 mod tests;
-
-/// Utilisation of a whole CPU. The unit is so small that rounding costs all servers together less
-/// than a tick in a year of a 1 GHz counter.
-const WHOLE: u128 = 1 << 64;
 
 /// Account of a server.
 #[derive(Clone, Copy, Debug)]
@@ -48,11 +44,6 @@ impl Server {
             deadline: 0,
             ready: false,
         }
-    }
-
-    /// Returns the part of the CPU that a server may need.
-    fn utilisation(budget: Budget) -> u128 {
-        u128::from(budget.ticks) * WHOLE / u128::from(budget.period)
     }
 
     /// Begins a period that ends at `deadline`. Debts are paid first.
@@ -85,15 +76,17 @@ pub struct Edf<R> {
     rest: R,
     /// Ready vCPUs of the inner policy.
     rest_ready: Set,
-    utilisation: u128,
-    /// Utilisation that was given up, and the time from which it is free for others.
-    given_up: (u128, u64),
+    admission: Admission,
+    /// Demand of all servers, in millionths of the CPU.
+    demand: u64,
+    /// Demand that was given up, and the time from which it is free for others.
+    given_up: (u64, u64),
 }
 
 impl<R: Policy> Edf<R> {
     /// Makes the policy over the inner one.
     #[must_use]
-    pub fn new(rest: R) -> Self {
+    pub fn new(rest: R, admission: Admission) -> Self {
         Self {
             known: Set::default(),
             servers: [None; MAX_VCPUS],
@@ -101,41 +94,49 @@ impl<R: Policy> Edf<R> {
             spent: Queue::new(),
             rest,
             rest_ready: Set::default(),
-            utilisation: 0,
+            admission,
+            demand: 0,
             given_up: (0, 0),
         }
     }
 
-    /// Returns the utilisation with another budget in place of a vCPU's.
-    fn admit(&self, vcpu: VcpuId, budget: Option<Budget>, now: u64) -> Result<u128, Refused> {
-        budget.map_or(Ok(()), Budget::check)?;
-        let old = self.servers[vcpu.index()].map_or(0, |old| Server::utilisation(old.budget));
-        let new = budget.map_or(0, Server::utilisation);
-        let sum = self.utilisation - old + new;
+    /// Returns the demand with another budget in place of a vCPU's.
+    fn admit(&self, vcpu: VcpuId, budget: Option<Budget>, now: u64) -> Result<u64, Refused> {
+        let old = self.demand_of(vcpu);
+        let new = budget.map_or(Ok(0), |budget| self.admission.demand(budget))?;
+        let sum = self.demand - old + new;
         // A smaller budget is taken also while what others gave up is still held.
-        if sum + self.held(now) > WHOLE && new > old {
+        if new > old && !self.admission.has_room(sum + self.held(now)) {
             return Err(Refused::Overload);
         }
         Ok(sum)
     }
 
-    /// Returns the utilisation that was given up and is not free yet.
-    const fn held(&self, now: u64) -> u128 {
+    /// Returns the demand of a vCPU's server, which was admitted.
+    fn demand_of(&self, vcpu: VcpuId) -> u64 {
+        let server = self.servers[vcpu.index()];
+        server.map_or(0, |server| {
+            self.admission.demand(server.budget).unwrap_or(0)
+        })
+    }
+
+    /// Returns the demand that was given up and is not free yet.
+    const fn held(&self, now: u64) -> u64 {
         let (part, free) = self.given_up;
         if now < free { part } else { 0 }
     }
 
-    /// Takes the utilisation of a vCPU's admitted budget into the account. What the vCPU gives up
-    /// stays held until its deadline.
-    fn take_over(&mut self, vcpu: VcpuId, utilisation: u128, now: u64) {
-        let less = self.utilisation.saturating_sub(utilisation);
+    /// Takes the demand with a vCPU's admitted budget into the account. What the vCPU gives up stays
+    /// held until its deadline.
+    fn take_over(&mut self, vcpu: VcpuId, demand: u64, now: u64) {
+        let less = self.demand.saturating_sub(demand);
         let deadline = self.servers[vcpu.index()].map_or(0, |server| server.deadline);
         if less > 0 && deadline > now {
             // planted: a server's part is free although it was used in advance
             let free = self.given_up.1.max(deadline);
             self.given_up = (self.held(now) + less, free);
         }
-        self.utilisation = utilisation;
+        self.demand = demand;
     }
 
     /// Queues a ready server.
@@ -175,13 +176,13 @@ impl<R: Policy> Edf<R> {
 
 impl<R: Policy> Policy for Edf<R> {
     fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
-        let utilisation = self.admit(vcpu, share.server, now)?;
+        let demand = self.admit(vcpu, share.server, now)?;
         if share.server.is_none() {
             self.rest.add(vcpu, share, now)?;
         } else {
             self.rest.remove(vcpu, now);
         }
-        self.take_over(vcpu, utilisation, now);
+        self.take_over(vcpu, demand, now);
         self.leave_queues(vcpu);
         self.rest_ready.remove(vcpu);
         self.known.insert(vcpu);
@@ -190,8 +191,7 @@ impl<R: Policy> Policy for Edf<R> {
     }
 
     fn remove(&mut self, vcpu: VcpuId, now: u64) {
-        let part = self.servers[vcpu.index()].map_or(0, |old| Server::utilisation(old.budget));
-        self.take_over(vcpu, self.utilisation - part, now);
+        self.take_over(vcpu, self.demand - self.demand_of(vcpu), now);
         self.leave_queues(vcpu);
         self.servers[vcpu.index()] = None;
         self.known.remove(vcpu);
@@ -204,11 +204,11 @@ impl<R: Policy> Policy for Edf<R> {
         if !self.known.contains(vcpu) {
             return Ok(());
         }
-        let utilisation = self.admit(vcpu, share.server, now)?;
+        let demand = self.admit(vcpu, share.server, now)?;
         match (share.server, &mut self.servers[vcpu.index()]) {
             (Some(budget), Some(server)) => {
                 server.budget = budget;
-                self.take_over(vcpu, utilisation, now);
+                self.take_over(vcpu, demand, now);
             }
             (None, None) => self.rest.set(vcpu, share, now)?,
             (budget, _) => {
@@ -220,7 +220,7 @@ impl<R: Policy> Policy for Edf<R> {
                     self.rest_ready.remove(vcpu);
                     self.rest.remove(vcpu, now);
                 }
-                self.take_over(vcpu, utilisation, now);
+                self.take_over(vcpu, demand, now);
                 self.leave_queues(vcpu);
                 self.servers[vcpu.index()] = budget.map(Server::new);
                 if ready {

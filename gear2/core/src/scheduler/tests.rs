@@ -84,6 +84,7 @@ fn plan() -> Plan {
             window(12_000, 3_000, VmId::new(1)),
         ]
         .into(),
+        admission: Admission::default(),
     }
 }
 

@@ -17,19 +17,44 @@ const WHOLE_PPM: u64 = 1_000_000;
 
 /// Time of a CPU for vCPUs without a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Supply {
+pub struct Supply {
     /// Part of the CPU, in millionths, rounded down.
-    pub(super) there_ppm: u64,
+    pub there_ppm: u64,
     /// Longest wait for that part, in microseconds, rounded up.
-    pub(super) delay_us: u64,
+    pub delay_us: u64,
+}
+
+/// Part of a CPU that a budget asks for, in millionths, each rounded up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// The budget itself.
+    pub budget_ppm: u64,
+    /// Two switches for each period.
+    pub switches_ppm: u64,
 }
 
 impl Supply {
     /// The whole CPU.
-    pub(super) const WHOLE: Self = Self {
+    pub const WHOLE: Self = Self {
         there_ppm: WHOLE_PPM,
         delay_us: 0,
     };
+
+    /// Returns what a budget asks of the supply, where a switch takes `switch_ns`. `None`: the period
+    /// is not longer than the wait, so that the budget does not come in time.
+    ///
+    /// `check` adds up what starts on a CPU with this, and Gear2 what is there later.
+    #[must_use]
+    pub fn demand(&self, server: Budget, switch_ns: u32) -> Option<Demand> {
+        let period = u64::from(server.period_us).checked_sub(self.delay_us);
+        let period = period.filter(|period| *period > 0)?;
+        let part = |ns: u64| (ns * WHOLE_PPM).div_ceil(period * 1000);
+        Some(Demand {
+            budget_ppm: part(u64::from(server.budget_us) * 1000),
+            // planted: budgets leave no time for switches
+            switches_ppm: part(2 * u64::from(switch_ns)),
+        })
+    }
 
     /// Returns what the windows without a VM of a pool give; `None`: the pool has none.
     pub(super) fn of_free_windows(manifest: &Manifest<'_>, pool: Option<usize>) -> Option<Self> {
@@ -92,6 +117,7 @@ fn sort_coming<'c, 'm, 'a: 'm>(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sum {
     pub(super) load: Load,
+    supply: Supply,
 }
 
 impl Sum {
@@ -104,20 +130,20 @@ impl Sum {
                 there_ppm: supply.there_ppm,
                 delay_us: supply.delay_us,
             },
+            supply,
         }
     }
 
     /// Adds a budget, and returns whether it comes in time at all: its period is longer than the
     /// wait.
     pub(super) fn add(&mut self, server: Budget) -> bool {
-        let period = u64::from(server.period_us).saturating_sub(self.load.delay_us);
-        let part = |ns: u64| (ns * WHOLE_PPM).div_ceil(period.max(1) * 1000);
-        let budget = part(u64::from(server.budget_us) * 1000);
-        // planted: budgets leave no time for switches
-        let switches = part(2 * u64::from(SWITCH_NS));
-        self.load.budgets_ppm = self.load.budgets_ppm.saturating_add(budget);
-        self.load.switches_ppm = self.load.switches_ppm.saturating_add(switches);
-        period > 0
+        let Some(demand) = self.supply.demand(server, SWITCH_NS) else {
+            return false;
+        };
+        let load = &mut self.load;
+        load.budgets_ppm = load.budgets_ppm.saturating_add(demand.budget_ppm);
+        load.switches_ppm = load.switches_ppm.saturating_add(demand.switches_ppm);
+        true
     }
 }
 

@@ -121,7 +121,8 @@ fn check_budgets<'a>(
 }
 
 /// Returns what there is for budgets on the CPUs of a pool; `None`: the scheduler knows none.
-pub(super) fn supply_of(manifest: &Manifest<'_>, pool: Option<usize>) -> Option<Supply> {
+#[must_use]
+pub fn supply_of(manifest: &Manifest<'_>, pool: Option<usize>) -> Option<Supply> {
     match manifest.policy_of(pool).scheduler {
         Scheduler::Edf => Some(Supply::WHOLE),
         Scheduler::Arinc653 => Supply::of_free_windows(manifest, pool),

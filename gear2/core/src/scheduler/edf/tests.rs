@@ -26,7 +26,7 @@ fn server(index: usize, ticks: u64, period: u64) -> Share {
 
 #[test]
 fn overload_is_refused_and_changes_nothing() {
-    let mut policy = Edf::new(Fair::new(2_500));
+    let mut policy = Edf::new(Fair::new(2_500), Admission::default());
     policy.add(vcpu(0), &server(0, 500, 1_000), 0).unwrap();
     policy.add(vcpu(1), &server(1, 250, 500), 0).unwrap();
     let refused = policy.add(vcpu(2), &server(2, 1, 1_000), 0);
@@ -94,7 +94,7 @@ fn an_overrun_is_its_own() {
 /// belongs to the others. Its part of the CPU is free when its deadline has come.
 #[test]
 fn a_part_that_was_used_in_advance_is_not_given_away() {
-    let mut policy = Edf::new(Fair::new(2_500));
+    let mut policy = Edf::new(Fair::new(2_500), Admission::default());
     policy.add(vcpu(0), &server(0, 500, 1_000), 0).unwrap();
     policy.add(vcpu(1), &server(1, 500, 1_001), 0).unwrap();
     policy.wake(vcpu(0), 0);
@@ -110,7 +110,7 @@ fn a_part_that_was_used_in_advance_is_not_given_away() {
 
 #[test]
 fn calls_about_a_stranger_are_ignored() {
-    let mut policy = Edf::new(Fair::new(2_500));
+    let mut policy = Edf::new(Fair::new(2_500), Admission::default());
     policy.set(vcpu(0), &server(0, 500, 1_000), 0).unwrap();
     policy.wake(vcpu(0), 0);
     assert_eq!(policy.pick(0), Choice::Idle { until: NO_DEADLINE });
@@ -119,7 +119,7 @@ fn calls_about_a_stranger_are_ignored() {
 
 #[test]
 fn a_debt_is_paid_from_the_next_periods() {
-    let mut policy = Edf::new(Fair::new(2_500));
+    let mut policy = Edf::new(Fair::new(2_500), Admission::default());
     policy.add(vcpu(0), &server(0, 100, 1_000), 0).unwrap();
     policy.wake(vcpu(0), 0);
     policy.pick(0);
@@ -135,7 +135,7 @@ fn a_debt_is_paid_from_the_next_periods() {
 /// A budget that was not used does not pile up before an old deadline.
 #[test]
 fn who_wakes_late_in_its_period_begins_anew() {
-    let mut policy = Edf::new(Fair::new(2_500));
+    let mut policy = Edf::new(Fair::new(2_500), Admission::default());
     for index in 0..2 {
         policy
             .add(vcpu(index), &server(index, 500, 1_000), 0)
