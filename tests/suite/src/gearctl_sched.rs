@@ -1,6 +1,9 @@
 //! What `gearctl top` and `gearctl sched` say of schedules, on a machine whose figures are known
 //! (`tests/manifests/gearctl-sched.dts`): two equal spinners on one CPU, a capped one on another.
 //!
+//! `bvt` and `null` run on the target here; the parts `schedules` and the example of pools have the
+//! other policies.
+//!
 //! Figures are compared with each other, and not with the time of this host: how long a vCPU ran and
 //! how long it waited come in one answer. A host that stops the machine for a while lengthens a turn,
 //! which a policy makes good in the next second only: bounds are wide.
@@ -84,8 +87,8 @@ fn capped(top: &Value) -> Result<()> {
 
 /// Pools by name, CPUs, policy, balancer and VMs.
 const POOLS: [[&str; 5]; 3] = [
-    ["default", "0", "fair", "load", "device"],
-    ["shared", "1", "fair", "none", "left right"],
+    ["default", "0", "null", "load", "device"],
+    ["shared", "1", "bvt", "none", "left right"],
     ["budgets", "2", "edf", "load", "capped"],
 ];
 
