@@ -65,6 +65,7 @@ pub struct Board {
 }
 
 impl DeviceKind {
+    /// Returns the type that init writes for a device of the manifest.
     fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "block" => Self::Block,

@@ -40,6 +40,7 @@ impl Mapping {
         Self::map(-1, 0, size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
     }
 
+    /// Maps for good: threads of guests use the memory until GDM ends.
     fn map(fd: i32, offset: u64, size: usize, flags: i32) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         // SAFETY: no address is asked for, so no existing mapping is replaced; the kernel

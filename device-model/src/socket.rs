@@ -151,6 +151,7 @@ impl Feed {
     }
 
     /// Copies new bytes, behind a notice of those that are lost.
+    /// The guest writes on during the copy: what it has written over by the end is lost, too.
     fn take_in(&mut self, size: u32, written: impl Fn() -> u32, copy: impl Fn(u32, &mut [u8])) {
         let begin = self.next;
         let behind = written().wrapping_sub(begin);

@@ -126,6 +126,7 @@ impl<'o> Session<'o> {
     }
 
     /// Takes typed input, up to the escape character.
+    /// Without room the rest is dropped, and a person hears the bell.
     fn type_in(&mut self) {
         let mut bytes = [0; 1024];
         let length = match self.input.read(&mut bytes) {

@@ -326,10 +326,12 @@ impl Transport {
         Effect::None
     }
 
+    /// Returns the status as the driver set it, with NEEDS_RESET where the device did.
     fn status(&self) -> u64 {
         self.state.get(Word::Status)
     }
 
+    /// Returns the features that a driver may accept: the type's and those of every device.
     fn offered(&self) -> u64 {
         self.identity.features | COMMON_FEATURES
     }

@@ -63,17 +63,8 @@ pub(crate) fn read_blob<'a>(
     blob: &'a [u8],
     report: &mut Report<'_, 'a>,
 ) -> bool {
-    let blob = match Blob::new(blob) {
-        Ok(blob) => blob,
-        Err(error) => {
-            let place = ManifestError::at(Rule::BadBlob, NodePath::ROOT);
-            report.error(place.found(Found::Blob(error)));
-            return false;
-        }
-    };
-    let root = Section {
-        node: blob.root(),
-        path: NodePath::ROOT,
+    let Some(root) = root_of(blob, report) else {
+        return false;
     };
     let Some(version) = read_version(&root, report) else {
         return false;
@@ -81,6 +72,21 @@ pub(crate) fn read_blob<'a>(
     manifest.version = version;
     read_root(manifest, &root, report);
     true
+}
+
+/// Returns the root node of a well-formed blob.
+fn root_of<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Section<'a>> {
+    match Blob::new(blob) {
+        Ok(blob) => Some(Section {
+            node: blob.root(),
+            path: NodePath::ROOT,
+        }),
+        Err(error) => {
+            let place = ManifestError::at(Rule::BadBlob, NodePath::ROOT);
+            report.error(place.found(Found::Blob(error)));
+            None
+        }
+    }
 }
 
 fn read_root<'a>(manifest: &mut Manifest<'a>, root: &Section<'a>, report: &mut Report<'_, 'a>) {

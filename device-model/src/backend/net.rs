@@ -197,6 +197,7 @@ impl Net {
     }
 }
 
+/// Reads and writes return at once: a thread that serves a guest waits by `epoll` alone.
 fn open_tun() -> Result<File, String> {
     let mut options = OpenOptions::new();
     options

@@ -33,6 +33,7 @@ fn named(names: &[(u64, String)], number: u64) -> String {
     found.map_or_else(|| hexadecimal(number), |(_, name)| name.clone())
 }
 
+/// Returns a value that is an address or a register, or of which nothing is known here.
 fn hexadecimal(value: u64) -> String {
     format!("{value:#x}")
 }

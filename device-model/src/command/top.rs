@@ -82,6 +82,8 @@ struct Sample {
 }
 
 impl Sample {
+    /// The vCPUs run on while their sums are asked for: a sample is of nearly one moment, and not
+    /// of one.
     fn take(client: &mut Client, vms: &[Vm]) -> Result<Self, String> {
         let [_, _, counter, ..] = client.version()?;
         let mut vcpus = BTreeMap::new();

@@ -40,6 +40,7 @@ const PL061: usize = 0;
 
 const _: () = assert!(MAX_CONSOLES == MAX_VMS, "each VM has a console");
 /// At most this often is GDM told to look at the consoles.
+/// A byte a signal would make a busy console cost GDM a wake-up each.
 const BELL_PAUSE_US: u64 = 1000;
 
 /// State that all loops share with GDM.

@@ -221,6 +221,7 @@ impl Default for Kept {
 }
 
 /// Sets or clears a VM's bit. Loops of several CPUs may do so at a time, each for its VM.
+/// Each change is one atomic operation, so that no bit of another VM is lost.
 fn set(word: &AtomicU32, vm: VmId, value: bool) {
     let bit = 1 << vm.index();
     if value {

@@ -21,7 +21,7 @@ use gear2_protocol::Region;
 use gearv_manifest::{Balancer, Console};
 
 use crate::balancer;
-use crate::config::Config;
+use crate::config::{Config, PoolConfig};
 use crate::console::Uart;
 use crate::cpu_loop::CpuLoop;
 use crate::gear1::{Conduit, Times};
@@ -202,20 +202,7 @@ impl Simulation {
         config.device_vm = region.and(VmId::new(0));
         config.vms[0].watchdog = options.watchdog;
         config.boot_order_timeout = options.boot_order_timeout;
-        let pool = &mut config.default_pool;
-        pool.policy = options.policy.unwrap_or(pool.policy);
-        if let Some(balancer) = options.balancer {
-            pool.balancer = balancer::of(balancer);
-        }
-        if let Some((frame, start, length)) = options.window {
-            let window = |start, length, vm| Window { start, length, vm };
-            pool.plan.frame = frame;
-            pool.plan.windows = vec![
-                window(0, start, None),
-                window(start, length, VmId::new(0)),
-                window(start + length, frame - start - length, None),
-            ];
-        }
+        set_up_pool(&mut config.default_pool, &options);
         config.split_pool(options.own_pool);
         let world = Rc::new(RefCell::new(World {
             now: START,
@@ -431,5 +418,22 @@ impl Simulation {
                 return;
             }
         }
+    }
+}
+
+/// Gives a pool the policy, the balancer and the windows of the options.
+fn set_up_pool(pool: &mut PoolConfig, options: &Options) {
+    pool.policy = options.policy.unwrap_or(pool.policy);
+    if let Some(balancer) = options.balancer {
+        pool.balancer = balancer::of(balancer);
+    }
+    if let Some((frame, start, length)) = options.window {
+        let window = |start, length, vm| Window { start, length, vm };
+        pool.plan.frame = frame;
+        pool.plan.windows = vec![
+            window(0, start, None),
+            window(start, length, VmId::new(0)),
+            window(start + length, frame - start - length, None),
+        ];
     }
 }

@@ -86,6 +86,16 @@ fn may_be_taken(vm: &Vm<'_>, board: &Board<'_>, range: Region) -> bool {
     regions.any(|region| region.overlaps(&range))
 }
 
+/// Judges where the VM is to see the UART that Gear2 emulates.
+fn check_console_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    let Some(console) = vm.console else { return };
+    if may_be_taken(vm, board, page(console.ipa)) {
+        let path = NodePath::vm(vm.name).child("console");
+        let place = ManifestError::at_property(Rule::ConsoleOverMemory, path, "address");
+        report.error(place.found(Found::Number(console.ipa)));
+    }
+}
+
 /// Judges where the VM is to see registers that the board does not have.
 fn check_registers_on<'a>(
     manifest: &Manifest<'a>,
@@ -93,13 +103,9 @@ fn check_registers_on<'a>(
     board: &Board<'_>,
     report: &mut Report<'_, 'a>,
 ) {
+    check_console_on(vm, board, report);
     let taken = |range: Region| may_be_taken(vm, board, range);
     let found = |place: ManifestError<'a>, ipa| place.found(Found::Number(ipa));
-    if let Some(console) = vm.console.filter(|console| taken(page(console.ipa))) {
-        let path = NodePath::vm(vm.name).child("console");
-        let place = ManifestError::at_property(Rule::ConsoleOverMemory, path, "address");
-        report.error(found(place, console.ipa));
-    }
     if let Some(rtc) = vm.rtc.filter(|rtc| taken(page(rtc.ipa))) {
         let path = NodePath::vm(vm.name).child("rtc");
         let place = ManifestError::at_property(Rule::RtcOverMemory, path, "address");

@@ -35,7 +35,10 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     }
     for vm in manifest.vms.iter() {
         check_parameters(vm, report);
-        check_vm_pool(manifest, vm, report);
+        match vm.kind {
+            VmKind::RealTime => refuse_pool(vm, report),
+            VmKind::Guest | VmKind::Device => check_vm_pool(manifest, vm, report),
+        }
     }
 }
 
@@ -75,8 +78,7 @@ fn check_pool_cpus<'a>(
     pool: &Pool<'a>,
     report: &mut Report<'_, 'a>,
 ) {
-    let path = Pool::path(pool.name);
-    let place = |rule| ManifestError::at_property(rule, path, "cpus");
+    let place = |rule| ManifestError::at_property(rule, Pool::path(pool.name), "cpus");
     let cpus = pool.cpus.set();
     if cpus.is_empty() {
         report.error(place(Rule::PoolWithoutCpus));
@@ -115,14 +117,15 @@ fn real_time_owner<'m, 'a>(
     owners.next()
 }
 
+/// Refuses the pool of a real-time VM: pools divide Gear2's CPUs, of which the VM has none.
+fn refuse_pool<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    if vm.pool.is_some() {
+        report.error(error(Rule::RealTimeParameter, vm, "pool"));
+    }
+}
+
 /// Judges the pool of a VM, and that all of the VM's CPUs are in it.
 fn check_vm_pool<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
-    if vm.kind == VmKind::RealTime {
-        if vm.pool.is_some() {
-            report.error(error(Rule::RealTimeParameter, vm, "pool"));
-        }
-        return;
-    }
     if let Some(name) = vm.pool
         && manifest.pool_named(name).is_none()
     {

@@ -67,14 +67,19 @@ impl Requirements {
                 requirements.state(&read(&page)?);
             }
         }
+        requirements.cite_sources()?;
+        Ok(requirements)
+    }
+
+    fn cite_sources(&mut self) -> Result<()> {
         for directory in ["gear1", "gear2", "tests", "xtask", "manifests"] {
             for file in files(&workspace::root().join(directory), "rs")? {
                 let relative = file.strip_prefix(workspace::root())?;
                 let name = relative.to_str().context("a path that is not UTF-8")?;
-                requirements.cite(name, &read(&file)?);
+                self.cite(name, &read(&file)?);
             }
         }
-        Ok(requirements)
+        Ok(())
     }
 
     fn state(&mut self, page: &str) {

@@ -322,6 +322,14 @@ fn mounted(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// Begins to read in the background, and finds that the read does not end.
+fn begin_to_read(session: &mut Session) -> Result<()> {
+    let read = "(dd if=/dev/vda of=/dev/null bs=4k count=1 iflag=direct 2> /run/read \
+        && echo good > /run/status || echo bad > /run/status) & sleep 2; [ ! -e /run/status ]";
+    shell(session, read)?;
+    Ok(())
+}
+
 fn mount_and_free(session: &mut Session, guest: &VmSummary) -> Result<()> {
     reach(session, guest)?;
     leave(session)?;
@@ -331,9 +339,7 @@ fn mount_and_free(session: &mut Session, guest: &VmSummary) -> Result<()> {
         until grep 'its backend is awaited, requests wait' /run/gdm.log; do sleep 0.5; done";
     shell_within(session, mount, LONG)?;
     enter(session, guest)?;
-    let read = "(dd if=/dev/vda of=/dev/null bs=4k count=1 iflag=direct 2> /run/read \
-        && echo good > /run/status || echo bad > /run/status) & sleep 2; [ ! -e /run/status ]";
-    shell(session, read)?;
+    begin_to_read(session)?;
     leave(session)?;
     let free = "umount /mnt; until grep 'its backend is there' /run/gdm.log; do sleep 0.5; done";
     shell_within(session, free, LONG)?;

@@ -82,7 +82,20 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
 		always-on;
 	}};
 
-	interrupt-controller-v3 {{
+{controllers}{pmu}{clock}{uart}{rtc}{virtio}{shared}}};
+",
+        name = vm.name,
+        bootargs = escape(bootargs),
+        rng_seed = ["00"; 32].join(" "),
+        controllers = interrupt_controllers(vm.vcpu_count),
+    )
+}
+
+/// Returns both interrupt controllers: Gear1's init keeps the one that the machine has, and fills in
+/// its addresses.
+fn interrupt_controllers(vcpu_count: usize) -> String {
+    format!(
+        "	interrupt-controller-v3 {{
 		compatible = \"arm,gic-v3\";
 		phandle = <{PHANDLE_GICV3}>;
 		#interrupt-cells = <3>;
@@ -99,12 +112,8 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
 		interrupt-controller;
 		reg = <0 0 0 0x1000>, <0 0 0 0x2000>;
 	}};
-{pmu}{clock}{uart}{rtc}{virtio}{shared}}};
 ",
-        name = vm.name,
-        bootargs = escape(bootargs),
-        rng_seed = ["00"; 32].join(" "),
-        redistributors = vm.vcpu_count * GICR_STRIDE,
+        redistributors = vcpu_count * GICR_STRIDE,
     )
 }
 

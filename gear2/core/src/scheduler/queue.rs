@@ -46,6 +46,7 @@ struct Entry(u128);
 
 impl Entry {
     fn new(vcpu: VcpuId, key: u64, arrival: u64) -> Self {
+        // 56 bits of arrivals: with one each nanosecond they last for two years.
         let low = arrival << u8::BITS | vcpu.reg();
         Self(u128::from(key) << u64::BITS | u128::from(low))
     }
@@ -73,14 +74,18 @@ impl Entry {
 /// that knows each vCPU's place, so that every change takes O(log n) steps.
 #[derive(Debug)]
 pub(super) struct Queue {
+    /// No entry is above one that is less: those below `n` are at `2 * n + 1` and `2 * n + 2`.
     heap: [Entry; MAX_VCPUS],
     len: usize,
     /// Place of each vCPU in the heap.
     places: [u8; MAX_VCPUS],
+    /// vCPUs in the queue. The places of the others mean nothing.
     members: Set,
+    /// Number of insertions, by which entries with the same key keep their order.
     arrivals: u64,
 }
 
+// `at` masks places, and `places` and `Entry` have a byte for each.
 const _: () = assert!(MAX_VCPUS.is_power_of_two() && MAX_VCPUS <= 1 << u8::BITS);
 
 impl Queue {
@@ -136,6 +141,7 @@ impl Queue {
         let there = self.members.remove(vcpu);
         if there {
             self.len -= 1;
+            // The last entry fills the hole. It comes from another branch, and may belong above it.
             let (hole, last) = (self.place(vcpu), self.at(self.len));
             if hole != self.len {
                 self.sift(hole, last);

@@ -39,6 +39,7 @@ impl Waiting {
     /// Changes the virtual time of a vCPU, if it waits.
     pub(super) fn set_time(&mut self, vcpu: VcpuId, time: u64) {
         self.all.set_key(vcpu, time);
+        // No change to one that is not fresh.
         self.fresh.set_key(vcpu, time);
     }
 

@@ -192,10 +192,15 @@ fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Ta
         tally.check(&title, judge(&title, &before, during));
         if other.name != "saboteur" {
             tally.check(&title, is_at_work(session, other));
-            key(session, other.vm, 's')?;
-            session.expect(&format!("gear2: {} stopped", other.name), TIMEOUT)?;
+            stop(session, other)?;
         }
     }
+    Ok(())
+}
+
+fn stop(session: &mut Session, other: &Other) -> Result<()> {
+    key(session, other.vm, 's')?;
+    session.expect(&format!("gear2: {} stopped", other.name), TIMEOUT)?;
     Ok(())
 }
 

@@ -33,6 +33,7 @@ impl Account {
         self.share = share;
         match (share.cap, &mut self.cap) {
             (Some(budget), Some(cap)) => cap.set(budget),
+            // A new cap begins full; a cap that is taken away takes its debt with it.
             (budget, cap) => *cap = budget.map(|budget| Box::new(Cap::new(budget))),
         }
     }
