@@ -55,38 +55,14 @@ pub enum Severity {
     Warning,
 }
 
+/// Beginning of the ids of warnings.
+const WARNINGS: &str = "M-WRN-";
+
 impl Rule {
-    /// Returns how much the rule matters.
+    /// Returns how much the rule matters, which its id says.
     #[must_use]
-    pub const fn severity(self) -> Severity {
-        if matches!(
-            self,
-            Self::DmaUnchecked
-                | Self::ServedForLittle
-                | Self::ManyPeers
-                | Self::TwoClusters
-                | Self::NeedsOther
-                | Self::ManyWriters
-                | Self::EarlyWatchdog
-                | Self::ShortTime
-                | Self::NoSuchConsole
-                | Self::LongCommandLine
-                | Self::NoSuchDisk
-                | Self::ReadOnlyRoot
-                | Self::CannotServe
-                | Self::OtherInterface
-                | Self::SameAddress
-                | Self::NoGuestAddress
-                | Self::NoEffect
-                | Self::OddRestarts
-                | Self::NoWriter
-                | Self::OtherInitrd
-                | Self::UnusedPool
-                | Self::Unread
-                | Self::LittleLeft
-                | Self::NoRoot
-                | Self::KernelWord
-        ) {
+    pub fn severity(self) -> Severity {
+        if self.id().starts_with(WARNINGS) {
             Severity::Warning
         } else {
             Severity::Error

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::string::ToString;
 
-use super::{Found, ManifestError, NodePath, Rule};
+use super::{Found, ManifestError, NodePath, Rule, Severity};
 
 #[test]
 fn ids_are_unique_and_documented() {
@@ -17,6 +17,15 @@ fn ids_are_unique_and_documented() {
         );
         assert!(!rule.what().is_empty() && !rule.repair().is_empty());
     }
+}
+
+/// The id says that a rule only warns.
+#[test]
+fn warnings_refuse_nothing() {
+    assert_eq!(Rule::NoSuchConsole.severity(), Severity::Warning);
+    assert_eq!(Rule::UnusedPool.severity(), Severity::Warning);
+    assert_eq!(Rule::BadBlob.severity(), Severity::Error);
+    assert_eq!(Rule::DeviceStarved.severity(), Severity::Error);
 }
 
 #[test]

@@ -12,7 +12,6 @@ use crate::model::{CpuSet, Manifest, Parameters, Policy, Pool, Vm, VmKind};
 use crate::nearest::nearest;
 use crate::{CpuIndex, MAX_CPUS};
 
-#[cfg(any(test, feature = "host"))]
 pub(super) mod advice;
 pub(super) mod load;
 pub(super) mod placed;

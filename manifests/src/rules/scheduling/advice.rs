@@ -1,4 +1,5 @@
 //! Warnings on scheduling: what the policy of a VM's CPUs does not read, and what is left over.
+#![cfg(any(test, feature = "host"))]
 
 use super::super::error;
 use super::placed::{scheduled, server_of, starved_on};
