@@ -62,7 +62,7 @@ pub(super) const BUGS: &[Bug] = &[
     // M-SCH-024.
     bug(
         "a wait for windows ends with the first one",
-        Change::Become("delay = gap_end;"),
+        Change::Become("delay = *gap_end;"),
         "manifests/src/rules/scheduling/load/tests.rs",
     ),
     // M-WRN-017.
