@@ -383,6 +383,35 @@ rules! {
         "write the name of each VM that has the memory, once";
     TooManyShared = "M-SHM-005", "there are more than 8 shared memories", "join some";
 
+    TooManyChannels = "M-CHN-001", "there are more than 16 channels",
+        "let one doorbell stand for several events, and say in memory which they are";
+    ChannelVm = "M-CHN-002", "a channel leads from one VM of the manifest to another",
+        "write from = \"A\" and to = \"B\", the names of two VMs";
+    ChannelName = "M-CHN-003", "this is no name for a channel",
+        "use 1 to 20 lower case letters, digits and dashes, beginning with a letter";
+    RingsEmulated = "M-CHN-004",
+        "a doorbell would wait for a real-time VM whose interrupt controller is emulated",
+        "write gic = \"pass-through\" in that VM, or let it poll shared memory";
+    RealTimeRings = "M-CHN-005",
+        "a real-time VM rings real-time VMs alone: it would wait for any other",
+        "let the other VM poll shared memory, or ring a real-time VM";
+    NoInterval = "M-CHN-006", "this channel may interrupt a real-time VM at any rate",
+        "write min-interval-us = <N>, or <0> if the VM bears any rate";
+    NoTimer = "M-CHN-007", "Gear1 has no timer on the CPUs of a VM with pass-through",
+        "write min-interval-us = <0>, or remove it";
+    ChannelMemory = "M-CHN-008", "this is no shared memory of both VMs",
+        "name a node of /shared-memory that has both VMs in vms or readers";
+    DoorbellAddress = "M-CHN-009",
+        "the doorbell's address is no multiple of 4 KiB below 2^48",
+        "write address = <A>, where the VM has nothing else";
+    DoorbellOverMemory = "M-CHN-010",
+        "the doorbell lies in the VM's memory, or over something else that the VM has",
+        "write another address";
+    ChannelInterrupt = "M-CHN-011", "the channel's interrupt is not a shared one",
+        "write interrupt = <32> to <511>";
+    ChannelInterruptTaken = "M-CHN-012", "the channel's interrupt has another source",
+        "write another interrupt";
+
     UnknownPeer = "M-FFA-001", "this is no other VM of the manifest",
         "write the name of a VM that this one may share memory with";
     PeerIsServed = "M-FFA-002",

@@ -42,9 +42,10 @@ pub use judge::warn;
 pub use judge::{Judged, judge, judge_scheduling, validate};
 pub use list::List;
 pub use model::{
-    Balancer, Budget, Console, CpuList, CpuSet, DevicePatterns, Gear2Config, GicMode, Manifest,
-    Memory, NamedFile, Names, Parameters, Payload, Policy, Pool, Privilege, Region, Restart,
-    RestartLimit, Rtc, Scheduler, SharedMemory, VirtioDevice, VirtioKind, Vm, VmKind, Window,
+    Balancer, Budget, Channel, ChannelEnd, Console, CpuList, CpuSet, DevicePatterns, Gear2Config,
+    GicMode, Manifest, Memory, NamedFile, Names, Parameters, Payload, Policy, Pool, Privilege,
+    Region, Restart, RestartLimit, Rtc, Scheduler, SharedMemory, VirtioDevice, VirtioKind, Vm,
+    VmKind, Window,
 };
 pub use nearest::nearest;
 pub use read::{binding, read, read_into};
@@ -70,6 +71,8 @@ pub const MAX_VIRTIO: usize = 32;
 pub const MAX_POOLS: usize = gear1_abi::id::MAX_CPUS;
 /// The most windows of all pools.
 pub const MAX_WINDOWS: usize = 32;
+/// The most nodes below `/channels`.
+pub const MAX_CHANNELS: usize = gear1_abi::boot::MAX_DOORBELLS;
 /// The most nodes below `/shared-memory`.
 pub const MAX_SHARED: usize = 8;
 

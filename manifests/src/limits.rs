@@ -28,6 +28,8 @@ pub const CAP_PERCENT: RangeInclusive<u32> = 1..=100;
 pub const PERIOD_US: RangeInclusive<u32> = 100..=10_000_000;
 /// Values of `budget-us`, in microseconds.
 pub const BUDGET_US: RangeInclusive<u32> = 1..=10_000_000;
+/// Values of `min-interval-us`, in microseconds.
+pub const MIN_INTERVAL_US: RangeInclusive<u32> = 0..=60_000_000;
 /// Values of `priority`.
 pub const PRIORITY: RangeInclusive<u32> = 0..=31;
 /// Values of `latency-us`, in microseconds.
@@ -38,5 +40,5 @@ pub const LONGEST_MS: u32 = 3_600_000;
 pub const MAX_BOOT_ORDER: u32 = 1000;
 /// The largest `restart-limit`.
 pub const MOST_RESTARTS: u32 = 16;
-/// INTIDs of shared interrupts that a console can have.
+/// INTIDs of shared interrupts that a console or a channel can have.
 pub const SHARED_INTIDS: Range<u32> = 32..512;

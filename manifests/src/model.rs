@@ -6,15 +6,18 @@
 use crate::list::List;
 use crate::node_path::NodePath;
 use crate::{
-    CpuIndex, GEAR2_MEMBER, MAX_POOLS, MAX_SHARED, MAX_VIRTIO, MAX_VMS, MAX_WINDOWS, VmId,
+    CpuIndex, GEAR2_MEMBER, MAX_CHANNELS, MAX_POOLS, MAX_SHARED, MAX_VIRTIO, MAX_VMS, MAX_WINDOWS,
+    VmId,
 };
 
+mod channel;
 mod cpus;
 mod memory;
 mod scheduling;
 mod shared;
 mod virtio;
 
+pub use channel::{Channel, ChannelEnd};
 pub use cpus::{CpuList, CpuSet};
 pub use memory::{Memory, Region};
 pub(crate) use scheduling::PARAMETERS;
@@ -41,6 +44,8 @@ pub struct Manifest<'a> {
     pub shared: List<SharedMemory<'a>, MAX_SHARED>,
     /// No error was found, so that no VM was left out.
     pub is_complete: bool,
+    /// Doorbells between VMs, in the order of the file.
+    pub channels: List<Channel<'a>, MAX_CHANNELS>,
 }
 
 impl<'a> Manifest<'a> {
@@ -54,6 +59,7 @@ impl<'a> Manifest<'a> {
         windows: List::new(),
         shared: List::new(),
         is_complete: true,
+        channels: List::new(),
     };
 
     /// Returns the VM that owns the devices.
@@ -80,6 +86,32 @@ impl<'a> Manifest<'a> {
         let name = vm.name;
         let shared = self.shared.iter();
         shared.filter(move |shared| shared.access(name).is_some())
+    }
+
+    /// Returns the VM with this name.
+    #[must_use]
+    pub fn vm_named(&self, name: &str) -> Option<&Vm<'a>> {
+        self.vms.iter().find(|vm| vm.name == name)
+    }
+
+    /// Returns the memory that a channel tells both of its VMs of.
+    #[must_use]
+    pub fn memory_of(&self, channel: &Channel<'a>) -> Option<&SharedMemory<'a>> {
+        let name = channel.memory?;
+        self.shared.iter().find(|shared| shared.name == name)
+    }
+
+    /// Iterates over what `vm` sees of the channels, in the order of the file.
+    pub fn channel_ends(&self, vm: &Vm<'a>) -> impl Iterator<Item = ChannelEnd<'a>> {
+        let name = vm.name;
+        let channels = self.channels.iter();
+        let own = channels.filter(move |channel| [channel.from, channel.to].contains(&name));
+        own.map(move |channel| ChannelEnd {
+            name: channel.name,
+            doorbell: (channel.from == name).then(|| channel.doorbell()),
+            intid: (channel.to == name).then_some(channel.intid),
+            memory: self.memory_of(channel).map(SharedMemory::region),
+        })
     }
 
     /// Returns the VMs that `vm` may share memory with: those that it names, and those that name

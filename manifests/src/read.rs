@@ -18,6 +18,7 @@ use crate::{
 };
 
 pub mod binding;
+mod channels;
 mod scheduling;
 #[cfg(test)]
 mod tests;
@@ -103,6 +104,9 @@ fn read_root<'a>(manifest: &mut Manifest<'a>, root: &Section<'a>, report: &mut R
     }
     if let Some(shared) = root.child("shared-memory") {
         read_shared(&shared, manifest, report);
+    }
+    if let Some(channels) = root.child("channels") {
+        channels::read(&channels, manifest, report);
     }
     rules::check(manifest, before == report.error_count, report);
 }

@@ -20,6 +20,7 @@ use crate::{
 mod advice;
 mod backends;
 mod board;
+mod channels;
 mod command_line;
 mod exposure;
 mod kernel_words;
@@ -72,6 +73,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     check_vcpus(manifest, report);
     scheduling::check(manifest, complete, report);
     shared::check(manifest, complete, report);
+    channels::check(manifest, complete, report);
     backends::check(manifest, report);
     for (index, vm) in manifest.vms.iter().enumerate() {
         check_vm(manifest, vm, complete, report);
@@ -169,7 +171,7 @@ fn check_name<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
-/// Tells whether a VM or a pool may have this name.
+/// Tells whether a VM, a pool or a channel may have this name.
 fn is_name(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let first = name.bytes().next();

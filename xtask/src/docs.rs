@@ -34,6 +34,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("Interfaces", "docs/abi.md"),
     ("The device model", "docs/device-model.md"),
     ("Real-time VMs", "docs/rtvm.md"),
+    ("Doorbells between VMs", "docs/doorbells.md"),
     ("Figures", ""),
     ("Performance", "docs/performance.md"),
     ("Worst cases", "docs/worst-cases.md"),

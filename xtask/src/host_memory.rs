@@ -99,6 +99,11 @@ impl PhysicalMemory for HostMemory {
 
     fn clean(&mut self, _: Pa, _: u64) {}
 
+    /// Returns all ones: no tree tells how many interrupts a distributor has.
+    fn read_register32(&self, _: Pa) -> u32 {
+        u32::MAX
+    }
+
     fn read_register(&self, pa: Pa) -> u64 {
         self.registers.get(&pa.get()).copied().unwrap_or(0)
     }

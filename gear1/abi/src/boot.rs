@@ -46,6 +46,8 @@ pub enum ChannelKind {
     Gear2 = 4,
     /// Arms lines of the emulated PL061 numbered `target`: those whose bits the value stored has.
     Arm = 5,
+    /// Rings the doorbell numbered `target`.
+    Doorbell = 6,
 }
 
 /// A store that Gear1 turns into an interrupt by itself.
@@ -56,10 +58,26 @@ pub struct BootChannel {
     pub ipa: u64,
     /// Effect of the store.
     pub kind: ChannelKind,
-    /// PL061 index or `VmId`.
+    /// PL061 index, `VmId` or doorbell index.
     pub target: u32,
     /// Line or INTID.
     pub number: u32,
+}
+
+/// Most doorbells between VMs.
+pub const MAX_DOORBELLS: usize = 16;
+
+/// A doorbell: the interrupt that another VM's store makes pending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootDoorbell {
+    /// Least counter ticks between two interrupts; 0: each ring is delivered at once.
+    pub interval: u64,
+    /// VM that is interrupted (`VmId`).
+    pub vm: u32,
+    /// INTID of its edge-triggered interrupt: of the machine's GIC if the VM has that, else of the
+    /// VM's virtual GIC; 0: unused entry.
+    pub intid: u32,
 }
 
 /// An emulated PL061 of the device VM: how a channel reaches its userspace.
@@ -319,6 +337,8 @@ pub struct BootInfo {
     pub irq_edge: [u32; 32],
     /// Channels, with those of each VM in sequence.
     pub channels: [BootChannel; MAX_CHANNELS],
+    /// Doorbells between VMs; unused entries have `intid` 0.
+    pub doorbells: [BootDoorbell; MAX_DOORBELLS],
     /// Emulated PL061 blocks; unused entries have `ipa` 0.
     pub pl061: [BootPl061; MAX_PL061],
     /// Bus masters; unused entries have `register` 0.

@@ -261,6 +261,17 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Stops unless the register's bytes are mapped.
+    fn check_mapped(&self, pa: Pa, size: u64) {
+        let mapped = |range: &Range<u64>| range.start <= pa.get() && pa.get() + size <= range.end;
+        assert!(
+            self.mapped.iter().any(mapped),
+            "register at {pa:#x} is not mapped"
+        );
+    }
+}
+
 impl PhysicalMemory for Machine {
     fn read_word(&self, pa: Pa) -> u64 {
         let word = self.writable(pa, 8).cast::<u64>();
@@ -311,13 +322,15 @@ impl PhysicalMemory for Machine {
         unsafe { cache::clean_invalidate_range(start.addr() as u64, size) };
     }
 
-    fn read_register(&self, pa: Pa) -> u64 {
-        let mapped = |range: &Range<u64>| range.start <= pa.get() && pa.get() + 8 <= range.end;
-        assert!(
-            self.mapped.iter().any(mapped),
-            "register at {pa:#x} is not mapped"
-        );
+    fn read_register32(&self, pa: Pa) -> u32 {
+        self.check_mapped(pa, 4);
         // SAFETY: a device's register, mapped by `map_device`, or memory; nothing is written.
+        unsafe { Mmio::new(pa.get(), 4) }.read32(0)
+    }
+
+    fn read_register(&self, pa: Pa) -> u64 {
+        self.check_mapped(pa, 8);
+        // SAFETY: as for `read_register32`.
         unsafe { Mmio::new(pa.get(), 8) }.read64(0)
     }
 }

@@ -53,6 +53,13 @@ pub(crate) fn silence_spi(gicd: Mmio, intid: u32) {
     }
 }
 
+/// Makes a shared interrupt pending, in either version. The register ignores zeroes, so other
+/// interrupts of the word keep their state, and no lock is needed.
+pub(crate) fn pend_spi(gicd: Mmio, intid: u32) {
+    let word = (intid as usize / 32).wrapping_mul(4);
+    gicd.write32(GICD_ISPENDR.wrapping_add(word), 1_u32.wrapping_shl(intid));
+}
+
 /// Reads a register of fields in a frame.
 pub(crate) fn read_fields(frame: Mmio, fields: &Fields) -> u32 {
     let offset = fields.offset as usize;
@@ -133,6 +140,8 @@ pub trait HostGic {
     fn write_own(cpu: CpuIndex, fields: &Fields, value: u32, mask: u32);
     /// Routes a shared interrupt to one CPU.
     fn route_spi(target: CpuIndex, affinity: u64, intid: u32);
+    /// Makes a shared interrupt pending, as its edge does.
+    fn pend_spi(intid: u32);
     /// Makes a shared interrupt disabled and neither pending nor active.
     fn silence_spi(intid: u32);
     /// Makes a physical PPI active or inactive on this CPU: that of the virtual timer, for one,

@@ -289,6 +289,10 @@ impl HostGic for GicV2 {
         );
     }
 
+    fn pend_spi(intid: u32) {
+        gic::pend_spi(distributor(), intid);
+    }
+
     fn silence_spi(intid: u32) {
         gic::silence_spi(distributor(), intid);
     }

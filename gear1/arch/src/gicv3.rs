@@ -308,6 +308,10 @@ impl HostGic for GicV3 {
         distributor().write64(offset, affinity);
     }
 
+    fn pend_spi(intid: u32) {
+        gic::pend_spi(distributor(), intid);
+    }
+
     fn silence_spi(intid: u32) {
         gic::silence_spi(distributor(), intid);
     }

@@ -29,6 +29,7 @@ extern crate std;
 pub mod addr;
 mod atomic;
 pub mod context;
+pub mod doorbell;
 pub mod fault;
 pub mod ffa;
 pub mod guest_memory;

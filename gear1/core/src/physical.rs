@@ -27,6 +27,8 @@ pub trait PhysicalMemory {
     /// Cleans a range, so that accesses with caches off and instruction fetches see the written
     /// data.
     fn clean(&mut self, pa: Pa, size: u64);
+    /// Reads a 32-bit device register.
+    fn read_register32(&self, pa: Pa) -> u32;
     /// Reads a 64-bit device register.
     fn read_register(&self, pa: Pa) -> u64;
 }

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use gear1_abi::boot::BootPl061;
 use gearv_manifest::blob::{Blob, Node};
-use gearv_manifest::{Console, VirtioDevice, Vm};
+use gearv_manifest::{ChannelEnd, Console, VirtioDevice, Vm};
 
 use crate::devices::{self, Owned};
 use crate::fdt::bus::cell_counts;
@@ -65,7 +65,8 @@ const RNG_SEED_SIZE: usize = 32;
 /// Frequency of the clock that emulated devices name. No driver's timing depends on it: a PL011
 /// driver computes a divisor, which the emulation ignores.
 const CLOCK_HZ: u32 = 24_000_000;
-/// Trigger type of an interrupt specifier.
+/// Trigger types of an interrupt specifier.
+const EDGE_RISING: u32 = 1;
 const LEVEL_HIGH: u32 = 4;
 /// PrimeCell identification of a PL061 and of a PL011.
 const PL061_ID: u32 = 0x0004_1061;
@@ -107,6 +108,8 @@ pub struct Facts<'f, 'a> {
     pub pl061: &'f [BootPl061],
     /// Memory that device-dax offers to userspace, with the metadata that describes it.
     pub slices: &'f [Region],
+    /// Doorbells of the VM.
+    pub channels: &'f [ChannelEnd<'a>],
     /// Region shared with Gear2; only the device VM has one.
     pub control: Option<Region>,
     /// Virtio devices that the device model serves.
@@ -320,6 +323,9 @@ impl<'f, 'a> Maker<'f, 'a> {
         for slice in facts.slices {
             self.slice(*slice)?;
         }
+        for channel in facts.channels {
+            self.channel(channel)?;
+        }
         Ok(())
     }
 
@@ -362,16 +368,49 @@ impl<'f, 'a> Maker<'f, 'a> {
         Ok(())
     }
 
+    /// Writes a channel: the doorbell's page, the interrupt and the memory that the VM has of it.
+    fn channel(&mut self, end: &ChannelEnd<'_>) -> Result<(), Refusal> {
+        let name = match end.unit_address() {
+            Some(address) => alloc::format!("{}@{address:x}", end.name),
+            None => end.name.into(),
+        };
+        self.out.begin(&name);
+        self.out.text("compatible", &end.compatible().join("\0"));
+        let (names, ranges): (Vec<&str>, Vec<Region>) = end.registers().unzip();
+        if !ranges.is_empty() {
+            self.regs(&ranges)?;
+            self.out.text("reg-names", &names.join("\0"));
+        }
+        if let Some(intid) = end.intid {
+            self.interrupt(intid, EDGE_RISING);
+            self.out.text("label", end.name);
+            self.out.begin(ChannelEnd::KEY_NODE);
+            self.out.text("label", end.name);
+            self.out.cells("linux,code", &[ChannelEnd::KEY]);
+            // A key that is held for a while would hide the interrupts that follow.
+            self.out.cells("debounce-interval", &[0]);
+            self.interrupt(intid, EDGE_RISING);
+            self.out.end();
+        }
+        self.out.end();
+        Ok(())
+    }
+
     /// Writes `reg` and the interrupt of a device that Gear1 emulates.
     fn registers(&mut self, ipa: u64, intid: u32) -> Result<(), Refusal> {
         self.reg(Region::new(ipa, ipa + gear1_abi::layout::PAGE_SIZE))?;
-        let mut interrupt = alloc::vec![0, intid.saturating_sub(FIRST_SPI), LEVEL_HIGH];
+        self.interrupt(intid, LEVEL_HIGH);
+        Ok(())
+    }
+
+    /// Writes an interrupt at the GIC.
+    fn interrupt(&mut self, intid: u32, trigger: u32) {
+        let mut interrupt = alloc::vec![0, intid.saturating_sub(FIRST_SPI), trigger];
         interrupt.resize(self.interrupt_cells as usize, 0);
         self.out.cells("interrupts", &interrupt);
         if let Some(gic) = self.gic_phandle {
             self.out.cells("interrupt-parent", &[gic]);
         }
-        Ok(())
     }
 
     /// Writes what the device model reads.
@@ -421,8 +460,16 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// Writes a `reg` below the root, in as many cells as the board's root has. A number that does
     /// not fit is refused: cut off, it would be another address.
     fn reg(&mut self, region: Region) -> Result<(), Refusal> {
+        self.regs(&[region])
+    }
+
+    fn regs(&mut self, regions: &[Region]) -> Result<(), Refusal> {
         let mut cells = Vec::new();
-        for (number, count) in [(region.start, self.cells.0), (region.bytes(), self.cells.1)] {
+        let counts = self.cells;
+        let numbers = regions
+            .iter()
+            .flat_map(|region| [(region.start, counts.0), (region.bytes(), counts.1)]);
+        for (number, count) in numbers {
             let words = [0, (number >> 32) as u32, number as u32];
             let left_out = words.len() - (count as usize).min(words.len());
             if words.iter().take(left_out).any(|word| *word != 0) {

@@ -277,28 +277,17 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         }
     }
 
-    /// Tells the runtime what the VM owns, and which channels there are. The channels of a VM stand
-    /// together, so that the runtime searches those of the storing VM alone.
+    /// Tells the runtime what the VM owns, and of its PL061 blocks.
     pub fn fill(&self, info: &mut BootInfo) {
         self.own.fill(info);
         for (slot, pl061) in info.pl061.iter_mut().zip(self.pl061()) {
             *slot = pl061;
         }
-        let mut next = 0_u16;
-        for (vm, boot) in self.manifest.vms.iter().zip(&mut info.vms) {
-            let channels = self.channels(vm);
-            boot.first_channel = next;
-            boot.channel_count = channels.len() as u16;
-            let free = info.channels.iter_mut().skip(next.into());
-            free.zip(&channels)
-                .for_each(|(slot, channel)| *slot = *channel);
-            next += channels.len() as u16;
-        }
     }
 
     /// Returns the channels that `vm` stores to. QueueNotify leads to the device model at once. An
     /// acknowledgement of InterruptStatus's bit 0 has no effect, and is answered without Gear2.
-    fn channels(&self, vm: &Vm<'a>) -> Vec<BootChannel> {
+    pub(crate) fn channels(&self, vm: &Vm<'a>) -> Vec<BootChannel> {
         let mut list = Vec::new();
         for (channel, device) in self.manifest.virtio_of(vm.id) {
             // planted: a guest's doorbell is another device's
@@ -402,7 +391,7 @@ fn with_description(region: Region) -> Region {
 
 /// Returns the interrupts of the PL061 blocks, of eight lines each: Gear2's, and one for eight
 /// channels.
-fn intids(manifest: &Manifest<'_>) -> Range<u32> {
+pub(crate) fn intids(manifest: &Manifest<'_>) -> Range<u32> {
     let last = manifest.virtio.len().checked_sub(1).map(line_of_channel);
     FIRST_INTID..FIRST_INTID + 1 + last.map_or(0, |(pl061, _)| pl061 as u32)
 }

@@ -27,8 +27,11 @@ use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, pages};
 
 mod inventory;
+mod source;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use source::source_of;
 
 #[cfg(feature = "host")]
 pub use inventory::{Device, bus_masters, inventory};

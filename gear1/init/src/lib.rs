@@ -24,6 +24,7 @@ pub mod dax;
 pub mod device_tree;
 pub mod device_vm;
 pub mod devices;
+pub mod doorbells;
 pub mod el2;
 pub mod fdt;
 pub mod flat;

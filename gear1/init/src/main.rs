@@ -15,6 +15,7 @@ extern crate alloc;
 use core::panic::PanicInfo;
 
 use gear1_abi::ABI_VERSION;
+use gear1_abi::layout::PAGE_SIZE;
 use gear1_arch::boot::Machine;
 use gear1_init::fdt::{self, Board};
 use gear1_init::prepare::{Given, HandOver, prepare};
@@ -131,8 +132,8 @@ fn greet(board: &Board) {
     }
 }
 
-/// Maps the board's memory, which init fills, and the redistributors, of which it reads whose they
-/// are. Memory with `no-map` stays unmapped: a speculative access there may be an error.
+/// Maps the board's memory, which init fills, and of the interrupt controller the redistributors, of
+/// which it reads whose they are, and the page that tells how many interrupts there are. Memory with `no-map` stays unmapped: a speculative access there may be an error.
 fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     for region in subtract(&board.memory, &board.no_map) {
         machine
@@ -140,7 +141,9 @@ fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
             .map_err(|error| refuse_map(&error))?;
     }
     let redistributors = board.gic.gicr..board.gic.gicr + board.gicr_size;
+    let distributor = board.gic.gicd..board.gic.gicd + PAGE_SIZE;
     let mapped = machine.map_device(redistributors);
+    let mapped = mapped.and_then(|()| machine.map_device(distributor));
     mapped.map_err(|error| refuse_map(&error))
 }
 

@@ -16,7 +16,7 @@ use core::ops::Range;
 use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS};
 use gear1_core::stage2::{Attributes, PageState};
 use gearv_manifest::blob::Blob;
-use gearv_manifest::{Manifest, Payload, Rule, SharedMemory, Vm, VmKind};
+use gearv_manifest::{ChannelEnd, Manifest, Payload, Rule, SharedMemory, Vm, VmKind};
 
 use crate::device_tree::{self, Facts};
 use crate::devices::{self, Owned};
@@ -43,6 +43,8 @@ pub struct Passthrough<'m, 'a> {
     pub(crate) tree: Blob<'m>,
     /// Memory that the VM shares, with the metadata that describes it.
     pub(crate) shared: Vec<Region>,
+    /// Doorbells of the VM.
+    pub(crate) channels: Vec<ChannelEnd<'a>>,
 }
 
 impl<'m, 'a> Passthrough<'m, 'a> {
@@ -60,11 +62,13 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         let owned = devices::resolve(vm, virtual_intids, &tree, board, faults)?;
         let shared = manifest.shared_of(vm).map(SharedMemory::with_lead);
         let shared = shared.collect();
+        let channels = manifest.channel_ends(vm).collect();
         Ok(Self {
             vm,
             owned,
             tree,
             shared,
+            channels,
         })
     }
 
@@ -87,6 +91,17 @@ impl<'m, 'a> Passthrough<'m, 'a> {
     pub fn has_uart(&self, uart: &Uart) -> bool {
         let page = Region::new(uart.base, uart.base + 1);
         self.owned.contains(&page)
+    }
+
+    /// Returns registers of the VM's that lie in a region.
+    pub(crate) fn device_at(&self, region: &Region) -> Option<&Region> {
+        self.owned.pages.iter().find(|page| page.overlaps(region))
+    }
+
+    /// Tells whether a device of the VM's has this interrupt.
+    pub(crate) fn has_interrupt(&self, intid: u32) -> bool {
+        let mut interrupts = self.owned.interrupts.iter();
+        interrupts.any(|interrupt| interrupt.intid == intid)
     }
 
     /// Returns the first address behind all devices, which stage 2 has to reach at its physical
@@ -149,6 +164,7 @@ impl<'m, 'a> Passthrough<'m, 'a> {
             seed: guest_seed(&board.seed, self.vm.id.reg() as u32, 0),
             pl061: &[],
             slices: &self.shared,
+            channels: &self.channels,
             control: None,
             served: &[],
         }

@@ -23,6 +23,7 @@ use gearv_manifest::{Archive, MANIFEST_MEMBER, Manifest, ManifestError, Privileg
 pub use self::judge::judge;
 use self::placed::Placed;
 use self::system::{Owners, System, member};
+use crate::doorbells;
 use crate::fdt::Board;
 use crate::layout::FreeMemory;
 use crate::partition::Partition;
@@ -96,6 +97,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     none_of(&faults)?;
     // planted: a file with another digest is taken
     check_digests(&manifest, &archive)?;
+    doorbells::check_distributor(&manifest, given.board, memory)?;
     let system = System::new(given, &archive, blob, &manifest, &owners)?;
     hand_over(&system, &taken, memory)
 }

@@ -54,7 +54,9 @@ pub struct Refusal {
 pub struct Fault {
     /// The rule.
     pub rule: Rule,
-    /// The VM.
+    /// Node that the VM's, or the channel's, is below.
+    pub parent: &'static str,
+    /// The VM or the channel.
     pub vm: String,
     /// The property.
     pub property: &'static str,
@@ -72,6 +74,7 @@ impl Fault {
     pub fn new(rule: Rule, vm: &str, property: &'static str, found: impl ToString) -> Self {
         Self {
             rule,
+            parent: "vms",
             vm: vm.to_string(),
             property,
             found: found.to_string(),
@@ -83,7 +86,8 @@ impl Fault {
     /// Returns the fault as an error of the manifest's reader.
     #[must_use]
     pub fn error(&self) -> ManifestError<'_> {
-        let place = ManifestError::at_property(self.rule, NodePath::vm(&self.vm), self.property);
+        let node = NodePath::ROOT.child(self.parent).child(&self.vm);
+        let place = ManifestError::at_property(self.rule, node, self.property);
         let found = if self.rule == Rule::NoSuchDevice {
             Found::Text(&self.found)
         } else {

@@ -137,6 +137,11 @@ impl PhysicalMemory for FakeMemory {
         }
     }
 
+    /// Returns GICD_TYPER of a distributor with 288 interrupts.
+    fn read_register32(&self, _: Pa) -> u32 {
+        8
+    }
+
     fn read_register(&self, pa: Pa) -> u64 {
         self.registers[&pa.get()]
     }

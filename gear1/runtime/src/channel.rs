@@ -1,13 +1,15 @@
 //! Channels: stores of one VM that become an interrupt of another without Gear2,
 //! and the emulated PL061 blocks by which the device VM's userspace hears of them.
 //!
-//! Lock order: a PL061's lock, then its VM's. No lock of the storing VM is held.
+//! Lock order: a PL061's lock, then its VM's. No lock of the storing VM is held. A doorbell of a VM
+//! with pass-through takes no lock.
 //!
 //! The storing CPU may be any: a served guest's or the device VM's own. The target VM may stop or
 //! be loaded at the same moment. A store that comes too late is lost with the VM's life, as a line
 //! to a device without power is.
 //!
-//! Requirements: G1-CHN-001 (only the addresses of the manifest), G1-CHN-002, G1-CHN-003.
+//! Requirements: G1-CHN-001 (only the addresses of the manifest), G1-CHN-002, G1-CHN-003,
+//! G1-CHN-004.
 
 use gear1_abi::boot::{BootChannel, BootPl061, ChannelKind, MAX_PL061};
 use gear1_abi::exit::ExitReason;
@@ -20,7 +22,8 @@ use gear1_core::vgic::{IntId, VcpuIndex};
 
 use crate::machine::{self, Cpu, Guest, Machine};
 use crate::vcpu::Handled;
-use crate::{vcpu, vgic};
+use crate::vgic::doorbell;
+use crate::{timer, vcpu, vgic};
 
 /// Size of a PL061's registers in a guest's address space.
 const PAGE: u64 = 0x1000;
@@ -57,35 +60,30 @@ fn store(mut guest: Guest<'_>, ipa: u64, value: u64) -> Option<Handled> {
         return None;
     }
     loaded.shared.count(ExitReason::Channel);
-    fire(guest.cpu, machine, channel, value);
+    fire(&mut *guest.cpu, machine, channel, value);
     exception::skip_instruction();
     Some(vcpu::woke_somebody(guest.reborrow(), ExitReason::Channel))
 }
 
 /// Does what a store to the channel means. The manifest has chosen kind and target; the guest's
 /// value matters to `Arm` alone.
-fn fire(cpu: &Cpu, machine: &Machine, channel: &BootChannel, value: u64) {
+fn fire(cpu: &mut Cpu, machine: &Machine, channel: &BootChannel, value: u64) {
     match channel.kind {
         ChannelKind::None | ChannelKind::Acknowledge => {}
         ChannelKind::Pl061 => raise(cpu, machine, channel.target as usize, channel.number),
-        ChannelKind::Interrupt => pulse(cpu, machine, channel.target, channel.number),
+        ChannelKind::Interrupt => vgic::pulse(cpu, machine, channel.target, channel.number),
         ChannelKind::Gear2 => machine::cpu_shared(cpu.index()).ring(),
         ChannelKind::Arm => arm(cpu, machine, channel.target as usize, value as u8),
+        ChannelKind::Doorbell => ring(cpu, machine, channel.target as usize),
     }
 }
 
-/// Pulses an interrupt of a VM. The guest configures it as edge-triggered, so it stays pending when
-/// the line is low again.
-#[inline(always)]
-fn pulse(cpu: &Cpu, machine: &Machine, vm: u32, intid: u32) {
-    let (Some(vm), Some(intid)) = (VmId::from_reg(u64::from(vm)), IntId::new(intid)) else {
-        return;
-    };
-    let first = VcpuIndex::FIRST;
-    vgic::change_vm_gic(cpu, machine, vm, |gic| {
-        gic.set_line(first, intid, true)
-            .union(gic.set_line(first, intid, false))
-    });
+/// Rings a doorbell. A ring that has to wait is kept in this CPU's timer, whatever becomes of the
+/// VM that rang.
+fn ring(cpu: &mut Cpu, machine: &Machine, number: usize) {
+    if let Some(due) = doorbell::ring(cpu, machine, number) {
+        timer::watch_doorbell(&mut cpu.data, number, due);
+    }
 }
 
 /// Raises a line of a PL061.

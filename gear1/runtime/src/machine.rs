@@ -5,7 +5,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use gear1_abi::boot::{BootInfo, BootVm, IrqOwner, RealTime};
+use gear1_abi::boot::{BootInfo, BootVm, IrqOwner, MAX_DOORBELLS, RealTime};
 use gear1_abi::call::{Failure, VmState};
 use gear1_abi::event::{Ended, Ends};
 use gear1_abi::exit::ExitReason;
@@ -162,10 +162,11 @@ pub(crate) struct CpuData {
     pub(crate) event_delivered_at: u64,
     /// Longest time that Gear2 may take from an event to its next decision, in ticks.
     pub(crate) period: u64,
-    /// vCPUs of this CPU whose timer is watched in software: one bit for each `VcpuId`.
-    pub(crate) watched: u32,
+    /// vCPUs of this CPU whose timer is watched in software, one bit for each `VcpuId`, and behind
+    /// them the doorbells that this CPU holds.
+    pub(crate) watched: u64,
     /// Deadlines of the watched timers.
-    pub(crate) watched_deadlines: [u64; MAX_VCPUS],
+    pub(crate) watched_deadlines: [u64; MAX_VCPUS + MAX_DOORBELLS],
     /// Physical interrupts that wait for Gear2: one bit for each INTID.
     pub(crate) gear2_irqs: [u64; 16],
     /// Whether a bit in `gear2_irqs` is set.
@@ -219,7 +220,7 @@ impl CpuData {
             event_delivered_at: 0,
             period: 0,
             watched: 0,
-            watched_deadlines: [0; MAX_VCPUS],
+            watched_deadlines: [0; MAX_VCPUS + MAX_DOORBELLS],
             gear2_irqs: [0; 16],
             has_gear2_irq: false,
             exit: ExitTiming {

@@ -1,5 +1,5 @@
-//! Timers of a CPU: Gear2's deadline, and the vCPUs' timers that are watched in software. The EL2
-//! physical timer is set to the nearest of them.
+//! Timers of a CPU: Gear2's deadline, the vCPUs' timers that are watched in software, and doorbells
+//! that this CPU holds. The EL2 physical timer is set to the nearest of them.
 //!
 //! While Gear2 runs, the EL2 timer fires at the latest when Gear2's loop is overdue. The return of
 //! Gear2 does not reprogram the timer: a check that comes too early, at most once a period, costs
@@ -12,7 +12,7 @@
 //! Requirements: `docs/requirements/timers.md`. G1-TIM-008.
 
 use gear1_abi::call::VcpuState;
-use gear1_abi::id::VcpuId;
+use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu;
 use gear1_arch::regs::{CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Writeable as _};
@@ -26,8 +26,8 @@ use crate::{kick, vgic};
 const TIMER_ON: u64 = 1;
 
 /// Returns the vCPU's bit in `CpuData::watched`.
-fn bit(id: VcpuId) -> u32 {
-    1_u32.wrapping_shl(id.index() as u32)
+fn bit(id: VcpuId) -> u64 {
+    1_u64.wrapping_shl(id.index() as u32)
 }
 
 /// Sets Gear2's deadline, in physical counter ticks.
@@ -70,7 +70,7 @@ fn arm(data: &mut CpuData) {
 fn arm_from(data: &mut CpuData, deadline: u64) {
     let mut first = data.watchdog_deadline.min(deadline);
     let mut rest = data.watched;
-    // Bound: 32 bits of a word, one cleared a round.
+    // Bound: 48 timers of a word, one cleared a round.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
@@ -90,8 +90,22 @@ fn arm_from(data: &mut CpuData, deadline: u64) {
 
 /// Watches a vCPU's timer that is due at `due` (G1-TIM-004).
 fn watch(data: &mut CpuData, id: VcpuId, due: u64) {
-    data.watched |= bit(id);
-    *id.select_mut(&mut data.watched_deadlines) = due;
+    watch_until(data, id.index(), due);
+}
+
+/// Holds a doorbell until `due`, when it interrupts its receiver (G1-CHN-005).
+pub(crate) fn watch_doorbell(data: &mut CpuData, number: usize, due: u64) {
+    // planted: a ring that is held back is forgotten
+    watch_until(data, MAX_VCPUS.wrapping_add(number), due);
+}
+
+/// Watches a timer by the number of its bit.
+#[inline(always)]
+fn watch_until(data: &mut CpuData, index: usize, due: u64) {
+    if let Some(deadline) = data.watched_deadlines.get_mut(index) {
+        data.watched |= 1_u64.wrapping_shl(index as u32);
+        *deadline = due;
+    }
     arm(data);
 }
 
@@ -192,21 +206,39 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
         // Gear2 is back, or its loop is overdue: `is_overdue` tells.
         cpu.data.watchdog_deadline = NO_DEADLINE;
     }
-    let mut rest = cpu.data.watched;
-    // Bound: 32 bits of a word, one cleared a round.
+    let (mut rest, mut bell) = (cpu.data.watched, (now, None));
+    // Bound: 48 timers of a word, one cleared a round.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
-        if watched_deadline(&cpu.data, index) <= now
-            && let Some(id) = VcpuId::new(index)
-        {
-            is_due(cpu, machine, id);
+        let deadline = watched_deadline(&cpu.data, index);
+        if deadline <= now {
+            match VcpuId::new(index) {
+                Some(id) => is_due(cpu, machine, id),
+                None if deadline <= bell.0 => bell = (deadline, Some(index)),
+                None => {}
+            }
         }
+    }
+    if let (_, Some(index)) = bell {
+        doorbell_is_due(cpu, machine, index);
     }
     arm_unless_due(&mut cpu.data, now);
 }
 
-/// Returns the deadline of a watched vCPU, by the number of its bit.
+/// A doorbell that this CPU holds is due, by the number of its bit: of several the one that waits
+/// longest. The others follow one an interrupt, because each may wait for its receiver's lock
+/// (G1-RUN-011); they are due, so that the timer fires at once.
+#[inline(never)]
+fn doorbell_is_due(cpu: &mut Cpu, machine: &Machine, index: usize) {
+    cpu.data.watched &= !1_u64.wrapping_shl(index as u32);
+    let number = index.wrapping_sub(MAX_VCPUS);
+    if let Some(due) = vgic::doorbell::expire(cpu, machine, number) {
+        watch_doorbell(&mut cpu.data, number, due);
+    }
+}
+
+/// Returns the deadline of a watched timer, by the number of its bit.
 #[inline(always)]
 fn watched_deadline(data: &CpuData, index: usize) -> u64 {
     let deadline = data.watched_deadlines.get(index).copied();

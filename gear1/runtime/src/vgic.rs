@@ -16,6 +16,8 @@ use crate::gic::{Gic, HostGic, ListRegisters};
 use crate::kick;
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
 
+pub(crate) mod doorbell;
+
 /// The PMU's interrupt.
 pub(crate) const PMU_IRQ: IntId = IntId::private(PMU_INTID);
 /// Size of a distributor's registers: GICv2's has one page, and other devices follow.
@@ -124,6 +126,20 @@ pub(crate) fn change_vm_gic(
         change_locked(cpu, machine, id, &mut vm.gic, change);
     }
     runs
+}
+
+/// Pulses an interrupt of a VM. The guest configures it as edge-triggered, so it stays pending when
+/// the line is low again.
+#[inline(always)]
+pub(crate) fn pulse(cpu: &Cpu, machine: &Machine, vm: u32, intid: u32) {
+    let (Some(vm), Some(intid)) = (VmId::from_reg(u64::from(vm)), IntId::new(intid)) else {
+        return;
+    };
+    let first = VcpuIndex::FIRST;
+    change_vm_gic(cpu, machine, vm, |gic| {
+        gic.set_line(first, intid, true)
+            .union(gic.set_line(first, intid, false))
+    });
 }
 
 /// Makes a physical interrupt pending in the VM that owns its device, whether it runs or not.

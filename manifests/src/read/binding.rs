@@ -5,9 +5,18 @@ use crate::model::{Balancer, GicMode, Privilege, Restart, Scheduler, VirtioKind,
 /// Properties of the root node.
 pub const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
 /// Nodes below the root node.
-pub const ROOT_NODES: &[&str] = &["gear2", "vms", "shared-memory"];
+pub const ROOT_NODES: &[&str] = &["gear2", "vms", "shared-memory", "channels"];
 /// Properties of `/shared-memory/NAME`.
 pub const SHARED_PROPERTIES: &[&str] = &["address", "size-mib", "vms", "readers"];
+/// Properties of `/channels/NAME`.
+pub const CHANNEL_PROPERTIES: &[&str] = &[
+    "from",
+    "to",
+    "memory",
+    "min-interval-us",
+    "address",
+    "interrupt",
+];
 /// Properties of `/gear2`.
 pub const GEAR2_PROPERTIES: &[&str] = &[
     "image",
@@ -118,6 +127,7 @@ pub const CELL_PROPERTIES: &[&str] = &[
     "period-us",
     "priority",
     "latency-us",
+    "min-interval-us",
     "watchdog-ms",
     "boot-order",
     "boot-order-timeout-ms",

@@ -2,7 +2,7 @@
 //!
 //! The machine's facts come from its own device tree, never from the manifest.
 
-use super::{Board, check_placed, error, number, page, shared};
+use super::{Board, channels, check_placed, error, number, page, shared};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{CpuSet, Manifest, Region, Vm, VmKind};
 
@@ -20,6 +20,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut
     }
     if complete {
         shared::check_on(manifest, board, report);
+        channels::check_on(manifest, |vm, range| may_be_taken(vm, board, range), report);
         check_total_memory(manifest, board, report);
     }
 }

@@ -48,6 +48,24 @@ pub struct Machine {
     pub virtio: [Option<VirtioNode>; MAX_VIRTIO],
     /// Memory shared from boot on, with the metadata that describes it.
     pub shared: Option<Range<u64>>,
+    /// Doorbells of other VMs and of this one.
+    pub channels: [Option<ChannelNode>; MAX_CHANNELS],
+}
+
+/// Most channels that a guest uses.
+const MAX_CHANNELS: usize = 4;
+
+/// A doorbell, as one of its two VMs sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelNode {
+    /// Name that the manifest gives it.
+    pub name: &'static str,
+    /// A store to this address interrupts the other VM; 0: this VM is interrupted.
+    pub doorbell: u64,
+    /// INTID of this VM's interrupt; 0: this VM rings.
+    pub intid: u32,
+    /// Memory that both VMs reach.
+    pub memory: Option<Range<u64>>,
 }
 
 /// Most virtio devices that a guest uses.
@@ -107,7 +125,14 @@ impl Machine {
             bench_device: bench_device.as_ref().and_then(start),
             virtio: virtio(&root),
             shared: find(&root, "pmem-region").and_then(|node| range(&node, 0)),
+            channels: channels(&root),
         })
+    }
+
+    /// Returns the channel with this name.
+    pub fn channel(&self, name: &str) -> Option<&ChannelNode> {
+        let mut all = self.channels.iter().flatten();
+        all.find(|channel| channel.name == name)
     }
 
     /// Returns the number that the command line gives for `name`, as in `name=7`.
@@ -163,14 +188,42 @@ fn virtio(root: &Node<'_>) -> [Option<VirtioNode>; MAX_VIRTIO] {
     found
 }
 
-/// Returns how this VM and another one reach each other: two of KVM, or GearV's device VM and the
-/// guest that it serves.
+/// Returns the doorbells. The first range of one that this VM rings is its page.
+fn channels(root: &Node<'static>) -> [Option<ChannelNode>; MAX_CHANNELS] {
+    let mut found = [const { None }; MAX_CHANNELS];
+    let nodes = root
+        .children()
+        .filter(|node| is(node, "compatible", "gearv,channel"));
+    for (place, node) in found.iter_mut().zip(nodes) {
+        let intid = intid(&node).unwrap_or(0);
+        let rings = intid == 0;
+        *place = Some(ChannelNode {
+            name: node.name().split('@').next().unwrap_or_default(),
+            doorbell: start(&node).filter(|_| rings).unwrap_or(0),
+            intid,
+            memory: range(&node, usize::from(rings)),
+        });
+    }
+    found
+}
+
+/// Returns how this VM and another one reach each other: two of KVM, two with a channel between
+/// them, or GearV's device VM and the guest that it serves.
 fn peer(root: &Node<'_>, ram: u64) -> Option<Peer> {
     if let Some(node) = find(root, "gearv,bench-doorbell") {
         return Some(Peer {
             doorbell: start(&node)?,
             intid: intid(&node)?,
             shared: range(&node, 1)?.start,
+        });
+    }
+    if let Some(node) = find(root, "gearv,channel") {
+        let intid = intid(&node).unwrap_or(0);
+        let memory = range(&node, usize::from(intid == 0))?;
+        return Some(Peer {
+            doorbell: start(&node).filter(|_| intid == 0).unwrap_or(0),
+            intid,
+            shared: memory.start,
         });
     }
     if let Some(served) = root.child("gearv") {

@@ -40,6 +40,7 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("example bare-metal-pair boots", pair),
         Part::new("example mixed-criticality boots", mixed),
         Part::new("example pools boots", pools),
+        Part::new("example doorbells boots", doorbells),
     ]
 }
 
@@ -59,6 +60,7 @@ fn judged(tally: &mut Tally) -> Result<()> {
                 "mixed-criticality",
                 "bare-metal-pair",
                 "pools",
+                "doorbells",
             ][..],
         ),
         (board::Name::Rpi4, &["rpi4"]),
@@ -278,6 +280,19 @@ impl Example {
             .count())
     }
 
+    /// Waits for a text of the real-time VM's.
+    fn wait_for_serial(&mut self, text: &str) -> Result<()> {
+        for _ in 0..600 {
+            if fs::read_to_string(&self.serial)?.contains(text) {
+                return Ok(());
+            }
+            self.session.listen(Duration::from_millis(100))?;
+        }
+        let said = fs::read_to_string(&self.serial)?;
+        ensure!(false, "it does not say {text:?}:\n{said}");
+        Ok(())
+    }
+
     /// Waits for another report of the real-time VM.
     fn wait_for_report(&mut self) -> Result<()> {
         let before = self.reports()?;
@@ -304,6 +319,30 @@ fn pair(tally: &mut Tally) -> Result<()> {
     example.session.send(&format!("{ESCAPE}1"))?;
     example.expect(PERIODS)?;
     tally.pass(2);
+    Ok(())
+}
+
+/// Linux hears a bare-metal guest's doorbell as a key, and rings that of a real-time VM, which says
+/// so on its own UART.
+fn doorbells(tally: &mut Tally) -> Result<()> {
+    let mut example = Example::boot("doorbells")?;
+    example.expect(device_userland::READY)?;
+    example.session.send("stty cols 1000\n")?;
+    let name = shell(
+        &mut example.session,
+        "cat /sys/class/input/event0/device/name",
+    )?;
+    ensure!(name.contains("tick"), "the input device is {name}");
+    // Pressed and released, each with an event behind it: five interrupts.
+    let events = "dd if=/dev/input/event0 of=/dev/null bs=24 count=20 2>&1";
+    let events = shell(&mut example.session, events)?;
+    ensure!(events.contains("20+0 records in"), "{events}");
+    tally.pass(2);
+    for rings in 1..=3 {
+        shell(&mut example.session, "devmem 0x0b000000 32 1")?;
+        example.wait_for_serial(&format!("redraw: {rings} rings"))?;
+        tally.pass(1);
+    }
     Ok(())
 }
 

@@ -12,6 +12,7 @@ mod boot;
 mod bug;
 mod cpu;
 mod device_model;
+mod doorbells;
 mod finder;
 mod fuzz;
 mod gear2;

@@ -177,6 +177,33 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "doorbell",
+        gicv2: true,
+        icount: true,
+        turn_us: Some(10),
+        guests: 2,
+        passes: 12,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "doorbell-rt",
+        gicv2: true,
+        icount: true,
+        turn_us: Some(10),
+        passes: 6,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "doorbell-rt-long",
+        gicv2: true,
+        icount: true,
+        turn_us: Some(10),
+        timeout_s: 600,
+        passes: 6,
+        slow: true,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "cpu",
         gicv2: true,
         native: Some("cpu"),

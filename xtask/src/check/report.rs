@@ -6,7 +6,7 @@
 use gear1_abi::boot::{IrqOwner, MAX_INTIDS};
 use gear1_init::devices::Device;
 use gear1_init::region::{Region, subtract};
-use gearv_manifest::{CpuIndex, Manifest, SharedMemory, VmKind};
+use gearv_manifest::{Channel, CpuIndex, GicMode, Manifest, SharedMemory, VmKind};
 
 use super::partition;
 use crate::placement::Placement;
@@ -69,6 +69,8 @@ pub(super) struct Report {
     pub(super) pools: Vec<Pool>,
     pub(super) devices: Vec<Item>,
     pub(super) interrupts: Vec<Item>,
+    /// Doorbells, a line each.
+    pub(super) channels: Vec<String>,
     /// Mappings of each VM, as text.
     pub(super) partition: String,
 }
@@ -83,7 +85,8 @@ impl Report {
             cpus: cpus(manifest, placed),
             pools: scheduling::pools(manifest, placed.board.cpus.len()),
             devices: devices(manifest, placed),
-            interrupts: interrupts(placed),
+            interrupts: interrupts(manifest, placed),
+            channels: manifest.channels.iter().map(channel).collect(),
             partition: partition::text(&placed.partition, manifest),
         }
     }
@@ -109,6 +112,9 @@ impl Report {
             ("Interrupts", &self.interrupts),
         ] {
             text += &format!("\n{title}\n{}", self.item_rows(items));
+        }
+        if !self.channels.is_empty() {
+            text += &format!("\nChannels\n  {}\n", self.channels.join("\n  "));
         }
         text += &format!("\nScheduling\n{}", self.pool_rows());
         text + "\nStage 2\n\n" + &self.partition
@@ -307,9 +313,9 @@ fn device_owner(device: &Device, manifest: &Manifest<'_>, placed: &Placement) ->
 }
 
 /// Returns the SPIs that somebody owns or a device has, with their trigger if they are owned.
-fn interrupts(placed: &Placement) -> Vec<Item> {
+fn interrupts(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
     let item = |intid: usize| {
-        let what = devices_of(intid as u32, placed);
+        let what = sources_of(intid as u32, manifest, placed);
         let owner = match *placed.info.irq_owner.get(intid)? {
             IrqOwner::GEAR2 => Owner::Gear2,
             owner => owner.vm_index().map_or(Owner::Nobody, Owner::Vm),
@@ -331,10 +337,37 @@ fn trigger(intid: usize, placed: &Placement) -> Option<&'static str> {
     Some(if is_edge { "edge" } else { "level" })
 }
 
-/// Returns the paths of the devices with an interrupt.
-fn devices_of(intid: u32, placed: &Placement) -> String {
+/// Returns what makes an interrupt pending: the paths of devices, and channels into VMs with
+/// pass-through.
+fn sources_of(intid: u32, manifest: &Manifest<'_>, placed: &Placement) -> String {
     let devices = placed.devices.iter();
     let devices = devices.filter(|device| device.intids.contains(&intid));
-    let paths = devices.map(|device| device.path.as_str());
-    paths.collect::<Vec<_>>().join(", ")
+    let paths = devices.map(|device| device.path.clone());
+    let rings = |channel: &&Channel<'_>| {
+        let to = manifest.vm_named(channel.to);
+        channel.intid == intid && to.is_some_and(|to| to.gic == GicMode::PassThrough)
+    };
+    let channels = manifest.channels.iter().filter(rings);
+    let channels = channels.map(|channel| format!("channel {}", channel.name));
+    paths.chain(channels).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the line of a channel: its VMs, where each finds its end, and how often it interrupts.
+fn channel(channel: &Channel<'_>) -> String {
+    let Channel {
+        name,
+        from,
+        to,
+        ipa,
+        intid,
+        ..
+    } = channel;
+    let memory = channel
+        .memory
+        .map_or_else(String::new, |memory| format!(", memory {memory}"));
+    let pace = match channel.min_interval_us.unwrap_or(0) {
+        0 => "at any rate".to_owned(),
+        interval => format!("at most once in {interval} us"),
+    };
+    format!("{name}: {from} at {ipa:#x} rings {to} by INTID {intid}, {pace}{memory}")
 }

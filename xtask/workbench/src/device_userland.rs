@@ -17,7 +17,8 @@ pub const READY: &str = "GearV device VM: shell ready";
 
 const INIT: &str = include_str!("device_userland/init.sh");
 
-/// Modules for the board's disk and network card, the bridge to the guests, and the guests' memory.
+/// Modules for the board's disk and network card, the bridge to the guests, the guests' memory, and
+/// doorbells of other VMs.
 /// ext4 is for inspecting an image; it requests crc32c by an alias.
 const MODULES: &[&str] = &[
     "virtio_mmio",
@@ -33,6 +34,8 @@ const MODULES: &[&str] = &[
     "nd_pmem",
     "device_dax",
     "dax_pmem",
+    "gpio_keys",
+    "evdev",
 ];
 /// Modules among these that the guests' memory needs.
 pub const MEMORY_MODULES: &[&str] = &[

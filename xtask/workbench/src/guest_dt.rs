@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use gearv_manifest::{Console, Manifest, Payload, Rtc, SharedMemory, VirtioDevice, Vm};
+use gearv_manifest::{ChannelEnd, Console, Manifest, Payload, Rtc, SharedMemory, VirtioDevice, Vm};
 
 #[cfg(test)]
 mod tests;
@@ -31,18 +31,7 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     let stdout = vm.console.map_or_else(String::new, |console| {
         format!("\t\tstdout-path = \"{}\";\n", uart_path(console))
     });
-    let has_primecell = vm.console.is_some() || vm.rtc.is_some();
-    let clock = if has_primecell {
-        clock()
-    } else {
-        String::new()
-    };
-    let uart = vm.console.map_or_else(String::new, uart);
-    let rtc = vm.rtc.map_or_else(String::new, rtc);
-    let pmu = if vm.pmu { PMU } else { "" };
-    let devices = manifest.virtio_of(vm.id);
-    let virtio: String = devices.map(|(_, device)| virtio(vm, device)).collect();
-    let shared: String = manifest.shared_of(vm).map(shared).collect();
+    let devices = devices(manifest, vm);
     format!(
         "/dts-v1/;
 
@@ -82,7 +71,7 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
 		always-on;
 	}};
 
-{controllers}{pmu}{clock}{uart}{rtc}{virtio}{shared}}};
+{controllers}{devices}}};
 ",
         name = vm.name,
         bootargs = escape(bootargs),
@@ -115,6 +104,23 @@ fn interrupt_controllers(vcpu_count: usize) -> String {
 ",
         redistributors = vcpu_count * GICR_STRIDE,
     )
+}
+
+/// Returns the nodes of the VM's devices, and of what it has in common with others.
+fn devices(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
+    let has_primecell = vm.console.is_some() || vm.rtc.is_some();
+    let clock = if has_primecell {
+        clock()
+    } else {
+        String::new()
+    };
+    let uart = vm.console.map_or_else(String::new, uart);
+    let rtc = vm.rtc.map_or_else(String::new, rtc);
+    let pmu = if vm.pmu { PMU } else { "" };
+    let served = manifest.virtio_of(vm.id);
+    let virtio: String = served.map(|(_, device)| virtio(vm, device)).collect();
+    let shared: String = shared_and_channels(manifest, vm);
+    format!("{pmu}{clock}{uart}{rtc}{virtio}{shared}")
 }
 
 /// The performance monitors: PPI 7 is what Gear1 has for them, too.
@@ -210,6 +216,14 @@ fn virtio(vm: &Vm<'_>, device: &VirtioDevice<'_>) -> String {
     )
 }
 
+/// Returns the nodes of what the VM has in common with others.
+fn shared_and_channels(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
+    let shared = manifest.shared_of(vm).map(shared);
+    shared
+        .chain(manifest.channel_ends(vm).map(|end| channel(&end)))
+        .collect()
+}
+
 /// Returns the node of memory that the VM shares, with what describes it to Linux.
 fn shared(shared: &SharedMemory<'_>) -> String {
     let region = shared.with_lead();
@@ -226,6 +240,39 @@ fn shared(shared: &SharedMemory<'_>) -> String {
         cells(region.start),
         cells(region.bytes()),
     )
+}
+
+/// Returns the node of a channel: a doorbell's page, an interrupt, and memory, as the VM has them.
+fn channel(end: &ChannelEnd<'_>) -> String {
+    let cells = |value: u64| format!("{:#x} {:#x}", value >> 32, value & 0xffff_ffff);
+    let compatible = end.compatible().join("\", \"");
+    let address = end.unit_address();
+    let address = address.map_or_else(String::new, |address| format!("@{address:x}"));
+    let mut node = format!(
+        "\n\t{}{address} {{\n\t\tcompatible = \"{compatible}\";\n",
+        end.name
+    );
+    let registers = end.registers().map(|(name, region)| {
+        let range = format!("<{} {}>", cells(region.start), cells(region.bytes()));
+        (format!("\"{name}\""), range)
+    });
+    let (names, ranges): (Vec<String>, Vec<String>) = registers.unzip();
+    if !ranges.is_empty() {
+        let (ranges, names) = (ranges.join(", "), names.join(", "));
+        node += &format!("\t\treg = {ranges};\n\t\treg-names = {names};\n");
+    }
+    if let Some(intid) = end.intid {
+        let interrupt = format!(
+            "interrupts = <0 {} 1>;\n",
+            intid.saturating_sub(FIRST_SHARED_INTID)
+        );
+        let (name, key, node_name) = (end.name, ChannelEnd::KEY, ChannelEnd::KEY_NODE);
+        node += &format!(
+            "\t\t{interrupt}\t\tlabel = \"{name}\";\n\n\t\t{node_name} {{\n\t\t\tlabel = \"{name}\";\n\
+             \t\t\tlinux,code = <{key:#x}>;\n\t\t\tdebounce-interval = <0>;\n\t\t\t{interrupt}\t\t}};\n"
+        );
+    }
+    node + "\t};\n"
 }
 
 /// Escapes a text for a string of device tree source.

@@ -9,6 +9,7 @@
 //! Requirements: G1-VCPU-001, G1-VCPU-002, G1-CPU-011.
 
 mod atomic;
+mod doorbell;
 mod icache;
 mod loading;
 mod machine;

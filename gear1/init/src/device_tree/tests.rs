@@ -82,6 +82,7 @@ fn made(manifest: &Tree, blob: &[u8]) -> Result<Vec<u8>, String> {
             vm: 1,
         }],
         slices: &[Region::new(0x5000_0000, 0x6020_0000)],
+        channels: &[],
         control: Some(Region::new(0x7020_0000, 0x7040_0000)),
         served: &served.collect::<Vec<_>>(),
     };

@@ -17,6 +17,8 @@ use gear1_core::stage1;
 use gearv_manifest::{CpuIndex, GicMode, Manifest, Restart, Vm, VmKind};
 
 use super::system::System;
+use crate::device_vm::DeviceVm;
+use crate::doorbells;
 use crate::el2::Runtime;
 use crate::fdt::{Board, Uart};
 
@@ -66,6 +68,7 @@ pub(super) fn of_machine(
         irq_owner: [IrqOwner::NONE; MAX_INTIDS],
         irq_edge: [0; 32],
         channels: [BootChannel::default(); MAX_CHANNELS],
+        doorbells: Default::default(),
         pl061: Default::default(),
         masters: [BootMaster::default(); MAX_MASTERS],
     });
@@ -112,6 +115,27 @@ pub(super) fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'
     }
     info.vcpu_count = first_vcpu.into();
     fill_owner_cpus(info, board, manifest);
+}
+
+/// Tells the runtime of the stores that are channels. Those of a VM stand together, so that the
+/// runtime searches those of the storing VM alone.
+pub(super) fn fill_channels(
+    info: &mut BootInfo,
+    manifest: &Manifest<'_>,
+    device_vm: Option<&DeviceVm<'_, '_>>,
+) {
+    let mut next = 0_u16;
+    for (vm, boot) in manifest.vms.iter().zip(&mut info.vms) {
+        let of_devices = device_vm.map(|device_vm| device_vm.channels(vm));
+        let mut channels = of_devices.unwrap_or_default();
+        channels.extend(doorbells::channels(manifest, vm));
+        boot.first_channel = next;
+        boot.channel_count = channels.len() as u16;
+        let free = info.channels.iter_mut().skip(next.into());
+        free.zip(&channels)
+            .for_each(|(slot, channel)| *slot = *channel);
+        next += channels.len() as u16;
+    }
 }
 
 /// Returns the VMs that a VM may share memory with, a bit each.

@@ -19,6 +19,7 @@ use gearv_manifest::{Vm, VmKind};
 use super::boot_info;
 use super::system::{System, member, pool_size};
 use crate::device_vm::{Shared, memory_attributes};
+use crate::doorbells;
 use crate::el2::{self, Runtime};
 use crate::fdt::{Board, GICC_SIZE, Uart};
 use crate::gear2;
@@ -118,6 +119,7 @@ impl<'a> Placed<'a> {
             mappings.extend(device_vm.mappings(shared, &self.starts));
             emulated.extend(device_vm.emulated());
         }
+        emulated.extend(doorbells::emulated(manifest));
         let mut partition = Partition::new(mappings, emulated);
         // Last, since a page of stolen time gives way to everything else.
         for vm in manifest.vms.iter() {
@@ -248,6 +250,8 @@ impl<'a> Placed<'a> {
             device_vm.describe(shared, &self.starts, memory);
             device_vm.fill(info);
         }
+        doorbells::fill(system.manifest, system.given.counter_hz, info);
+        boot_info::fill_channels(info, system.manifest, owners.device_vm.as_ref());
     }
 }
 

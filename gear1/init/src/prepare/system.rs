@@ -11,10 +11,12 @@ use alloc::vec::Vec;
 use gear1_abi::boot::SHARING_TABLES;
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
 use gear1_core::stage2::Geometry;
+use gearv_manifest::blob::Blob;
 use gearv_manifest::{Archive, Manifest, Member, Vm};
 
 use super::Given;
 use crate::device_vm::DeviceVm;
+use crate::doorbells;
 use crate::fdt::Board;
 use crate::passthrough::{Passthrough, check_owners};
 use crate::refusal::{Fault, Refusal, refusal};
@@ -88,6 +90,10 @@ impl<'m, 'a> Owners<'m, 'a> {
             real_time: Passthrough::find_real_time(manifest, tree, board, faults)?,
         };
         check_owners(owners.all(), faults);
+        if !manifest.channels.is_empty() {
+            let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
+            doorbells::check(manifest, owners.all(), &tree, faults);
+        }
         Ok(owners)
     }
 
@@ -133,7 +139,9 @@ fn address_limit(board: &Board, manifest: &Manifest<'_>, owners: &Owners<'_, '_>
         .chain(consoles)
         .chain(clocks)
         .chain(devices);
-    let ends = ends.chain(virtio).chain([owners.limit()]);
+    let doorbells = manifest.channels.iter().map(|one| one.doorbell().end);
+    let ends = ends.chain(virtio).chain(doorbells);
+    let ends = ends.chain([owners.limit()]);
     ends.fold(gear2_end, u64::max)
 }
 

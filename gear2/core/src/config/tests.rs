@@ -67,6 +67,7 @@ fn manifest(vms: &[Vm<'static>]) -> Manifest<'static> {
         windows: List::new(),
         shared: List::new(),
         is_complete: true,
+        channels: List::new(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! A real-time VM that measures how late its timer interrupt is, and what comes to it that is not
 //! its own, for ever: a line for each window, on a UART that it owns. Between windows it causes
-//! that UART's interrupt once, which has to come.
+//! that UART's interrupt once, which has to come. The interrupts of its doorbell, if it has one, are
+//! counted beside the time that they came in.
 //!
-//! Requirements: G1-RT-001 (in the checking build), G1-RT-003, G1-RT-004, G1-RT-008.
+//! Requirements: G1-CHN-006, G1-CHN-007, G1-RT-001 (in the checking build), G1-RT-003, G1-RT-004, G1-RT-008.
 #![no_std]
 #![no_main]
 
@@ -27,6 +28,9 @@ static TICKS: AtomicU64 = AtomicU64::new(0);
 /// The UART's shared interrupt, which the UART itself never causes, and how often it came.
 static UART: AtomicU32 = AtomicU32::new(0);
 static OWN: AtomicU64 = AtomicU64::new(0);
+/// INTID of the VM's doorbell, and how often it was rung.
+static BELL: AtomicU32 = AtomicU32::new(0);
+static RINGS: AtomicU64 = AtomicU64::new(0);
 /// Number of foreign interrupts: the guest enables all that it can, and causes none of them.
 static FOREIGN: AtomicU64 = AtomicU64::new(0);
 
@@ -35,6 +39,9 @@ fn main(machine: &Machine) {
         gic::enable(intid);
     }
     UART.store(machine.uart_intid, Relaxed);
+    let bell = machine.channels.iter().flatten().next();
+    BELL.store(bell.map_or(0, |bell| bell.intid), Relaxed);
+    let mut rung_since = timer::now();
     let period = timer::from_us(machine.option("period-us").unwrap_or(PERIOD_US));
     for window in 0_u64.. {
         let before = exits();
@@ -44,8 +51,14 @@ fn main(machine: &Machine) {
         let [least, half, most, worst] = [0, 50, 95, 100].map(at);
         let own = own_interrupts(machine.uart_intid);
         let foreign = FOREIGN.swap(0, Relaxed);
+        let now = timer::now();
+        let (rings, us) = (
+            RINGS.swap(0, Relaxed),
+            timer::to_ns(now - rung_since) / 1000,
+        );
+        rung_since = now;
         say!(
-            "WINDOW {window} least {least} half {half} most {most} worst {worst} exits {left} foreign {foreign} own {own}"
+            "WINDOW {window} least {least} half {half} most {most} worst {worst} rings {rings} in {us} exits {left} foreign {foreign} own {own}"
         );
     }
 }
@@ -84,6 +97,8 @@ fn on_interrupt(intid: u32) {
         timer::disarm();
     } else if intid == UART.load(Relaxed) {
         OWN.fetch_add(1, Relaxed);
+    } else if intid == BELL.load(Relaxed) {
+        RINGS.fetch_add(1, Relaxed);
     } else {
         FOREIGN.fetch_add(1, Relaxed);
     }

@@ -111,6 +111,9 @@ impl Column {
             figures.extend(self.run(qemu, wall, "bench-kick", None)?);
             figures.extend(self.run(qemu, wall, "bench-switch", None)?);
         }
+        if let Under::GearV { .. } = self.under {
+            figures.extend(self.run(qemu, wall, "bench-doorbell", None)?);
+        }
         Ok(figures)
     }
 

@@ -1,10 +1,12 @@
 //! All bugs, a file a subject.
 
 use super::bug::Bug;
-use super::{boot, cpu, device_model, fuzz, gear2, gic, manifest, memory, realtime, runtime, time};
+use super::{
+    boot, cpu, device_model, doorbells, fuzz, gear2, gic, manifest, memory, realtime, runtime, time,
+};
 
 /// All bugs, area by area.
-const BUGS: [&[Bug]; 15] = [
+const BUGS: [&[Bug]; 16] = [
     memory::BUGS,
     boot::BUGS,
     manifest::BUGS,
@@ -13,6 +15,7 @@ const BUGS: [&[Bug]; 15] = [
     time::BUGS,
     runtime::BUGS,
     realtime::BUGS,
+    doorbells::BUGS,
     device_model::attacks::BUGS,
     device_model::clients::BUGS,
     device_model::disks::BUGS,

@@ -29,7 +29,10 @@ struct Other {
 /// The VM that turns itself off if something is not refused.
 const TRESPASSER: &str = "trespasser";
 
-const OTHERS: [Other; 9] = [
+/// The VM that floods the real-time VM's doorbell.
+const RINGER: &str = "ringer";
+
+const OTHERS: [Other; 10] = [
     Other {
         vm: 1,
         name: "foe",
@@ -78,6 +81,12 @@ const OTHERS: [Other; 9] = [
         name: TRESPASSER,
         does: "sets up others' DMA",
         works: "",
+    },
+    Other {
+        vm: 7,
+        name: RINGER,
+        does: "rings without a pause",
+        works: "RUNG 5000",
     },
     Other {
         vm: 5,
@@ -190,6 +199,9 @@ fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Ta
         judged = all.len();
         let title = format!("{} {}", other.name, other.does);
         tally.check(&title, judge(&title, &before, during));
+        if other.name == RINGER {
+            tally.check("rings arrive", all_are_rung(during));
+        }
         if other.name != "saboteur" {
             tally.check(&title, is_at_work(session, other));
             stop(session, other)?;
@@ -201,6 +213,13 @@ fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Ta
 fn stop(session: &mut Session, other: &Other) -> Result<()> {
     key(session, other.vm, 's')?;
     session.expect(&format!("gear2: {} stopped", other.name), TIMEOUT)?;
+    Ok(())
+}
+
+/// Checks that a doorbell has come in each window.
+fn all_are_rung(during: &[Window]) -> Result<()> {
+    let silent = during.iter().find(|window| window.rings == 0);
+    ensure!(silent.is_none(), "no ring: {silent:?}");
     Ok(())
 }
 

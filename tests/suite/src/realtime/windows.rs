@@ -1,7 +1,8 @@
 //! Output of the real-time VM `tests/guests/src/bin/realtime_immune.rs`, and the limits for it.
 //!
-//! Each window is a line: the latencies of the timer, the exits, the number of foreign interrupts,
-//! and the number of the VM's own interrupts, of which the guest causes one. Whatever others do,
+//! Each window is a line: the latencies of the timer, the interrupts of a doorbell and the
+//! microseconds that they came in, the exits, the number of foreign interrupts, and the number of the
+//! VM's own interrupts, of which the guest causes one. Whatever others do,
 //! exits and foreign interrupts must be 0, and the minimum, the median and the 95th percentile of
 //! the latencies must be as before. Times are instructions, under `icount`. The maximum is only
 //! shown: QEMU runs CPUs in turns, and when its main loop breaks one off, CPU 0 may wait for the
@@ -16,6 +17,8 @@ use super::machine::Serial;
 
 /// Windows before the others begin, and beside each of them.
 pub(super) const WINDOWS: usize = 6;
+/// `min-interval-us` of the doorbell.
+const INTERVAL_US: u64 = 500;
 /// Tolerated growth of a latency, in per cent.
 const TOLERANCE: u64 = 5;
 /// Longest time of a few windows on a busy host.
@@ -47,6 +50,9 @@ pub(super) struct Window {
     half: u64,
     most: u64,
     worst: u64,
+    pub(super) rings: u64,
+    /// Microseconds in which the rings came.
+    us: u64,
     exits: u64,
     foreign: u64,
     own: u64,
@@ -75,6 +81,8 @@ fn window(line: &str) -> Result<Window> {
         half: value("half")?,
         most: value("most")?,
         worst: value("worst")?,
+        rings: value("rings")?,
+        us: value("in")?,
         exits: value("exits")?,
         foreign: value("foreign")?,
         own: value("own")?,
@@ -149,6 +157,13 @@ pub(super) fn undisturbed(during: &[Window]) -> Result<()> {
     ensure!(exits == 0, "it left its CPU {exits} times");
     let foreign = during.iter().map(|window| window.foreign).max();
     ensure!(foreign == Some(0), "{foreign:?} interrupts are not its own");
+    let flooded = during
+        .iter()
+        .find(|window| window.rings > window.us / INTERVAL_US + 1);
+    ensure!(
+        flooded.is_none(),
+        "its doorbell comes too often: {flooded:?}"
+    );
     let own = during.iter().find(|window| window.own != 1);
     ensure!(own.is_none(), "its own interrupt came not once: {own:?}");
     Ok(())

@@ -26,6 +26,7 @@ const EXAMPLES: &[(&str, Name)] = &[
     ("mixed-criticality", Name::QemuVirt),
     ("bare-metal-pair", Name::QemuVirt),
     ("pools", Name::QemuVirt),
+    ("doorbells", Name::QemuVirt),
     ("rpi4", Name::Rpi4),
     ("rcar-h3", Name::RcarH3),
     ("zcu102", Name::Zcu102),

@@ -57,6 +57,7 @@ fn report() -> Report {
         pools: vec![pool()],
         devices: vec![item("/uart", Owner::Nobody)],
         interrupts: vec![item("INTID 33", Owner::Vm(0))],
+        channels: vec!["bell: a at 0xb000000 rings b by INTID 240, at any rate".to_owned()],
         partition: "/vms/linux\n".to_owned(),
     }
 }
@@ -71,6 +72,7 @@ fn the_table_names_owners_and_what_is_left() {
         "  left: 1",
         "  p on CPU 0: arinc653",
         "    linux  weight 3",
+        "  bell: a at 0xb000000 rings b by INTID 240, at any rate",
         "         0 us     5000 us  linux: <w & x>",
         "      6000 us    10000 us  VMs without a window: <w & x>",
         "    CPU 0: linux 50.00 % <a & b>, 50.00 % <a & b>",

@@ -62,6 +62,7 @@ fn manifest(vm: Vm<'static>) -> Manifest<'static> {
         windows: List::new(),
         shared: List::new(),
         is_complete: true,
+        channels: List::new(),
     };
     manifest.vms.push(vm).unwrap();
     for (id, index) in [(1, 0), (0, 0), (0, 1)] {

@@ -5,9 +5,9 @@
 //! limits, and with the tables of docs/manifest.md.
 
 use gearv_manifest::binding::{
-    CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, POOL_NODES, POOL_PROPERTIES, ROOT_NODES,
-    ROOT_PROPERTIES, RTC_PROPERTIES, SHARED_PROPERTIES, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
-    WINDOW_PROPERTIES,
+    CHANNEL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, POOL_NODES,
+    POOL_PROPERTIES, ROOT_NODES, ROOT_PROPERTIES, RTC_PROPERTIES, SHARED_PROPERTIES,
+    VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES, WINDOW_PROPERTIES,
 };
 
 /// Property, what it takes, and an example of its value; a switch has none.
@@ -151,6 +151,18 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("vms", "names of VMs in strings", "\"camera\", \"planner\""),
     ("readers", "names of VMs in strings", "\"logger\""),
     ("interrupt", "a number from 32 to 511", "<33>"),
+    ("from", "the name of a VM in a string", "\"camera\""),
+    ("to", "the name of a VM in a string", "\"display\""),
+    (
+        "memory",
+        "the name of a node of /shared-memory in a string",
+        "\"frames\"",
+    ),
+    (
+        "min-interval-us",
+        "a number of microseconds from 0 to 60000000",
+        "<1000>",
+    ),
     (
         "type",
         "\"block\", \"net\", \"console\" or \"rng\"",
@@ -204,6 +216,7 @@ fn known(node: &str) -> Option<(&'static [&'static str], &'static [&'static str]
         ["vms", _, "rtc"] => (RTC_PROPERTIES, &[]),
         ["vms", _, "virtio", _] => (VIRTIO_PROPERTIES, &[]),
         ["shared-memory", _] => (SHARED_PROPERTIES, &[]),
+        ["channels", _] => (CHANNEL_PROPERTIES, &[]),
         _ => return None,
     })
 }
@@ -216,8 +229,10 @@ pub(super) fn has_property(node: &str, property: &str) -> bool {
 /// Lists the properties that a node may have, or its nodes.
 pub(super) fn names(node: &str, of_nodes: bool) -> Option<String> {
     let node = if node.is_empty() { "/" } else { node };
-    let is_list = matches!(node, "/vms" | "/shared-memory" | "/gear2/pools")
-        || node.ends_with("/virtio")
+    let is_list = matches!(
+        node,
+        "/vms" | "/shared-memory" | "/channels" | "/gear2/pools"
+    ) || node.ends_with("/virtio")
         || node.ends_with("/windows");
     if is_list {
         return Some("this node has one node for each of its kind, and no properties".into());

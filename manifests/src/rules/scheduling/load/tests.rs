@@ -25,6 +25,7 @@ fn supply(frame_us: u32, free: &[(u32, u32)]) -> Option<Supply> {
         windows: List::new(),
         shared: List::new(),
         is_complete: true,
+        channels: List::new(),
     };
     for &(start_us, length_us) in free {
         let window = Window {

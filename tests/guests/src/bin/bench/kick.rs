@@ -1,4 +1,4 @@
-//! A channel's kick: from a store of one VM to the first instruction of another VM's handler.
+//! A channel's kick, or a doorbell between two VMs: from a store of one VM to the first instruction of another VM's handler.
 //!
 //! Two VMs run this program, `role=1` kicks, `role=2` is kicked. Under GearV the first is the
 //! device VM, whose doorbell is the used-buffer interrupt of the second, which it serves; under KVM
@@ -48,7 +48,11 @@ pub(super) fn send(machine: &Machine) {
         return report::pass("bench");
     }
     cpu::wait_until(|| read32(peer.shared + READY) != 0);
-    for (name, over) in [("channel_kick", SPUN), ("channel_kick_wfi", SLEPT)] {
+    let names = match machine.channels {
+        [None, ..] => ["channel_kick", "channel_kick_wfi"],
+        _ => ["doorbell", "doorbell_wfi"],
+    };
+    for (name, over) in names.into_iter().zip([SPUN, SLEPT]) {
         measure(machine, name, || kick(&peer));
         write32(peer.shared + over, 1);
         kick(&peer);

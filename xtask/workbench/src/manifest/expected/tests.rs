@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use gearv_manifest::binding::{
-    BALANCERS, CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_PROPERTIES, GIC_MODES, KINDS,
-    POOL_PROPERTIES, PRIVILEGES, RESTARTS, ROOT_PROPERTIES, SCHEDULERS, SHARED_PROPERTIES,
-    VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_PROPERTIES, WINDOW_PROPERTIES,
+    BALANCERS, CELL_PROPERTIES, CHANNEL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_PROPERTIES,
+    GIC_MODES, KINDS, POOL_PROPERTIES, PRIVILEGES, RESTARTS, ROOT_PROPERTIES, SCHEDULERS,
+    SHARED_PROPERTIES, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_PROPERTIES, WINDOW_PROPERTIES,
 };
 use gearv_manifest::limits;
 
@@ -28,6 +28,7 @@ fn every_property_stands_once() {
         CONSOLE_PROPERTIES,
         VIRTIO_PROPERTIES,
         SHARED_PROPERTIES,
+        CHANNEL_PROPERTIES,
         POOL_PROPERTIES,
         WINDOW_PROPERTIES,
     ];
@@ -87,6 +88,7 @@ fn ranges_are_those_of_the_rules() {
         ("frame-us", limits::FRAME_US),
         ("start-us", limits::START_US),
         ("length-us", limits::LENGTH_US),
+        ("min-interval-us", limits::MIN_INTERVAL_US),
         ("weight", limits::WEIGHT),
         ("cap-percent", limits::CAP_PERCENT),
         ("budget-us", limits::BUDGET_US),

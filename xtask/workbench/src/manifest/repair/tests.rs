@@ -68,7 +68,10 @@ fn a_node_that_is_a_property_is_told() {
         Rule::UnknownNode,
         NodePath::ROOT.child("other"),
     ));
-    assert_eq!(said, "the nodes of / are gear2, vms, shared-memory");
+    assert_eq!(
+        said,
+        "the nodes of / are gear2, vms, shared-memory, channels"
+    );
 }
 
 #[test]

@@ -1,0 +1,41 @@
+//! Doorbells between VMs (`/channels`).
+
+use super::Section;
+use super::binding::CHANNEL_PROPERTIES;
+use crate::error::{ManifestError, Report, Rule};
+use crate::model::{Channel, Manifest};
+
+/// Reads the channels; one without a name of its own or a property of the right type is reported.
+pub(super) fn read<'a>(
+    all: &Section<'a>,
+    manifest: &mut Manifest<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    all.check_properties(&[], report);
+    for (place, channel) in all.children().enumerate() {
+        channel.check_names(CHANNEL_PROPERTIES, &[], report);
+        all.check_repeated(place, &channel, report);
+        let read = read_channel(place, &channel, report);
+        if manifest.channels.push(read).is_err() {
+            report.error(ManifestError::at(Rule::TooManyChannels, channel.path));
+            break;
+        }
+    }
+}
+
+fn read_channel<'a>(
+    place: usize,
+    channel: &Section<'a>,
+    report: &mut Report<'_, 'a>,
+) -> Channel<'a> {
+    let (ipa, intid) = Channel::defaults(place);
+    Channel {
+        name: channel.node.name(),
+        from: channel.text("from", report).unwrap_or(""),
+        to: channel.text("to", report).unwrap_or(""),
+        memory: channel.text("memory", report),
+        min_interval_us: channel.number("min-interval-us", report),
+        ipa: channel.long("address", report).unwrap_or(ipa),
+        intid: channel.number("interrupt", report).unwrap_or(intid),
+    }
+}
