@@ -71,6 +71,7 @@ pub struct Member<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Archive<'a> {
     bytes: &'a [u8],
+    /// Offset of the trailer from the start of the archive.
     end: usize,
 }
 

@@ -18,8 +18,11 @@ use fdt_rs::prelude::FallibleIterator;
 #[cfg(test)]
 mod tests;
 
+/// First word of a blob (Devicetree Specification 0.4, 5.2).
 const MAGIC: u32 = 0xd00d_feed;
+/// The header has ten words of 32 bits, big-endian as all numbers of a blob.
 const HEADER_BYTES: usize = 40;
+/// Format that readers have to know: each blob names the oldest one that it is compatible with.
 const VERSION: u32 = 17;
 const CELL: usize = 4;
 const BEGIN_NODE: u32 = 1;
@@ -89,7 +92,9 @@ impl core::error::Error for BlobError {}
 #[derive(Clone, Copy, Debug)]
 pub struct Blob<'a> {
     tree: DevTree<'a>,
+    /// The strings block: names of properties, each with a NUL behind it.
     strings: &'a [u8],
+    /// Range of the structure block, as offsets from the start of the blob.
     struct_start: usize,
     struct_end: usize,
 }

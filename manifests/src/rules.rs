@@ -61,6 +61,7 @@ pub struct Board<'b> {
     pub privileges: &'b [Privilege],
 }
 
+/// Bytes of a page of stage 2, the least range that a guest can have or lack.
 const PAGE: u64 = 4096;
 const MAX_NAME: usize = 20;
 
@@ -149,6 +150,8 @@ fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
+/// Judges the numbers of vCPUs. A sum that is too large is reported once, at the VM that exceeds
+/// the limit.
 fn check_vcpus<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     let mut total = 0_usize;
     for vm in manifest.vms.iter() {
@@ -165,6 +168,7 @@ fn check_vcpus<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
+/// Judges a name, which is a label on the console and a part of file names in the device VM.
 fn check_name<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     if !is_name(vm.name) {
         report.error(ManifestError::at(Rule::VmName, NodePath::vm(vm.name)));
@@ -366,6 +370,8 @@ fn is_file_name(name: &str) -> bool {
     !own && printable && !matches!(name, "" | "artifact:") && name.len() <= 255
 }
 
+/// Judges address and interrupt of the emulated UART. The interrupt is an SPI, as the UART is no
+/// single vCPU's.
 fn check_console<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let Some(console) = vm.console else { return };
     let memory = vm.memory.guest();
@@ -494,6 +500,7 @@ fn page(address: u64) -> Region {
     Region::new(address, address.saturating_add(PAGE))
 }
 
+/// Returns the first CPU that is in both sets.
 fn common(a: CpuSet, b: CpuSet) -> Option<CpuIndex> {
     a.iter().find(|&cpu| b.contains(cpu))
 }

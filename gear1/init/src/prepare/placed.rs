@@ -77,8 +77,8 @@ impl<'a> Placed<'a> {
         let mut gear1 = free.given_since(&before, "the runtime");
         let device_vm = system.owners.device_vm.as_ref();
         let shared = device_vm.map(|vm| vm.take(free, memory)).transpose()?;
-        // A VM that owns the boot UART has it alone: Gear2 then has no console of its own, and
-        // people reach it through the device VM.
+        // A VM that owns the boot UART has it alone: Gear2 has no console of its own then, and is
+        // reached through the device VM, if there is one.
         let has_uart = |uart: &Uart| system.owners.all().any(|vm| vm.has_uart(uart));
         let uart = system.given.board.uart.filter(|uart| !has_uart(uart));
         let control = shared.as_ref().map(|shared| shared.control);
