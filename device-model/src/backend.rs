@@ -1,11 +1,14 @@
-//! Backends of virtio devices: disk, network card, console.
+//! Backends of virtio devices: disk, network card, console, and programs of their own.
 //!
 //! A backend is added by a type that implements [`Backend`] and a line in
 //! [`open`]; `docs/device-model.md` walks through one.
 
+use std::convert::Infallible;
 use std::os::fd::RawFd;
+use std::sync::mpsc::Sender;
 
 use crate::board::{DeviceKind, DeviceNode};
+use crate::state::MAX_QUEUES;
 use crate::transport::{Dependency, Identity};
 use crate::vring::{Broken, Vring};
 
@@ -13,6 +16,7 @@ pub mod block;
 pub mod console;
 pub mod net;
 pub mod rng;
+pub mod vhost_user;
 
 /// State of a queue after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +55,25 @@ pub trait Backend: Send {
     /// The guest wrote `bytes` of the configuration at `offset`.
     fn write_config(&mut self, offset: usize, bytes: &[u8]) {
         let _ = (offset, bytes);
+    }
+
+    /// Returns the configuration if it is another one since the last call, and whether the guest is
+    /// to be told.
+    fn news_of_config(&mut self) -> Option<(Vec<u8>, bool)> {
+        None
+    }
+
+    /// Returns why the backend serves no longer. Another one takes over what the driver set up, and
+    /// the requests that wait.
+    fn lost(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Keeps `lease` for as long as the backend serves, if another one can follow; false if none
+    /// does. The end of the lease has the next backend opened.
+    fn hold(&mut self, lease: Sender<Infallible>) -> bool {
+        let _ = lease;
+        false
     }
 
     /// Descriptors that the thread watches, edge-triggered: when one is ready, all
@@ -106,6 +129,9 @@ impl Awaited {
             DeviceKind::Rng => (rng::DEVICE_ID, vec![rng::QUEUE_SIZE], NONE),
             DeviceKind::Console => (console::DEVICE_ID, vec![console::QUEUE_SIZE; 2], NONE),
             DeviceKind::Net => (net::DEVICE_ID, vec![net::QUEUE_SIZE; 2], net::DEPENDENCIES),
+            DeviceKind::VhostUser(device_id) => {
+                (device_id, vec![vhost_user::QUEUE_SIZE; MAX_QUEUES], NONE)
+            }
         };
         Self(Identity {
             device_id,
@@ -114,6 +140,11 @@ impl Awaited {
             queue_sizes,
             config,
         })
+    }
+
+    /// Makes one that looks as a backend does that is lost.
+    pub const fn of(identity: Identity) -> Self {
+        Self(identity)
     }
 }
 
@@ -129,12 +160,18 @@ impl Backend for Awaited {
     }
 }
 
-/// Opens the backend that the manifest names. The error is a sentence for the log.
-pub fn open(node: &DeviceNode, run_directory: &str) -> Result<Box<dyn Backend>, String> {
+/// Opens the backend that the manifest names. The error is a sentence for the log. `confine` takes
+/// rights from a thread that the backend starts.
+pub fn open(
+    node: &DeviceNode,
+    run_directory: &str,
+    confine: fn(),
+) -> Result<Box<dyn Backend>, String> {
     Ok(match node.kind {
         DeviceKind::Block => Box::new(block::Block::open(&node.backend, node.read_only)?),
         DeviceKind::Rng => Box::new(rng::Rng),
         DeviceKind::Console => Box::new(console::Console::open(node, run_directory)?),
         DeviceKind::Net => Box::new(net::Net::open(&node.backend, node.mac)?),
+        DeviceKind::VhostUser(_) => Box::new(vhost_user::VhostUser::open(node, confine)?),
     })
 }

@@ -30,6 +30,8 @@ pub enum DeviceKind {
     Console,
     /// Entropy.
     Rng,
+    /// A device whose function is another program, with the type that the guest sees.
+    VhostUser(u32),
 }
 
 /// A virtio device of a guest.
@@ -43,6 +45,16 @@ pub struct DeviceNode {
     pub kind: DeviceKind,
     /// Backend: a path or a name.
     pub backend: String,
+    /// Queues of a device whose function is another program.
+    pub queues: usize,
+    /// Bytes of that device's configuration.
+    pub config_size: usize,
+    /// Command that starts that program, if GDM does.
+    pub command: Vec<String>,
+    /// Files that belong to that program.
+    pub files: Vec<String>,
+    /// Name of a file system that another program serves, by which a guest mounts it.
+    pub tag: String,
     /// Whether the guest must not write the disk.
     pub read_only: bool,
     /// MAC address of a network card; all zero for other types.
@@ -65,13 +77,14 @@ pub struct Board {
 }
 
 impl DeviceKind {
-    /// Returns the type that init writes for a device of the manifest.
-    fn from_name(name: &str) -> Option<Self> {
+    /// Returns the type of a name; `device_id` is that of a device whose function is another program.
+    fn from_name(name: &str, device_id: u32) -> Option<Self> {
         Some(match name {
             "block" => Self::Block,
             "net" => Self::Net,
             "console" => Self::Console,
             "rng" => Self::Rng,
+            "vhost-user" => Self::VhostUser(device_id),
             _ => return None,
         })
     }
@@ -83,6 +96,7 @@ impl DeviceKind {
             Self::Net => "net",
             Self::Console => "console",
             Self::Rng => "rng",
+            Self::VhostUser(_) => "vhost-user",
         }
     }
 }
@@ -152,7 +166,8 @@ fn read_devices(node: &Node) -> Result<Vec<DeviceNode>, String> {
 /// versions.
 fn read_device(node: &Node) -> Result<DeviceNode, String> {
     let kind = node.text("type")?;
-    let kind = DeviceKind::from_name(&kind)
+    let [device_id, queues, config_size] = node.cells("vhost-user").unwrap_or_default();
+    let kind = DeviceKind::from_name(&kind, device_id)
         .ok_or_else(|| node.error("type", &format!("no backend for `{kind}`")))?;
     let [channel] = node.cells("channel")?;
     Ok(DeviceNode {
@@ -160,6 +175,11 @@ fn read_device(node: &Node) -> Result<DeviceNode, String> {
         vm: node.text("vm")?,
         kind,
         backend: node.text("backend").unwrap_or_default(),
+        queues: queues as usize,
+        config_size: config_size as usize,
+        command: node.texts("command"),
+        files: node.texts("files"),
+        tag: node.text("tag").unwrap_or_default(),
         read_only: node.0.join("read-only").exists(),
         mac: read_mac(node)?,
         memory: node.wide("guest-memory")?,
@@ -196,6 +216,15 @@ impl Node {
         let bytes = self.bytes(property)?;
         let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
         Ok(String::from_utf8_lossy(text).into_owned())
+    }
+
+    /// Reads strings, each of which ends with a zero; none where the property is not there.
+    fn texts(&self, property: &str) -> Vec<String> {
+        let bytes = self.bytes(property).unwrap_or_default();
+        let bytes = bytes.strip_suffix(&[0]).unwrap_or_default();
+        let texts = bytes.split(|byte| *byte == 0);
+        let texts = texts.map(|text| String::from_utf8_lossy(text).into_owned());
+        texts.filter(|_| !bytes.is_empty()).collect()
     }
 
     /// Reads exactly `N` cells of 32 bits.

@@ -11,8 +11,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ use gear2_protocol::{
 };
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use crate::backend::{self, Awaited, Backend};
-use crate::board::{Board, DOORBELLS, DeviceNode, PAGE, REGISTER_PAGES};
+use crate::backend::{Awaited, Backend};
+use crate::board::{Board, DOORBELLS, DeviceKind, DeviceNode, PAGE, REGISTER_PAGES};
 use crate::control::{Mailbox, Server};
 use crate::gpio::Line;
 use crate::mapping::{self, Doorbell, Memory, Registers, counter};
@@ -34,8 +34,15 @@ use crate::serial::Serials;
 use crate::state::{DeviceState, Word};
 use crate::sys::{self, Wait};
 use crate::transport::Transport;
-use crate::worker::{Arrival, Away, LINGER_US, MESSAGES, Wiring, Worker};
+use crate::worker::{Away, LINGER_US, MESSAGES, Wiring, Worker};
 
+use opening::begin_to_open;
+#[cfg(test)]
+pub(crate) use opening::deliver;
+#[cfg(test)]
+use opening::open_patiently;
+
+mod opening;
 #[cfg(test)]
 mod tests;
 
@@ -207,6 +214,7 @@ impl Machine {
     fn map(board: &Board) -> Result<Self, String> {
         let region = mapping::map_dax(board.control, REGION_SIZE)
             .map_err(|error| named("shared region", &error))?
+            .0
             .region()
             .ok_or("shared region: not aligned")?;
         let doorbells = mapping::map_physical(board.window + DOORBELLS, PAGE as usize)
@@ -231,9 +239,9 @@ impl Machine {
         let [ipa, pa, size] = device.memory;
         if let Entry::Vacant(place) = self.memories.entry(pa) {
             let what = format!("RAM of VM {}", device.vm);
-            let memory = mapping::map_dax(pa, size as usize)
-                .map_err(|error| named(&what, &error))?
-                .memory(ipa);
+            let (mapping, file) =
+                mapping::map_dax(pa, size as usize).map_err(|error| named(&what, &error))?;
+            let memory = mapping.memory_of_file(ipa, file);
             place.insert(memory.ok_or(format!("{what}: out of range"))?);
         }
         let [page, _] = device.registers;
@@ -461,7 +469,11 @@ fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring, progress: 
             return;
         }
     };
-    enter(options.sandbox, Role::Device);
+    let role = match node.kind {
+        DeviceKind::VhostUser(_) => Role::FrontEnd,
+        _ => Role::Device,
+    };
+    enter(options.sandbox, role);
     loop {
         match catch_unwind(AssertUnwindSafe(|| worker.run())) {
             Ok(Ok(())) => {}
@@ -482,47 +494,13 @@ fn take_up(options: &Options, node: &DeviceNode, wiring: Wiring) -> Result<Worke
         Transport::announce(&wiring.page, device_id);
     }
     let worker = match arrival.recv_timeout(PATIENCE) {
-        Ok(backend) => Worker::new(wiring, backend),
+        Ok(backend) => Worker::new(wiring, backend).map(|mut worker| {
+            worker.follow(arrival);
+            worker
+        }),
         Err(_) => Worker::awaiting(wiring, node.kind, arrival),
     };
     worker.map_err(|error| error.to_string())
-}
-
-/// Starts to open the backend, which wakes the device's thread when it is there. The opening thread
-/// is separate: a thread that serves a guest may open nothing.
-fn begin_to_open(options: &Options, node: &DeviceNode, wiring: &Wiring) -> Result<Arrival, String> {
-    let kick = wiring.kick.try_clone().map_err(|error| error.to_string())?;
-    let (sender, arrival) = mpsc::channel();
-    let (name, run_directory) = (wiring.name.clone(), options.run_directory.clone());
-    let wanted = node.clone();
-    spawn(&format!("open {name}"), move || {
-        let backend = open_patiently(&name, || backend::open(&wanted, &run_directory));
-        if sender.send(backend).is_ok() {
-            let _ = kick.write(1);
-        }
-    })?;
-    Ok(arrival)
-}
-
-/// Opens the backend, as often as it takes. Complaints come ever more seldom.
-fn open_patiently(
-    name: &str,
-    open: impl Fn() -> Result<Box<dyn Backend>, String>,
-) -> Box<dyn Backend> {
-    let start = Instant::now();
-    let mut complaint = PATIENCE;
-    loop {
-        let error = match open() {
-            Ok(backend) => return backend,
-            Err(error) => error,
-        };
-        if start.elapsed() >= complaint {
-            eprintln!("gdm: {name}: {error}; tried again");
-            complaint = complaint.saturating_mul(2);
-        }
-        let is_early = start.elapsed() < PATIENCE;
-        thread::sleep(if is_early { STEP } else { LATE_STEP });
-    }
 }
 
 /// Starts the threads of the control socket and of the serial consoles, watched like devices.

@@ -36,6 +36,7 @@ pub mod command;
 pub mod control;
 pub mod gpio;
 pub mod hub;
+mod in_flight;
 pub mod json;
 pub mod mapping;
 pub mod measure;

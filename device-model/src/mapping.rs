@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use gear2_protocol::{REGION_SIZE, Region};
-use vm_memory::mmap::MmapRegion;
-use vm_memory::{GuestAddress, GuestMemoryMmap, GuestRegionMmap};
+use vm_memory::mmap::{MmapRegion, MmapRegionBuilder};
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
 /// A guest's RAM at its guest addresses.
 pub type Memory = Arc<GuestMemoryMmap<()>>;
@@ -76,14 +76,29 @@ impl Mapping {
 
     /// Returns the mapping as a guest's RAM at guest address `ipa`.
     pub fn memory(&self, ipa: u64) -> Option<Memory> {
-        // SAFETY: the mapping is as large as it says and is never undone.
-        let region = unsafe {
-            MmapRegion::<()>::build_raw(self.base, self.size, PROTECTION, libc::MAP_SHARED)
-        };
-        let region = GuestRegionMmap::new(region.ok()?, GuestAddress(ipa))?;
-        let memory = GuestMemoryMmap::from_regions(vec![region]).ok()?;
-        Some(Arc::new(memory))
+        memory_of(self.builder(), ipa)
     }
+
+    /// Returns the mapping as a guest's RAM at guest address `ipa`, with the place of the RAM in a
+    /// file: another program of the device VM can be given that file to map.
+    pub fn memory_of_file(&self, ipa: u64, file: FileOffset) -> Option<Memory> {
+        memory_of(self.builder().with_file_offset(file), ipa)
+    }
+
+    fn builder(&self) -> MmapRegionBuilder<()> {
+        let builder = MmapRegionBuilder::<()>::new(self.size);
+        let builder = builder.with_mmap_prot(PROTECTION);
+        let builder = builder.with_mmap_flags(libc::MAP_SHARED);
+        // SAFETY: the mapping is as large as it says and is never undone.
+        unsafe { builder.with_raw_mmap_pointer(self.base) }
+    }
+}
+
+fn memory_of(builder: MmapRegionBuilder<()>, ipa: u64) -> Option<Memory> {
+    let region: MmapRegion<()> = builder.build().ok()?;
+    let region = GuestRegionMmap::new(region, GuestAddress(ipa))?;
+    let memory = GuestMemoryMmap::from_regions(vec![region]).ok()?;
+    Some(Arc::new(memory))
 }
 
 /// Device registers: only whole aligned 32-bit accesses, in program order.
@@ -181,13 +196,14 @@ pub fn counter() -> u64 {
     }
 }
 
-/// Maps physical memory that a device-dax device offers.
-pub fn map_dax(address: u64, size: usize) -> io::Result<Mapping> {
+/// Maps physical memory that a device-dax device offers. Returns the mapping, and the memory's place
+/// in the device's file.
+pub fn map_dax(address: u64, size: usize) -> io::Result<(Mapping, FileOffset)> {
     map_dax_in(Path::new("/sys/bus/dax/devices"), address, size)
 }
 
 /// Each dax device names its range of physical addresses: the first one that holds all is mapped.
-fn map_dax_in(devices: &Path, address: u64, size: usize) -> io::Result<Mapping> {
+fn map_dax_in(devices: &Path, address: u64, size: usize) -> io::Result<(Mapping, FileOffset)> {
     for entry in fs::read_dir(devices)? {
         let entry = entry?;
         let start = read_number(&entry.path().join("resource"))?;
@@ -198,7 +214,8 @@ fn map_dax_in(devices: &Path, address: u64, size: usize) -> io::Result<Mapping> 
         if offset.saturating_add(size as u64) <= length {
             let path = Path::new("/dev").join(entry.file_name());
             let file = OpenOptions::new().read(true).write(true).open(&path)?;
-            return Mapping::of_file(&file, offset, size);
+            let mapping = Mapping::of_file(&file, offset, size)?;
+            return Ok((mapping, FileOffset::new(file, offset)));
         }
     }
     let message = format!("no dax device holds {size:#x} bytes at {address:#x}");

@@ -149,7 +149,7 @@ impl Guest {
         let device = board.devices.first().cloned();
         let device = device.ok_or_else(|| io::Error::other("no guest is served"))?;
         let [_, address, size] = device.memory;
-        let memory = mapping::map_dax(address, size as usize)?;
+        let (memory, _) = mapping::map_dax(address, size as usize)?;
         let shared = memory.registers(SHARED, SAMPLES + 4 * ITERATIONS);
         let shared = shared.ok_or_else(|| io::Error::other("the guest's memory is too small"))?;
         while shared.load(READY) != MAGIC {

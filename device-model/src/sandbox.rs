@@ -25,6 +25,8 @@ pub enum Role {
     Hub,
     /// Serves a device.
     Device,
+    /// Serves a device whose function is another program.
+    FrontEnd,
     /// Serves sockets.
     Sockets,
 }
@@ -67,13 +69,20 @@ const SOCKETS: &[libc::c_long] = &[
     libc::SYS_shutdown,
 ];
 
-/// Waiting, and transfers on descriptors that are open. `io_uring_enter` submits what the ring's
-/// restrictions let through (see [`Overlap`](crate::overlap::Overlap)).
-const DEVICE: &[libc::c_long] = &[
+/// Messages with descriptors, to and from another program.
+const MESSAGES: &[libc::c_long] = &[libc::SYS_sendmsg, libc::SYS_recvmsg];
+
+/// Waiting for several descriptors.
+const WAITING: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
     libc::SYS_epoll_ctl,
+];
+
+/// Transfers on descriptors that are open. `io_uring_enter` submits what the ring's
+/// restrictions let through (see [`Overlap`](crate::overlap::Overlap)).
+const DEVICE: &[libc::c_long] = &[
     libc::SYS_readv,
     libc::SYS_preadv,
     libc::SYS_pwritev,
@@ -159,14 +168,15 @@ impl Role {
         match self {
             Self::Hub => &[COMMON],
             Self::Sockets => &[COMMON, SOCKETS],
-            Self::Device => &[COMMON, SOCKETS, DEVICE],
+            Self::Device => &[COMMON, SOCKETS, WAITING, DEVICE],
+            Self::FrontEnd => &[COMMON, MESSAGES, WAITING],
         }
     }
 
     /// Returns the requests of `ioctl` that a thread of this role may make.
     const fn requests(self) -> &'static [&'static [u64]] {
         match self {
-            Self::Hub => &[],
+            Self::Hub | Self::FrontEnd => &[],
             Self::Sockets => &[SOCKET_IOCTLS],
             Self::Device => &[SOCKET_IOCTLS, DEVICE_IOCTLS],
         }

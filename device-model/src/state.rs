@@ -3,8 +3,9 @@
 //!
 //! Owns: the layout of that page. Only GDM reads and writes the page, except for the two words by
 //! which Gear2 asks for a reset and the one by which GDM learns who looks for accesses. A restarted
-//! GDM takes the positions of the queues from the used rings, where the guest sees them too:
-//! requests complete in order, so a request that is not in the used ring is not done.
+//! GDM takes the positions of the queues from the used rings, where the guest sees them too. GDM's
+//! own backends complete requests in order, so a request that is not in the used ring is not done.
+//! Backends in other processes complete in any order: `in_flight.rs` notes what they have.
 
 use super::atomic::{AtomicU64, Ordering, fence};
 
@@ -92,7 +93,13 @@ pub enum QueueWord {
 /// Index of the first queue's words, and the number of words that each queue has.
 const QUEUES: usize = 32;
 const QUEUE_WORDS: usize = 8;
-const _: () = assert!(QUEUES + MAX_QUEUES * QUEUE_WORDS < LOOKING && RESET_SEEN < WORDS);
+/// Word of a queue with the used index that the notes of its requests match.
+const PUBLISHED: usize = 5;
+/// First word of the notes of requests that another process has, and number of a queue's.
+const NOTES: usize = QUEUES + MAX_QUEUES * QUEUE_WORDS;
+pub(crate) const QUEUE_NOTES: usize = 32;
+const NOTES_END: usize = NOTES + MAX_QUEUES * QUEUE_NOTES;
+const _: () = assert!(NOTES_END < LOOKING && RESET_SEEN < WORDS);
 
 /// A device's page.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +147,18 @@ impl DeviceState {
         self.queue_word(queue, word).store(value, Ordering::Relaxed);
     }
 
+    /// Returns word `index` of the notes of a queue's requests.
+    pub(crate) fn notes(&self, queue: usize, index: usize) -> &'static AtomicU64 {
+        let queue = queue.min(MAX_QUEUES - 1);
+        self.word(NOTES + queue * QUEUE_NOTES + index.min(QUEUE_NOTES - 1))
+    }
+
+    /// Returns the word with the used index that the notes of a queue's requests match.
+    pub(crate) fn published(&self, queue: usize) -> &'static AtomicU64 {
+        let queue = queue.min(MAX_QUEUES - 1);
+        self.word(QUEUES + queue * QUEUE_WORDS + PUBLISHED)
+    }
+
     /// Writes one half of an address of a queue.
     pub fn set_queue_half(&self, queue: usize, word: QueueWord, high: bool, half: u32) {
         let old = self.queue(queue, word);
@@ -166,7 +185,7 @@ impl DeviceState {
         for word in words {
             self.set(word, 0);
         }
-        for index in QUEUES..QUEUES + MAX_QUEUES * QUEUE_WORDS {
+        for index in QUEUES..NOTES_END {
             self.word(index).store(0, Ordering::Relaxed);
         }
     }

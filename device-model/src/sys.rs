@@ -5,6 +5,10 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
 
 use vmm_sys_util::ioctl::{ioctl_with_mut_ref, ioctl_with_ref};
 use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iow_nr, ioctl_iowr_nr};
@@ -305,6 +309,63 @@ pub(crate) fn columns(terminal: &impl AsRawFd) -> io::Result<u16> {
     // SAFETY: the kernel writes one `winsize`.
     checked(unsafe { ioctl_with_mut_ref(terminal, libc::TIOCGWINSZ as _, &mut size) })?;
     Ok(size.ws_col)
+}
+
+/// Makes memory that other processes can map by its descriptor. Nobody can make it shorter: a store
+/// behind its end would end this process.
+pub(crate) fn shared_memory(size: u64) -> io::Result<File> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the kernel reads a string that ends with a zero.
+    let fd = checked(unsafe { libc::memfd_create(c"gdm-rings".as_ptr(), flags) })?;
+    // SAFETY: the descriptor was made just now, and nobody else knows it.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.set_len(size)?;
+    // planted: a backend can cut the memory of its rings
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: no memory is involved.
+    checked(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) })?;
+    Ok(file)
+}
+
+/// Makes a file, or a folder, that of a user and group.
+pub(crate) fn give_file(path: &Path, account: u32) -> io::Result<()> {
+    std::os::unix::fs::chown(path, Some(account), Some(account))
+}
+
+/// Has a program run as a user and group, without capabilities and without a way to gain any. The
+/// program ends when the thread ends that starts it.
+///
+/// The program inherits `lock`, which must live until the program is started.
+pub(crate) fn confine_program(command: &mut Command, account: u32, lock: &File) {
+    // The user that is no longer root loses all capabilities.
+    // planted: a backend runs as root
+    command.uid(account).gid(account);
+    let lock = lock.as_raw_fd();
+    let give_up = move || {
+        // SAFETY: no memory is involved.
+        checked(unsafe { libc::fcntl(lock, libc::F_SETFD, 0) })?;
+        forbid_new_privileges()?;
+        end_with_parent()
+    };
+    // SAFETY: the closure makes system calls and nothing else between the fork and the start. It
+    // runs after the change of the user, which would undo the last one.
+    unsafe { command.pre_exec(give_up) };
+}
+
+/// Ends this process when the thread ends that started it.
+fn end_with_parent() -> io::Result<()> {
+    let signal = libc::SIGKILL as libc::c_ulong;
+    // SAFETY: no memory is involved.
+    checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) })?;
+    Ok(())
+}
+
+/// Returns another descriptor of a socket that something else owns.
+pub(crate) fn same_socket(socket: &impl AsRawFd) -> io::Result<UnixStream> {
+    // SAFETY: no memory is involved.
+    let fd = checked(unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) })?;
+    // SAFETY: the descriptor was made just now, and nobody else knows it.
+    Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 /// Keeps the calling thread on one CPU.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use gear2_protocol::{
     DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, op, outcome, slot, vm_flag,
 };
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::{Bytes, FileOffset, GuestAddress};
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::backend::Backend;
@@ -22,7 +22,7 @@ use crate::gpio::Line;
 use crate::mapping::{Doorbell, Mapping, Memory, Registers};
 use crate::state::DeviceState;
 use crate::transport::{COMMON_FEATURES, register};
-use crate::worker::{Away, Wiring, Worker};
+use crate::worker::{Arrival, Away, Wiring, Worker};
 use sched::FakeSched;
 
 mod sched;
@@ -88,7 +88,11 @@ pub(crate) fn page() -> Registers {
 }
 
 pub(crate) fn memory() -> Memory {
-    Mapping::of_zeroes(RAM_SIZE).unwrap().memory(RAM).unwrap()
+    let file = crate::sys::shared_memory(RAM_SIZE as u64).unwrap();
+    let mapping = Mapping::of_file(&file, 0, RAM_SIZE).unwrap();
+    mapping
+        .memory_of_file(RAM, FileOffset::new(file, 0))
+        .unwrap()
 }
 
 /// Addresses of a queue's parts.
@@ -146,6 +150,14 @@ impl Guest {
     /// Starts a GDM on what there is: another than the first finds the earlier one's device.
     pub(crate) fn start_gdm(&mut self, backend: Box<dyn Backend>) {
         self.worker = Some(Worker::new(self.wiring(), backend).unwrap());
+    }
+
+    /// Starts a GDM with the first backend that arrives; the others follow when one is lost.
+    pub(crate) fn start_gdm_of(&mut self, arrival: Arrival) {
+        let backend = arrival.recv().unwrap();
+        let mut worker = Worker::new(self.wiring(), backend).unwrap();
+        worker.follow(arrival);
+        self.worker = Some(worker);
     }
 
     /// Starts a GDM that finds no backend yet.

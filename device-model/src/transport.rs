@@ -18,7 +18,7 @@ use virtio_bindings::bindings::virtio_ring::{
     VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC,
 };
 
-use crate::mapping::{Memory, Registers};
+use crate::mapping::{Memory, Registers, finish_stores};
 use crate::state::{DeviceState, MAX_QUEUES, QueueWord, Word};
 use crate::vring::{Broken, Setup, Vring};
 
@@ -257,6 +257,30 @@ impl Transport {
             self.state.set(Word::UsedShown, 1);
             self.publish();
         }
+    }
+
+    /// Shows another configuration. A driver that reads meanwhile reads again, because the generation
+    /// changes before and after (virtio 1.2, 2.5). Returns whether to interrupt the guest, which is
+    /// told if `is_news`.
+    pub fn change_config(&mut self, config: Vec<u8>, is_news: bool) -> bool {
+        let generation = self.page.load(register::CONFIG_GENERATION);
+        let store = |add| {
+            // planted: a configuration changes without its generation
+            let value = generation.wrapping_add(add);
+            self.page.store(register::CONFIG_GENERATION, value);
+        };
+        store(1);
+        finish_stores();
+        self.identity.config = config;
+        self.publish_config();
+        finish_stores();
+        store(2);
+        let tells = is_news && self.status() & DRIVER_OK != 0;
+        if tells {
+            self.state.set(Word::ConfigPending, 1);
+            self.publish();
+        }
+        tells
     }
 
     /// Resets the device if Gear2 asks, because the VM was stopped. Returns whether it did.
@@ -520,15 +544,21 @@ impl Transport {
         for offset in register::SHM {
             page.store(offset, u32::MAX);
         }
+        self.publish_config();
+        self.publish();
+        page.store(register::MAGIC_VALUE, MAGIC);
+    }
+
+    /// Stores the configuration of the device type.
+    fn publish_config(&self) {
         for (index, word) in self.identity.config.chunks(4).enumerate() {
             let mut bytes = [0; 4];
             for (to, from) in bytes.iter_mut().zip(word) {
                 *to = *from;
             }
-            page.store(register::CONFIG + 4 * index, u32::from_le_bytes(bytes));
+            let at = register::CONFIG + 4 * index;
+            self.page.store(at, u32::from_le_bytes(bytes));
         }
-        self.publish();
-        page.store(register::MAGIC_VALUE, MAGIC);
     }
 
     /// Stores the registers that writes change.

@@ -1,8 +1,8 @@
 //! One virtqueue in use: takes requests out, puts completions in, and decides when to interrupt.
 //!
-//! Invariants: requests complete in the order in which they were taken, so the used index alone
-//! tells a restarted GDM the position; a chain that violates the specification breaks the device,
-//! not GDM.
+//! Invariants: GDM's own backends complete requests in the order in which they were taken, so the
+//! used index alone tells a restarted GDM the position; a chain that violates the specification
+//! breaks the device, not GDM.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,8 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
 use crate::buffers::Buffers;
 use crate::mapping::Memory;
 use crate::state::{DeviceState, Word};
-use order::{Rings, Shared};
+use order::Rings;
+pub(crate) use order::Shared;
 
 mod order;
 
@@ -123,6 +124,38 @@ impl Vring {
         Ok(())
     }
 
+    /// Returns how many entries the queue has.
+    pub fn size(&self) -> u16 {
+        self.rings.size
+    }
+
+    /// Returns the address of the descriptor table.
+    pub fn descriptors(&self) -> u64 {
+        self.queue.desc_table()
+    }
+
+    /// Returns the used index: the position of the next completion.
+    pub fn used(&self) -> u16 {
+        self.rings.next_used
+    }
+
+    /// Returns the position of the next request to be taken.
+    pub fn next(&self) -> u16 {
+        self.queue.next_avail()
+    }
+
+    /// Passes over the next `count` requests: they were taken before, and are not completed.
+    pub fn pass_over(&mut self, count: u16) {
+        let next = self.queue.next_avail().wrapping_add(count);
+        self.queue.set_next_avail(next);
+    }
+
+    /// Returns the request that the used ring names last.
+    pub fn last_completed(&self) -> Result<u16, Broken> {
+        let head = self.rings.last_completed(&self.memory);
+        head.map_err(broken)
+    }
+
     /// Returns the guest's RAM.
     pub fn memory(&self) -> &Memory {
         &self.memory
@@ -189,7 +222,8 @@ impl Vring {
         if more { Err(Broken::Chain) } else { Ok(true) }
     }
 
-    /// Completes the oldest request taken; `written` bytes of it were written.
+    /// Completes a request; `written` bytes of it were written. Requests are completed in the order
+    /// of taking, or noted (`in_flight.rs`).
     pub fn complete(&mut self, head: u16, written: u64) -> Result<(), Broken> {
         self.finish(head, written, None)
     }

@@ -19,17 +19,18 @@ use std::time::Duration;
 use gear2_protocol::{MmioSlot, slot};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-use crate::backend::{Absent, Awaited, Backend, Progress};
+use crate::backend::{Absent, Awaited, Backend};
 use crate::board::DeviceKind;
 use crate::mapping::{counter, finish_stores, relax};
 use crate::progress;
 use crate::state::{DeviceState, Word};
 use crate::transport::{Effect, Transport, Write};
-use crate::vring::{Broken, Vring};
 
+use self::queues::{Turn, serve_at_work};
 use self::wiring::page_of;
 pub use self::wiring::{Away, Wiring};
 
+mod queues;
 #[cfg(test)]
 mod tests;
 mod wiring;
@@ -66,8 +67,10 @@ pub struct Worker {
     transport: Transport,
     /// The backend, or what stands for it.
     backend: Box<dyn Backend>,
-    /// Source of the backend, while a stand-in serves.
+    /// Source of the backend, and of others if this one is lost.
     arrival: Option<Arrival>,
+    /// A stand-in serves until a backend arrives.
+    is_awaiting: bool,
     epoll: Epoll,
     /// The backend's descriptors that `epoll` has.
     watched: BTreeSet<RawFd>,
@@ -85,6 +88,11 @@ impl Worker {
         let mut worker = Self::with(wiring, backend, None)?;
         worker.take_over();
         Ok(worker)
+    }
+
+    /// Takes other backends from `arrival` if this one is lost.
+    pub fn follow(&mut self, arrival: Arrival) {
+        self.arrival = Some(arrival);
     }
 
     /// Takes over a device of type `kind` whose backend is still to arrive. What a driver set up is
@@ -123,6 +131,7 @@ impl Worker {
             state,
             transport,
             backend,
+            is_awaiting: arrival.is_some(),
             arrival,
             epoll: Epoll::new()?,
             watched: BTreeSet::new(),
@@ -142,14 +151,17 @@ impl Worker {
 
     /// Puts the backend that has arrived in the place of what stood for it.
     fn install(&mut self, backend: Box<dyn Backend>) {
-        self.arrival = None;
+        self.is_awaiting = false;
         self.backend = backend;
         let (page, memory) = (self.wiring.page, self.wiring.memory.clone());
         let identity = self.backend.identity();
         (self.transport, _) = Transport::new(page, self.state, memory, identity);
         self.watch_backend();
         self.take_over();
-        eprintln!("gdm: {}: its backend is there", self.wiring.name);
+        // A guest whose requests end its backend must not fill the log.
+        if self.state.get(Word::Messages) < MESSAGES {
+            eprintln!("gdm: {}: its backend is there", self.wiring.name);
+        }
     }
 
     /// Goes on where an earlier GDM ended, whose requests have all ended too: the backend is ours.
@@ -287,21 +299,54 @@ impl Worker {
     /// Looks at everything once; true if there is more to do at once.
     pub fn turn(&mut self) -> bool {
         progress::step();
-        let arrived = self.arrival.as_ref().map(Receiver::try_recv);
-        if let Some(Ok(backend)) = arrived {
-            self.install(backend);
-        }
+        self.take_arrival();
         if self.state.reset_asked().is_some() && self.has_memory_at_rest() {
             // The backend first: who asked uses the memory for something else once it is answered.
             self.backend.reset();
-            self.transport.answer_reset();
+            // planted: a reset is answered for a backend that goes on
+            if !self.replace_lost() {
+                self.transport.answer_reset();
+            }
         }
         self.serve_slots();
         self.backend.poll();
+        self.show_config();
         if self.backend.watch_changed() {
             self.watch_backend();
         }
-        self.serve_queues()
+        let more = self.serve_queues();
+        self.replace_lost() | more
+    }
+
+    /// Takes over from the stand-in when the backend is there.
+    fn take_arrival(&mut self) {
+        let awaited = self.arrival.as_ref().filter(|_| self.is_awaiting);
+        if let Some(Ok(backend)) = awaited.map(Receiver::try_recv) {
+            self.install(backend);
+        }
+    }
+
+    /// Has something stand for a backend that serves no longer, until the next one arrives; false
+    /// if the backend serves. All that the driver set up is kept.
+    fn replace_lost(&mut self) -> bool {
+        let Some(why) = self.backend.lost() else {
+            return false;
+        };
+        self.complain(&format!("{why}; requests wait for the next backend"));
+        let identity = self.backend.identity();
+        self.backend = Box::new(Awaited::of(identity));
+        self.is_awaiting = true;
+        self.watch_backend();
+        true
+    }
+
+    /// Shows the backend's configuration, if it is another one.
+    fn show_config(&mut self) {
+        if let Some((config, is_news)) = self.backend.news_of_config()
+            && self.transport.change_config(config, is_news)
+        {
+            self.interrupt();
+        }
     }
 
     /// Tells whether nothing is under way in the guest's memory. Nothing of this GDM is, between
@@ -309,7 +354,7 @@ impl Worker {
     /// opened.
     fn has_memory_at_rest(&self) -> bool {
         // planted: a reset does not wait for an earlier gdm's requests
-        self.arrival.is_none()
+        !self.is_awaiting
             || self.state.get(Word::InKernel) == 0
             || self.wiring.away.is_another_boot()
     }
@@ -458,6 +503,8 @@ impl Worker {
                 let bytes = value.to_le_bytes();
                 let bytes = bytes.get(..size).unwrap_or_default();
                 self.backend.write_config(offset, bytes);
+                // A driver reads what its write selects as soon as the write is answered.
+                self.show_config();
             }
             Effect::None | Effect::Notified => {}
         }
@@ -544,50 +591,4 @@ fn wording(count: u64, name: &str, message: &str) -> Option<String> {
     };
     // planted: a guest fills the log
     (count <= MESSAGES).then(|| format!("gdm: {name}: {message}{end}"))
-}
-
-/// Result of a turn of the queues.
-#[derive(Debug, Default)]
-struct Turn {
-    /// There is more to do at once.
-    more: bool,
-    /// The guest wants an interrupt.
-    interrupt: bool,
-    /// Queue whose guest broke a rule, and the rule.
-    broken: Option<(usize, Broken)>,
-}
-
-/// Serves a queue for one turn, marked in the device's page: a GDM that starts while the mark is
-/// set knows that the one before ended during work on this device.
-fn serve_at_work(
-    backend: &mut dyn Backend,
-    index: usize,
-    ring: &mut Vring,
-    spin: bool,
-) -> Result<(bool, bool), Broken> {
-    if ring.pending() > 0 {
-        ring.state().set(Word::AtWork, 1);
-    }
-    let served = serve_queue(backend, index, ring, spin);
-    ring.state().set(Word::AtWork, 0);
-    served
-}
-
-/// Serves a queue for one turn. Returns whether the queue has more work at once, and whether to
-/// interrupt the guest.
-fn serve_queue(
-    backend: &mut dyn Backend,
-    index: usize,
-    ring: &mut Vring,
-    spin: bool,
-) -> Result<(bool, bool), Broken> {
-    ring.silence()?;
-    let progress = backend.process(index, ring)?;
-    let more = match progress {
-        Progress::More => true,
-        Progress::Waits => false,
-        Progress::Drained => !spin && ring.listen()?,
-    };
-    let interrupt = ring.wants_interrupt()?;
-    Ok((more, interrupt))
 }

@@ -277,11 +277,12 @@ rules! {
     TooManyVirtio = "M-VIO-004", "all VMs together have more than 32 virtio devices",
         "remove some";
     VirtioType = "M-VIO-005", "a virtio device has no type",
-        "write type = \"block\", \"net\", \"console\" or \"rng\"";
+        "write type = \"block\", \"net\", \"console\", \"rng\" or \"vhost-user\"";
     VirtioBackend = "M-VIO-006", "a virtio device has nothing that serves it",
         "write backend = \"...\": a file or device, a tap device, or \"pty\"";
     VirtioOtherType = "M-VIO-007", "the property belongs to another type of virtio device",
-        "read-only goes with block, mac with net; rng has no backend";
+        "read-only goes with block, mac with net, and what names a socket and its device with \
+         vhost-user; rng and vhost-user have no backend";
     VirtioAddress = "M-VIO-008", "the virtio registers are no multiple of 4 KiB below 2^48",
         "choose one, or leave it out";
     VirtioOverMemory = "M-VIO-009",
@@ -306,6 +307,17 @@ rules! {
         "write the absolute path of a file or a block device there, such as \"/dev/vda\"";
     ConsoleBackend = "M-VIO-018", "this is no backend of a console",
         "write backend = \"pty\"";
+    VhostFunction = "M-VIO-019", "nothing says, or two properties say, what the guest sees here",
+        "write device = \"block\" or another function, or device-id = <N>, from 1 to 63";
+    VhostSocket = "M-VIO-020", "this is no path of a socket in the device VM",
+        "write socket = \"/run/NAME.socket\": an absolute path of at most 107 bytes in one line";
+    VhostSize = "M-VIO-021", "a device that another program serves cannot have so much",
+        "write queues from 1 to 4, and config-size from 0 to 256, or leave them out";
+    VhostTag = "M-VIO-022", "a file system has no tag, by which the guest mounts it",
+        "write tag = \"NAME\", of 1 to 36 bytes";
+    VhostCommand = "M-VIO-023", "the device model cannot start this program, or give it these files",
+        "write command = \"/usr/bin/NAME\", \"ARGUMENT\", of at most 1024 bytes, and absolute paths \
+         in files";
 
     DmaUnchecked = "M-WRN-001",
         "a device that masters the bus reaches all memory, as there is no SMMU to stop it",

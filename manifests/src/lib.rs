@@ -44,8 +44,8 @@ pub use list::List;
 pub use model::{
     Balancer, Budget, Channel, ChannelEnd, Console, CpuList, CpuSet, DevicePatterns, Gear2Config,
     GicMode, Manifest, Memory, NamedFile, Names, Parameters, Payload, Policy, Pool, Privilege,
-    Region, Restart, RestartLimit, Rtc, Scheduler, SharedMemory, VirtioDevice, VirtioKind, Vm,
-    VmKind, Window,
+    Region, Restart, RestartLimit, Rtc, Scheduler, SharedMemory, VhostFunction, VhostUser,
+    VirtioDevice, VirtioKind, Vm, VmKind, Window,
 };
 pub use nearest::nearest;
 pub use read::{binding, read, read_into};
@@ -67,6 +67,10 @@ pub const ADDRESS_LIMIT: u64 = 1 << 48;
 pub const MAX_VIRTIO_PER_VM: usize = 8;
 /// The most virtio devices of all VMs.
 pub const MAX_VIRTIO: usize = 32;
+/// The most queues of a virtio device that another program serves.
+pub const MAX_VHOST_QUEUES: u32 = 4;
+/// The most bytes of a virtio device's configuration: a device has 512 bytes of registers.
+pub const MAX_VHOST_CONFIG: u32 = 256;
 /// The most pools of CPUs.
 pub const MAX_POOLS: usize = gear1_abi::id::MAX_CPUS;
 /// The most windows of all pools.

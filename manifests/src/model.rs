@@ -23,7 +23,7 @@ pub use memory::{Memory, Region};
 pub(crate) use scheduling::PARAMETERS;
 pub use scheduling::{Balancer, Budget, Parameters, Policy, Pool, Scheduler, Window};
 pub use shared::SharedMemory;
-pub use virtio::{VirtioDevice, VirtioKind};
+pub use virtio::{VhostFunction, VhostUser, VirtioDevice, VirtioKind};
 
 /// A whole manifest.
 #[derive(Clone, Copy, Debug)]
@@ -365,6 +365,18 @@ impl Vm<'_> {
 pub struct Names<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Names<'a> {
+    /// Tells whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the names as the blob has them, each with its zero.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
     /// Iterates over the names.
     pub fn iter(&self) -> impl Iterator<Item = &'a str> + Clone + use<'a> {
         let text = core::str::from_utf8(self.0).unwrap_or("");

@@ -8,7 +8,7 @@ use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
     Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload,
-    Policy, Restart, RestartLimit, Rtc, SharedMemory, VirtioDevice, Vm, VmKind,
+    Policy, Restart, RestartLimit, Rtc, SharedMemory, VhostUser, VirtioDevice, Vm, VmKind,
 };
 use crate::nearest::nearest;
 use crate::rules;
@@ -26,7 +26,7 @@ mod tests;
 use binding::{
     CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, GIC_MODES, KINDS,
     PRIVILEGES, RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, RTC_PROPERTIES,
-    SHARED_PROPERTIES, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+    SHARED_PROPERTIES, VHOST_FUNCTIONS, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
 };
 
 const MIB: u64 = 1 << 20;
@@ -247,6 +247,16 @@ fn read_virtio_device<'a>(
         backend: device.text("backend", report),
         read_only: device.switch("read-only", report),
         mac: device.text("mac", report),
+        vhost_user: VhostUser {
+            socket: device.text("socket", report),
+            function: device.choice("device", VHOST_FUNCTIONS, report),
+            device_id: device.number("device-id", report),
+            queues: device.number("queues", report),
+            config_size: device.number("config-size", report),
+            tag: device.text("tag", report),
+            command: Names(device.texts("command", report)),
+            files: Names(device.texts("files", report)),
+        },
     }
 }
 

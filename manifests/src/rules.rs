@@ -30,6 +30,7 @@ mod scheduling;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod vhost_user;
 mod virtio;
 
 pub(crate) use board::check as check_on;

@@ -43,6 +43,31 @@ fn a_device_is_read() {
     assert!(!device.read_only);
 }
 
+#[test]
+fn a_device_of_another_program_is_read() {
+    let tree = tree();
+    let device = tree.path().join("gearv/device@3");
+    let numbers = [26_u32, 2, 40].map(u32::to_be_bytes).concat();
+    for (name, value) in [
+        ("type", b"vhost-user\0".as_slice()),
+        ("vhost-user", &numbers),
+        ("backend", b"/run/fs/socket\0"),
+        ("tag", b"shared\0"),
+        ("command", b"/usr/bin/fsd\0\0--verbose\0"),
+    ] {
+        fs::write(device.join(name), value).unwrap();
+    }
+    let device = &Board::read(tree.path()).unwrap().devices[0];
+    assert_eq!(device.kind, DeviceKind::VhostUser(26));
+    assert_eq!((device.queues, device.config_size), (2, 40));
+    assert_eq!(
+        (&*device.backend, &*device.tag),
+        ("/run/fs/socket", "shared")
+    );
+    assert_eq!(device.command, ["/usr/bin/fsd", "", "--verbose"]);
+    assert!(device.files.is_empty());
+}
+
 /// The card's address is the manifest's, or else the board's: another one on another board, and the
 /// same with each start.
 #[test]

@@ -70,6 +70,14 @@ impl Rings {
         memory.load(self.used + INDEX, Ordering::Acquire)
     }
 
+    /// Returns the request in the last entry of the used ring.
+    pub(crate) fn last_completed<M: Shared>(&self, memory: &M) -> Result<u16, M::Error> {
+        let last = self.next_used.wrapping_sub(1);
+        let place = u64::from(last.checked_rem(self.size).unwrap_or(0));
+        let at = self.used + ENTRIES + place * USED_SIZE;
+        memory.load(at, Ordering::Relaxed)
+    }
+
     /// Completes the oldest request taken: its status, if it has one, then the entry, then the
     /// index.
     pub(crate) fn complete<M: Shared>(

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use gear1_abi::boot::BootPl061;
 use gearv_manifest::blob::{Blob, Node};
-use gearv_manifest::{ChannelEnd, Console, VirtioDevice, Vm};
+use gearv_manifest::{ChannelEnd, Console, VirtioDevice, VirtioKind, Vm};
 
 use crate::devices::{self, Owned};
 use crate::fdt::bus::cell_counts;
@@ -439,10 +439,13 @@ impl<'f, 'a> Maker<'f, 'a> {
         self.out.cells("channel", &[served.channel]);
         self.out.text("vm", served.vm);
         self.out.cells("vm-id", &[device.vm.reg() as u32]);
-        let kind = device.kind.map_or("", gearv_manifest::VirtioKind::name);
+        let kind = device.kind.map_or("", VirtioKind::name);
         self.out.text("type", kind);
         if let Some(backend) = device.backend {
             self.out.text("backend", backend);
+        }
+        if device.kind == Some(VirtioKind::VhostUser) {
+            self.vhost_user(device);
         }
         if device.read_only {
             self.out.property("read-only", &[]);
@@ -455,6 +458,24 @@ impl<'f, 'a> Maker<'f, 'a> {
         let registers = [served.page, device.offset() as u32];
         self.out.cells("register-page", &registers);
         self.out.end();
+    }
+
+    /// Writes what the device model has to know of a device whose function is another program.
+    fn vhost_user(&mut self, device: &VirtioDevice<'_>) {
+        let vhost_user = &device.vhost_user;
+        let (queues, config) = (vhost_user.queue_count(), vhost_user.config_bytes());
+        self.out
+            .cells("vhost-user", &[device.device_id(), queues, config]);
+        self.out
+            .text("backend", vhost_user.socket.unwrap_or_default());
+        if let Some(tag) = vhost_user.tag {
+            self.out.text("tag", tag);
+        }
+        for (name, list) in [("command", vhost_user.command), ("files", vhost_user.files)] {
+            if !list.is_empty() {
+                self.out.property(name, list.bytes());
+            }
+        }
     }
 
     /// Writes a `reg` below the root, in as many cells as the board's root has. A number that does

@@ -30,7 +30,7 @@ use gear2_protocol::{
     DOORBELL_GEAR2, MAX_DEVICES, REGION_SIZE, VIRTIO_INTERRUPT_ACK, VIRTIO_QUEUE_NOTIFY,
     VIRTIO_STRIDE, doorbell_arm, doorbell_device, line_of_channel,
 };
-use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, VirtioDevice, VirtioKind, Vm};
+use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, VirtioDevice, Vm};
 
 use crate::dax;
 use crate::device_tree::{self, Facts, Served};
@@ -151,8 +151,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     /// a guest that is up before that would find no device otherwise.
     fn identify<M: PhysicalMemory>(&self, vm: &Vm<'_>, page: Pa, memory: &mut M) {
         for (_, device) in self.manifest.virtio_of(vm.id) {
-            let kind = device.kind.map_or(0, VirtioKind::device_id);
-            let registers = [VIRTIO_MAGIC, VIRTIO_VERSION, kind, VENDOR];
+            let registers = [VIRTIO_MAGIC, VIRTIO_VERSION, device.device_id(), VENDOR];
             let bytes: Vec<u8> = registers
                 .iter()
                 .flat_map(|word| word.to_le_bytes())

@@ -1,5 +1,6 @@
 //! The virtio devices of a VM, which the device VM serves.
 
+use super::Names;
 use crate::VmId;
 
 /// A virtio device of a VM, served by the device VM.
@@ -20,6 +21,103 @@ pub struct VirtioDevice<'a> {
     /// MAC address of a network card, as the manifest writes it; the device model generates one if
     /// there is none.
     pub mac: Option<&'a str>,
+    /// What the manifest says of a device whose function is another program.
+    pub vhost_user: VhostUser<'a>,
+}
+
+/// A device whose function is another program, which the device model reaches by a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VhostUser<'a> {
+    /// Path of the socket.
+    pub socket: Option<&'a str>,
+    /// Function, by name.
+    pub function: Option<VhostFunction>,
+    /// Function, by the number of the device type.
+    pub device_id: Option<u32>,
+    /// Number of queues.
+    pub queues: Option<u32>,
+    /// Bytes of the configuration.
+    pub config_size: Option<u32>,
+    /// Name of a file system.
+    pub tag: Option<&'a str>,
+    /// Command that starts the program, with its arguments; none: the device model does not start
+    /// it.
+    pub command: Names<'a>,
+    /// Files that the program is given.
+    pub files: Names<'a>,
+}
+
+impl VhostUser<'_> {
+    /// Returns the number of queues that the guest sees.
+    #[must_use]
+    pub fn queue_count(&self) -> u32 {
+        let usual = || self.function.map_or(1, |function| function.facts().1);
+        self.queues.unwrap_or_else(usual)
+    }
+
+    /// Returns the bytes of the configuration that the guest sees.
+    #[must_use]
+    pub fn config_bytes(&self) -> u32 {
+        let usual = || self.function.map_or(0, |function| function.facts().2);
+        self.config_size.unwrap_or_else(usual)
+    }
+}
+
+/// Function of a device that another program serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VhostFunction {
+    /// A disk.
+    Block,
+    /// A file system.
+    Fs,
+    /// A graphics card.
+    Gpu,
+    /// A keyboard, a mouse and the like.
+    Input,
+    /// Sockets to the device VM.
+    Vsock,
+    /// A sound card.
+    Sound,
+    /// An I2C adapter.
+    I2c,
+    /// General purpose lines.
+    Gpio,
+    /// A system control and management interface.
+    Scmi,
+}
+
+impl VhostFunction {
+    /// Returns the name in a manifest.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Fs => "fs",
+            Self::Gpu => "gpu",
+            Self::Input => "input",
+            Self::Vsock => "vsock",
+            Self::Sound => "sound",
+            Self::I2c => "i2c",
+            Self::Gpio => "gpio",
+            Self::Scmi => "scmi",
+        }
+    }
+
+    /// Returns the device type, the usual number of queues, and the bytes of the configuration
+    /// (virtio 1.2, chapter 5).
+    const fn facts(self) -> (u32, u32, u32) {
+        match self {
+            Self::Block => (2, 1, 60),
+            Self::Fs => (26, 2, 40),
+            Self::Gpu => (16, 2, 16),
+            Self::Input => (18, 2, 136),
+            Self::Vsock => (19, 3, 8),
+            Self::Sound => (25, 4, 12),
+            Self::I2c => (34, 1, 0),
+            Self::Gpio => (41, 2, 8),
+            Self::Scmi => (32, 2, 0),
+        }
+    }
 }
 
 impl VirtioDevice<'_> {
@@ -38,6 +136,26 @@ impl VirtioDevice<'_> {
         // The lowest bit of the first byte stands for several stations.
         let is_of_one = bytes.first().is_some_and(|first| first & 1 == 0) && bytes != [0; 6];
         (is_of_one && pairs.next().is_none()).then_some(bytes)
+    }
+
+    /// Returns the device type that the guest sees (virtio 1.2, chapter 5); 0: none.
+    #[must_use]
+    pub fn device_id(&self) -> u32 {
+        let vhost_user = &self.vhost_user;
+        match self.kind {
+            None => 0,
+            Some(VirtioKind::VhostUser) => {
+                let by_name = vhost_user.function.map(|function| function.facts().0);
+                by_name.or(vhost_user.device_id).unwrap_or(0)
+            }
+            Some(kind) => kind.device_id(),
+        }
+    }
+
+    /// Tells whether the guest sees what a device of this kind is, whatever serves it.
+    #[must_use]
+    pub fn is_seen_as(&self, kind: VirtioKind) -> bool {
+        self.device_id() == kind.device_id()
     }
 
     /// Bytes between two devices in the VM's register page.
@@ -68,6 +186,8 @@ pub enum VirtioKind {
     Console,
     /// A source of random numbers.
     Random,
+    /// A device whose function is another program of the device VM.
+    VhostUser,
 }
 
 impl VirtioKind {
@@ -79,10 +199,11 @@ impl VirtioKind {
             Self::Net => "net",
             Self::Console => "console",
             Self::Random => "rng",
+            Self::VhostUser => "vhost-user",
         }
     }
 
-    /// Returns the device type (virtio 1.2, chapter 5).
+    /// Returns the device type (virtio 1.2, chapter 5); 0 where the kind alone does not tell.
     #[must_use]
     pub const fn device_id(self) -> u32 {
         match self {
@@ -90,6 +211,7 @@ impl VirtioKind {
             Self::Block => 2,
             Self::Console => 3,
             Self::Random => 4,
+            Self::VhostUser => 0,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Names of binding v1: nodes, properties, and the words that are values.
 
-use crate::model::{Balancer, GicMode, Privilege, Restart, Scheduler, VirtioKind, VmKind};
+use crate::model::{
+    Balancer, GicMode, Privilege, Restart, Scheduler, VhostFunction, VirtioKind, VmKind,
+};
 
 /// Properties of the root node.
 pub const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
@@ -93,7 +95,20 @@ pub const RESTART_LIMITS: [&str; 3] = ["restart-limit", "restart-window-ms", "re
 /// Nodes below `/vms/NAME`.
 pub const VM_NODES: &[&str] = &["console", "rtc", "virtio"];
 /// Properties of `/vms/NAME/virtio/DEVICE`.
-pub const VIRTIO_PROPERTIES: &[&str] = &["type", "backend", "read-only", "mac"];
+pub const VIRTIO_PROPERTIES: &[&str] = &[
+    "type",
+    "backend",
+    "read-only",
+    "mac",
+    "device",
+    "socket",
+    "device-id",
+    "queues",
+    "config-size",
+    "tag",
+    "command",
+    "files",
+];
 /// Properties of `/vms/NAME/console`.
 pub const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
 /// Properties of `/vms/NAME/rtc`.
@@ -134,6 +149,9 @@ pub const CELL_PROPERTIES: &[&str] = &[
     "restart-limit",
     "restart-window-ms",
     "restart-backoff-ms",
+    "device-id",
+    "queues",
+    "config-size",
 ];
 
 /// Values of `scheduler`.
@@ -171,6 +189,19 @@ pub const VIRTIO_KINDS: &[(&str, VirtioKind)] = &[
     (VirtioKind::Net.name(), VirtioKind::Net),
     (VirtioKind::Console.name(), VirtioKind::Console),
     (VirtioKind::Random.name(), VirtioKind::Random),
+    (VirtioKind::VhostUser.name(), VirtioKind::VhostUser),
+];
+/// Values of `device`.
+pub const VHOST_FUNCTIONS: &[(&str, VhostFunction)] = &[
+    (VhostFunction::Block.name(), VhostFunction::Block),
+    (VhostFunction::Fs.name(), VhostFunction::Fs),
+    (VhostFunction::Gpu.name(), VhostFunction::Gpu),
+    (VhostFunction::Input.name(), VhostFunction::Input),
+    (VhostFunction::Vsock.name(), VhostFunction::Vsock),
+    (VhostFunction::Sound.name(), VhostFunction::Sound),
+    (VhostFunction::I2c.name(), VhostFunction::I2c),
+    (VhostFunction::Gpio.name(), VhostFunction::Gpio),
+    (VhostFunction::Scmi.name(), VhostFunction::Scmi),
 ];
 /// Values of `gic`.
 pub const GIC_MODES: &[(&str, GicMode)] = &[

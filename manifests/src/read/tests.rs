@@ -3,7 +3,7 @@
 use crate::testing::{Tree, cells, smallest, text};
 use crate::{
     Balancer, Console, DevicePatterns, GicMode, Manifest, Payload, Privilege, Region, Restart,
-    Scheduler, VirtioDevice, VirtioKind, Vm, VmKind, read,
+    Scheduler, VhostUser, VirtioDevice, VirtioKind, Vm, VmKind, read,
 };
 
 #[track_caller]
@@ -194,6 +194,7 @@ fn reads_the_device_vm_and_whom_it_serves() {
             backend: None,
             read_only: false,
             mac: None,
+            vhost_user: VhostUser::default(),
         };
         let disk = VirtioDevice {
             index: 0,

@@ -17,6 +17,7 @@ const OWN_DISKS: &[&str] = &["root=", "resume="];
 pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     for (index, device) in manifest.virtio.iter().enumerate() {
         check_mac(manifest, index, device, report);
+        check_socket(manifest, index, device, report);
         let (Some(node), Some(backend)) = (node_of(manifest, device), device.backend) else {
             continue;
         };
@@ -83,6 +84,26 @@ fn may_be_disk(path: &str) -> bool {
     let device = path.strip_prefix("/dev/");
     let is_other = |name: &str| OTHERS.contains(&name) || name.starts_with("tty");
     !path.ends_with('/') && path != "/dev" && !device.is_some_and(is_other)
+}
+
+/// Refuses a socket that a device before this one has: a program behind a socket serves one device.
+fn check_socket<'a>(
+    manifest: &Manifest<'a>,
+    index: usize,
+    device: &VirtioDevice<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let socket = device.vhost_user.socket;
+    let (Some(node), Some(path)) = (node_of(manifest, device), socket) else {
+        return;
+    };
+    let before = manifest.virtio.iter().take(index);
+    // planted: two devices have one socket
+    let mut others = before.filter(|other| other.vhost_user.socket == socket);
+    if let Some(other) = others.find_map(|other| node_of(manifest, other)) {
+        let place = ManifestError::at_property(Rule::SameBackend, node, "socket");
+        report.error(place.found(Found::Text(path)).conflicts(other));
+    }
 }
 
 /// Judges the address of a network card beside those of the cards before it.

@@ -56,10 +56,10 @@ fn disk<'m, 'a>(manifest: &'m Manifest<'a>, vm: &Vm<'a>, root: &str) -> Root<'m,
     };
     let devices = || manifest.virtio_of(vm.id).map(|(_, device)| device);
     if let Some(letters) = name.strip_prefix("vd") {
-        let disks = devices().filter(|device| device.kind == Some(VirtioKind::Block));
+        let disks = devices().filter(|device| device.is_seen_as(VirtioKind::Block));
         return virtio_disk(disks, letters);
     }
-    let has_net = devices().any(|device| device.kind == Some(VirtioKind::Net));
+    let has_net = devices().any(|device| device.is_seen_as(VirtioKind::Net));
     let is_missing = match name {
         "nfs" => !has_net,
         _ => HARDWARE.iter().any(|start| name.starts_with(start)),

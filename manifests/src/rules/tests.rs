@@ -16,6 +16,7 @@ use crate::{Privilege, Region, Rule, Severity, VmKind};
 mod backends;
 mod cases;
 mod overlaps;
+mod vhost_user;
 
 pub(super) const VM: &str = "/vms/linux";
 pub(super) const DEVICE: &str = "/vms/device";

@@ -1,7 +1,7 @@
 //! Rules on a VM's virtio devices by themselves: where their registers lie, which interrupts they
 //! have, and what each type of device takes. What serves them is judged in `backends`.
 
-use super::{PAGE, error, page};
+use super::{PAGE, error, page, vhost_user};
 use crate::ADDRESS_LIMIT;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Console, Manifest, VirtioDevice, VirtioKind, Vm, VmKind};
@@ -44,6 +44,7 @@ fn check_devices<'a>(
     for (_, device) in manifest.virtio_of(vm.id) {
         let path = path.child(device.name);
         check_device(device, path, report);
+        vhost_user::check(device, path, report);
         check_interrupt(vm, device, path, report);
     }
 }
@@ -91,11 +92,11 @@ fn check_device<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut 
     }
 }
 
-/// Tells whether devices of a kind are served by something that the manifest names; random bytes
-/// come from the device VM's kernel.
+/// Tells whether the property `backend` names what serves devices of a kind; random bytes come from
+/// the device VM's kernel, and another program has a socket.
 const fn has_backend(kind: VirtioKind) -> bool {
     match kind {
         VirtioKind::Block | VirtioKind::Net | VirtioKind::Console => true,
-        VirtioKind::Random => false,
+        VirtioKind::Random | VirtioKind::VhostUser => false,
     }
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use workbench::{build_images, workspace};
+use workbench::{build_images, tools, workspace};
 
 use crate::part::{Part, Tally};
 use crate::record;
@@ -38,6 +38,7 @@ pub(super) fn parts() -> Vec<Part> {
             Ok(())
         }),
         Part::new("unit tests", unit_tests),
+        Part::new("a disk by qemu-storage-daemon on the host", storage_daemon),
         Part::new(
             "ownership, a million calls and all receivers",
             long_ownership,
@@ -72,6 +73,37 @@ fn unit_tests(tally: &mut Tally) -> Result<()> {
     if !tally.failures.is_empty() {
         println!("{}", tail(&details(&printed)));
     }
+    Ok(())
+}
+
+/// Runs the device model's tests beside Debian's qemu-storage-daemon, which is killed in the middle
+/// of writes.
+fn storage_daemon(tally: &mut Tally) -> Result<()> {
+    let daemon = tools::storage("qemu-storage-daemon")?.command();
+    let libraries = daemon.get_envs().find_map(|(_, value)| value);
+    let output = workspace::cargo()
+        .args([
+            "test",
+            "-p",
+            "device-model",
+            "--lib",
+            "vhost_user::tests::daemon",
+        ])
+        .args(["--", "--ignored"])
+        .env("GEARV_STORAGE_DAEMON", daemon.get_program())
+        .env("GEARV_STORAGE_LIBRARIES", libraries.unwrap_or_default())
+        .output()?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let counted = count(&printed);
+    ensure!(
+        counted.passed > 0 || !counted.failures.is_empty(),
+        "no test was run:\n{}",
+        tail(&String::from_utf8_lossy(&output.stderr))
+    );
+    if !counted.failures.is_empty() {
+        println!("{}", tail(&details(&printed)));
+    }
+    tally.add(counted);
     Ok(())
 }
 

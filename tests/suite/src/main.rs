@@ -45,6 +45,7 @@ mod nbd;
 mod part;
 mod parts;
 mod planted;
+mod programs;
 mod realtime;
 mod record;
 mod refusals;

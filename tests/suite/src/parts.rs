@@ -19,8 +19,8 @@ use crate::record::Run;
 use crate::{
     bench, boards, boot, chaos, coverage, documents, examples, fuzz, gear2_registers,
     gearctl_sched, ghost, guests, halt, host, hostile, images, invalid, jitter, kvm, lane, layouts,
-    linux, moves, mutants, planted, realtime, refusals, running, schedules, storage, tour,
-    userlands, worst_cases,
+    linux, moves, mutants, planted, programs, realtime, refusals, running, schedules, storage,
+    tour, userlands, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -70,6 +70,7 @@ fn parts() -> Vec<Part> {
     parts.extend(gearctl_sched::parts());
     parts.extend(moves::parts());
     parts.extend(storage::parts());
+    parts.extend(programs::parts());
     parts.extend(planted::parts());
     parts.extend(mutants::parts());
     parts.extend(jitter::parts());

@@ -93,6 +93,8 @@ artifacts! {
     StressInitramfs = "stress-initramfs", Initrd;
     /// The device VM's: the device model, `gearctl` and the network.
     DeviceInitramfs = "device-initramfs", DeviceInitrd;
+    /// The device VM's, with programs that serve devices.
+    BackendsInitramfs = "backends-initramfs", DeviceInitrd;
     /// A guest whose root is a virtio disk.
     GuestInitramfs = "guest-initramfs", DiskInitrd;
     /// The measurement of wake-ups in the device VM.

@@ -381,6 +381,7 @@ fn resolve(name: &str) -> Result<PathBuf> {
         Artifact::BusyboxInitramfs => initramfs::build(&out_dir),
         Artifact::StressInitramfs => initramfs::with_stress(&out_dir),
         Artifact::DeviceInitramfs => device_userland::build(&out_dir),
+        Artifact::BackendsInitramfs => device_userland::build_with_backends(&out_dir),
         Artifact::GuestInitramfs => guest_userland::initramfs(&out_dir),
         Artifact::WakeInitramfs => wake_userland::initramfs(&out_dir),
         Artifact::BenchInitramfs => served_userland::initramfs(&out_dir),

@@ -51,14 +51,28 @@ pub const MEMORY_MODULES: &[&str] = &[
 pub const PACKAGE: &str = "device-model";
 const PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
 
+/// Programs that serve devices.
+const BACKENDS: &[&str] = &["qemu-storage-daemon"];
+
 /// Builds the initramfs below `out_dir` and returns its path.
 pub fn build(out_dir: &Path) -> Result<PathBuf> {
+    tree()?.write_initramfs(out_dir.join("device-initramfs.cpio"))
+}
+
+/// Builds the initramfs with the programs of Debian's that serve devices, and returns its path.
+pub fn build_with_backends(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = tree()?;
+    programs::add(&mut tree, &payloads::backends()?, BACKENDS)?;
+    tree.write_initramfs(out_dir.join("backends-initramfs.cpio"))
+}
+
+fn tree() -> Result<Tree> {
     let mut tree = with_busybox()?;
     kernel_modules::add(&mut tree, MODULES)?;
     programs::add(&mut tree, &payloads::programs()?, &["iperf3"])?;
     add_programs(&mut tree, &PROGRAMS)?;
     tree.program("init", INIT);
-    tree.write_initramfs(out_dir.join("device-initramfs.cpio"))
+    Ok(tree)
 }
 
 /// Adds programs of the device model.

@@ -412,7 +412,7 @@ fn summary(manifest: &Manifest<'_>, vm: &Vm<'_>) -> VmSummary {
 
 fn has_virtio(manifest: &Manifest<'_>, vm: &Vm<'_>, kind: VirtioKind) -> bool {
     let mut devices = manifest.virtio_of(vm.id);
-    devices.any(|(_, device)| device.kind == Some(kind))
+    devices.any(|(_, device)| device.is_seen_as(kind))
 }
 
 fn console(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<VmConsole> {

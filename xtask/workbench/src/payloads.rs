@@ -79,6 +79,14 @@ const SYSBENCH: PackageSet = PackageSet {
     by_hand: "apt-get download sysbench:arm64 and all that it depends on",
 };
 
+/// Programs that serve devices by the vhost-user protocol.
+const BACKENDS: PackageSet = PackageSet {
+    name: "vhost-user-backends",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Closure(&["qemu-system-common", "qemu-utils"]),
+    by_hand: "apt-get download qemu-system-common:arm64 qemu-utils:arm64 and all that they depend on",
+};
+
 /// Offset of the magic in an arm64 `Image`, and the magic.
 const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
@@ -231,6 +239,11 @@ pub fn programs() -> Result<PathBuf> {
 /// Returns where sysbench for arm64 and all its libraries are unpacked.
 pub fn sysbench() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &SYSBENCH)
+}
+
+/// Returns where programs for arm64 that serve devices, and all their libraries, are unpacked.
+pub fn backends() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &BACKENDS)
 }
 
 fn is_arm64_image(kernel: &Path) -> Result<bool> {

@@ -45,6 +45,14 @@ const QEMU_7: PackageSet = PackageSet {
     by_hand: "sudo apt-get install qemu-system-arm, on Debian 12",
 };
 
+/// QEMU's programs for images of disks: on Debian 12 in the first package, later in the second.
+const STORAGE: PackageSet = PackageSet {
+    name: "qemu-storage",
+    architecture: Architecture::Host,
+    wanted: Wanted::Closure(&["qemu-system-common", "qemu-utils"]),
+    by_hand: "sudo apt-get install qemu-system-common qemu-utils",
+};
+
 /// Directories of programs in packages, from the root.
 const DIRECTORIES: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
 
@@ -168,6 +176,11 @@ pub fn e2fsprogs(name: &str) -> Result<Program> {
         Some(path) => Ok(Program { path, root: None }),
         None => Program::find(&Cache::open()?, &E2FSPROGS, name),
     }
+}
+
+/// Finds one of QEMU's programs for images of disks: `qemu-storage-daemon` or `qemu-img`.
+pub fn storage(name: &str) -> Result<Program> {
+    Program::find(&Cache::open()?, &STORAGE, name)
 }
 
 /// Finds QEMU for Arm of the wanted major version: 10 (or newer), or Debian 12's 7.

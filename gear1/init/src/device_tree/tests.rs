@@ -35,6 +35,30 @@ fn a_card_has_the_address_that_the_manifest_gives() {
     assert_eq!(mac(&given), Some([2, 0, 0x5e, 0x10, 0, 0xf].to_vec()));
 }
 
+/// The device model gets all that it needs to reach another program, and to start it.
+#[test]
+fn a_device_of_another_program_is_described() {
+    let disk = "/vms/linux/virtio/disk";
+    let manifest = manifest()
+        .unset(disk, "read-only")
+        .unset(disk, "backend")
+        .set(disk, "type", text("vhost-user"))
+        .set(disk, "device", text("fs"))
+        .set(disk, "socket", text("/run/fs/socket"))
+        .set(disk, "tag", text("shared"))
+        .set(disk, "queues", cells(&[3]))
+        .set(disk, "command", text("/usr/bin/fsd\0--verbose"))
+        .set(disk, "files", text("/srv"));
+    let made = tree(&made(&manifest, tree(VIRT_GICV3).flatten().as_slice()).unwrap());
+    let device = |name: &str| value(&made, "/gearv/device@3", name);
+    assert_eq!(device("type"), Some(text("vhost-user")));
+    assert_eq!(device("vhost-user"), Some(cells(&[26, 3, 40])));
+    assert_eq!(device("backend"), Some(text("/run/fs/socket")));
+    assert_eq!(device("tag"), Some(text("shared")));
+    assert_eq!(device("command"), Some(text("/usr/bin/fsd\0--verbose")));
+    assert_eq!(device("files"), Some(text("/srv")));
+}
+
 fn manifest() -> Tree {
     let devices = b"/pl011@9000000\0/virtio_mmio@a003e00\0".to_vec();
     smallest()

@@ -4,7 +4,7 @@ use gear1_abi::id::MAX_CPUS;
 use gearv_manifest::binding::SCHEDULERS;
 use gearv_manifest::{
     BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Parameters, Payload,
-    RestartLimit, Scheduler, VirtioDevice, Vm,
+    RestartLimit, Scheduler, VhostUser, VirtioDevice, Vm,
 };
 
 use super::*;
@@ -276,6 +276,7 @@ fn device(vm: usize, index: usize) -> VirtioDevice<'static> {
         backend: None,
         read_only: false,
         mac: None,
+        vhost_user: VhostUser::default(),
     }
 }
 

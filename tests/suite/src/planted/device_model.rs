@@ -5,6 +5,7 @@
 pub(super) mod attacks;
 pub(super) mod clients;
 pub(super) mod disks;
+pub(super) mod programs;
 pub(super) mod rings;
 pub(super) mod sandbox;
 

@@ -6,7 +6,7 @@ use super::{
 };
 
 /// All bugs, area by area.
-const BUGS: [&[Bug]; 16] = [
+const BUGS: [&[Bug]; 17] = [
     memory::BUGS,
     boot::BUGS,
     manifest::BUGS,
@@ -19,6 +19,7 @@ const BUGS: [&[Bug]; 16] = [
     device_model::attacks::BUGS,
     device_model::clients::BUGS,
     device_model::disks::BUGS,
+    device_model::programs::BUGS,
     device_model::rings::BUGS,
     device_model::sandbox::BUGS,
     fuzz::BUGS,

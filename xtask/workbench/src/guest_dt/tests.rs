@@ -4,7 +4,7 @@ use std::fs;
 
 use gearv_manifest::{
     BINDING_VERSION, Blob, Console, CpuList, Gear2Config, GicMode, List, Manifest, Memory, Node,
-    Payload, Restart, RestartLimit, Rtc, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
+    Payload, Restart, RestartLimit, Rtc, VhostUser, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
 };
 
 use super::{escape, source};
@@ -74,6 +74,7 @@ fn manifest(vm: Vm<'static>) -> Manifest<'static> {
             backend: None,
             read_only: false,
             mac: None,
+            vhost_user: VhostUser::default(),
         };
         manifest.virtio.push(device).unwrap();
     }

@@ -165,7 +165,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "type",
-        "\"block\", \"net\", \"console\" or \"rng\"",
+        "\"block\", \"net\", \"console\", \"rng\" or \"vhost-user\"",
         "\"block\"",
     ),
     (
@@ -179,6 +179,26 @@ const TABLE: &[(&str, &str, &str)] = &[
         "six pairs of hexadecimal digits in a string",
         "\"02:00:00:00:00:01\"",
     ),
+    (
+        "device",
+        "\"block\", \"fs\", \"gpu\", \"input\", \"vsock\", \"sound\", \"i2c\", \"gpio\" or \"scmi\"",
+        "\"block\"",
+    ),
+    (
+        "socket",
+        "an absolute path in a string",
+        "\"/run/disk.socket\"",
+    ),
+    ("device-id", "a number from 1 to 63", "<26>"),
+    ("queues", "a number from 1 to 4", "<1>"),
+    ("config-size", "a number of bytes from 0 to 256", "<60>"),
+    ("tag", "a name of 1 to 36 bytes in a string", "\"shared\""),
+    (
+        "command",
+        "the path of a program and its arguments in strings",
+        "\"/usr/bin/daemon\", \"--verbose\"",
+    ),
+    ("files", "absolute paths in strings", "\"/dev/vdb\""),
 ];
 
 const ADDRESS: &str = "an address in one cell, or in two of which the first is the upper half";

@@ -53,7 +53,7 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     bug_of(
         BY_BLOCK,
         "a reset does not wait for an earlier gdm's requests",
-        Change::Swap("self.arrival.is_none()\n           ", "true"),
+        Change::Swap("!self.is_awaiting\n           ", "true"),
     ),
     bug_of(
         BY_BLOCK,

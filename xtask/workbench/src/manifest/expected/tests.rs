@@ -6,7 +6,8 @@ use std::path::Path;
 use gearv_manifest::binding::{
     BALANCERS, CELL_PROPERTIES, CHANNEL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_PROPERTIES,
     GIC_MODES, KINDS, POOL_PROPERTIES, PRIVILEGES, RESTARTS, ROOT_PROPERTIES, SCHEDULERS,
-    SHARED_PROPERTIES, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_PROPERTIES, WINDOW_PROPERTIES,
+    SHARED_PROPERTIES, VHOST_FUNCTIONS, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_PROPERTIES,
+    WINDOW_PROPERTIES,
 };
 use gearv_manifest::limits;
 
@@ -59,6 +60,7 @@ fn words_are_those_of_the_reader() {
         ("kind", words(KINDS)),
         ("restart", words(RESTARTS)),
         ("type", words(VIRTIO_KINDS)),
+        ("device", words(VHOST_FUNCTIONS)),
         ("gic", words(GIC_MODES)),
     ];
     for (property, words) in lists {
@@ -71,6 +73,8 @@ fn words_are_those_of_the_reader() {
 fn ranges_are_those_of_the_rules() {
     let ranges = [
         ("vcpus", 1_u64, limits::MAX_VCPUS_PER_VM as u64),
+        ("queues", 1, gearv_manifest::MAX_VHOST_QUEUES.into()),
+        ("config-size", 0, gearv_manifest::MAX_VHOST_CONFIG.into()),
         ("cpus", 0, limits::MAX_CPUS as u64 - 1),
         ("boot-order", 0, limits::MAX_BOOT_ORDER.into()),
         ("restart-limit", 0, limits::MOST_RESTARTS.into()),

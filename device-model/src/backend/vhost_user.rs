@@ -1,0 +1,462 @@
+//! Devices whose function is a program of its own: GDM is the front end of the vhost-user protocol,
+//! and any back end serves.
+//!
+//! GDM keeps the transport: registers, notifications, interrupts, and all that outlives a kill. The
+//! backend maps the RAM of its guest, and the rings of `relay.rs`, and nothing else of GDM's.
+//!
+//! Invariants: a backend that ends, or does not keep to the protocol, costs its own device alone,
+//! and no request: the requests that it had are given to the next one. A reset is answered when the
+//! backend has finished with the guest's memory, or is gone.
+
+use std::convert::Infallible;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use super::{Backend, Progress, TURN};
+use crate::board::{DeviceKind, DeviceNode};
+use crate::in_flight::{InFlight, MAX_REQUESTS};
+use crate::progress;
+use crate::state::{DeviceState, MAX_QUEUES, Word};
+use crate::transport::Identity;
+use crate::vring::{Broken, Chain, Vring};
+use relay::Relay;
+use session::{Bounds, Session};
+
+mod deadline;
+pub(crate) mod program;
+mod relay;
+mod session;
+#[cfg(test)]
+mod tests;
+
+/// Longest time that a backend takes to answer, or to finish what it has.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at a backend that finishes what it has.
+const STEP: Duration = Duration::from_millis(1);
+/// Longest queue that a driver may choose: what can be noted, and what Debian's backends expect.
+pub(super) const QUEUE_SIZE: u16 = MAX_REQUESTS;
+/// Place of `num_queues` in `struct virtio_blk_config` (virtio 1.2, 5.2.4).
+const BLOCK_QUEUES: usize = 34;
+/// Place and length of the tag in `struct virtio_fs_config` (virtio 1.2, 5.11.4).
+const TAG_LENGTH: usize = 36;
+
+/// Descriptors of a queue.
+struct Events {
+    /// Tells the backend of requests.
+    kick: EventFd,
+    /// Tells of completions. Never read: each store is an edge for whoever waits.
+    call: EventFd,
+}
+
+/// Why requests are not passed on.
+enum Fault {
+    /// The guest broke a rule.
+    Guest(Broken),
+    /// The backend did, or is gone.
+    Backend(String),
+}
+
+impl From<Broken> for Fault {
+    fn from(broken: Broken) -> Self {
+        Self::Guest(broken)
+    }
+}
+
+impl From<String> for Fault {
+    fn from(why: String) -> Self {
+        Self::Backend(why)
+    }
+}
+
+/// A device whose function is another program.
+pub struct VhostUser {
+    socket: String,
+    session: Session,
+    identity: Identity,
+    /// Memory of the rings between GDM and the backend.
+    rings: crate::mapping::Memory,
+    events: Vec<Events>,
+    /// Tells of an error of the backend's.
+    error: EventFd,
+    /// The queues that the backend serves.
+    relays: [Option<Relay>; MAX_QUEUES],
+    /// The device's page, once the backend has the guest's memory.
+    state: Option<DeviceState>,
+    /// Features that the driver accepted.
+    features: u64,
+    /// The configuration is another one; whether the guest is to be told.
+    news: Option<bool>,
+    /// Why the backend serves no longer.
+    lost: Option<String>,
+    /// The thread that opens backends waits for the end of this.
+    lease: Option<Sender<Infallible>>,
+}
+
+impl VhostUser {
+    /// Connects to the backend. `confine` takes rights from a thread.
+    pub fn open(node: &DeviceNode, confine: fn()) -> Result<Self, String> {
+        let bounds = Bounds {
+            patience: PATIENCE,
+            confine,
+        };
+        Self::open_within(node, bounds).map_err(|error| format!("{}: {error}", node.backend))
+    }
+
+    fn open_within(node: &DeviceNode, bounds: Bounds) -> Result<Self, String> {
+        let mut session = Session::open(&node.backend, bounds)?;
+        let count = node.queues.min(MAX_QUEUES);
+        session.check_queues(count)?;
+        let config = first_config(&mut session, node)?;
+        let events: Result<Vec<Events>, String> = (0..count).map(|_| Events::new()).collect();
+        Ok(Self {
+            socket: node.backend.clone(),
+            identity: Identity {
+                device_id: device_id(node),
+                features: session.features,
+                dependencies: &[],
+                queue_sizes: vec![QUEUE_SIZE; count],
+                config,
+            },
+            session,
+            rings: relay::memory()?,
+            events: events?,
+            error: eventfd()?,
+            relays: [const { None }; MAX_QUEUES],
+            state: None,
+            features: 0,
+            news: None,
+            lost: None,
+            lease: None,
+        })
+    }
+
+    /// Ends the use of the backend.
+    fn lose(&mut self, why: String) {
+        self.lost.get_or_insert(why);
+    }
+
+    /// Passes completions and requests on, for a turn.
+    fn pass_on(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Fault> {
+        self.start(queue, ring)?;
+        let Some(Some(relay)) = self.relays.get_mut(queue) else {
+            return Ok(Progress::Waits);
+        };
+        let notes = InFlight::of(ring.state(), queue);
+        pass_completions(relay, notes, ring)?;
+        let (progress, offered) = pass_requests(relay, notes, ring)?;
+        if offered && relay.wants_kick()? {
+            self.kick(queue);
+        }
+        Ok(progress)
+    }
+
+    /// Passes on what a backend completed before it was lost.
+    fn take_last(&mut self, queue: usize, ring: &mut Vring) -> Result<(), Broken> {
+        let Some(Some(relay)) = self.relays.get_mut(queue) else {
+            return Ok(());
+        };
+        match pass_completions(relay, InFlight::of(ring.state(), queue), ring) {
+            Err(Fault::Guest(broken)) => Err(broken),
+            Ok(()) | Err(Fault::Backend(_)) => Ok(()),
+        }
+    }
+
+    fn kick(&self, queue: usize) {
+        if let Some(events) = self.events.get(queue) {
+            // An overflow needs 2^64 requests that nobody looked at.
+            let _ = events.kick.write(1);
+        }
+    }
+
+    /// Has the backend serve a queue, from the requests on that an earlier backend had.
+    fn start(&mut self, queue: usize, ring: &mut Vring) -> Result<(), Fault> {
+        if self.relays.get(queue).is_none_or(Option::is_some) {
+            return Ok(());
+        }
+        self.begin(ring)?;
+        let heads = resume(InFlight::of(ring.state(), queue), ring)?;
+        let mut relay = Relay::new(&self.rings, queue, ring.size())?;
+        for head in &heads {
+            relay.offer(*head)?;
+        }
+        let Some(Events { kick, call }) = self.events.get(queue) else {
+            return Ok(());
+        };
+        let rings = relay.rings(ring)?;
+        self.session
+            .start(queue, &rings, [kick, call, &self.error])?;
+        if let Some(place) = self.relays.get_mut(queue) {
+            *place = Some(relay);
+        }
+        if !heads.is_empty() {
+            self.kick(queue);
+        }
+        Ok(())
+    }
+
+    /// Gives the backend the guest's memory, unless it has that. From here on the backend may have
+    /// requests that outlive GDM.
+    fn begin(&mut self, ring: &Vring) -> Result<(), Fault> {
+        if self.state.is_some() {
+            return Ok(());
+        }
+        let regions = relay::regions(ring.memory(), &self.rings)?;
+        self.state = Some(ring.state());
+        ring.state().set(Word::InKernel, 1);
+        self.session.begin(self.features, &regions)?;
+        Ok(())
+    }
+
+    /// Stops all queues, and waits until the backend has finished with the guest's memory.
+    fn stop(&mut self) -> Result<(), String> {
+        let mut bases = Vec::new();
+        for (queue, relay) in self.relays.iter().enumerate() {
+            if let Some(relay) = relay {
+                bases.push((relay, self.session.stop(queue)?));
+            }
+        }
+        let begin = Instant::now();
+        loop {
+            let mut busy = 0;
+            for (relay, base) in &bases {
+                busy += usize::from(!relay.is_idle(*base)?);
+            }
+            if busy == 0 {
+                return Ok(());
+            }
+            if begin.elapsed() >= PATIENCE {
+                break;
+            }
+            std::thread::sleep(STEP);
+        }
+        match self.session.reset()? {
+            true => Ok(()),
+            false => Err(format!(
+                "the backend has not finished its requests {PATIENCE:?} after its queues were stopped"
+            )),
+        }
+    }
+
+    /// Reads the configuration after a change.
+    fn renew_config(&mut self, is_news: bool) {
+        match self.session.config(self.identity.config.len()) {
+            Ok(config) => {
+                let queues = self.events.len();
+                self.identity.config = adapt(config, self.identity.device_id, queues);
+                self.news = Some(is_news || self.news == Some(true));
+            }
+            Err(why) => self.lose(why),
+        }
+    }
+
+    /// Says that the backend no longer has the guest's memory.
+    fn release_memory(&mut self) {
+        if let Some(state) = self.state.take() {
+            state.set(Word::InKernel, 0);
+        }
+    }
+}
+
+impl Events {
+    fn new() -> Result<Self, String> {
+        Ok(Self {
+            kick: eventfd()?,
+            call: eventfd()?,
+        })
+    }
+}
+
+fn eventfd() -> Result<EventFd, String> {
+    EventFd::new(EFD_NONBLOCK).map_err(|error| format!("eventfd: {error}"))
+}
+
+/// Returns the type that the guest sees.
+const fn device_id(node: &DeviceNode) -> u32 {
+    match node.kind {
+        DeviceKind::VhostUser(device_id) => device_id,
+        _ => 0,
+    }
+}
+
+/// Returns the configuration, from the backend or, where a backend leaves it to the front end, from
+/// the manifest: that of a file system is its tag and its number of queues.
+fn first_config(session: &mut Session, node: &DeviceNode) -> Result<Vec<u8>, String> {
+    if node.config_size == 0 {
+        return Ok(Vec::new());
+    }
+    if session.has_config() {
+        let config = session.config(node.config_size)?;
+        return Ok(adapt(config, device_id(node), node.queues.min(MAX_QUEUES)));
+    }
+    if node.tag.is_empty() {
+        return Err(format!(
+            "the backend does not offer VHOST_USER_PROTOCOL_F_CONFIG, and the manifest's \
+             config-size is {}",
+            node.config_size
+        ));
+    }
+    let mut config: Vec<u8> = node.tag.bytes().take(TAG_LENGTH).collect();
+    config.resize(TAG_LENGTH, 0);
+    // The first queue is for requests of high priority.
+    let requests = node.queues.min(MAX_QUEUES).saturating_sub(1) as u32;
+    config.extend(requests.to_le_bytes());
+    Ok(config)
+}
+
+/// Makes a disk's configuration name the queues that the guest sees: a driver sets up as many as
+/// the configuration says.
+fn adapt(mut config: Vec<u8>, device_id: u32, queues: usize) -> Vec<u8> {
+    if device_id == VIRTIO_ID_BLOCK
+        && let Some(place) = config.get_mut(BLOCK_QUEUES..BLOCK_QUEUES + 2)
+    {
+        place.copy_from_slice(&(queues as u16).to_le_bytes());
+    }
+    config
+}
+
+/// Returns the requests that an earlier backend had, and passes over them in the guest's ring. The
+/// notes of the last completion may lack their end, if GDM was killed there.
+fn resume(notes: InFlight, ring: &mut Vring) -> Result<Vec<u16>, Broken> {
+    let used = ring.used();
+    if notes.published() != used {
+        if notes.published().wrapping_add(1) != used {
+            return Err(Broken::Ring);
+        }
+        // planted: a request whose completion was the last act of a gdm is done again
+        notes.remove(ring.last_completed()?);
+        notes.publish(used);
+    }
+    let heads = notes.in_order(used);
+    ring.pass_over(heads.len() as u16);
+    Ok(heads)
+}
+
+/// Passes what the backend has completed to the guest.
+fn pass_completions(relay: &mut Relay, notes: InFlight, ring: &mut Vring) -> Result<(), Fault> {
+    while let Some((head, written)) = relay.complete()? {
+        // planted: a backend completes a request twice
+        if !notes.has(head) {
+            let why = format!("the backend completes request {head}, which it does not have");
+            return Err(Fault::Backend(why));
+        }
+        ring.state().count(Word::BytesIn, u64::from(written));
+        // In this order: a GDM that is killed in between leaves a note too many, never one too few.
+        ring.complete(head, u64::from(written))?;
+        notes.remove(head);
+        notes.publish(ring.used());
+    }
+    Ok(())
+}
+
+/// Offers what the guest has made available; also returns whether anything was.
+fn pass_requests(
+    relay: &mut Relay,
+    notes: InFlight,
+    ring: &mut Vring,
+) -> Result<(Progress, bool), Fault> {
+    let mut chain = Chain::default();
+    for count in 0..TURN {
+        let position = ring.next();
+        if !ring.take(&mut chain)? {
+            return Ok((Progress::Drained, count > 0));
+        }
+        if !notes.add(chain.head, position) {
+            return Err(Fault::Guest(Broken::Chain));
+        }
+        ring.state().count(Word::BytesOut, chain.readable.length());
+        relay.offer(chain.head)?;
+    }
+    Ok((Progress::More, true))
+}
+
+impl Backend for VhostUser {
+    fn identity(&self) -> Identity {
+        self.identity.clone()
+    }
+
+    fn activate(&mut self, features: u64) -> Result<(), String> {
+        self.features = features;
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        if self.state.is_none() || self.lost.is_some() {
+            return;
+        }
+        match progress::in_kernel(|| self.stop()) {
+            Ok(()) => self.release_memory(),
+            Err(why) => self.lose(why),
+        }
+        self.relays = [const { None }; MAX_QUEUES];
+    }
+
+    fn write_config(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset.saturating_add(bytes.len());
+        if !self.session.has_config() || end > self.identity.config.len() || self.lost.is_some() {
+            return;
+        }
+        match self.session.set_config(offset, bytes) {
+            Ok(()) => self.renew_config(false),
+            Err(why) => self.lose(why),
+        }
+    }
+
+    fn news_of_config(&mut self) -> Option<(Vec<u8>, bool)> {
+        let is_news = self.news.take()?;
+        Some((self.identity.config.clone(), is_news))
+    }
+
+    fn watch(&self) -> Vec<RawFd> {
+        let calls = self.events.iter().map(|events| events.call.as_raw_fd());
+        let others = self.session.descriptors().chain([self.error.as_raw_fd()]);
+        calls.chain(others).collect()
+    }
+
+    fn poll(&mut self) {
+        if self.lost.is_some() {
+            return;
+        }
+        match self.session.news(self.error.as_raw_fd()) {
+            Ok(true) => self.renew_config(true),
+            Ok(false) => {}
+            Err(why) => self.lose(why),
+        }
+    }
+
+    fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
+        if ring.is_withdrawn() {
+            return Ok(Progress::Waits);
+        }
+        if self.lost.is_some() {
+            self.take_last(queue, ring)?;
+            return Ok(Progress::Waits);
+        }
+        match self.pass_on(queue, ring) {
+            Ok(progress) => Ok(progress),
+            Err(Fault::Guest(broken)) => Err(broken),
+            Err(Fault::Backend(why)) => {
+                self.lose(why);
+                Ok(Progress::Waits)
+            }
+        }
+    }
+
+    fn lost(&mut self) -> Option<String> {
+        let why = self.lost.as_ref()?;
+        let message = format!("{}: {why}", self.socket);
+        if self.session.has_ended() {
+            // A backend that closed its socket has finished with the guest's memory, or is dead.
+            self.release_memory();
+        }
+        Some(message)
+    }
+
+    fn hold(&mut self, lease: Sender<Infallible>) -> bool {
+        self.lease = Some(lease);
+        true
+    }
+}

@@ -1,0 +1,79 @@
+//! Tests of devices whose function is another program: beside Debian's qemu-storage-daemon
+//! ([`daemon`], a part of the suite), and beside a back end that breaks the rules ([`faults`]).
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use vmm_sys_util::eventfd::EventFd;
+
+use super::session::Bounds;
+use super::{VIRTIO_ID_BLOCK, VhostUser};
+use crate::board::{DeviceKind, DeviceNode};
+use crate::hub;
+use crate::testing::Guest;
+use crate::worker::Arrival;
+
+mod daemon;
+mod fake;
+mod faults;
+mod program;
+
+/// Longest time in which the slowest machine gets on.
+const LONG: Duration = Duration::from_secs(60);
+const BLOCK_CONFIG: usize = 60;
+
+fn node(socket: &str) -> DeviceNode {
+    DeviceNode {
+        channel: 2,
+        vm: "linux".into(),
+        kind: DeviceKind::VhostUser(VIRTIO_ID_BLOCK),
+        backend: socket.into(),
+        queues: 1,
+        config_size: BLOCK_CONFIG,
+        command: Vec::new(),
+        files: Vec::new(),
+        tag: String::new(),
+        read_only: false,
+        mac: [0; 6],
+        memory: [0; 3],
+        registers: [0; 2],
+    }
+}
+
+fn bounds(patience: Duration) -> Bounds {
+    Bounds {
+        patience,
+        confine: || {},
+    }
+}
+
+/// Opens backends as a thread of GDM's does, one after the other, until the socket's folder is
+/// gone.
+fn arrivals(node: DeviceNode, patience: Duration) -> Arrival {
+    let (sender, arrival) = mpsc::channel();
+    std::thread::spawn(move || {
+        let kick = EventFd::new(0).unwrap();
+        let folder = Path::new(&node.backend).parent().unwrap().to_owned();
+        while folder.exists() {
+            let Ok(backend) = VhostUser::open_within(&node, bounds(patience)) else {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            };
+            if !hub::deliver(Box::new(backend), &sender, &kick) {
+                return;
+            }
+        }
+    });
+    arrival
+}
+
+/// Lets the device work until something holds.
+fn until(guest: &mut Guest, what: &str, holds: impl Fn(&Guest) -> bool) {
+    let begin = Instant::now();
+    while !holds(guest) {
+        assert!(begin.elapsed() < LONG, "{what} does not come");
+        guest.turn();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}

@@ -1,0 +1,103 @@
+//! Requests that a backend in another process has: taken from a queue, and not in its used ring.
+//!
+//! A backend completes requests in any order, so the used index alone does not tell which requests
+//! are done. Each request that is handed over is noted in the device's page before the hand-over,
+//! with its place in the order of the queue. The next backend, or the next GDM, hands over again
+//! what is noted.
+//!
+//! Invariant: the queue's position is the used index plus the number of noted requests. A GDM that
+//! is killed between a completion and the end of its note leaves [`InFlight::published`] one behind
+//! the used index, which names the request.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::state::{DeviceState, QUEUE_NOTES};
+
+#[cfg(test)]
+mod tests;
+
+/// Notes of a word.
+const LANES: usize = 4;
+const LANE_BITS: u32 = 16;
+/// Longest queue whose requests can be noted.
+pub(crate) const MAX_REQUESTS: u16 = (QUEUE_NOTES * LANES) as u16;
+/// A note that is there; the rest of the note is the request's position, cut to 15 bits.
+const IS_THERE: u64 = 0x8000;
+const POSITION: u64 = 0x7fff;
+
+/// Notes of one queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlight {
+    state: DeviceState,
+    queue: usize,
+}
+
+impl InFlight {
+    /// Returns the notes of a queue.
+    pub(crate) const fn of(state: DeviceState, queue: usize) -> Self {
+        Self { state, queue }
+    }
+
+    /// Notes a request at `position` of the available ring; false if it is noted already, which is
+    /// a driver's error.
+    pub(crate) fn add(&self, head: u16, position: u16) -> bool {
+        // planted: a request is handed over twice at once
+        let is_new = self.note(head) == Some(0);
+        if is_new {
+            self.set(head, IS_THERE | u64::from(position) & POSITION);
+        }
+        is_new
+    }
+
+    /// Tells whether a request is noted.
+    pub(crate) fn has(&self, head: u16) -> bool {
+        self.note(head).is_some_and(|note| note != 0)
+    }
+
+    /// Ends the note of a request.
+    pub(crate) fn remove(&self, head: u16) {
+        self.set(head, 0);
+    }
+
+    /// Returns the requests noted, the oldest first. `used` is the used index that the notes match.
+    pub(crate) fn in_order(&self, used: u16) -> Vec<u16> {
+        let notes = (0..MAX_REQUESTS).filter_map(|head| Some((head, self.note(head)?)));
+        let mut heads: Vec<(u16, u64)> = notes.filter(|(_, note)| *note != 0).collect();
+        let next = u64::from(used.wrapping_add(heads.len() as u16));
+        // planted: requests are handed over again in the order of their numbers
+        heads.sort_by_key(|(_, note)| note.wrapping_sub(next) & POSITION);
+        heads.into_iter().map(|(head, _)| head).collect()
+    }
+
+    /// Returns the used index that the notes match.
+    pub(crate) fn published(&self) -> u16 {
+        self.state.published(self.queue).load(Ordering::Relaxed) as u16
+    }
+
+    /// Says that the notes match a used index.
+    pub(crate) fn publish(&self, used: u16) {
+        let word = self.state.published(self.queue);
+        word.store(u64::from(used), Ordering::Relaxed);
+    }
+
+    /// Returns the word of a note, and by how many bits the note is shifted.
+    fn place(&self, head: u16) -> Option<(&'static AtomicU64, u32)> {
+        let lane = LANE_BITS * (u32::from(head) % LANES as u32);
+        let word = self.state.notes(self.queue, usize::from(head) / LANES);
+        (head < MAX_REQUESTS).then_some((word, lane))
+    }
+
+    fn note(&self, head: u16) -> Option<u64> {
+        let (word, lane) = self.place(head)?;
+        let word = word.load(Ordering::Relaxed);
+        Some(word >> lane & (IS_THERE | POSITION))
+    }
+
+    /// Replaces a note. GDM alone writes the word, so a load and a store will do.
+    fn set(&self, head: u16, note: u64) {
+        if let Some((word, lane)) = self.place(head) {
+            let others = word.load(Ordering::Relaxed) & !((IS_THERE | POSITION) << lane);
+            word.store(others | note << lane, Ordering::Relaxed);
+        }
+    }
+}

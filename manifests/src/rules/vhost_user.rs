@@ -1,0 +1,130 @@
+//! Rules on devices that another program of the device VM serves: a function that the guest sees, a
+//! socket, and no more queues and configuration than the registers have room for.
+
+use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::model::{VhostFunction, VirtioDevice, VirtioKind};
+use crate::{MAX_VHOST_CONFIG, MAX_VHOST_QUEUES};
+
+/// Longest path of a socket: Linux's `sun_path`, without the NUL.
+const MAX_SOCKET: usize = 107;
+/// Longest tag of a file system (virtio 1.2, 5.11.4).
+const MAX_TAG: usize = 36;
+/// Most bytes of a command.
+const MAX_COMMAND: usize = 1024;
+/// Least number that is no device type.
+const DEVICE_IDS: u32 = 64;
+
+/// Judges a device by itself.
+pub(super) fn check<'a>(
+    device: &VirtioDevice<'a>,
+    path: NodePath<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    match device.kind {
+        // A device without a type has an error for that.
+        None => {}
+        Some(VirtioKind::VhostUser) => {
+            check_function(device, path, report);
+            check_socket(device, path, report);
+            check_sizes(device, path, report);
+            check_tag(device, path, report);
+            check_command(device, path, report);
+        }
+        Some(_) => check_others(device, path, report),
+    }
+}
+
+/// Refuses in a device of another type what says how a program serves it.
+fn check_others<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut Report<'_, 'a>) {
+    let vhost_user = &device.vhost_user;
+    let others = [
+        ("socket", vhost_user.socket.is_some()),
+        ("device", vhost_user.function.is_some()),
+        ("device-id", vhost_user.device_id.is_some()),
+        ("queues", vhost_user.queues.is_some()),
+        ("config-size", vhost_user.config_size.is_some()),
+        ("tag", vhost_user.tag.is_some()),
+        ("command", !vhost_user.command.is_empty()),
+        ("files", !vhost_user.files.is_empty()),
+    ];
+    for (property, is_there) in others {
+        if is_there {
+            let rule = Rule::VirtioOtherType;
+            report.error(ManifestError::at_property(rule, path, property));
+        }
+    }
+}
+
+/// Refuses a device of no function, or of two.
+fn check_function<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut Report<'_, 'a>) {
+    let error = |property| ManifestError::at_property(Rule::VhostFunction, path, property);
+    let vhost_user = &device.vhost_user;
+    match (vhost_user.function, vhost_user.device_id) {
+        (Some(_), None) => {}
+        // planted: a device type that no driver can match is accepted
+        (None, Some(id)) if (1..DEVICE_IDS).contains(&id) => {}
+        (_, Some(id)) => report.error(error("device-id").found(Found::Number(id.into()))),
+        (None, None) => report.error(error("device")),
+    }
+}
+
+/// Refuses what cannot be the path of a socket.
+fn check_socket<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut Report<'_, 'a>) {
+    let error = ManifestError::at_property(Rule::VhostSocket, path, "socket");
+    let Some(socket) = device.vhost_user.socket else {
+        report.error(error);
+        return;
+    };
+    let is_path = socket.starts_with('/') && !socket.ends_with('/');
+    // planted: the path of a socket is cut off
+    if !is_path || socket.len() > MAX_SOCKET || socket.chars().any(char::is_control) {
+        report.error(error.found(Found::Text(socket)));
+    }
+}
+
+/// Refuses numbers that the transport has no room for.
+fn check_sizes<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut Report<'_, 'a>) {
+    let vhost_user = &device.vhost_user;
+    let sizes = [
+        ("queues", vhost_user.queues, 1..=MAX_VHOST_QUEUES),
+        ("config-size", vhost_user.config_size, 0..=MAX_VHOST_CONFIG),
+    ];
+    for (property, size, range) in sizes {
+        // planted: a device has as many queues as it likes
+        if let Some(size) = size.filter(|size| !range.contains(size)) {
+            let error = ManifestError::at_property(Rule::VhostSize, path, property);
+            report.error(error.found(Found::Number(size.into())));
+        }
+    }
+}
+
+/// Refuses a command that names no program by its path, and files of no program.
+fn check_command<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut Report<'_, 'a>) {
+    let error = |property| ManifestError::at_property(Rule::VhostCommand, path, property);
+    let (command, files) = (device.vhost_user.command, device.vhost_user.files);
+    let program = command.iter().next().unwrap_or_default();
+    let is_long = command.bytes().len() > MAX_COMMAND;
+    if !command.is_empty() && (is_long || !program.starts_with('/')) {
+        report.error(error("command").found(Found::Text(program)));
+    }
+    let relative = files.iter().find(|file| !file.starts_with('/'));
+    if let Some(file) = relative.or(files.iter().next().filter(|_| command.is_empty())) {
+        report.error(error("files").found(Found::Text(file)));
+    }
+}
+
+/// Refuses a file system without a tag, and a tag elsewhere. A number may stand for a file system
+/// too.
+fn check_tag<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut Report<'_, 'a>) {
+    let error = |rule| ManifestError::at_property(rule, path, "tag");
+    let function = device.vhost_user.function;
+    let is_fs = function == Some(VhostFunction::Fs);
+    match device.vhost_user.tag {
+        None if is_fs => report.error(error(Rule::VhostTag)),
+        Some(_) if function.is_some() && !is_fs => report.error(error(Rule::VirtioOtherType)),
+        Some(tag) if !(1..=MAX_TAG).contains(&tag.len()) => {
+            report.error(error(Rule::VhostTag).found(Found::Text(tag)));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,90 @@
+//! Devices that another program serves: a Linux guest on Debian's qemu-storage-daemon, which is
+//! killed in the middle of writes, as the device model is.
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::build_images::{self, last_words};
+use workbench::expect::Session;
+use workbench::manifest::VmSummary;
+use workbench::qemu::Qemu;
+use workbench::{ext4, workspace};
+use xtask::run;
+use xtask::smoke::device_vm::{FINISH, KILL, LONG, answers, enter, fio, fio_result, is_up, leave};
+use xtask::smoke::{BOOT, ready, shell, shell_within};
+
+use crate::part::{Part, Tally};
+
+/// The user of the program that serves channel 0, without capabilities and without a way to gain
+/// any.
+const RIGHTS: &str = "pid=$(pidof qemu-storage-daemon); \
+    grep -E '^(Uid|Gid|CapEff|CapPrm|NoNewPrivs):' /proc/$pid/status";
+const EXPECTED: [&str; 5] = [
+    "Uid:\t60579\t60579\t60579\t60579",
+    "Gid:\t60579\t60579\t60579\t60579",
+    "CapPrm:\t0000000000000000",
+    "CapEff:\t0000000000000000",
+    "NoNewPrivs:\t1",
+];
+/// Kills the program three times in the middle of its work, each time when the next one runs.
+const KILL_PROGRAM: &str = "for n in 1 2 3; do old=$(pidof qemu-storage-daemon); kill -9 $old; \
+    until [ -n \"$(pidof qemu-storage-daemon)\" ] && [ \"$(pidof qemu-storage-daemon)\" != \"$old\" ]; \
+    do sleep 0.1; done; sleep 1; done; cat /run/gdm.log";
+/// Writes and verifies until it is told to stop, and says how it ended.
+const STOP: &str = "touch /run/stop";
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![Part::new("a guest's disk by qemu-storage-daemon", disk)]
+}
+
+fn disk(tally: &mut Tally) -> Result<()> {
+    let manifest = workspace::root().join("tests/manifests/vhost-user.dts");
+    let images = build_images::build(&manifest)?;
+    let machine = run::machine_for(&images)?;
+    let image = machine.disk.clone().context("the machine has no disk")?;
+    let log = workspace::output_dir().join("vhost-user.log");
+    let vms = &images.manifest.vms;
+    let guest = vms.iter().find(|vm| vm.may_power_off);
+    let guest = guest.context("no guest may power the machine off")?;
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = use_disk(&mut session, guest);
+    outcome.with_context(|| last_words(&session))?;
+    ext4::check(&image)?;
+    tally.pass(5);
+    Ok(())
+}
+
+fn use_disk(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    is_up(session)?;
+    session.send(&format!("{}\n", guest.console_command()))?;
+    session.expect(&ready(&guest.name), BOOT)?;
+    answers(session, &guest.name)?;
+    shell(
+        session,
+        "grep -qx 'DRIVER=virtio_blk' /sys/block/vda/device/uevent",
+    )?;
+    let work = format!(
+        "rm -f /run/stop /run/status; (while :; do {} > /run/fio; status=$?; \
+         [ $status = 0 ] && [ ! -e /run/stop ] || break; done; echo $status > /run/status) & :",
+        fio(1)
+    );
+    shell(session, &work)?;
+    leave(session)?;
+    let rights = shell(session, RIGHTS)?;
+    for expected in EXPECTED {
+        ensure!(rights.contains(expected), "{expected} is not in {rights}");
+    }
+    let log = shell_within(session, KILL_PROGRAM, LONG)?;
+    let said = "/run/gearv-disk/socket: the backend closed the socket; requests wait";
+    ensure!(log.matches(said).count() == 3, "GDM says {log}");
+    ensure!(
+        !log.contains("panicked") && !log.contains("bug in gdm"),
+        "GDM says {log}"
+    );
+    shell_within(session, KILL, LONG)?;
+    enter(session, guest)?;
+    shell(session, STOP)?;
+    let printed = shell_within(session, FINISH, LONG)?;
+    println!("{}", fio_result(&printed)?);
+    session.send("poweroff\n")?;
+    session.expect_end(LONG)?;
+    Ok(())
+}
