@@ -146,6 +146,12 @@ fn fault(rule: Rule, channel: &Channel<'_>, property: &'static str, what: String
     }
 }
 
+/// Returns the number of the distributor's interrupts (GICD_TYPER.ITLinesNumber).
+fn interrupt_count<M: PhysicalMemory>(board: &Board, memory: &M) -> u32 {
+    let typer = memory.read_register32(Pa::new(board.gic.gicd + GICD_TYPER));
+    32 * ((typer & 0x1f) + 1)
+}
+
 /// Refuses interrupts that the machine's distributor does not have: they would never come.
 pub fn check_distributor<M: PhysicalMemory>(
     manifest: &Manifest<'_>,
@@ -158,8 +164,7 @@ pub fn check_distributor<M: PhysicalMemory>(
     if physical.peek().is_none() {
         return Ok(());
     }
-    let typer = memory.read_register32(Pa::new(board.gic.gicd + GICD_TYPER));
-    let count = 32 * ((typer & 0x1f) + 1);
+    let count = interrupt_count(board, memory);
     match physical.find(|channel| channel.intid >= count) {
         Some(Channel { name, intid, .. }) => Err(refusal!(
             Machine,
