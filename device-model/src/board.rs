@@ -77,7 +77,8 @@ pub struct Board {
 }
 
 impl DeviceKind {
-    /// Returns the type of a name; `device_id` is that of a device whose function is another program.
+    /// Returns the type of a name; `device_id` is that of a device whose function is another
+    /// program.
     fn from_name(name: &str, device_id: u32) -> Option<Self> {
         Some(match name {
             "block" => Self::Block,

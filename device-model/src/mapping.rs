@@ -196,8 +196,8 @@ pub fn counter() -> u64 {
     }
 }
 
-/// Maps physical memory that a device-dax device offers. Returns the mapping, and the memory's place
-/// in the device's file.
+/// Maps physical memory that a device-dax device offers. Returns the mapping, and the memory's
+/// place in the device's file.
 pub fn map_dax(address: u64, size: usize) -> io::Result<(Mapping, FileOffset)> {
     map_dax_in(Path::new("/sys/bus/dax/devices"), address, size)
 }

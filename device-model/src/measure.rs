@@ -162,8 +162,8 @@ impl Guest {
         })
     }
 
-    /// Returns the doorbell of the device's interrupt, which nobody in the guest answers: an interrupt
-    /// ends the guest's sleep.
+    /// Returns the doorbell of the device's interrupt, which nobody in the guest answers: an
+    /// interrupt ends the guest's sleep.
     fn interrupt(&self) -> io::Result<Option<Doorbell>> {
         let doorbells = mapping::map_physical(self.window + DOORBELLS, PAGE as usize)?;
         let page = doorbells.registers(0, PAGE as usize);

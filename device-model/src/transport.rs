@@ -259,9 +259,9 @@ impl Transport {
         }
     }
 
-    /// Shows another configuration. A driver that reads meanwhile reads again, because the generation
-    /// changes before and after (virtio 1.2, 2.5). Returns whether to interrupt the guest, which is
-    /// told if `is_news`.
+    /// Shows another configuration. A driver that reads meanwhile reads again, because the
+    /// generation changes before and after (virtio 1.2, 2.5). Returns whether to interrupt the
+    /// guest, which is told if `is_news`.
     pub fn change_config(&mut self, config: Vec<u8>, is_news: bool) -> bool {
         let generation = self.page.load(register::CONFIG_GENERATION);
         let store = |add| {

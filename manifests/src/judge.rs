@@ -52,8 +52,8 @@ pub fn validate<'a>(
     manifest.ok_or(Refused { error_count })
 }
 
-/// Judges what a manifest that broke no other rule has scheduled where, on a machine with `cpu_count`
-/// CPUs. [`judge`] does the same with a board.
+/// Judges what a manifest that broke no other rule has scheduled where, on a machine with
+/// `cpu_count` CPUs. [`judge`] does the same with a board.
 pub fn judge_scheduling<'a>(
     manifest: &Manifest<'a>,
     cpu_count: usize,

@@ -151,8 +151,8 @@ impl<'a> Manifest<'a> {
         real_time.fold(CpuSet::EMPTY, |set, vm| set.with_all(vm.cpus.set()))
     }
 
-    /// Returns the CPU that `vcpu` of `vm` starts on: entry `vcpu` of the VM's list, or of its pool's
-    /// CPUs if it has none, counted round.
+    /// Returns the CPU that `vcpu` of `vm` starts on: entry `vcpu` of the VM's list, or of its
+    /// pool's CPUs if it has none, counted round.
     #[must_use]
     pub fn start_cpu(&self, vm: &Vm<'_>, vcpu: usize, cpu_count: usize) -> Option<CpuIndex> {
         if vm.cpus.is_empty() {
@@ -190,8 +190,8 @@ pub struct Gear2Config<'a> {
 impl Gear2Config<'_> {
     /// Period of the watchdog where the manifest gives none, in milliseconds.
     const PERIOD_MS: u32 = 1000;
-    /// Period on an emulator's machine: a CPU is a thread there, and a busy host may keep the thread
-    /// that holds a lock of Gear2 from running for more than a second.
+    /// Period on an emulator's machine: a CPU is a thread there, and a busy host may keep the
+    /// thread that holds a lock of Gear2 from running for more than a second.
     const VIRTUAL_PERIOD_MS: u32 = 10_000;
 
     /// Returns the period of the watchdog in milliseconds on a board, which is real or an

@@ -44,8 +44,8 @@ pub fn read<'a>(
     Ok(manifest)
 }
 
-/// Reads a manifest as [`read`] does, in place: a manifest is large, and each move of it is a copy on
-/// the stack.
+/// Reads a manifest as [`read`] does, in place: a manifest is large, and each move of it is a copy
+/// on the stack.
 pub fn read_into<'a>(
     manifest: &mut Manifest<'a>,
     blob: &'a [u8],
@@ -420,8 +420,8 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Refuses the node `index` if one before it has its name: [`Self::child`] would find the first,
-    /// and the other would be ignored.
+    /// Refuses the node `index` if one before it has its name: [`Self::child`] would find the
+    /// first, and the other would be ignored.
     fn check_repeated(&self, index: usize, child: &Self, report: &mut Report<'_, 'a>) {
         let mut before = self.children().take(index);
         if before.any(|other| other.node.name() == child.node.name()) {

@@ -276,8 +276,8 @@ fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
-/// Judges the alignment of a VM's memory, in bytes, and returns the one to judge its address by: the
-/// least that there is in place of a bad one, so that one mistake is one message.
+/// Judges the alignment of a VM's memory, in bytes, and returns the one to judge its address by:
+/// the least that there is in place of a bad one, so that one mistake is one message.
 fn judged_align<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) -> u64 {
     let align = vm.memory.align;
     if align.is_power_of_two() && align >= MEMORY_ALIGN {

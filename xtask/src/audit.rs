@@ -187,7 +187,8 @@ impl Findings {
         Ok(())
     }
 
-    /// Code that nothing may contain: ends by a panic, and branches that the analysis cannot follow.
+    /// Code that nothing may contain: ends by a panic, and branches that the analysis cannot
+    /// follow.
     fn ends(&mut self, image: &str, program: &Program) {
         let names = program.functions.names();
         let panics: Vec<&str> = names.filter(|name| is_panic(name)).collect();

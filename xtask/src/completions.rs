@@ -1,8 +1,8 @@
 //! `cargo xtask completions`: what lets a shell complete the commands and options behind
 //! `cargo xtask`.
 //!
-//! Shells complete words of a program. `cargo` is one, and its own completions know no `xtask`; each
-//! shell has another way to a subcommand.
+//! Shells complete words of a program. `cargo` is one, and its own completions know no `xtask`;
+//! each shell has another way to a subcommand.
 
 use clap::{Command, ValueEnum};
 use clap_complete::{generate, shells};
@@ -10,7 +10,8 @@ use clap_complete::{generate, shells};
 /// A shell that can complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Shell {
-    /// Bash: cargo xtask completions bash > ~/.local/share/bash-completion/completions/cargo-xtask.bash
+    /// Bash: cargo xtask completions bash >
+    /// ~/.local/share/bash-completion/completions/cargo-xtask.bash
     Bash,
     /// Zsh: cargo xtask completions zsh > a file that .zshrc sources behind compinit
     Zsh,

@@ -42,7 +42,8 @@ pub struct Options {
     /// The image, or for rcar-h3 and zcu102 the folder, to write; never a disk
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
-    /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf and fixup4.dat)
+    /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf and
+    /// fixup4.dat)
     #[arg(long, value_name = "DIR")]
     firmware: Option<PathBuf>,
     /// A card to write the image to, after asking
@@ -81,8 +82,8 @@ impl Options {
         matches!(self.board, Name::RcarH3 | Name::Zcu102)
     }
 
-    /// Refuses what is refused without a look at the manifest: the places that would be written, and
-    /// the firmware, whose files are returned.
+    /// Refuses what is refused without a look at the manifest: the places that would be written,
+    /// and the firmware, whose files are returned.
     fn look_ahead(&self) -> Result<Vec<CardFile>> {
         let own = own_names(self.board);
         if let Some(folder) = &self.firmware {

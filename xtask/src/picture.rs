@@ -1,7 +1,7 @@
 //! `cargo xtask picture`: a real session of GearV as a picture, docs/picture.svg.
 //!
-//! Runs the system of `manifests/mixed-criticality.dts`, types a few commands as a person would, and
-//! draws what was printed. Nothing in the picture is written by hand.
+//! Runs the system of `manifests/mixed-criticality.dts`, types a few commands as a person would,
+//! and draws what was printed. Nothing in the picture is written by hand.
 
 use std::fs;
 

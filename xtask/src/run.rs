@@ -65,8 +65,8 @@ pub struct Options {
     /// Let VMs reach this machine (10.0.2.2) and the networks behind it
     #[arg(long)]
     net: bool,
-    /// A port of this machine that leads to a VM's, as 8080:80, udp:53:53 or 8080:VM:80; may be given
-    /// several times
+    /// A port of this machine that leads to a VM's, as 8080:80, udp:53:53 or 8080:VM:80; may be
+    /// given several times
     #[arg(long = "port-forward", value_name = "HOST:GUEST")]
     ports: Vec<Wanted>,
     /// The major version of QEMU: 10, or Debian 12's 7

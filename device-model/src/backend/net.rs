@@ -128,7 +128,8 @@ impl Net {
         Ok(true)
     }
 
-    /// Completes the frame's header: the tap device does not know the number of buffers (virtio 1.2,
+    /// Completes the frame's header: the tap device does not know the number of buffers (virtio
+    /// 1.2,
     /// 5.1.6.4).
     fn set_buffer_count(&mut self, count: u16) {
         let field = self.frame.get_mut(BUFFERS_AT..HEADER).unwrap_or_default();

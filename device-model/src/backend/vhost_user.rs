@@ -74,8 +74,10 @@ impl From<String> for Fault {
 
 /// A device whose function is another program.
 pub struct VhostUser {
+    /// Path of the socket, for messages.
     socket: String,
     session: Session,
+    /// What the driver sees, of which the backend has chosen features and configuration.
     identity: Identity,
     /// Memory of the rings between GDM and the backend.
     rings: crate::mapping::Memory,
@@ -134,12 +136,13 @@ impl VhostUser {
         })
     }
 
-    /// Ends the use of the backend.
+    /// Ends the use of the backend. The first reason is kept, since later ones follow from it.
     fn lose(&mut self, why: String) {
         self.lost.get_or_insert(why);
     }
 
-    /// Passes completions and requests on, for a turn.
+    /// Passes completions and requests on, for a turn. Completions come first: each makes room for
+    /// a note, and a driver may offer as many requests as there are notes.
     fn pass_on(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Fault> {
         self.start(queue, ring)?;
         let Some(Some(relay)) = self.relays.get_mut(queue) else {
@@ -154,7 +157,8 @@ impl VhostUser {
         Ok(progress)
     }
 
-    /// Passes on what a backend completed before it was lost.
+    /// Passes on what a backend completed before it was lost: the next one would do it again, which
+    /// a request with an effect of its own, such as a message that was sent, does not bear.
     fn take_last(&mut self, queue: usize, ring: &mut Vring) -> Result<(), Broken> {
         let Some(Some(relay)) = self.relays.get_mut(queue) else {
             return Ok(());
@@ -165,6 +169,7 @@ impl VhostUser {
         }
     }
 
+    /// Tells the backend of requests.
     fn kick(&self, queue: usize) {
         if let Some(events) = self.events.get(queue) {
             // An overflow needs 2^64 requests that nobody looked at.
@@ -211,7 +216,9 @@ impl VhostUser {
         Ok(())
     }
 
-    /// Stops all queues, and waits until the backend has finished with the guest's memory.
+    /// Stops all queues, and waits until the backend has finished with the guest's memory: after
+    /// the answer to a reset, the memory may be another program's. A backend that does not finish
+    /// in time is lost, and with it all that it has mapped.
     fn stop(&mut self) -> Result<(), String> {
         let mut bases = Vec::new();
         for (queue, relay) in self.relays.iter().enumerate() {
@@ -241,7 +248,8 @@ impl VhostUser {
         }
     }
 
-    /// Reads the configuration after a change.
+    /// Reads the configuration after a change, which is shown to the driver as a whole. `is_news`
+    /// says that the driver has to be told, as it did not make the change itself.
     fn renew_config(&mut self, is_news: bool) {
         match self.session.config(self.identity.config.len()) {
             Ok(config) => {

@@ -18,8 +18,8 @@ pub(super) fn gearctl(words: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8(out).unwrap())
 }
 
-/// Runs `gearctl` with each of these lines against one Gear2. Returns the output of the last one, or
-/// its error message; the others succeed.
+/// Runs `gearctl` with each of these lines against one Gear2. Returns the output of the last one,
+/// or its error message; the others succeed.
 pub(super) fn gearctl_lines(lines: &[&str]) -> Result<String, String> {
     let region = region();
     region.header.vm_count.store(3, Ordering::Relaxed);

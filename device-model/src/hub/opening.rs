@@ -14,7 +14,8 @@ use crate::sandbox::Role;
 use crate::worker::{Arrival, Wiring};
 
 /// Starts to open the backend, which wakes the device's thread when it is there, and the next one
-/// when that is lost. The opening thread is separate: a thread that serves a guest may open nothing.
+/// when that is lost. The opening thread is separate: a thread that serves a guest may open
+/// nothing.
 pub(super) fn begin_to_open(
     options: &Options,
     node: &DeviceNode,

@@ -1,8 +1,8 @@
 //! EL1 and EL0 system registers of the loaded guest.
 //!
 //! The registers stay loaded while Gear2 runs at EL0 and move only between two guests. For a Gear2
-//! at EL1 all but the timer's move at every entry of Gear2 (`world`). The few that act on EL0, and so
-//! on Gear2, move at every entry of Gear2 instead (`world`): SCTLR_EL1, CNTKCTL_EL1, TPIDR_EL0,
+//! at EL1 all but the timer's move at every entry of Gear2 (`world`). The few that act on EL0, and
+//! so on Gear2, move at every entry of Gear2 instead (`world`): SCTLR_EL1, CNTKCTL_EL1, TPIDR_EL0,
 //! TPIDRRO_EL0 and SP_EL0.
 //!
 //! Requirements: G1-RUN-003.

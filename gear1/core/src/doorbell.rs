@@ -1,10 +1,11 @@
 //! Pacing of a doorbell between VMs: rings that come sooner than the manifest's interval after the
 //! last interrupt become one interrupt when the interval has passed.
 //!
-//! One CPU at a time *holds* a doorbell, from the ring that found it silent to the interrupt. A ring
-//! that finds it held adds nothing: the holder's interrupt is still to come, and stands for both. A
-//! holder that has to wait keeps the doorbell in its CPU's timer, so that the ring outlives the VM
-//! that rang. Each operation is a fixed number of atomic accesses: a CPU never waits for another.
+//! One CPU at a time *holds* a doorbell, from the ring that found it silent to the interrupt. A
+//! ring that finds it held adds nothing: the holder's interrupt is still to come, and stands for
+//! both. A holder that has to wait keeps the doorbell in its CPU's timer, so that the ring outlives
+//! the VM that rang. Each operation is a fixed number of atomic accesses: a CPU never waits for
+//! another.
 //!
 //! `tests/protocol` tries the orders of its steps.
 //!

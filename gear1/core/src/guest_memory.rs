@@ -14,8 +14,8 @@ pub struct GuestMemory {
 }
 
 impl GuestMemory {
-    /// Returns `size` bytes at `pa`, unless they are empty, larger than a window, or no memory of one
-    /// region of one of the VMs.
+    /// Returns `size` bytes at `pa`, unless they are empty, larger than a window, or no memory of
+    /// one region of one of the VMs.
     #[must_use]
     pub fn of(vms: &[BootVm], pa: u64, size: u64) -> Option<Self> {
         let room = WINDOW_SIZE.wrapping_sub(pa % PAGE_SIZE);

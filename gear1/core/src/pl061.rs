@@ -4,15 +4,15 @@
 //!
 //! It is in Gear1 because a channel must reach the device VM without Gear2.
 //!
-//! A guest could raise its line as fast as the device VM's kernel clears it, and so keep that kernel
-//! in its interrupt handler. A line that was armed is therefore *paced* until its interrupt is
-//! disabled: one edge is shown, and an edge that follows is held back until whoever serves the guest
-//! arms the line again.
+//! A guest could raise its line as fast as the device VM's kernel clears it, and so keep that
+//! kernel in its interrupt handler. A line that was armed is therefore *paced* until its interrupt
+//! is disabled: one edge is shown, and an edge that follows is held back until whoever serves the
+//! guest arms the line again.
 //!
 //! No wake-up is lost, whatever the order of edges and armings. `spent` and `held` change together,
-//! under the block's lock: an edge either finds its line armed and is shown, or finds it spent and is
-//! held, and the arming that ends `spent` shows a held edge. Whoever serves the guest therefore need
-//! not look at the guest's queue between its arming and its sleep.
+//! under the block's lock: an edge either finds its line armed and is shown, or finds it spent and
+//! is held, and the arming that ends `spent` shows a held edge. Whoever serves the guest therefore
+//! need not look at the guest's queue between its arming and its sleep.
 //!
 //! Requirements: G1-CHN-002 (a line raised while its interrupt is enabled is
 //! visible in MIS until cleared; none is lost while it is masked), G1-CHN-003.

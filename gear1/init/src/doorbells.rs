@@ -1,9 +1,9 @@
 //! Doorbells between VMs (`/channels`): the stores that ring, the interrupts that follow, and the
 //! nodes that tell a VM with devices of them. xtask writes the nodes of all other VMs.
 //!
-//! Invariants: nothing is mapped at a doorbell's page, so that each store traps; an interrupt has no
-//! other source. A receiver with the machine's interrupt controller gets an interrupt of the machine
-//! that no device has, as if a device of its own had it.
+//! Invariants: nothing is mapped at a doorbell's page, so that each store traps; an interrupt has
+//! no other source. A receiver with the machine's interrupt controller gets an interrupt of the
+//! machine that no device has, as if a device of its own had it.
 //!
 //! Requirements: G1-CHN-004, G1-CHN-007.
 
@@ -28,7 +28,9 @@ mod tests;
 /// GICD_TYPER, whose lowest 5 bits tell how many interrupts there are.
 const GICD_TYPER: u64 = 4;
 
-/// Returns the doorbells that `vm` stores to, for the hand-over.
+/// Returns the doorbells that `vm` stores to, for the hand-over. `target` is the doorbell's place
+/// among all channels, by which the runtime finds what [`fill`] says of it; a doorbell has no use
+/// for `number`.
 #[must_use]
 pub fn channels(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Vec<BootChannel> {
     let all = (0..).zip(manifest.channels.iter());
@@ -43,7 +45,9 @@ pub fn channels(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Vec<BootChannel> {
     .collect()
 }
 
-/// Tells the runtime whom each doorbell interrupts, and how often at most.
+/// Tells the runtime whom each doorbell interrupts, and how often at most. Intervals become ticks
+/// of the physical counter here, so that a ring divides nothing. The rules on manifests have
+/// refused a channel to a VM that does not exist.
 pub fn fill(manifest: &Manifest<'_>, counter_hz: u32, info: &mut BootInfo) {
     for (number, channel) in manifest.channels.iter().enumerate() {
         let Some(to) = manifest.vm_named(channel.to) else {
@@ -73,12 +77,14 @@ fn own_interrupt(intid: usize, vm: &Vm<'_>, info: &mut BootInfo) {
     }
 }
 
-/// Returns microseconds in counter ticks, rounded up.
+/// Returns microseconds in counter ticks, rounded up: an interval below the manifest's would let
+/// through interrupts that the receiver's windows have no room for.
 fn ticks(microseconds: u32, counter_hz: u32) -> u64 {
     (u64::from(microseconds) * u64::from(counter_hz)).div_ceil(1_000_000)
 }
 
-/// Returns the pages at which nothing may be mapped.
+/// Returns the pages (IPA) at which nothing may be mapped. As part of the partition's list they are
+/// compared with all mappings, those of devices included.
 #[must_use]
 pub fn emulated(manifest: &Manifest<'_>) -> Vec<Emulated> {
     let channels = manifest.channels.iter();
@@ -93,7 +99,8 @@ pub fn emulated(manifest: &Manifest<'_>) -> Vec<Emulated> {
 }
 
 /// Refuses doorbells over devices of the sender, and interrupts that have another source. `owners`
-/// are the VMs with devices of the board that `tree` describes.
+/// are the VMs with devices of the board that `tree` describes. Memory and emulated registers are
+/// known without the board: the rules on manifests judge them.
 pub(crate) fn check<'p, 'm: 'p, 'a: 'm>(
     manifest: &Manifest<'_>,
     owners: impl Iterator<Item = &'p Passthrough<'m, 'a>> + Clone,
@@ -119,6 +126,8 @@ pub(crate) fn check<'p, 'm: 'p, 'a: 'm>(
 }
 
 /// Returns what else makes a channel's interrupt pending. `own`: a device of the receiver does.
+/// Only a receiver with the machine's interrupt controller shares its interrupts with devices of
+/// other owners, or of nobody: a device without a driver may drive its line all the same.
 fn source_of(
     manifest: &Manifest<'_>,
     channel: &Channel<'_>,
@@ -152,7 +161,9 @@ fn interrupt_count<M: PhysicalMemory>(board: &Board, memory: &M) -> u32 {
     32 * ((typer & 0x1f) + 1)
 }
 
-/// Refuses interrupts that the machine's distributor does not have: they would never come.
+/// Refuses interrupts that the machine's distributor does not have: they would never come, as their
+/// bits of GICD_ISPENDR are RES0. The device tree does not tell their number, so the distributor is
+/// asked, and only where a channel needs that: a board without such channels is not touched.
 pub fn check_distributor<M: PhysicalMemory>(
     manifest: &Manifest<'_>,
     board: &Board,

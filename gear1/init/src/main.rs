@@ -132,8 +132,9 @@ fn greet(board: &Board) {
     }
 }
 
-/// Maps the board's memory, which init fills, and of the interrupt controller the redistributors, of
-/// which it reads whose they are, and the page that tells how many interrupts there are. Memory with `no-map` stays unmapped: a speculative access there may be an error.
+/// Maps the board's memory, which init fills, and of the interrupt controller the redistributors,
+/// of which it reads whose they are, and the page that tells how many interrupts there are. Memory
+/// with `no-map` stays unmapped: a speculative access there may be an error.
 fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     for region in subtract(&board.memory, &board.no_map) {
         machine

@@ -10,6 +10,7 @@ mod tests;
 pub const SEED_SIZE: usize = 40;
 /// Double rounds: columns, then diagonals.
 const ROUNDS: usize = 10;
+/// Bytes of a key (RFC 8439, 2.3).
 const KEY_SIZE: usize = 32;
 
 /// Returns the seed that VM `vm` gets with start `number`, from 0 on, on a machine with this seed.

@@ -39,8 +39,8 @@ pub(crate) fn notify(cpu: &Cpu, machine: &Machine, id: VcpuId, notify: Notify) {
 
 /// Tells the loop of the vCPU's owner CPU that it became runnable.
 ///
-/// The owner CPU is read once: the vCPU may move to another CPU meanwhile, and a signal that one CPU
-/// gets and the interrupt that another one gets would leave the first idle beside its signal.
+/// The owner CPU is read once: the vCPU may move to another CPU meanwhile, and a signal that one
+/// CPU gets and the interrupt that another one gets would leave the first idle beside its signal.
 pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     let shared = machine::vcpu(id);
     shared.begin_stolen(cpu::now());

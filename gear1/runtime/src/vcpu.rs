@@ -132,8 +132,8 @@ pub(crate) fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId)
     Some(())
 }
 
-/// Ends a time that was stolen from a vCPU of this CPU, if one began, and tells the VM. A vCPU whose
-/// VM has no stolen time is updated as well: nobody reads it.
+/// Ends a time that was stolen from a vCPU of this CPU, if one began, and tells the VM. A vCPU
+/// whose VM has no stolen time is updated as well: nobody reads it.
 pub(crate) fn end_stolen(loaded: &Loaded) {
     if let Some(ticks) = loaded.shared.end_stolen(cpu::now()) {
         // SAFETY: only a vCPU of the manifest is loadable, and only one that is has a `Loaded`.

@@ -5,8 +5,8 @@
 //!
 //! Invariants: an access or call of an event is answered before the next event, once, or belongs to
 //! the device model, whose answer is passed on by the loop that gets the doorbell; a loop is idle
-//! only when its policy lets none of its vCPUs run; the load of a VM takes at most every other time slice from
-//! ready vCPUs.
+//! only when its policy lets none of its vCPUs run; the load of a VM takes at most every other time
+//! slice from ready vCPUs.
 //!
 //! Gear1 wakes, polls and interrupts nothing here: a loop runs from one `NEXT` to the next, and
 //! what happens meanwhile waits in Gear1 as events. Loops of other CPUs run at the same time. What
@@ -139,8 +139,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Runs the loop for good. The event comes with the counter value of its exit, so the loop needs
-    /// no call to know the time.
+    /// Runs the loop for good. The event comes with the counter value of its exit, so the loop
+    /// needs no call to know the time.
     pub fn run(&mut self, gear1: &mut impl Gear1) -> ! {
         let mut decision = self.start(gear1);
         loop {

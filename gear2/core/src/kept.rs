@@ -2,9 +2,10 @@
 //!
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
 //! each VM, the news already reported, the VMs that are paused or given up, the times of their
-//! restarts, the access that each vCPU waits for, the CPUs that are off for the scheduler, pins, changed parameters. A Gear2 that failed wrote these words, so each
-//! may hold anything: a reader reduces a word to the values that have a meaning, and no value leads
-//! to a failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
+//! restarts, the access that each vCPU waits for, the CPUs that are off for the scheduler, pins,
+//! changed parameters. A Gear2 that failed wrote these words, so each may hold anything: a reader
+//! reduces a word to the values that have a meaning, and no value leads to a failure. Invariant:
+//! all of the page is zero when Gear2 is entered for the first time.
 
 use core::array;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -45,8 +46,8 @@ pub struct Kept {
     shares: [[AtomicU32; KeptShare::COUNT]; MAX_VMS],
 }
 
-/// Scheduling parameters as words: weight with priority above, latency, cap with period, budget with
-/// period; times in microseconds.
+/// Scheduling parameters as words: weight with priority above, latency, cap with period, budget
+/// with period; times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptShare(pub(crate) [u32; Self::COUNT]);
 

@@ -1,8 +1,8 @@
 //! State that all loops share: the configuration, the console, each VM's devices and lifecycle.
 //!
 //! Owns every lock of Gear2. The order is: the control mailbox, a VM's lifecycle, a VM's UART, the
-//! console, then the slots of forwarded accesses, the console rings and the scheduling parameters. A loop holds each lock for
-//! the work on one event at most, which bounds the wait of the others.
+//! console, then the slots of forwarded accesses, the console rings and the scheduling parameters.
+//! A loop holds each lock for the work on one event at most, which bounds the wait of the others.
 
 use alloc::vec::Vec;
 use core::fmt;

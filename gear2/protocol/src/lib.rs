@@ -244,13 +244,13 @@ pub mod op {
     /// it is elsewhere, or moves.
     pub const SCHED_PIN: u32 = 16;
     /// `(cpu, closed)`: begins to give all vCPUs of a CPU to others, and lets the CPU take no more
-    /// (1), or lets it take vCPUs again (0). If the policies of the others refuse one, the CPU opens
-    /// again. `STAYS`: the first result word is why.
+    /// (1), or lets it take vCPUs again (0). If the policies of the others refuse one, the CPU
+    /// opens again. `STAYS`: the first result word is why.
     pub const SCHED_CLOSE: u32 = 17;
     /// `(vm, 0)`: scheduling parameters of each vCPU of a VM. Result words: weight; priority;
     /// latency; 1 if a change of any VM's is under way, else 0; why the last change was taken back,
-    /// a number of [`stays`](super::stays). `(vm, 1)`: cap and its period; budget and its period; 0:
-    /// none. Times are in microseconds. `WRONG_STATE`: a real-time VM.
+    /// a number of [`stays`](super::stays). `(vm, 1)`: cap and its period; budget and its period;
+    /// 0: none. Times are in microseconds. `WRONG_STATE`: a real-time VM.
     pub const SCHED_SHARE: u32 = 18;
     /// `(vm, parameter, value, period)`: begins to change a parameter, a constant of
     /// [`share`](super::share). If a policy refuses, all vCPUs of the VM keep the old value.

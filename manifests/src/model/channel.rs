@@ -60,9 +60,9 @@ impl ChannelEnd<'_> {
     /// Name of the node of that key, below the channel's.
     pub const KEY_NODE: &'static str = "ring";
 
-    /// Returns the values of `compatible`. Linux's `uio_pdrv_genirq` is told to look for the second.
-    /// The third is for kernels without that driver: to `gpio-keys` an interrupt is a key that is
-    /// pressed and released. Linux gives a node to one driver only.
+    /// Returns the values of `compatible`. Linux's `uio_pdrv_genirq` is told to look for the
+    /// second. The third is for kernels without that driver: to `gpio-keys` an interrupt is a key
+    /// that is pressed and released. Linux gives a node to one driver only.
     #[must_use]
     pub const fn compatible(&self) -> &'static [&'static str] {
         match self.intid {

@@ -10,7 +10,8 @@ use crate::model::{
 
 /// Start of the paths of the disks of a machine that has virtio devices itself.
 const VIRTIO_TRANSPORT: &str = "/virtio_mmio@";
-/// Names, but for their numbers, that Linux gives network devices other than taps, and QEMU's `user`.
+/// Names, but for their numbers, that Linux gives network devices other than taps, and QEMU's
+/// `user`.
 const INTERFACES: [&str; 6] = ["eth", "wlan", "br", "virbr", "lo", "user"];
 /// A restart window below this many milliseconds has a warning of its own.
 const SHORT_WINDOW_MS: u32 = 1000;

@@ -178,8 +178,8 @@ fn check_interrupt<'a: 'm, 'm>(
     }
 }
 
-/// Judges whether the machine has something where `from` is to see the doorbell: `may_be_taken` tells
-/// of a range of a VM's.
+/// Judges whether the machine has something where `from` is to see the doorbell: `may_be_taken`
+/// tells of a range of a VM's.
 pub(super) fn check_on<'a>(
     manifest: &Manifest<'a>,
     may_be_taken: impl Fn(&Vm<'_>, Region) -> bool,

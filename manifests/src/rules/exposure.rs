@@ -8,8 +8,8 @@ use super::{advice, command_line, error, kernel_words, scheduling};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{Manifest, VirtioKind, Vm, VmKind};
 
-/// Number of VMs that write a memory from which a warning is due: a reader cannot know whose data it
-/// reads.
+/// Number of VMs that write a memory from which a warning is due: a reader cannot know whose data
+/// it reads.
 const MANY_WRITERS: usize = 3;
 /// Number of peers from which a warning asks whether all of them are needed.
 const MANY_PEERS: usize = 3;

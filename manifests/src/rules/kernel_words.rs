@@ -1,6 +1,6 @@
 //! Warnings on words of a command line that Linux takes without a word, and not as they are meant:
-//! words that a blank or a quote has cut, options for what the VM does not have, and memory that the
-//! VM does not have.
+//! words that a blank or a quote has cut, options for what the VM does not have, and memory that
+//! the VM does not have.
 //!
 //! Source of what Linux reads: Linux, Documentation/admin-guide/kernel-parameters.txt.
 #![cfg(any(test, feature = "host"))]

@@ -214,8 +214,8 @@ fn fill_slot(slot: &MmioSlot, part: u8, value: u64) {
     }
 }
 
-/// Writes a counter of a console's ring. Two of the four are Gear2's own, and nothing keeps the device
-/// VM from writing them too.
+/// Writes a counter of a console's ring. Two of the four are Gear2's own, and nothing keeps the
+/// device VM from writing them too.
 fn fill_ring(ring: &ConsoleRing, part: u8, word: u32) {
     match part {
         10 => ring.input_written.store(word, Relaxed),

@@ -40,8 +40,8 @@ const NOTES: &[&str] = &[
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("long").args(["apps", "sched"]))]
 pub struct Options {
-    /// Only the columns, places of --apps or rows of --sched whose names contain this: native, GearV,
-    /// KVM, max, GICv2, weights, ...
+    /// Only the columns, places of --apps or rows of --sched whose names contain this: native,
+    /// GearV, KVM, max, GICv2, weights, ...
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// The major version of QEMU: 10, or Debian 12's 7

@@ -15,10 +15,11 @@
 //! session.expect("what the guest prints", timeout)?;
 //! ```
 //!
-//! The session's output is the host's console: the guest's console is a part of it, line by line
-//! (a line shows when it is whole), between [`GUEST_STARTS`] and [`GUEST_ENDED`] with the VMM's exit code. Then
-//! the host turns the machine off. The CPU model and the GIC are the machine's: Cortex-A57 and A72 make KVM run without VHE, `neoverse-n1`
-//! and `max` with it. The guest's GIC is of the machine's version.
+//! The session's output is the host's console: the guest's console is a part of it, line by line (a
+//! line shows when it is whole), between [`GUEST_STARTS`] and [`GUEST_ENDED`] with the VMM's exit
+//! code. Then the host turns the machine off. The CPU model and the GIC are the machine's:
+//! Cortex-A57 and A72 make KVM run without VHE, `neoverse-n1` and `max` with it. The guest's GIC is
+//! of the machine's version.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -357,6 +357,26 @@ const POOLED: [&str; 7] = [
     "monitor",
 ];
 
+/// Waits until all pooled VMs have ended. Where the host is slow, other lines interrupt the report
+/// of a program that runs; the history of one that has ended is whole.
+fn await_ends(session: &mut Session) -> Result<()> {
+    let has_ended = |said: &str, name: &str| said.contains(&format!("{name} stopped"));
+    let all_have = |said: &str| POOLED.iter().all(|name| has_ended(said, name));
+    session
+        .wait_until("end of all programs", BOOT, all_have)
+        .with_context(|| last_words(session))
+}
+
+/// Shows the console of a pooled VM that has ended, and looks for its report.
+fn reported(session: &mut Session, id: usize, name: &str) -> Result<()> {
+    session.send(&format!("{ESCAPE}{id}"))?;
+    session.expect(&format!("--- {name} ---"), BOOT)?;
+    let report = session.expect("PASS sched", BOOT);
+    let report = report.with_context(|| last_words(session))?;
+    ensure!(report.contains(&format!(" id={id} ")), "{name}: {report}");
+    Ok(())
+}
+
 /// Three schedulers in one machine: each VM starts, and what runs in windows, by a budget and by
 /// what they leave comes to its end.
 fn pools(tally: &mut Tally) -> Result<()> {
@@ -370,22 +390,9 @@ fn pools(tally: &mut Tally) -> Result<()> {
         .expect(hello, BOOT)
         .with_context(|| last_words(&session))?;
     tally.pass(1);
-    // Where the host is slow, other lines interrupt the report of a program that runs. The history
-    // of one that has ended is whole.
-    let is_over = |said: &str| {
-        POOLED
-            .iter()
-            .all(|name| said.contains(&format!("{name} stopped")))
-    };
-    session
-        .wait_until("end of all programs", BOOT, is_over)
-        .with_context(|| last_words(&session))?;
+    await_ends(&mut session)?;
     for (id, name) in POOLED.iter().enumerate() {
-        session.send(&format!("{ESCAPE}{id}"))?;
-        session.expect(&format!("--- {name} ---"), BOOT)?;
-        let report = session.expect("PASS sched", BOOT);
-        let report = report.with_context(|| last_words(&session))?;
-        ensure!(report.contains(&format!(" id={id} ")), "{name}: {report}");
+        reported(&mut session, id, name)?;
         tally.pass(1);
     }
     Ok(())

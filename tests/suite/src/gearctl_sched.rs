@@ -4,9 +4,9 @@
 //! `bvt` and `null` run on the target here; the parts `schedules` and the example of pools have the
 //! other policies.
 //!
-//! Figures are compared with each other, and not with the time of this host: how long a vCPU ran and
-//! how long it waited come in one answer. A host that stops the machine for a while lengthens a turn,
-//! which a policy makes good in the next second only: bounds are wide.
+//! Figures are compared with each other, and not with the time of this host: how long a vCPU ran
+//! and how long it waited come in one answer. A host that stops the machine for a while lengthens a
+//! turn, which a policy makes good in the next second only: bounds are wide.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -118,8 +118,8 @@ fn last_cpu(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// `check` takes a budget of 996 us in each millisecond, beside which two switches have time, and so
-/// does `gearctl`.
+/// `check` takes a budget of 996 us in each millisecond, beside which two switches have time, and
+/// so does `gearctl`.
 fn budgets(session: &mut Session) -> Result<()> {
     let set = |us| format!("gearctl sched set capped budget-us {us} period-us 1000");
     let said = shell(session, &format!("! {} 2>&1", set(997)))?;

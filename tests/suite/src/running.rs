@@ -123,8 +123,8 @@ fn ends(log: &str, command: Command, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The device VM sees the user's disks behind the manifest's own, what it writes stays, and a port of
-/// this machine leads to it.
+/// The device VM sees the user's disks behind the manifest's own, what it writes stays, and a port
+/// of this machine leads to it.
 fn devices(tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("run-devices");
     fs::create_dir_all(&folder)?;

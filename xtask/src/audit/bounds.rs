@@ -132,8 +132,8 @@ impl Bounds {
         wrong
     }
 
-    /// Returns the bound of a loop: that of the shortest statement which has all of the loop's lines.
-    /// A loop whose lines are not known has the next bound of the function.
+    /// Returns the bound of a loop: that of the shortest statement which has all of the loop's
+    /// lines. A loop whose lines are not known has the next bound of the function.
     fn of(&self, each: &Loop) -> Option<&Bound> {
         let bounds = self.beside.get(&each.owner.file)?.iter();
         match each.stands {

@@ -282,8 +282,8 @@ fn starts(file: &object::File<'_>, code: &Range<u64>) -> Result<BTreeMap<u64, (S
     Ok(starts)
 }
 
-/// Returns where data begins in the code, in the symbols' order: the mapping symbols `$d` of the ELF
-/// for the Arm 64-bit Architecture (AAELF64).
+/// Returns where data begins in the code, in the symbols' order: the mapping symbols `$d` of the
+/// ELF for the Arm 64-bit Architecture (AAELF64).
 fn literals(file: &object::File<'_>, code: &Range<u64>) -> Result<Vec<u64>> {
     let mut literals = Vec::new();
     for symbol in file.symbols().filter(|s| code.contains(&s.address())) {

@@ -1,8 +1,8 @@
 //! The loops of an image, and where in the source each stands.
 //!
-//! A loop is an instruction that control comes back to. The loop's owner is the innermost of our own
-//! functions that all of the loop's branches belong to; what the compiler generated or took from
-//! `core` alone belongs to the function that it is part of.
+//! A loop is an instruction that control comes back to. The loop's owner is the innermost of our
+//! own functions that all of the loop's branches belong to; what the compiler generated or took
+//! from `core` alone belongs to the function that it is part of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -161,8 +161,8 @@ impl Places {
         Ok(places)
     }
 
-    /// Returns the place of the last instruction before an address whose place is known. `None`: the
-    /// function begins at the address.
+    /// Returns the place of the last instruction before an address whose place is known. `None`:
+    /// the function begins at the address.
     fn before(
         program: &Program,
         function: &Function,
@@ -192,8 +192,8 @@ impl Places {
     }
 }
 
-/// Tells whether an instruction decides how a loop goes on. Others may have been moved into the loop
-/// from elsewhere.
+/// Tells whether an instruction decides how a loop goes on. Others may have been moved into the
+/// loop from elsewhere.
 fn is_branch(function: &Function, address: u64) -> bool {
     let instruction = function.instructions.get(&address);
     instruction.is_some_and(|instruction| instruction.flow != Flow::Next)

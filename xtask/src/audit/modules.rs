@@ -230,8 +230,9 @@ impl Crate {
             .unwrap_or_default()
     }
 
-    /// Returns the modules that a path names in a module: those that it leads through by name and by
-    /// re-export, without those that only lead to them. Empty: it is another crate's, or no module's.
+    /// Returns the modules that a path names in a module: those that it leads through by name and
+    /// by re-export, without those that only lead to them. Empty: it is another crate's, or no
+    /// module's.
     fn named(&self, from: &Name, path: &[String], steps: usize) -> BTreeSet<Name> {
         let mut found = BTreeSet::new();
         let Some((mut at, rest)) = self.start(from, path) else {

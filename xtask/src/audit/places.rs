@@ -65,7 +65,8 @@ pub(super) fn frames(program: &Program, address: u64) -> Result<Vec<Frame>> {
     Ok(found)
 }
 
-/// Returns a location in a file, if the line is known: 0 stands for code of no line (DWARF 5, 6.2.2).
+/// Returns a location in a file, if the line is known: 0 stands for code of no line (DWARF 5,
+/// 6.2.2).
 fn place(file: &str, location: &Location<'_>) -> Option<Place> {
     let line = location.line.filter(|line| *line != 0)?;
     Some(Place {

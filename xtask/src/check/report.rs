@@ -174,7 +174,8 @@ fn memory(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Range> {
     list.extend(shared_memory(manifest));
     let left = placed.left.iter();
     list.extend(left.map(|region| Range::new(*region, Owner::Nobody, "")));
-    // Init does not list what it takes for the runtime and Gear2: all that nothing else accounts for.
+    // Init does not list what it takes for the runtime and Gear2: all that nothing else accounts
+    // for.
     let known: Vec<Region> = list.iter().map(|range| range.region).collect();
     let rest = subtract(&placed.board.memory, &known);
     let own = "runtime, Gear2's heap, what is shared, device trees";

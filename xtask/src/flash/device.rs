@@ -160,8 +160,8 @@ fn is_swap(disk: &Disk, proc: &Path) -> bool {
     sources.any(|source| disk.has(source))
 }
 
-/// Returns where the disk or a partition of it is mounted, by proc_pid_mountinfo(5): the third field
-/// is the device's number, the fifth the place, and the second behind ` - ` the source.
+/// Returns where the disk or a partition of it is mounted, by proc_pid_mountinfo(5): the third
+/// field is the device's number, the fifth the place, and the second behind ` - ` the source.
 fn mounted_on(disk: &Disk, proc: &Path, sys: &Path) -> Result<Option<String>> {
     let number = |part: &String| {
         let folder = sys.join("class/block").join(part);

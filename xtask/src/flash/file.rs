@@ -33,8 +33,8 @@ pub(super) fn check_image(path: &Path, force: bool) -> Result<()> {
     Ok(())
 }
 
-/// Fails if `path` is something else than a folder, or if files with these names are there which are
-/// not GearV's, unless `force` says that they are to be replaced. A folder with a `boot.scr` of
+/// Fails if `path` is something else than a folder, or if files with these names are there which
+/// are not GearV's, unless `force` says that they are to be replaced. A folder with a `boot.scr` of
 /// GearV's is one that was written before.
 pub(super) fn check_folder(path: &Path, names: &[&str], force: bool) -> Result<()> {
     let Some(found) = look(path)? else {

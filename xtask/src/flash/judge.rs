@@ -1,5 +1,5 @@
-//! Verdict on a manifest for the board that boots it: that of `cargo xtask check --board`, and where
-//! Gear1's init places the archive and the VMs.
+//! Verdict on a manifest for the board that boots it: that of `cargo xtask check --board`, and
+//! where Gear1's init places the archive and the VMs.
 
 use std::path::Path;
 

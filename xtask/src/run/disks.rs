@@ -63,8 +63,8 @@ fn judge(file: &Path, snapshot: bool) -> Result<Disk> {
     })
 }
 
-/// Returns the manifest's own disk as it is before the first boot, and this run's own; those of runs
-/// that have ended are removed.
+/// Returns the manifest's own disk as it is before the first boot, and this run's own; those of
+/// runs that have ended are removed.
 pub(super) fn fresh(images: &Images) -> Result<PathBuf> {
     let directory = images.archive.with_file_name("disks");
     fs::create_dir_all(&directory)?;

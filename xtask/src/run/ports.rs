@@ -92,8 +92,8 @@ impl Wanted {
     }
 }
 
-/// Returns the VM that is meant when none is named: the first guest with a network card, or else the
-/// device VM.
+/// Returns the VM that is meant when none is named: the first guest with a network card, or else
+/// the device VM.
 fn first(manifest: &Compiled) -> Result<&VmSummary> {
     let mut guests = manifest.vms.iter().enumerate().filter(|(index, vm)| {
         let is_device_vm = manifest

@@ -80,8 +80,8 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     )
 }
 
-/// Returns both interrupt controllers: Gear1's init keeps the one that the machine has, and fills in
-/// its addresses.
+/// Returns both interrupt controllers: Gear1's init keeps the one that the machine has, and fills
+/// in its addresses.
 fn interrupt_controllers(vcpu_count: usize) -> String {
     format!(
         "	interrupt-controller-v3 {{

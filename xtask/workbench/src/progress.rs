@@ -1,7 +1,7 @@
 //! Progress on the terminal: one live line a step, one closing line when it is done.
 //!
-//! Without a terminal (CI, a pipe), on a dumb one, or with NO_COLOR the live line is replaced by one
-//! line at the start.
+//! Without a terminal (CI, a pipe), on a dumb one, or with NO_COLOR the live line is replaced by
+//! one line at the start.
 
 use std::time::{Duration, Instant};
 

@@ -264,8 +264,8 @@ impl Machine {
         arguments.0
     }
 
-    /// Time counted in instructions, one a nanosecond, with a fixed seed and a fixed date: a busy host
-    /// changes no figure.
+    /// Time counted in instructions, one a nanosecond, with a fixed seed and a fixed date: a busy
+    /// host changes no figure.
     fn add_clock(&self, arguments: &mut Arguments) {
         if self.icount {
             arguments.add(["-icount", "shift=0,sleep=off", "-seed", "1"]);
@@ -286,8 +286,8 @@ impl Machine {
         }
     }
 
-    /// A filter that nothing passes through: what counts is its timer. QEMU divides the time until a
-    /// timer is due among the CPUs.
+    /// A filter that nothing passes through: what counts is its timer. QEMU divides the time until
+    /// a timer is due among the CPUs.
     fn add_turns(&self, arguments: &mut Arguments) {
         if let Some(turn_us) = self.turn_us {
             let interval = turn_us.saturating_mul(self.cpus);

@@ -1,9 +1,9 @@
 //! The program of a device, started and watched by GDM where the manifest has its command.
 //!
 //! Owns: the process. The program runs as a user of its own, without capabilities and without a way
-//! to gain any. Whatever the manifest lists as the program's files belongs to that user. The program
-//! ends with GDM, and with its connection: the next connection is to another process, so that no
-//! request of an earlier one is in progress.
+//! to gain any. Whatever the manifest lists as the program's files belongs to that user. The
+//! program ends with GDM, and with its connection: the next connection is to another process, so
+//! that no request of an earlier one is in progress.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _};

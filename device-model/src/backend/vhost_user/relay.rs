@@ -2,9 +2,9 @@
 //! completions back to the guest's used ring. The backend reads the guest's descriptors itself.
 //!
 //! Rings of GDM's own, beside the guest's, make three things possible. GDM knows which requests a
-//! backend has, whatever the backend knows of that ([`InFlight`](crate::in_flight::InFlight)): a backend
-//! that dies costs no request. GDM knows when the backend has finished with the guest's memory. A
-//! backend that completes what it was not given is found out before the guest sees it.
+//! backend has, whatever the backend knows of that ([`InFlight`](crate::in_flight::InFlight)): a
+//! backend that dies costs no request. GDM knows when the backend has finished with the guest's
+//! memory. A backend that completes what it was not given is found out before the guest sees it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -109,7 +109,8 @@ impl Relay {
         })
     }
 
-    /// Offers a request to the backend.
+    /// Offers a request to the backend. The entry is stored before the index, by which the backend
+    /// learns of it (virtio 1.2, 2.7.13.3).
     pub(super) fn offer(&mut self, head: u16) -> Result<(), String> {
         let place = u64::from(self.offered.checked_rem(self.size).unwrap_or(0));
         let at = self.available + ENTRIES + AVAILABLE_SIZE * place;
@@ -129,7 +130,8 @@ impl Relay {
         Ok(flags.map_err(in_words)? & NO_NOTIFY == 0)
     }
 
-    /// Takes the next completion: the request, and how many bytes were written.
+    /// Takes the next completion: the request, and how many bytes were written. The backend may
+    /// write anything at any time, so that each word is read once and judged before it is used.
     pub(super) fn complete(&mut self) -> Result<Option<(u16, u32)>, String> {
         let index = self.used_index()?;
         let (done, given) = (

@@ -74,6 +74,7 @@ pub(super) struct Session {
     deadline: Deadline,
     /// Features of the device type that the backend offers.
     pub(super) features: u64,
+    /// Features of the protocol that both sides have: a message of another one has no answer.
     protocol: Protocol,
 }
 
@@ -100,6 +101,11 @@ impl Session {
         Ok(session)
     }
 
+    /// Agrees with the backend on features. A backend that misses one that GDM builds on is refused
+    /// here, by name: later it would fail at the guest's first request, with no reason to show.
+    ///
+    /// Answers are asked for as soon as both sides have `REPLY_ACK`: without it a message that the
+    /// backend refuses, such as a memory table that it cannot map, fails in silence.
     fn negotiate(&mut self) -> Result<(), String> {
         self.call("SET_OWNER", |front| front.set_owner())?;
         let features = self.call("GET_FEATURES", |front| front.get_features())?;
@@ -144,7 +150,8 @@ impl Session {
         })
     }
 
-    /// Refuses a backend that has fewer queues than the manifest says.
+    /// Refuses a backend that has fewer queues than the manifest says. A backend without `MQ` does
+    /// not tell their number; a queue that it lacks fails when the driver starts it.
     pub(super) fn check_queues(&mut self, wanted: usize) -> Result<(), String> {
         if !self.protocol.contains(Protocol::MQ) {
             return Ok(());
@@ -164,7 +171,8 @@ impl Session {
         self.protocol.contains(Protocol::CONFIG)
     }
 
-    /// Reads the configuration.
+    /// Reads the configuration, as far as the device type defines it: `size` bytes. A backend that
+    /// has fewer answers with another size, which the crate refuses.
     pub(super) fn config(&mut self, size: usize) -> Result<Vec<u8>, String> {
         let (length, flags) = (size as u32, VhostUserConfigFlags::empty());
         let room = vec![0; size];
@@ -196,6 +204,10 @@ impl Session {
     }
 
     /// Starts a queue whose rings begin at index 0.
+    ///
+    /// A ring starts at its first kick (vhost-user, "Ring states"), so that the kick's descriptor
+    /// comes behind size, index and addresses. With `VHOST_USER_F_PROTOCOL_FEATURES` a ring is
+    /// disabled until it is enabled, which is last.
     pub(super) fn start(
         &mut self,
         queue: usize,
@@ -216,6 +228,8 @@ impl Session {
     }
 
     /// Stops a queue; returns the index behind the last request that the backend has taken.
+    /// Requests that it took may still be in progress: [`Relay::is_idle`](super::Relay::is_idle)
+    /// tells.
     pub(super) fn stop(&mut self, queue: usize) -> Result<u16, String> {
         let base = self.call("GET_VRING_BASE", |front| front.get_vring_base(queue))?;
         u16::try_from(base).map_err(|_| format!("GET_VRING_BASE: {base} is no index of a ring"))
@@ -230,7 +244,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Returns the descriptors that have news.
+    /// Returns the descriptors that have news, in the order in which [`Self::news`] looks at them.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let channel = self.channel.as_ref().map(AsRawFd::as_raw_fd);
         std::iter::once(self.socket.as_raw_fd()).chain(channel)

@@ -344,8 +344,8 @@ impl Transaction {
 
     /// Ends the stage in which the home gets its pages.
     fn given_back(&mut self) {
-        // A page that may not be claimed still needs its tables: its current user needs a table that
-        // was made for it.
+        // A page that may not be claimed still needs its tables: its current user needs a table
+        // that was made for it.
         if self.phase != Phase::Unclaiming(Error::Denied) {
             self.limit = Cursor::END;
         }

@@ -118,8 +118,8 @@ fn an_edge_is_shown_or_held_whatever_is_armed_when() {
     }
 }
 
-/// A user that knows nothing of arming follows one that did: a program for measurements, or an older
-/// GDM.
+/// A user that knows nothing of arming follows one that did: a program for measurements, or an
+/// older GDM.
 #[test]
 fn the_next_user_of_a_line_need_not_arm_it() {
     let mut gpio = Pl061::new();

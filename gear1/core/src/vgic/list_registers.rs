@@ -52,8 +52,8 @@ impl VmGic {
     /// none. Comes before [`deliverable`](Self::deliverable), and before an access to a register
     /// that [`shows_list_registers`](super::shows_list_registers).
     ///
-    /// Returns a kick for the vCPU itself if a flush must follow, because an interrupt whose end was
-    /// found is due again. Otherwise no flush is needed: the list registers and the maintenance
+    /// Returns a kick for the vCPU itself if a flush must follow, because an interrupt whose end
+    /// was found is due again. Otherwise no flush is needed: the list registers and the maintenance
     /// interrupt are what the guest would go on with if it had not exited.
     pub fn sync(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let kicks = self.reap(vcpu, lrs);

@@ -16,6 +16,8 @@ pub(crate) fn source_of(tree: &Blob<'_>, intid: u32) -> Option<String> {
     source_below(&root, "", cell(&root, "interrupt-parent"), &gic, intid)
 }
 
+/// Looks at the nodes below one. `parent` is the phandle of the interrupt controller that the node
+/// names, which its children have unless they name another (Devicetree Specification 0.4, 2.4.1).
 fn source_below(
     node: &Node<'_>,
     path: &str,

@@ -11,7 +11,9 @@ use super::bus::{cell_counts, number};
 use super::{Cpu, text};
 use crate::refusal::{Refusal, refusal};
 
-/// Bits of MPIDR_EL1 that are affinity, which `reg` of a CPU node has.
+/// Bits of MPIDR_EL1 that are affinity, which `reg` of a CPU node has: Aff3 in bits 39:32, Aff2 to
+/// Aff0 in bits 23:0 (Arm ARM, MPIDR_EL1). A bit beside them would name a CPU that PSCI and the GIC
+/// do not find.
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
 
 /// Reads the CPUs, and how they are turned on: all of one board by one method, as a mixture would

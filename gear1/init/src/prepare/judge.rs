@@ -21,7 +21,10 @@ use crate::shared;
 
 /// Judges a manifest for a board before there are images: by all rules, those on devices and on the
 /// place of memory included. Errors and warnings go to `sink`; an error is returned if the board
-/// itself will not do.
+/// itself will not do. Returns the number of errors.
+///
+/// The sizes of Gear1's runtime, of Gear2's image and of the archive are not known yet: a manifest
+/// that leaves too little for them is refused when the image is built.
 pub fn judge(
     blob: &[u8],
     board: &Board,
@@ -65,7 +68,8 @@ fn warn(
     Ok(())
 }
 
-/// Returns what keeps the manifest's memory from having a place on the board.
+/// Returns what keeps the manifest's memory from having a place on the board. The order is that of
+/// [`Placed::place`](super::placed::Placed::place): what has a fixed address goes first.
 fn fault_of_place(board: &Board, manifest: &Manifest<'_>) -> Option<Fault> {
     let mut free = FreeMemory::new(&board.memory, &board.reserved);
     let placed = shared::take(&mut free, manifest)

@@ -214,7 +214,8 @@ impl<'a> Placed<'a> {
         info
     }
 
-    /// Loads the VMs that start by themselves, and tells the runtime how to load all of them.
+    /// Loads the VMs that start by themselves, and tells the runtime how to load all of them. A VM
+    /// is loaded anew from the archive, which therefore stays in memory, at each later start.
     fn load_vms<M: PhysicalMemory>(
         &self,
         system: &System<'_, 'a>,

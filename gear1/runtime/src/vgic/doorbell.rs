@@ -4,8 +4,8 @@
 //! The receiver may stop, or be loaded anew, at the same moment: a ring that comes too late is lost
 //! with its life. A ring that the manifest's interval holds back outlives the sender.
 //!
-//! Lock order: the receiver's VM lock alone; none for a VM with pass-through, whose CPUs a ring must
-//! not delay.
+//! Lock order: the receiver's VM lock alone; none for a VM with pass-through, whose CPUs a ring
+//! must not delay.
 //!
 //! Requirements: G1-CHN-004, G1-CHN-005, G1-CHN-006, G1-CHN-007.
 

@@ -285,8 +285,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         Progress::Done
     }
 
-    /// Charges a piece of a load to the VM's first vCPU. The piece is taken out of the time that the
-    /// event's cause or the next vCPU is charged for.
+    /// Charges a piece of a load to the VM's first vCPU. The piece is taken out of the time that
+    /// the event's cause or the next vCPU is charged for.
     fn charge_load(&mut self, config: &VmConfig, before: u64, now: u64) {
         let Some(first) = VcpuId::new(config.vcpus.start) else {
             return;

@@ -344,8 +344,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         self.moves.balance_at
     }
 
-    /// Offers one of the vCPUs that wait to another CPU. At most one such offer is under way, as the
-    /// loads of both CPUs follow from it.
+    /// Offers one of the vCPUs that wait to another CPU. At most one such offer is under way, as
+    /// the loads of both CPUs follow from it.
     fn offer_one(&self, gear1: &mut impl Gear1, to: CpuIndex, next: VcpuId, now: u64) -> bool {
         let machine = self.machine;
         let stay = machine

@@ -296,7 +296,8 @@ impl<P: Platform> Machine<P> {
         self.config.pool(cpu).cpus
     }
 
-    /// Tells whether a CPU takes no vCPUs. A word that closes all CPUs of a pool closes none of them.
+    /// Tells whether a CPU takes no vCPUs. A word that closes all CPUs of a pool closes none of
+    /// them.
     pub(crate) fn is_closed(&self, cpu: CpuIndex) -> bool {
         let closed = self.kept.closed();
         if closed >> cpu.index() & 1 == 0 {

@@ -2,8 +2,8 @@
 //!
 //! A VM's vCPUs are on several CPUs, whose policies may refuse new parameters. A change is tried on
 //! every CPU, and taken back on all if one refuses: either all vCPUs of the VM have the new
-//! parameters, or all have the old ones. One change is under way at a time. No CPU takes a vCPU from
-//! another one meanwhile, as room that a smaller budget leaves may have to be given back.
+//! parameters, or all have the old ones. One change is under way at a time. No CPU takes a vCPU
+//! from another one meanwhile, as room that a smaller budget leaves may have to be given back.
 //!
 //! Changed parameters are kept over a restart of Gear2, which forgets a change that is under way.
 
@@ -169,7 +169,8 @@ impl<P: Platform> Machine<P> {
         Ok(())
     }
 
-    /// Takes a CPU's answer to a change. The last answer ends the change, or begins to take it back.
+    /// Takes a CPU's answer to a change. The last answer ends the change, or begins to take it
+    /// back.
     pub(crate) fn changed_share(
         &self,
         gear1: &mut impl Gear1,

@@ -3,12 +3,12 @@
 //! Each vCPU has an actual virtual time, which grows with its use divided by its weight, and an
 //! effective one, less by its warp. The ready vCPU with the least effective virtual time runs for a
 //! slice (the paper's context switch allowance), or until it is a slice ahead of the next one. A
-//! vCPU that wakes starts at the scheduler's virtual time, the least of the ready ones, and preempts
-//! unless it is ahead. A warp ends when the vCPU has used a slice since it woke: what it borrows is
-//! bounded.
+//! vCPU that wakes starts at the scheduler's virtual time, the least of the ready ones, and
+//! preempts unless it is ahead. A warp ends when the vCPU has used a slice since it woke: what it
+//! borrows is bounded.
 //!
-//! The paper bounds the lead alone. A vCPU that is a slice behind would then run for two slices, and
-//! the others would wait for that.
+//! The paper bounds the lead alone. A vCPU that is a slice behind would then run for two slices,
+//! and the others would wait for that.
 //!
 //! Source: K. J. Duda, D. R. Cheriton, "Borrowed-Virtual-Time (BVT) scheduling: supporting
 //! latency-sensitive threads in a general-purpose scheduler", SOSP 1999.

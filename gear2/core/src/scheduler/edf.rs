@@ -1,9 +1,9 @@
 //! Earliest deadline first: servers with a budget in each period, and an inner policy for the rest.
 //!
 //! A vCPU with a [`Share::server`] is a constant-bandwidth server in its hard form: it has a
-//! deadline and a budget. Of the ready servers with budget, the one with the earliest deadline runs.
-//! A server without budget waits for its deadline, which then moves by a period. A server that
-//! wakes keeps deadline and budget if they do not exceed its share, else it begins anew. vCPUs
+//! deadline and a budget. Of the ready servers with budget, the one with the earliest deadline
+//! runs. A server without budget waits for its deadline, which then moves by a period. A server
+//! that wakes keeps deadline and budget if they do not exceed its share, else it begins anew. vCPUs
 //! without a server run by the inner policy while no server can.
 //!
 //! A server that leaves, or gives up a part of its budget, may have used more than its share of the
@@ -126,8 +126,8 @@ impl<R: Policy> Edf<R> {
         if now < free { part } else { 0 }
     }
 
-    /// Takes the demand with a vCPU's admitted budget into the account. What the vCPU gives up stays
-    /// held until its deadline.
+    /// Takes the demand with a vCPU's admitted budget into the account. What the vCPU gives up
+    /// stays held until its deadline.
     fn take_over(&mut self, vcpu: VcpuId, demand: u64, now: u64) {
         let less = self.demand.saturating_sub(demand);
         let deadline = self.servers[vcpu.index()].map_or(0, |server| server.deadline);

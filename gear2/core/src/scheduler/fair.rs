@@ -101,8 +101,8 @@ impl Fair {
     /// Takes in a vCPU that is ready. Idle time moves the floor as a vCPU of weight 100 would that
     /// had used it: a vCPU that has used little of that time lags behind all that come after it.
     ///
-    /// At most a grain ahead of the others, the vCPU has the CPU at once, unless the one that has it
-    /// woke as well and has not used a grain since.
+    /// At most a grain ahead of the others, the vCPU has the CPU at once, unless the one that has
+    /// it woke as well and has not used a grain since.
     fn enter(&mut self, vcpu: VcpuId, now: u64) {
         if self.idle_since != NO_DEADLINE {
             let idle = now.saturating_sub(self.idle_since);
@@ -152,8 +152,8 @@ impl Fair {
         }
     }
 
-    /// Returns the vCPU whose turn it is. A turn ends when the slice is used up, or when it is ahead
-    /// of a vCPU that woke.
+    /// Returns the vCPU whose turn it is. A turn ends when the slice is used up, or when it is
+    /// ahead of a vCPU that woke.
     fn turn(&mut self) -> Option<VcpuId> {
         if let Some(turn) = self.turn {
             let time = self.account(turn).virtual_time;

@@ -1,11 +1,11 @@
 //! Arithmetic of budgets: what the vCPUs with budgets ask of a CPU, and what there is for them.
 //!
-//! A CPU that is always there takes budgets `C` with periods `P` exactly if the sum of `C / P` is at
-//! most 1 (C. L. Liu, J. W. Layland, 1973). Windows give a part `a` of the CPU after a wait of at
-//! most `d`: at least `a * (t - d)` in any time `t`. They are enough if the sum of `C / (P - d)` is
-//! at most `a`, since a budget is due only after its first period, when `t / P <= (t - d) / (P - d)`
-//! (linear supply bound of I. Shin, I. Lee, "Periodic Resource Model for Compositional Real-Time
-//! Guarantees", RTSS 2003).
+//! A CPU that is always there takes budgets `C` with periods `P` exactly if the sum of `C / P` is
+//! at most 1 (C. L. Liu, J. W. Layland, 1973). Windows give a part `a` of the CPU after a wait of
+//! at most `d`: at least `a * (t - d)` in any time `t`. They are enough if the sum of `C / (P - d)`
+//! is at most `a`, since a budget is due only after its first period, when `t / P <= (t - d) / (P -
+//! d)` (linear supply bound of I. Shin, I. Lee, "Periodic Resource Model for Compositional
+//! Real-Time Guarantees", RTSS 2003).
 
 use crate::found::Load;
 use crate::limits::SWITCH_NS;
@@ -40,8 +40,8 @@ impl Supply {
         delay_us: 0,
     };
 
-    /// Returns what a budget asks of the supply, where a switch takes `switch_ns`. `None`: the period
-    /// is not longer than the wait, so that the budget does not come in time.
+    /// Returns what a budget asks of the supply, where a switch takes `switch_ns`. `None`: the
+    /// period is not longer than the wait, so that the budget does not come in time.
     ///
     /// `check` adds up what starts on a CPU with this, and Gear2 what is there later.
     #[must_use]

@@ -154,8 +154,8 @@ pub fn load_on(manifest: &Manifest<'_>, cpu: CpuIndex, cpu_count: usize) -> Opti
     Some(sum.load)
 }
 
-/// Returns a CPU on which the vCPUs of a VM without budget and window have too little, and what they
-/// have.
+/// Returns a CPU on which the vCPUs of a VM without budget and window have too little, and what
+/// they have.
 pub(super) fn starved_on(
     manifest: &Manifest<'_>,
     vm: &Vm<'_>,

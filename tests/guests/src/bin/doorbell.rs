@@ -40,7 +40,8 @@ static LASTS: AtomicU64 = AtomicU64::new(0);
 /// Time of the first and of the latest `paced`.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static LATEST: AtomicU64 = AtomicU64::new(0);
-/// INTIDs of `paced` and `last`, the shared memory, and the doorbell that answers a `bell`; 0: none.
+/// INTIDs of `paced` and `last`, the shared memory, and the doorbell that answers a `bell`; 0:
+/// none.
 static PACED_INTID: AtomicU64 = AtomicU64::new(0);
 static LAST_INTID: AtomicU64 = AtomicU64::new(0);
 static MEMORY: AtomicU64 = AtomicU64::new(0);

@@ -1,9 +1,10 @@
 //! A real-time VM that measures how late its timer interrupt is, and what comes to it that is not
 //! its own, for ever: a line for each window, on a UART that it owns. Between windows it causes
-//! that UART's interrupt once, which has to come. The interrupts of its doorbell, if it has one, are
-//! counted beside the time that they came in.
+//! that UART's interrupt once, which has to come. The interrupts of its doorbell, if it has one,
+//! are counted beside the time that they came in.
 //!
-//! Requirements: G1-CHN-006, G1-CHN-007, G1-RT-001 (in the checking build), G1-RT-003, G1-RT-004, G1-RT-008.
+//! Requirements: G1-CHN-006, G1-CHN-007, G1-RT-001 (in the checking build), G1-RT-003, G1-RT-004,
+//! G1-RT-008.
 #![no_std]
 #![no_main]
 

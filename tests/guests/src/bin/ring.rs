@@ -1,5 +1,5 @@
-//! A program with doorbells to begin with: rings all that it has every 100 ms, and says how often each
-//! of its own was rung.
+//! A program with doorbells to begin with: rings all that it has every 100 ms, and says how often
+//! each of its own was rung.
 #![no_std]
 #![no_main]
 

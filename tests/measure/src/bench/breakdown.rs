@@ -1,8 +1,8 @@
 //! `cargo xtask bench --breakdown ROW`: what both gears execute for a row, by function, and what
 //! Gear1 executes, by kind.
 //!
-//! QEMU logs each instruction of Gear1's runtime and of Gear2 while the guest measures that row alone, and once
-//! more while it measures nothing: the difference is the row's.
+//! QEMU logs each instruction of Gear1's runtime and of Gear2 while the guest measures that row
+//! alone, and once more while it measures nothing: the difference is the row's.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -30,8 +30,8 @@ const JUDGED: [Part; 3] = [
     ("maximum", MAXIMUM_RATIO, |figure| figure.max),
 ];
 
-/// Returns two tables: percentiles in nanoseconds, and the papers' values by those of the native run
-/// with the exits.
+/// Returns two tables: percentiles in nanoseconds, and the papers' values by those of the native
+/// run with the exits.
 pub(super) fn all(results: &Results) -> String {
     let mut text = percentiles(results);
     text += &by_native(results);

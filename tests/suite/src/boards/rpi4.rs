@@ -125,7 +125,8 @@ fn halt_on_mini_uart(loaded: &Loaded) -> Result<()> {
     halted.with_context(|| session.tail(60)).map(drop)
 }
 
-/// Runs `flash` with a folder of firmware, of which the files hold their names, and returns the card.
+/// Runs `flash` with a folder of firmware, of which the files hold their names, and returns the
+/// card.
 fn write_card(folder: &Path) -> Result<Vec<u8>> {
     let firmware = folder.join("firmware");
     fs::create_dir_all(&firmware)?;

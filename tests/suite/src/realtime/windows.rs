@@ -1,12 +1,11 @@
 //! Output of the real-time VM `tests/guests/src/bin/realtime_immune.rs`, and the limits for it.
 //!
 //! Each window is a line: the latencies of the timer, the interrupts of a doorbell and the
-//! microseconds that they came in, the exits, the number of foreign interrupts, and the number of the
-//! VM's own interrupts, of which the guest causes one. Whatever others do,
-//! exits and foreign interrupts must be 0, and the minimum, the median and the 95th percentile of
-//! the latencies must be as before. Times are instructions, under `icount`. The maximum is only
-//! shown: QEMU runs CPUs in turns, and when its main loop breaks one off, CPU 0 may wait for the
-//! others' turns.
+//! microseconds that they came in, the exits, the number of foreign interrupts, and the number of
+//! the VM's own interrupts, of which the guest causes one. Whatever others do, exits and foreign
+//! interrupts must be 0, and the minimum, the median and the 95th percentile of the latencies must
+//! be as before. Times are instructions, under `icount`. The maximum is only shown: QEMU runs CPUs
+//! in turns, and when its main loop breaks one off, CPU 0 may wait for the others' turns.
 
 use std::time::Duration;
 

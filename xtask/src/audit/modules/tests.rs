@@ -127,7 +127,8 @@ fn a_floor_for_each_module_and_no_arrow_up() {
     assert_eq!(up(&floors, &found.below(&[]), arrows), expected);
 }
 
-/// The workspace as it is, and the runtime with an arrow that leads from its ground floor to its top.
+/// The workspace as it is, and the runtime with an arrow that leads from its ground floor to its
+/// top.
 #[test]
 fn an_upward_arrow_that_is_planted_is_refused() {
     let report = check(&[]).unwrap();

@@ -142,8 +142,8 @@ impl Source {
         found.map(|(at, _)| at).filter(is_word)
     }
 
-    /// Returns the first byte behind the item or statement that goes on at `from`: behind a `;` or a
-    /// body in braces. What is no item ends at a `,` too.
+    /// Returns the first byte behind the item or statement that goes on at `from`: behind a `;` or
+    /// a body in braces. What is no item ends at a `,` too.
     pub(super) fn end_of_item(&self, from: usize) -> Option<usize> {
         let rest = self.masked.get(from..)?;
         let is_item = self.is_item(from);

@@ -91,7 +91,8 @@ fn path_of(name: &str, dts: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Reports a file that breaks a rule; of an artifact that does not exist, with the nearest that does.
+/// Reports a file that breaks a rule; of an artifact that does not exist, with the nearest that
+/// does.
 fn report(file: &NamedFile<'_>, rule: Rule, why: &str, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     let names = Artifact::names();
     let names = names.iter().map(|name| format!("{ARTIFACT_PREFIX}{name}"));

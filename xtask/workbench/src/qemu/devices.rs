@@ -1,7 +1,7 @@
 //! Disks and the network card of QEMU's `virt`, as arguments of QEMU.
 //!
-//! Linux names disks in the order of their addresses, and QEMU gives the first device of its command
-//! line the highest address. Disks therefore stand in the reverse order of their names.
+//! Linux names disks in the order of their addresses, and QEMU gives the first device of its
+//! command line the highest address. Disks therefore stand in the reverse order of their names.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -151,8 +151,8 @@ impl Network {
     }
 }
 
-/// Describes a disk to QEMU. An error of the host, as a full disk, is the VM's to handle: by default
-/// QEMU stops the whole machine without a word when the host has no room.
+/// Describes a disk to QEMU. An error of the host, as a full disk, is the VM's to handle: by
+/// default QEMU stops the whole machine without a word when the host has no room.
 fn drive(image: &Path, id: &str, format: Format) -> String {
     let (file, format) = (option_path(image), format.name());
     format!("file={file},if=none,id={id},format={format},werror=report,rerror=report")

@@ -125,8 +125,8 @@ fn draw_vcpu(svg: &mut String, cpu: &Simulated, task: usize, section: Section, y
     draw_runs(svg, cpu, task, section, y);
 }
 
-/// Returns begin and end of each block of a vCPU's runs, on the picture's axis. Runs with a pause that
-/// cannot be seen become one block.
+/// Returns begin and end of each block of a vCPU's runs, on the picture's axis. Runs with a pause
+/// that cannot be seen become one block.
 fn blocks(cpu: &Simulated, task: usize, section: Section) -> Vec<(f64, f64)> {
     let runs = cpu.virtual_cpu.stretches.iter();
     let runs = runs.filter(|run| run.task == task && section.overlaps(run.start, run.end));

@@ -47,8 +47,8 @@ pub(super) enum Act {
     Nothing,
     /// Closes the socket.
     Close,
-    /// Answers, and when there are as many requests puts these entries into the used ring, with this
-    /// index, and tells of them.
+    /// Answers, and when there are as many requests puts these entries into the used ring, with
+    /// this index, and tells of them.
     Use(Vec<[u32; 2]>, u16),
     /// Sends these bytes by its own channel.
     News(Vec<u8>),

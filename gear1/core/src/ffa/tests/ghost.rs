@@ -182,8 +182,8 @@ impl Machine {
     }
 }
 
-/// G1-MEM-011, -012, -016, -017: the ghost and the tables agree after each of many random calls; and
-/// enough of them were done.
+/// G1-MEM-011, -012, -016, -017: the ghost and the tables agree after each of many random calls;
+/// and enough of them were done.
 #[test]
 fn the_ghost_agrees() {
     let mut random = Random(0x6765_6172_7631);
@@ -228,8 +228,9 @@ fn owner_and_borrower_swapped_are_found() {
     assert!(matches!(owners, Some(Wrong::Owner(..))), "{owners:x?}");
 }
 
-/// A look that leaves out what has not changed finds what a look at all pages finds: after random calls,
-/// and after a descriptor of any table was changed behind the ghost's back, and changed again.
+/// A look that leaves out what has not changed finds what a look at all pages finds: after random
+/// calls, and after a descriptor of any table was changed behind the ghost's back, and changed
+/// again.
 #[test]
 fn what_is_left_out_is_right() {
     let mut random = Random(0x6c6f_6f6b_7331);

@@ -1,5 +1,5 @@
-//! Descriptors and calls as an attacker makes them: right ones with some of their bits changed, bytes
-//! at random, fragments out of order, lengths that lie, buffers that come and go in between.
+//! Descriptors and calls as an attacker makes them: right ones with some of their bits changed,
+//! bytes at random, fragments out of order, lengths that lie, buffers that come and go in between.
 
 use gear1_abi::regs::Regs;
 
@@ -147,8 +147,8 @@ impl Machine {
     }
 }
 
-/// G1-MEM-012, -016: whatever descriptors say, a call is done as the ghost says or changes nothing; and
-/// when the VMs have ended, nothing is left of it, tables and transactions included.
+/// G1-MEM-012, -016: whatever descriptors say, a call is done as the ghost says or changes nothing;
+/// and when the VMs have ended, nothing is left of it, tables and transactions included.
 #[test]
 fn descriptors_that_lie() {
     let mut random = Random(0x6c69_6573);

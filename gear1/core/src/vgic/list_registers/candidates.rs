@@ -1,8 +1,8 @@
 //! Interrupts that wait for a list register: which of them get one, which of those that have one
 //! give way, and how the rest are waited for.
 //!
-//! The words' bitmaps are the only record of what is pending: a sorted list for each vCPU would have
-//! to follow them, and one write of GICD_CTLR concerns up to 480 interrupts of eight vCPUs
+//! The words' bitmaps are the only record of what is pending: a sorted list for each vCPU would
+//! have to follow them, and one write of GICD_CTLR concerns up to 480 interrupts of eight vCPUs
 //! (G1-RUN-011).
 //!
 //! Requirements: G1-GIC-007, G1-GIC-012.

@@ -18,7 +18,8 @@ const FREQUENCIES: [u64; 6] = [
 /// Budget and period in microseconds.
 type Server = (u32, u32);
 
-/// Returns a manifest with these budgets on one CPU, in the free half of a frame or on the whole CPU.
+/// Returns a manifest with these budgets on one CPU, in the free half of a frame or on the whole
+/// CPU.
 fn with_budgets(servers: &[Server], in_windows: bool) -> Manifest<'static> {
     const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let vms = (0..).zip(servers).map(|(place, &(budget, period))| Vm {

@@ -161,7 +161,8 @@ proptest! {
             policy.add(vcpu(index), &share(index), 0).unwrap();
             policy.wake(vcpu(index), 0);
         }
-        // The reference: the windows in effect, the beginning of their frame, and those that follow.
+        // The reference: the windows in effect, the beginning of their frame, and those that
+        // follow.
         let (mut table, mut start, mut next) = (first, 0, None::<Plan>);
         let mut now = 0;
         for (lengths, pause) in &tables[1..] {

@@ -43,8 +43,8 @@ fn a_light_guest_with_a_warp_never_waits() {
     }
 }
 
-/// One of three equal spinners waits for a turn of each other one, and no longer: nobody runs for two
-/// slices to get ahead of those that are ahead of it.
+/// One of three equal spinners waits for a turn of each other one, and no longer: nobody runs for
+/// two slices to get ahead of those that are ahead of it.
 #[test]
 fn equal_spinners_take_turns_of_a_slice() {
     let tasks: Vec<_> = (0..3).map(|i| (share(i), Load::Spins)).collect();

@@ -76,8 +76,9 @@ fn a_light_guest_never_waits() {
     }
 }
 
-/// All wake up together after an idle time, as after the boot of a machine. The light guest has used
-/// a little before; 31 spinners have not, and most of them have not run at all when it wakes again.
+/// All wake up together after an idle time, as after the boot of a machine. The light guest has
+/// used a little before; 31 spinners have not, and most of them have not run at all when it wakes
+/// again.
 #[test]
 fn a_light_guest_does_not_wait_for_those_that_have_not_run() {
     let mut policy = Fair::new(SLICE);
@@ -413,8 +414,8 @@ proptest! {
     }
 }
 
-/// Idle time is nobody's, and sleep beside an idle CPU is lag all the same: a guest that wakes often
-/// and works little does not wait for others that come after a rest.
+/// Idle time is nobody's, and sleep beside an idle CPU is lag all the same: a guest that wakes
+/// often and works little does not wait for others that come after a rest.
 #[test]
 fn a_light_guest_does_not_wait_for_those_that_come_after_an_idle_time() {
     let bursts = |phase| Load::Periodic {

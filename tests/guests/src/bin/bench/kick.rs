@@ -1,4 +1,5 @@
-//! A channel's kick, or a doorbell between two VMs: from a store of one VM to the first instruction of another VM's handler.
+//! A channel's kick, or a doorbell between two VMs: from a store of one VM to the first instruction
+//! of another VM's handler.
 //!
 //! Two VMs run this program, `role=1` kicks, `role=2` is kicked. Under GearV the first is the
 //! device VM, whose doorbell is the used-buffer interrupt of the second, which it serves; under KVM

@@ -8,8 +8,9 @@ use crate::{Plan, work};
 /// A longer time between two reads of the counter is the end of a window.
 const GAP_US: u64 = 50;
 
-/// Reads the counter after each `unit` instructions, without `unit` all the time. Frames are multiples of `frame-us` of the physical counter,
-/// and a window begins `window-us` behind the beginning of a frame.
+/// Reads the counter after each `unit` instructions, without `unit` all the time. Frames are
+/// multiples of `frame-us` of the physical counter, and a window begins `window-us` behind the
+/// beginning of a frame.
 pub(crate) fn run(machine: &Machine, plan: &Plan) {
     let us = |name, otherwise| timer::from_us(machine.option(name).unwrap_or(otherwise));
     let frame = us("frame-us", 10_000);

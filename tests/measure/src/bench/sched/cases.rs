@@ -288,8 +288,8 @@ fn bursts(size: Size) -> Vec<Case> {
     cases.into()
 }
 
-/// Returns the cases of jobs. Each server's job takes the whole budget but the reserve. KVM also has
-/// a larger one: Linux's own work for a vCPU's thread counts as the thread's.
+/// Returns the cases of jobs. Each server's job takes the whole budget but the reserve. KVM also
+/// has a larger one: Linux's own work for a vCPU's thread counts as the thread's.
 fn jobs(size: Size) -> Vec<Case> {
     let per_second: u64 = SERVERS_US
         .iter()
@@ -353,9 +353,9 @@ fn windows(size: Size) -> Case {
 }
 
 /// Returns the cases of four spinners that begin on one of two CPUs. GearV starts a VM on the first
-/// CPU of its list, and may move it from then on: another VM keeps the second CPU busy until shortly
-/// before the start. Linux has the threads on one CPU until they are released, at several phases of
-/// their turns.
+/// CPU of its list, and may move it from then on: another VM keeps the second CPU busy until
+/// shortly before the start. Linux has the threads on one CPU until they are released, at several
+/// phases of their turns.
 fn balances() -> Vec<Case> {
     let spinner = || Vm::new("role=spin trace=1 gap-us=200");
     let spinners = |kvm: &str| vec![spinner().treated("", kvm); 4];

@@ -106,8 +106,8 @@ impl World {
         self.flush(vcpu);
     }
 
-    /// The guest's WFI: a maintenance interrupt that its last end raised may not have come yet. Only
-    /// what was asked for is flushed, then the guest goes on.
+    /// The guest's WFI: a maintenance interrupt that its last end raised may not have come yet.
+    /// Only what was asked for is flushed, then the guest goes on.
     pub(super) fn wait(&mut self, vcpu: usize) {
         if !self.loaded[vcpu] {
             return;
