@@ -216,9 +216,11 @@ fn stop(session: &mut Session, other: &Other) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a doorbell has come in each window.
+/// Checks that a doorbell has come in each of the last windows. Those before them may have passed
+/// while the VM that rings was started.
 fn all_are_rung(during: &[Window]) -> Result<()> {
-    let silent = during.iter().find(|window| window.rings == 0);
+    let mut last = during.iter().rev().take(WINDOWS);
+    let silent = last.find(|window| window.rings == 0);
     ensure!(silent.is_none(), "no ring: {silent:?}");
     Ok(())
 }
