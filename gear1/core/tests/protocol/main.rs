@@ -50,11 +50,15 @@ fn once(state: VcpuState, owner: Body, others: &[Body]) {
     threads.into_iter().for_each(|other| other.join().unwrap());
 }
 
+/// Stack of a model CPU: the default of 32 KiB is too small without optimisation.
+const STACK_BYTES: usize = 0x1_0000;
+
 /// The relaxed accesses, of which shuttle would warn, are of words that a request passes on.
 fn config() -> Config {
     let mut config = Config::new();
     config.failure_persistence = FailurePersistence::None;
     config.silence_warnings = true;
+    config.stack_size = STACK_BYTES;
     config
 }
 
