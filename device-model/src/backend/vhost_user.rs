@@ -77,7 +77,7 @@ pub struct VhostUser {
     /// Path of the socket, for messages.
     socket: String,
     session: Session,
-    /// What the driver sees, of which the backend has chosen features and configuration.
+    /// Identity that the driver sees; the backend has chosen features and configuration.
     identity: Identity,
     /// Memory of the rings between GDM and the backend.
     rings: crate::mapping::Memory,

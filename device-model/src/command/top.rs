@@ -99,7 +99,7 @@ impl Sample {
     }
 }
 
-/// What happened between two moments.
+/// Difference between two moments.
 struct Passed<'a> {
     old: &'a Sample,
     new: &'a Sample,

@@ -16,7 +16,7 @@ use crate::atomic::{AtomicU8, AtomicU64, Ordering};
 const SILENT: u8 = 0;
 const HELD: u8 = 1;
 
-/// What the CPU that rings, or whose timer has expired, has to do.
+/// Duty of the CPU that rings, or whose timer has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ring {
     /// Make the interrupt pending now.

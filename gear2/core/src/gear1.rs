@@ -40,7 +40,7 @@ pub struct VmHistory {
 pub struct Waits {
     /// Ticks stolen, as the VM sees them.
     pub stolen: u64,
-    /// The same with a wait that lasts.
+    /// Stolen ticks, with those of a wait that lasts.
     pub waited: u64,
     /// Number of preemptions.
     pub preemptions: u64,

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a call and the thread tell each other.
+/// State that a call and the thread share.
 #[derive(Debug, Default)]
 struct State {
     /// End of the call in progress.

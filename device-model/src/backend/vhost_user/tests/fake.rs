@@ -35,9 +35,9 @@ const RINGS: GuestAddress = GuestAddress(1 << 48);
 const AVAILABLE: u64 = RINGS.0;
 const USED: u64 = AVAILABLE + 0x800;
 
-/// What the back end does with a message.
+/// Treatment of a message by the back end.
 pub(super) enum Act {
-    /// What the protocol says.
+    /// Answer by the rules of the protocol.
     Well,
     /// Answers with this body.
     Body(Vec<u8>),

@@ -1,4 +1,4 @@
-//! What `check` takes, a policy takes at run time, and it refuses what `check` refuses.
+//! A policy takes at run time what `check` takes, and refuses what `check` refuses.
 
 use gearv_manifest::limits::SWITCH_NS;
 use proptest::prelude::*;
