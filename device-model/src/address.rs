@@ -19,6 +19,7 @@ pub const CARDS: &str = "/sys/class/net";
 const PREFIX: u8 = 0x02;
 /// Bits of the first byte: several stations; locally administered.
 const GROUP: u8 = 1;
+/// Firmware without an address sets this bit in the one that it makes up (IEEE 802).
 const LOCAL: u8 = 2;
 /// Deepest node that is looked at; device trees are less deep.
 const MAX_DEPTH: usize = 16;
@@ -83,6 +84,7 @@ fn least_of_cards(cards: &Path) -> Option<Mac> {
     macs.min()
 }
 
+/// Reads six bytes in hexadecimal with colons between them, as sysfs shows an address.
 fn parse(text: &str) -> Option<Mac> {
     let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
     let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().ok()?;

@@ -1,22 +1,34 @@
 //! Backends of virtio devices: disk, network card, console, and programs of their own.
 //!
-//! A backend is added by a type that implements [`Backend`] and a line in
-//! [`open`]; `docs/device-model.md` walks through one.
+//! A backend is added by a type that implements [`Backend`] and a line each in [`open`] and in
+//! [`make`]; `docs/device-model.md` walks through one.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::os::fd::RawFd;
+use std::fmt::Debug;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
+pub use self::awaited::Awaited;
+pub use self::remains::Remains;
 use crate::board::{DeviceKind, DeviceNode};
-use crate::state::MAX_QUEUES;
-use crate::transport::{Dependency, Identity};
+use crate::order::{Answer, Order};
+use crate::sandbox::Role;
+use crate::state::DeviceState;
+use crate::transport::Identity;
 use crate::vring::{Broken, Vring};
+use block::Medium;
 
+pub mod awaited;
 pub mod block;
 pub mod console;
+pub mod input;
 pub mod net;
+mod remains;
 pub mod rng;
 pub mod vhost_user;
+pub mod vsock;
 
 /// State of a queue after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +46,23 @@ pub const TURN: usize = 32;
 
 /// A device behind the transport. All calls come from its own thread.
 pub trait Backend: Send {
-    /// Returns the properties that the guest sees. Called once.
+    /// Returns the properties that the guest sees.
     fn identity(&self) -> Identity;
+
+    /// Takes the device's page, in which the backend keeps what must outlive this GDM. Called before
+    /// [`Self::identity`].
+    fn keep(&mut self, state: DeviceState) {
+        let _ = state;
+    }
 
     /// The driver is ready and accepted `features`. The error is a sentence for the log.
     fn activate(&mut self, features: u64) -> Result<(), String> {
         let _ = features;
         Ok(())
     }
+
+    /// The driver was set up, and served, by an earlier GDM; called behind [`Self::activate`].
+    fn take_over(&mut self) {}
 
     /// Resets the device at the driver's request: the backend no longer uses the guest's memory.
     fn reset(&mut self) {}
@@ -69,6 +90,12 @@ pub trait Backend: Send {
         None
     }
 
+    /// Returns what tells when a backend that is lost has left the guest's memory, if it may still
+    /// have that.
+    fn remains(&mut self) -> Option<Remains> {
+        None
+    }
+
     /// Keeps `lease` for as long as the backend serves, if another one can follow; false if none
     /// does. The end of the lease has the next backend opened.
     fn hold(&mut self, lease: Sender<Infallible>) -> bool {
@@ -85,6 +112,38 @@ pub trait Backend: Send {
     /// Tells whether [`Self::watch`] has something new, and forgets that it has.
     fn watch_changed(&mut self) -> bool {
         false
+    }
+
+    /// Returns for how long requests of the guest have to wait until the backend is due by itself,
+    /// whatever the guest and the host do.
+    fn pause(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Does what a person orders.
+    fn obey(&mut self, order: Order) -> Answer {
+        Err(match order {
+            Order::Detach | Order::Attach(_) => NO_MEDIUM.into(),
+            Order::Resize => "only a disk of the device model's own has a size".into(),
+            Order::Link(_) => "only a network card of the device model's own has a link".into(),
+        })
+    }
+
+    /// Puts a medium into a disk, in the place of what is there; returns its size in bytes.
+    fn insert(&mut self, medium: Medium) -> Answer {
+        drop(medium);
+        Err(NO_MEDIUM.into())
+    }
+
+    /// Tells whether a driver's next request is likely to follow soon after a completion: the thread
+    /// looks for it by itself for a while.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// Tells whether nothing is under way between two turns. Asked if [`Self::looks_ahead`].
+    fn is_at_rest(&self) -> bool {
+        true
     }
 
     /// Something may have happened on the host's side; called before each turn.
@@ -115,63 +174,100 @@ impl Backend for Absent {
     }
 }
 
-/// A stand-in for a backend that is missing: the driver's setup is kept, register writes are
-/// answered, requests wait.
-#[derive(Debug)]
-pub struct Awaited(Identity);
+/// Answer of a device whose medium cannot be another one.
+pub(crate) const NO_MEDIUM: &str = "only a disk of the device model's own has a medium, \
+    and once it is served";
 
-impl Awaited {
-    /// Makes one that looks as the device did: `features` and `config` are those that were shown
-    /// last.
-    pub fn new(kind: DeviceKind, features: u64, config: Vec<u8>) -> Self {
-        let (device_id, queue_sizes, dependencies) = match kind {
-            DeviceKind::Block => (block::DEVICE_ID, vec![block::QUEUE_SIZE], NONE),
-            DeviceKind::Rng => (rng::DEVICE_ID, vec![rng::QUEUE_SIZE], NONE),
-            DeviceKind::Console => (console::DEVICE_ID, vec![console::QUEUE_SIZE; 2], NONE),
-            DeviceKind::Net => (net::DEVICE_ID, vec![net::QUEUE_SIZE; 2], net::DEPENDENCIES),
-            DeviceKind::VhostUser(device_id) => {
-                (device_id, vec![vhost_user::QUEUE_SIZE; MAX_QUEUES], NONE)
-            }
-        };
-        Self(Identity {
-            device_id,
-            features,
-            dependencies,
-            queue_sizes,
-            config,
-        })
+/// A backend that is open: descriptors for the process of its guest, which may open nothing.
+#[derive(Debug, Default)]
+pub struct Opened {
+    /// In the order in which the backend takes them.
+    pub parts: Vec<OwnedFd>,
+    /// Kept by GDM for as long as the process has the descriptors: the claim on a disk.
+    pub claim: Option<Box<dyn Claim>>,
+}
+
+/// A thing that GDM keeps for a backend that a process serves; the thing's end frees the backend.
+pub trait Claim: Debug + Send {}
+
+/// Descriptors that a process of a guest was given, and takes in their order.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// Those that nobody has taken yet.
+    descriptors: VecDeque<OwnedFd>,
+    /// The claim, in a process that opens for itself what it serves.
+    claim: Option<Box<dyn Claim>>,
+}
+
+impl Parts {
+    /// Adds the next one.
+    pub fn push(&mut self, part: OwnedFd) {
+        self.descriptors.push_back(part);
     }
 
-    /// Makes one that looks as a backend does that is lost.
-    pub const fn of(identity: Identity) -> Self {
-        Self(identity)
+    /// Takes the next one.
+    fn take(&mut self) -> Result<OwnedFd, String> {
+        let part = self.descriptors.pop_front();
+        part.ok_or("a descriptor is missing".into())
+    }
+
+    /// Takes the next one, if there is one.
+    fn take_last(&mut self) -> Option<OwnedFd> {
+        self.descriptors.pop_front()
+    }
+
+    /// Tells whether none is left.
+    fn is_empty(&self) -> bool {
+        self.descriptors.is_empty()
+    }
+
+    /// Takes the claim, if this process has it.
+    fn take_claim(&mut self) -> Option<Box<dyn Claim>> {
+        self.claim.take()
     }
 }
 
-const NONE: &[Dependency] = &[];
-
-impl Backend for Awaited {
-    fn identity(&self) -> Identity {
-        self.0.clone()
-    }
-
-    fn process(&mut self, _queue: usize, _ring: &mut Vring) -> Result<Progress, Broken> {
-        Ok(Progress::Waits)
+impl From<Opened> for Parts {
+    fn from(opened: Opened) -> Self {
+        Self {
+            descriptors: opened.parts.into(),
+            claim: opened.claim,
+        }
     }
 }
 
-/// Opens the backend that the manifest names. The error is a sentence for the log. `confine` takes
-/// rights from a thread that the backend starts.
-pub fn open(
+/// Takes rights from a thread that a backend starts.
+pub type Confine = fn(Role);
+
+/// Opens the backend that the manifest names, which needs rights that the process of a guest does
+/// not have. The error is a sentence for the log.
+pub fn open(node: &DeviceNode, run_directory: &str, confine: Confine) -> Result<Opened, String> {
+    match node.kind {
+        DeviceKind::Block => block::Block::claim(&node.backend, node.read_only),
+        DeviceKind::Rng => Ok(Opened::default()),
+        DeviceKind::Console => console::Console::claim(node, run_directory),
+        DeviceKind::Net => net::Net::claim(node),
+        DeviceKind::Input => input::Input::claim(&node.backend),
+        DeviceKind::Vsock => vsock::Vsock::claim(&node.backend, confine),
+        DeviceKind::VhostUser(_) => vhost_user::VhostUser::connect(node, run_directory),
+    }
+}
+
+/// Makes the backend of the descriptors that [`open`] has opened, in the process of the guest. The
+/// error is a sentence for the log. `confine` takes rights from a thread that the backend starts.
+pub fn make(
     node: &DeviceNode,
-    run_directory: &str,
-    confine: fn(),
+    mut parts: Parts,
+    confine: Confine,
 ) -> Result<Box<dyn Backend>, String> {
+    let parts = &mut parts;
     Ok(match node.kind {
-        DeviceKind::Block => Box::new(block::Block::open(&node.backend, node.read_only)?),
+        DeviceKind::Block => Box::new(block::Block::of_node(parts, node)?),
         DeviceKind::Rng => Box::new(rng::Rng),
-        DeviceKind::Console => Box::new(console::Console::open(node, run_directory)?),
-        DeviceKind::Net => Box::new(net::Net::open(&node.backend, node.mac)?),
-        DeviceKind::VhostUser(_) => Box::new(vhost_user::VhostUser::open(node, confine)?),
+        DeviceKind::Console => Box::new(console::Console::of(parts)?),
+        DeviceKind::Net => Box::new(net::Net::of(parts, node)?),
+        DeviceKind::Input => Box::new(input::Input::of(parts, &node.backend)?),
+        DeviceKind::Vsock => Box::new(vsock::Vsock::of(parts, node)?),
+        DeviceKind::VhostUser(_) => Box::new(vhost_user::VhostUser::of(node, parts, confine)?),
     })
 }

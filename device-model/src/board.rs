@@ -4,13 +4,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::address::{self, Mac};
 
 #[cfg(test)]
 mod tests;
 
-/// Offset of the doorbell page in the window.
+/// Offset of the first doorbell page in the window.
 pub const DOORBELLS: u64 = 0x8_0000;
 /// Offset of the first register page in the window.
 pub const REGISTER_PAGES: u64 = 0x9_0000;
@@ -30,6 +31,10 @@ pub enum DeviceKind {
     Console,
     /// Entropy.
     Rng,
+    /// Keyboard, mouse and the like.
+    Input,
+    /// Sockets to the device VM.
+    Vsock,
     /// A device whose function is another program, with the type that the guest sees.
     VhostUser(u32),
 }
@@ -41,14 +46,18 @@ pub struct DeviceNode {
     pub channel: usize,
     /// Name of the VM that uses the device.
     pub vm: String,
+    /// Number of that VM, by which its slots are found.
+    pub vm_id: usize,
     /// Type.
     pub kind: DeviceKind,
     /// Backend: a path or a name.
     pub backend: String,
-    /// Queues of a device whose function is another program.
+    /// Queues of a device whose function is another program, or of a disk.
     pub queues: usize,
     /// Bytes of that device's configuration.
     pub config_size: usize,
+    /// Time after which requests fail that wait for that program; `None`: they wait.
+    pub limit: Option<Duration>,
     /// Command that starts that program, if GDM does.
     pub command: Vec<String>,
     /// Files that belong to that program.
@@ -59,6 +68,16 @@ pub struct DeviceNode {
     pub read_only: bool,
     /// MAC address of a network card; all zero for other types.
     pub mac: Mac,
+    /// Name in the manifest.
+    pub label: String,
+    /// Serial number of a disk; empty: the end of the backend's path.
+    pub serial: String,
+    /// Longest packet that a network card announces; 0: it announces none.
+    pub mtu: u16,
+    /// Most requests and bytes a second, 0 for no limit, and the burst in milliseconds.
+    pub limits: [u32; 3],
+    /// Identifier of the guest among those that have sockets to the device VM; 0 for other types.
+    pub cid: u32,
     /// Guest RAM: guest address, physical address, bytes.
     pub memory: [u64; 3],
     /// Register page of the VM, and offset of the device's registers in the page.
@@ -74,6 +93,8 @@ pub struct Board {
     pub window: u64,
     /// The devices, by channel.
     pub devices: Vec<DeviceNode>,
+    /// Whether addresses of network cards that were made up differ from those of other boards.
+    pub has_identity: bool,
 }
 
 impl DeviceKind {
@@ -85,6 +106,8 @@ impl DeviceKind {
             "net" => Self::Net,
             "console" => Self::Console,
             "rng" => Self::Rng,
+            "input" => Self::Input,
+            "vsock" => Self::Vsock,
             "vhost-user" => Self::VhostUser(device_id),
             _ => return None,
         })
@@ -97,8 +120,17 @@ impl DeviceKind {
             Self::Net => "net",
             Self::Console => "console",
             Self::Rng => "rng",
+            Self::Input => "input",
+            Self::Vsock => "vsock",
             Self::VhostUser(_) => "vhost-user",
         }
+    }
+}
+
+impl DeviceNode {
+    /// Returns the name of the device for the log.
+    pub fn name(&self) -> String {
+        format!("{}/{}{}", self.vm, self.kind.name(), self.channel)
     }
 }
 
@@ -116,8 +148,9 @@ impl Board {
         let [control, _] = node.wide("control")?;
         let [window, _] = node.wide("window")?;
         let mut devices = read_devices(&node)?;
-        give_addresses(&mut devices, tree);
+        let has_identity = give_addresses(&mut devices, tree);
         Ok(Self {
+            has_identity,
             control,
             window,
             devices,
@@ -127,26 +160,23 @@ impl Board {
 
 /// Gives each network card an address that has none by the manifest. The address
 /// is derived from the board's own numbers, so that no two boards share it, and from the VM and the
-/// card's place, so that other VMs in the manifest change nothing.
-fn give_addresses(devices: &mut [DeviceNode], tree: &Path) {
+/// card's place, so that other VMs in the manifest change nothing. Returns false if nothing tells
+/// the board from others.
+fn give_addresses(devices: &mut [DeviceNode], tree: &Path) -> bool {
     let is_without =
         |device: &&mut DeviceNode| device.kind == DeviceKind::Net && device.mac == Mac::default();
     let mut cards = devices.iter_mut().filter(is_without).peekable();
     if cards.peek().is_none() {
-        return;
+        return true;
     }
-    let board = address::board_identity(tree, Path::new(address::CARDS));
-    if board.is_none() {
-        eprintln!(
-            "gdm: nothing tells this board from others: its guests' MAC addresses are those of \
-             every such board, unless the manifest gives others (mac)"
-        );
-    }
-    let board = board.unwrap_or_default();
+    let identity = address::board_identity(tree, Path::new(address::CARDS));
+    let is_known = identity.is_some();
+    let board = identity.unwrap_or_default();
     for card in cards {
         let [_, registers] = card.registers;
         card.mac = address::derive(&board, &card.vm, registers / REGISTERS);
     }
+    is_known
 }
 
 /// Reads the devices, which are the directories below the node, in the order of their channels.
@@ -168,21 +198,31 @@ fn read_devices(node: &Node) -> Result<Vec<DeviceNode>, String> {
 fn read_device(node: &Node) -> Result<DeviceNode, String> {
     let kind = node.text("type")?;
     let [device_id, queues, config_size] = node.cells("vhost-user").unwrap_or_default();
+    // A disk of GDM's own has one queue unless the manifest gives it more.
+    let [queues] = node.cells("queues").unwrap_or([queues]);
     let kind = DeviceKind::from_name(&kind, device_id)
         .ok_or_else(|| node.error("type", &format!("no backend for `{kind}`")))?;
     let [channel] = node.cells("channel")?;
+    let [vm_id] = node.cells("vm-id")?;
     Ok(DeviceNode {
         channel: channel as usize,
         vm: node.text("vm")?,
+        vm_id: vm_id as usize,
         kind,
         backend: node.text("backend").unwrap_or_default(),
         queues: queues as usize,
         config_size: config_size as usize,
+        limit: read_limit(node)?,
         command: node.texts("command"),
         files: node.texts("files"),
         tag: node.text("tag").unwrap_or_default(),
         read_only: node.0.join("read-only").exists(),
         mac: read_mac(node)?,
+        label: node.text("label").unwrap_or_default(),
+        serial: node.text("serial").unwrap_or_default(),
+        mtu: node.cells("mtu").map_or(0, |[mtu]: [u32; 1]| mtu as u16),
+        limits: node.cells("limits").unwrap_or_default(),
+        cid: read_cid(node, kind)?,
         memory: node.wide("guest-memory")?,
         registers: node.cells("register-page")?,
     })
@@ -196,6 +236,24 @@ fn read_mac(node: &Node) -> Result<Mac, String> {
     let bytes = node.bytes("mac")?;
     let mac = Mac::try_from(bytes);
     mac.map_err(|_| node.error("mac", &"is not 6 bytes"))
+}
+
+/// Returns the time after which requests fail that wait for a program.
+fn read_limit(node: &Node) -> Result<Option<Duration>, String> {
+    if !node.0.join("timeout-ms").exists() {
+        return Ok(None);
+    }
+    let [milliseconds] = node.cells("timeout-ms")?;
+    Ok(Some(Duration::from_millis(u64::from(milliseconds))))
+}
+
+/// Returns the identifier of a guest that has sockets to the device VM.
+fn read_cid(node: &Node, kind: DeviceKind) -> Result<u32, String> {
+    if kind != DeviceKind::Vsock {
+        return Ok(0);
+    }
+    let [cid] = node.cells("cid")?;
+    Ok(cid)
 }
 
 /// A node as the kernel shows it: a directory with a file for each property.

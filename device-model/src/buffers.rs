@@ -25,6 +25,7 @@ pub struct Segment {
 /// Segments in the order of the request.
 #[derive(Clone, Debug, Default)]
 pub struct Buffers {
+    /// Kept between requests, so that a request allocates nothing once the list is long enough.
     segments: Vec<Segment>,
     /// Bytes of all segments.
     length: u64,

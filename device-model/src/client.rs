@@ -9,7 +9,8 @@ use std::time::Duration;
 use gear1_abi::record::{CURSOR_CPU_SHIFT, Record};
 use gear2_protocol::{op, outcome, vm_flag};
 
-use crate::control::{Answer, DeviceLine, name_of, numbers};
+use crate::control::{Answer, DeviceLine, NodeLine, name_of, numbers};
+use crate::order::Order;
 
 /// Longest time until GDM answers: several times as long as GDM waits for Gear2, so that GDM's own
 /// error comes first.
@@ -248,12 +249,32 @@ impl Client {
 
     /// Returns the devices' figures.
     pub fn devices(&mut self) -> Result<Vec<DeviceLine>, String> {
-        let answer = self.ask("devices")?;
+        self.lines("devices", DeviceLine::parse)
+    }
+
+    /// Returns what the devices are and who serves them.
+    pub fn nodes(&mut self) -> Result<Vec<NodeLine>, String> {
+        self.lines("nodes", NodeLine::parse)
+    }
+
+    /// Gives a device an order; returns its answer.
+    pub fn order(&mut self, channel: u64, order: &Order) -> Result<u64, String> {
+        let answer = self.ask(&format!("order {channel} {order}"))?;
+        answer.parse().map_err(|_| garbled(&answer))
+    }
+
+    /// Asks for lines, whose number comes first.
+    fn lines<T>(
+        &mut self,
+        request: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Vec<T>, String> {
+        let answer = self.ask(request)?;
         let count: usize = answer.parse().map_err(|_| garbled(&answer))?;
         let mut lines = Vec::new();
         for _ in 0..count {
             let line = self.line()?;
-            lines.push(DeviceLine::parse(&line).ok_or_else(|| garbled(&line))?);
+            lines.push(parse(&line).ok_or_else(|| garbled(&line))?);
         }
         Ok(lines)
     }

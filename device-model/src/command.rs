@@ -12,19 +12,22 @@ use gear2_protocol::{PROTOCOL_VERSION, op, outcome};
 
 use crate::client::{Client, LogReader, Vm, describe};
 use crate::control::{DEVICE_NUMBERS, DeviceLine};
-use crate::hub::RUN_DIRECTORY;
 use crate::json::Json;
+use crate::options::RUN_DIRECTORY;
 
 mod console;
+mod device;
 mod records;
 mod refusal;
 mod sched;
+mod screenshot;
 mod table;
 #[cfg(test)]
 mod tests;
 mod top;
 
 pub use console::Kind;
+pub use device::Ask as DeviceAsk;
 use records::{Names, log_rows};
 pub use sched::Ask;
 pub use table::wrap;
@@ -37,9 +40,12 @@ usage: gearctl [--json] [--run DIR] COMMAND
   start|stop|restart VM   change a VM's life; stop --force: the device VM's, too
   pause|resume VM         hold its vCPUs, let them go on; not a real-time VM's,
                           which Gear2 does not schedule
-  console VM              its serial console; Ctrl-] leaves
+  console VM [--all]      its serial console, from the last screen on, or from
+                          the first line that is kept; Ctrl-] leaves
   console VM --virtio     its virtio console
   console VM --messages   what Gear2 says of it; the device VM's: of no VM, too
+  screenshot VM [CHANNEL] FILE
+                          the last frame of its screen, as PNG
   stats [VM]              vCPUs, exits by reason, devices
   top [--vcpus] [COUNT]   each second, by VM or by vCPU: parts in which it ran,
                           and was ready and waited; stolen time as the VM sees
@@ -50,6 +56,11 @@ usage: gearctl [--json] [--run DIR] COMMAND
   sched move VM VCPU CPU  move a vCPU, by its index in the VM
   sched pin VM VCPU CPU   and keep it there; unpin VM VCPU: no longer
   sched cpu CPU off|on    give its vCPUs to other CPUs; let it take some again
+  device list [VM]        the devices that GDM serves
+  device resize VM DEV    a disk looks at its size; DEV is a name or a channel
+  device detach VM DEV    take a disk's medium out: no sectors, requests fail
+  device attach VM DEV [FILE]  put FILE in, or the manifest's medium again
+  device link VM DEV up|down  a card's link: as its tap device's, or down
   log [-f]                Gear1's records; -f waits for more
   version                 versions of all parts
 
@@ -76,6 +87,17 @@ pub enum Command {
         vm: String,
         /// Which of its consoles.
         kind: Kind,
+        /// Show all earlier output, and not only the last screen.
+        all: bool,
+    },
+    /// Write the last frame of a VM's screen to a file.
+    Screenshot {
+        /// The VM.
+        vm: String,
+        /// Number of the screen's device; `None`: the VM's only one.
+        channel: Option<u64>,
+        /// The file.
+        file: String,
     },
     /// Show figures of a VM, or all.
     Stats(Option<String>),
@@ -88,6 +110,8 @@ pub enum Command {
     },
     /// Show or change how Gear2 schedules.
     Sched(Ask),
+    /// Show or change the devices that GDM serves.
+    Device(DeviceAsk),
     /// Show the log, and wait for more.
     Log(bool),
     /// Show versions.
@@ -153,29 +177,22 @@ fn parse_command(words: &[&str]) -> Result<Command, String> {
         ["restart", vm] => change_command(op::VM_RESTART, vm, false),
         ["pause", vm] => change_command(op::VM_PAUSE, vm, false),
         ["resume", vm] => change_command(op::VM_RESUME, vm, false),
-        ["console", vm] => console_command(vm, Kind::Serial),
-        ["console", "--virtio", vm] | ["console", vm, "--virtio"] => {
-            console_command(vm, Kind::Virtio)
-        }
-        ["console", "--messages", vm] | ["console", vm, "--messages"] => {
-            console_command(vm, Kind::Messages)
-        }
+        // Other words behind `console` fall through to the usage.
+        ["console", rest @ ..] if let Some(console) = console::parse(rest) => console,
+        // Another word than a number falls through to the usage.
+        ["screenshot", rest @ ..] if let Some(command) = screenshot::parse(rest) => command,
         ["stats"] => Command::Stats(None),
         ["stats", vm] => Command::Stats(Some((*vm).into())),
         ["top", rest @ ..] => top::parse(rest)?,
         // Other words behind `sched` fall through to the usage.
         ["sched", rest @ ..] if let Some(ask) = sched::parse(rest) => Command::Sched(ask),
+        ["device", rest @ ..] if let Some(ask) = device::parse(rest) => Command::Device(ask),
         ["log"] => Command::Log(false),
         ["log", "-f"] => Command::Log(true),
         ["version"] => Command::Version,
         [] => return Err(USAGE.into()),
         [word, ..] => return Err(format!("cannot do `{word}` like this\n{USAGE}")),
     })
-}
-
-fn console_command(vm: &str, kind: Kind) -> Command {
-    let vm = vm.to_owned();
-    Command::Console { vm, kind }
 }
 
 /// Does what a command line says, and prints to `out`. The error is a sentence.
@@ -185,17 +202,28 @@ pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), String> {
     match &line.command {
         Command::List => print(&list(&mut client)?),
         Command::Change { op, vm, force } => print(&change(&mut client, *op, vm, *force)?),
-        Command::Console { vm, kind } => {
+        Command::Console { vm, kind, all } => {
             let vm = console::find(&mut client, vm, *kind)?;
             // GDM serves few clients at once, and nothing more is asked.
             drop(client);
-            console::connect(&line.run_directory, &vm.name, *kind)
+            console::connect(&line.run_directory, &vm.name, *kind, *all)
+        }
+        Command::Screenshot { vm, channel, file } => {
+            let run_directory = &line.run_directory;
+            print(&screenshot::take(
+                &mut client,
+                run_directory,
+                vm,
+                *channel,
+                file,
+            )?)
         }
         Command::Stats(vm) => print(&stats(&mut client, vm.as_deref())?),
         Command::Top { count, by_vcpu } => {
             top::run(&mut client, *count, *by_vcpu, !line.json, &mut print)
         }
         Command::Sched(ask) => print(&sched::run(&mut client, ask)?),
+        Command::Device(ask) => print(&device::run(&mut client, ask)?),
         Command::Log(follow) => log(&mut client, *follow, &mut print),
         Command::Version => print(&version(&mut client)?),
     }

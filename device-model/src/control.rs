@@ -8,29 +8,40 @@
 //! | `call OP A0 A1 A2 A3` | `ok OUTCOME R0 R1 R2 R3 R4 R5` |
 //! | `about` | `ok PROTOCOL VCPUS VMS STARTS BEATS HZ` |
 //! | `devices` | `ok COUNT`, then a line for each device (see [`DeviceLine`]) |
+//! | `nodes` | `ok COUNT`, then a line for each device (see [`NodeLine`]) |
+//! | `order CHANNEL resize` | `ok BYTES`: a disk has looked at its size |
+//! | `order CHANNEL detach` | `ok 0`: a disk has no medium |
+//! | `order CHANNEL attach [PATH]` | `ok BYTES`: a disk has this medium, or the manifest's |
+//! | `order CHANNEL link up`, `link down` | `ok 1` or `ok 0`: the link of a card is up, or down |
 //! | anything else | `error SENTENCE` |
 //!
 //! There are at most 16 clients. Another one waits until one of them leaves or has asked nothing
 //! for 10 s, which is disconnected then.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use gear2_protocol::{Region, op};
 
 use crate::board::DeviceNode;
+use crate::choices::Choices;
 use crate::mapping::{Doorbell, finish_stores};
+use crate::orders::Desk;
 use crate::progress;
 use crate::state::{DeviceState, Word};
 use crate::sys::{self, Wait};
 
+mod devices;
 #[cfg(test)]
 mod tests;
+
+pub use devices::NodeLine;
 
 /// Longest time until Gear2 answers.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -70,6 +81,7 @@ impl fmt::Display for Silent {
 /// The mailbox.
 #[derive(Debug)]
 pub struct Mailbox {
+    /// The region shared with Gear2, which has the mailbox in it.
     region: &'static Region,
     /// Locked by the user of the mailbox: one operation is under way at a time.
     doorbell: Mutex<Doorbell>,
@@ -159,13 +171,13 @@ pub fn name_of(words: &[u64]) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceLine {
     /// Channel, status register, then the counters of the device's page.
-    pub numbers: [u64; 10],
+    pub numbers: [u64; 11],
     /// VM, type, backend.
     pub texts: [String; 3],
 }
 
 /// Names of [`DeviceLine::numbers`].
-pub const DEVICE_NUMBERS: [&str; 10] = [
+pub const DEVICE_NUMBERS: [&str; 11] = [
     "channel",
     "status",
     "requests",
@@ -176,10 +188,11 @@ pub const DEVICE_NUMBERS: [&str; 10] = [
     "interrupts",
     "breaks",
     "registers",
+    "set_up",
 ];
 
 /// Words of a device's page, in the order of [`DEVICE_NUMBERS`] behind the channel.
-const DEVICE_WORDS: [Word; 9] = [
+const DEVICE_WORDS: [Word; 10] = [
     Word::Status,
     Word::Requests,
     Word::Errors,
@@ -189,6 +202,7 @@ const DEVICE_WORDS: [Word; 9] = [
     Word::Interrupts,
     Word::Breaks,
     Word::Registers,
+    Word::SetUpWrites,
 ];
 
 impl DeviceLine {
@@ -196,7 +210,7 @@ impl DeviceLine {
     /// of their own moment.
     fn of(region: &'static Region, node: &DeviceNode) -> Option<Self> {
         let state = DeviceState::new(region.devices.get(node.channel)?);
-        let mut numbers = [node.channel as u64; 10];
+        let mut numbers = [node.channel as u64; 11];
         for (number, word) in numbers.iter_mut().skip(1).zip(DEVICE_WORDS) {
             *number = state.get(word);
         }
@@ -207,7 +221,7 @@ impl DeviceLine {
 
     /// Reads a line.
     pub fn parse(line: &str) -> Option<Self> {
-        let mut words = line.splitn(13, ' ');
+        let mut words = line.splitn(DEVICE_NUMBERS.len() + 3, ' ');
         let mut result = Self::default();
         for number in &mut result.numbers {
             *number = words.next()?.parse().ok()?;
@@ -236,15 +250,22 @@ pub struct Server<'m> {
     /// At most [`MOST_CLIENTS`].
     clients: Vec<Client>,
     region: &'static Region,
+    /// The way to Gear2, which the thread of the serial consoles uses as well.
     mailbox: &'m Mailbox,
     /// All devices, for `devices`; their figures are in the region.
     devices: Vec<DeviceNode>,
+    /// By channel, where devices take orders.
+    desks: BTreeMap<usize, Desk>,
+    /// Media that disks have instead of the manifest's.
+    choices: Arc<Choices>,
     /// [`IDLE`], less in tests.
     idle: Duration,
 }
 
+/// A connection of `gearctl`. A client that is silent for [`IDLE`] loses its place to others.
 #[derive(Debug)]
 struct Client {
+    /// Non-blocking: one thread serves all clients.
     stream: UnixStream,
     /// Bytes of a line whose end has not come.
     line: Vec<u8>,
@@ -270,8 +291,22 @@ impl<'m> Server<'m> {
             region,
             mailbox,
             devices,
+            desks: BTreeMap::new(),
+            choices: Arc::default(),
             idle: IDLE,
         })
+    }
+
+    /// Passes orders on to the devices with these channels; `choices` are what follows from orders.
+    pub fn order_by(&mut self, desks: BTreeMap<usize, Desk>, choices: Arc<Choices>) {
+        self.desks = desks;
+        self.choices = choices;
+    }
+
+    /// Returns the devices as they are now.
+    fn devices(&self) -> Vec<DeviceNode> {
+        let devices = self.devices.iter();
+        devices.map(|node| self.choices.apply(node)).collect()
     }
 
     /// Serves for ever.
@@ -381,6 +416,8 @@ impl<'m> Server<'m> {
         match words.next() {
             Some("about") => self.about(),
             Some("devices") => self.device_lines(),
+            Some("nodes") => devices::node_lines(self.region, &self.devices()),
+            Some("order") => devices::order(&self.desks, words),
             Some("call") => match numbers::<5>(words) {
                 Some([op, arguments @ ..]) => self.call(op, arguments),
                 None => "error call takes an operation and four arguments, all numbers\n".into(),
@@ -419,7 +456,8 @@ impl<'m> Server<'m> {
 
     /// Returns the devices' figures. Their number comes first, for an answer has no other end.
     fn device_lines(&self) -> String {
-        let lines = self.devices.iter();
+        let devices = self.devices();
+        let lines = devices.iter();
         let lines = lines.filter_map(|node| DeviceLine::of(self.region, node));
         let lines: Vec<String> = lines.map(|line| format!("{line}\n")).collect();
         format!("ok {}\n{}", lines.len(), lines.concat())

@@ -1,109 +1,72 @@
-//! Start of GDM, and the thread that wakes the others.
+//! Start of GDM, and the thread that wakes the devices' threads.
 //!
-//! Owns: the memory and devices that `/gearv` of the device tree names, the version handshake, the
-//! threads, and the heartbeat, which stops when a thread that serves guests makes no progress.
+//! GDM holds what needs rights: the region shared with Gear2, the sockets, the opening of backends.
+//! Each guest has a process of its own (`guest.rs`), which a thread of GDM's keeps (`ward.rs`).
+//!
+//! Owns: what `/gearv` of the device tree names, the version handshake, the threads, and the
+//! heartbeat, which stops when a thread or a process that serves guests makes no progress.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::panic::{self, AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gear2_protocol::{
-    ARMING_VERSION, DOORBELL_GEAR2, LINE_REQUEST, MAGIC, PROTOCOL_VERSION, REGION_SIZE, Region,
-    VIRTIO_STRIDE, doorbell_arm, doorbell_device, line_of_channel, slot,
-};
+use gear2_protocol::{LINE_REQUEST, MAGIC, PROTOCOL_VERSION, Region, slot};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use crate::backend::{Awaited, Backend};
-use crate::board::{Board, DOORBELLS, DeviceKind, DeviceNode, PAGE, REGISTER_PAGES};
+use crate::board::{Board, DeviceNode};
+use crate::choices::Choices;
 use crate::control::{Mailbox, Server};
 use crate::gpio::Line;
-use crate::mapping::{self, Doorbell, Memory, Registers, counter};
+use crate::hardware::{Machine, named};
+use crate::mapping::Doorbell;
+use crate::options::Options;
+use crate::orders::Desk;
 use crate::progress::{self, Health, Progress, Watch};
 use crate::rtc;
 use crate::sandbox::{self, Role};
 use crate::serial::Serials;
-use crate::state::{DeviceState, Word};
+use crate::state::DeviceState;
 use crate::sys::{self, Wait};
-use crate::transport::Transport;
-use crate::worker::{Away, LINGER_US, MESSAGES, Wiring, Worker};
+use crate::worker::MESSAGES;
 
-use opening::begin_to_open;
-#[cfg(test)]
-pub(crate) use opening::deliver;
-#[cfg(test)]
-use opening::open_patiently;
+pub(crate) use opening::{deliver, open_patiently};
 
 mod opening;
 #[cfg(test)]
 mod tests;
-
-/// Directory in which GDM and gearctl meet.
-pub const RUN_DIRECTORY: &str = "/run/gearv";
-
-/// Options of GDM.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The device tree.
-    pub tree: PathBuf,
-    /// Directory of the sockets.
-    pub run_directory: String,
-    /// Look all the time instead of waiting for interrupts.
-    pub spin: bool,
-    /// Restrict the threads' system calls.
-    pub sandbox: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            tree: "/proc/device-tree".into(),
-            run_directory: RUN_DIRECTORY.into(),
-            spin: false,
-            sandbox: true,
-        }
-    }
-}
+mod ward;
 
 /// Longest time in which Gear2 sets up the region, or a backend appears.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks at something that is waited for.
-const STEP: Duration = Duration::from_millis(100);
+pub(crate) const STEP: Duration = Duration::from_millis(100);
 /// Between two tries to open a backend that is late.
 const LATE_STEP: Duration = Duration::from_secs(1);
-/// Between two heartbeats, by which Gear2's watchdog judges the device VM.
-const BEAT: Duration = Duration::from_millis(500);
-
-/// Everything mapped.
-struct Machine {
-    region: &'static Region,
-    /// A page of the window: a store to a word there makes Gear1 interrupt somebody.
-    doorbells: Registers,
-    /// Start of the window in the device VM's physical addresses.
-    window: u64,
-    /// Guests' RAM by address in this VM: the devices of one VM share a mapping.
-    memories: BTreeMap<u64, Memory>,
-    /// Register pages by their number in the window; a VM has one for all of its devices.
-    pages: BTreeMap<u32, mapping::Mapping>,
-}
+/// Between two heartbeats, by which Gear2's watchdog judges the device VM, and GDM a process.
+pub(crate) const BEAT: Duration = Duration::from_millis(500);
 
 /// Serves all devices; returns only when that cannot be begun.
-pub fn run(options: &Options) -> Result<std::convert::Infallible, String> {
-    limit_panic_messages();
+pub(crate) fn run(options: &Options) -> Result<std::convert::Infallible, String> {
     let board = Board::read(&options.tree)?;
+    if !board.has_identity {
+        eprintln!(
+            "gdm: nothing tells this board from others: its guests' MAC addresses are those of \
+             every such board, unless the manifest gives others (mac)"
+        );
+    }
     fs::create_dir_all(&options.run_directory)
         .map_err(|error| format!("{}: {error}", options.run_directory))?;
     let lock = lock(&options.run_directory)?;
     try_restrictions(options.sandbox)?;
-    let machine = Machine::map(&board)?;
+    let machine = Machine::of_gdm(options.hardware, &board)?;
     handshake(machine.region)?;
     let hub = Hub::start(options, board, &machine)?;
     // Held until GDM ends.
@@ -113,6 +76,8 @@ pub fn run(options: &Options) -> Result<std::convert::Infallible, String> {
 }
 
 /// Two device models would serve the same queues.
+/// The kernel drops the lock when GDM ends, however that comes about, so that no stale file keeps
+/// the next GDM from its start.
 fn lock(run_directory: &str) -> Result<File, String> {
     let path = format!("{run_directory}/gdm.lock");
     let file = File::create(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -123,16 +88,12 @@ fn lock(run_directory: &str) -> Result<File, String> {
 }
 
 /// Waits for Gear2's header and compares versions.
+///
+/// A minor version adds words that the other side may ignore. A major one changes what words mean:
+/// GDM then ends before it has written to the region.
 fn handshake(region: &Region) -> Result<(), String> {
-    let header = &region.header;
-    let start = Instant::now();
-    while header.magic.load(Ordering::Acquire) != MAGIC {
-        if start.elapsed() > PATIENCE {
-            return Err("Gear2 has not set up the shared region".into());
-        }
-        thread::sleep(STEP);
-    }
-    let version = header.version.load(Ordering::Relaxed);
+    wait_for_header(region)?;
+    let version = region.header.version.load(Ordering::Relaxed);
     if version >> 16 != PROTOCOL_VERSION >> 16 {
         return Err(format!(
             "Gear2 speaks protocol version {}.{}, this gdm {}.{}: take both from the same GearV",
@@ -145,15 +106,17 @@ fn handshake(region: &Region) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a device's line, which is number `number` where `doorbell` arms it, rise once for each
-/// arming.
-fn pace(line: Line, region: &Region, doorbell: Doorbell, number: u32) -> Line {
-    // An older Gear1 knows no such store, which would therefore abort and end GDM.
-    // planted: a line is armed where nobody knows of it
-    if region.header.version.load(Ordering::Relaxed) < ARMING_VERSION {
-        return line;
+/// Waits until Gear2 has written the header. Acquire: the rest of the header is read after its magic
+/// number.
+fn wait_for_header(region: &Region) -> Result<(), String> {
+    let start = Instant::now();
+    while region.header.magic.load(Ordering::Acquire) != MAGIC {
+        if start.elapsed() > PATIENCE {
+            return Err("Gear2 has not set up the shared region".into());
+        }
+        thread::sleep(STEP);
     }
-    line.paced(doorbell, number)
+    Ok(())
 }
 
 /// Restricts the calling thread for its role; GDM ends rather than to serve guests with rights that
@@ -166,15 +129,29 @@ pub(crate) fn enter(filtered: bool, role: Role) {
     }
 }
 
+/// Restricts the system calls of a thread that has no rights: one of a guest's process. The process
+/// ends rather than to serve its guest without the filter.
+pub(crate) fn filter(filtered: bool, role: Role) {
+    if let Err(error) = apply(filtered, role) {
+        eprintln!("gdm: {error}");
+        std::process::exit(1);
+    }
+}
+
 /// Takes the calling thread's rights, then its system calls: the first needs calls that the second
 /// takes away.
 fn restrict(filtered: bool, role: Role) -> Result<(), String> {
-    sandbox::give_up_rights().map_err(|error| error.to_string())?;
-    if filtered {
-        sandbox::enter(role)
-            .map_err(|error| format!("{error}; --no-seccomp serves guests without"))?;
+    sandbox::give_up_rights(role).map_err(|error| error.to_string())?;
+    apply(filtered, role)
+}
+
+/// Takes the system calls that a role does not need, unless the user has asked for no filter.
+fn apply(filtered: bool, role: Role) -> Result<(), String> {
+    if !filtered {
+        return Ok(());
     }
-    Ok(())
+    let entered = sandbox::enter(role);
+    entered.map_err(|error| format!("{error}; --no-seccomp serves guests without"))
 }
 
 /// Finds out whether threads can be restricted, before any serves a guest.
@@ -185,7 +162,7 @@ pub(crate) fn try_restrictions(filtered: bool) -> Result<(), String> {
 }
 
 /// A guest that makes a device's thread panic again and again must not fill the log.
-fn limit_panic_messages() {
+pub(crate) fn limit_panic_messages() {
     thread_local! {
         static PANICS: Cell<u64> = const { Cell::new(0) };
     }
@@ -200,151 +177,88 @@ fn limit_panic_messages() {
 }
 
 /// Makes a descriptor by which one thread wakes another; a write never blocks.
-fn eventfd() -> Result<EventFd, String> {
+pub(crate) fn eventfd() -> Result<EventFd, String> {
     EventFd::new(EFD_NONBLOCK).map_err(|error| named("eventfd", &error))
-}
-
-/// Says of an error what it is about.
-fn named(what: &str, error: &io::Error) -> String {
-    format!("{what}: {error}")
-}
-
-impl Machine {
-    /// Maps the shared region, the doorbells, and of each device the VM's RAM and register page.
-    fn map(board: &Board) -> Result<Self, String> {
-        let region = mapping::map_dax(board.control, REGION_SIZE)
-            .map_err(|error| named("shared region", &error))?
-            .0
-            .region()
-            .ok_or("shared region: not aligned")?;
-        let doorbells = mapping::map_physical(board.window + DOORBELLS, PAGE as usize)
-            .map_err(|error| named("doorbell page", &error))?
-            .registers(0, PAGE as usize)
-            .ok_or("doorbell page: not aligned")?;
-        let mut machine = Self {
-            region,
-            doorbells,
-            window: board.window,
-            memories: BTreeMap::new(),
-            pages: BTreeMap::new(),
-        };
-        for device in &board.devices {
-            machine.map_device(device)?;
-        }
-        Ok(machine)
-    }
-
-    /// Maps what a device needs, unless another device of the VM has mapped it.
-    fn map_device(&mut self, device: &DeviceNode) -> Result<(), String> {
-        let [ipa, pa, size] = device.memory;
-        if let Entry::Vacant(place) = self.memories.entry(pa) {
-            let what = format!("RAM of VM {}", device.vm);
-            let (mapping, file) =
-                mapping::map_dax(pa, size as usize).map_err(|error| named(&what, &error))?;
-            let memory = mapping.memory_of_file(ipa, file);
-            place.insert(memory.ok_or(format!("{what}: out of range"))?);
-        }
-        let [page, _] = device.registers;
-        if let Entry::Vacant(place) = self.pages.entry(page) {
-            let address = self.window + REGISTER_PAGES + u64::from(page) * PAGE;
-            let mapping = mapping::map_physical(address, PAGE as usize)
-                .map_err(|error| named("register page", &error))?;
-            place.insert(mapping);
-        }
-        Ok(())
-    }
-
-    /// Opens a line of a PL061, which Gear1 emulates in the window.
-    fn line(&self, pl061: usize, line: u32) -> Result<Line, String> {
-        let address = self.window + pl061 as u64 * PAGE;
-        Line::open(address, line)
-            .map_err(|error| format!("line {line} of the PL061 at {address:#x}: {error}"))
-    }
-
-    fn doorbell(&self, offset: usize) -> Doorbell {
-        let page = self.doorbells;
-        Doorbell { page, offset }
-    }
-
-    /// Returns what the thread of a device gets besides its backend. All is opened here: the thread
-    /// may open nothing once it serves.
-    fn wiring(&self, device: &DeviceNode, spin: bool) -> Result<Wiring, String> {
-        let name = format!("{}/{}{}", device.vm, device.kind.name(), device.channel);
-        let [page, offset] = device.registers;
-        let [_, pa, _] = device.memory;
-        let state = self.region.devices.get(device.channel);
-        let state = DeviceState::new(state.ok_or(format!("{name}: no such channel"))?);
-        let page = self.pages.get(&page);
-        let registers =
-            page.and_then(|page| page.registers(offset as usize, VIRTIO_STRIDE as usize));
-        let (pl061, line) = line_of_channel(device.channel);
-        Ok(Wiring {
-            channel: device.channel,
-            region: self.region,
-            page: registers.ok_or(format!("{name}: no such register page"))?,
-            memory: self.memories.get(&pa).cloned().ok_or("no such RAM")?,
-            interrupt: self.doorbell(doorbell_device(device.channel)),
-            answer: self.doorbell(DOORBELL_GEAR2),
-            line: pace(
-                self.line(pl061, line)?,
-                self.region,
-                self.doorbell(doorbell_arm(pl061)),
-                line,
-            ),
-            kick: eventfd()?,
-            spin,
-            linger_us: LINGER_US,
-            away: Away::now(self.region, state),
-            name,
-        })
-    }
 }
 
 /// The thread that Gear2's line wakes.
 struct Hub {
+    /// Slots of accesses, and the pages of all devices.
     region: &'static Region,
     /// Rises when Gear2 wants something.
     line: Line,
     /// Tells Gear2 to look at the region.
     answer: Doorbell,
-    /// By channel, what wakes the device's thread.
-    devices: BTreeMap<usize, EventFd>,
+    /// By channel, what wakes the device's thread, and the VM that has the device.
+    devices: BTreeMap<usize, (usize, EventFd)>,
     /// Wakes the thread of the serial consoles.
     serials: EventFd,
-    /// Judges the threads; without their progress no heartbeat is sent.
+    /// Judges the threads, and by them the processes; without their progress no heartbeat is sent.
     watch: Watch,
 }
 
 impl Hub {
-    /// Starts all threads. The start is counted, and Gear2 told of it, once the devices' threads
-    /// are there to be woken.
+    /// Starts all threads and processes. The start is counted, and Gear2 told of it, once the
+    /// processes are there to be woken.
     fn start(options: &Options, board: Board, machine: &Machine) -> Result<Self, String> {
         let serials = eventfd()?;
         let mut hub = Self {
             region: machine.region,
             line: machine.line(0, LINE_REQUEST)?,
-            answer: machine.doorbell(DOORBELL_GEAR2),
+            answer: machine.own_doorbell()?,
             devices: BTreeMap::new(),
             serials: serials.try_clone().map_err(|error| error.to_string())?,
             watch: Watch::default(),
         };
-        for device in &board.devices {
-            let wiring = machine.wiring(device, options.spin)?;
-            let kick = wiring.kick.try_clone().map_err(|error| error.to_string())?;
-            hub.devices.insert(device.channel, kick);
-            let progress = hub.watch.add(&wiring.name);
-            start_device(options, device.clone(), wiring, progress)?;
-        }
+        let choices = Choices::read(&options.run_directory, &board.devices);
+        let choices = Arc::new(choices);
+        let desks = hub.start_guests(options, &board.devices, &choices)?;
         let header = &machine.region.header;
         header.gdm_starts.fetch_add(1, Ordering::AcqRel);
         hub.answer.ring();
-        start_sockets(options, board.devices, machine, serials, &mut hub.watch)?;
+        start_sockets(
+            options,
+            (board.devices, desks, choices),
+            machine,
+            serials,
+            &mut hub.watch,
+        )?;
         eprintln!(
             "gdm: serves {} devices{}",
             hub.devices.len(),
             if options.spin { ", polling" } else { "" }
         );
         Ok(hub)
+    }
+
+    /// Starts a process for each guest; returns when all were started for the first time, with the
+    /// ways by which devices get orders.
+    fn start_guests(
+        &mut self,
+        options: &Options,
+        devices: &[DeviceNode],
+        choices: &Arc<Choices>,
+    ) -> Result<BTreeMap<usize, Desk>, String> {
+        let (begun, begins) = mpsc::channel();
+        let mut desks = BTreeMap::new();
+        for devices in ward::by_guest(devices) {
+            let mut kicks = Vec::new();
+            for device in &devices {
+                let kick = eventfd()?;
+                kicks.push((device.channel, ward::same_kick(&kick)?));
+                self.devices.insert(device.channel, (device.vm_id, kick));
+            }
+            let name = devices.first().map_or("", |device| device.vm.as_str());
+            let progress = self.watch.add(&format!("guest {name}"));
+            let region = self.region;
+            let mut ward = ward::Ward::new(options, &devices, choices, region, kicks, progress)?;
+            desks.append(&mut ward.desks()?);
+            ward.keep(begun.clone())?;
+        }
+        drop(begun);
+        // Nothing is ever sent: each ward drops its end when it has started a process.
+        let _ = begins.recv();
+        Ok(desks)
     }
 
     /// Wakes threads for ever, and says at each beat that GDM lives, as long as all threads do.
@@ -382,15 +296,9 @@ impl Hub {
         health
     }
 
-    /// Says that GDM lives: to Gear2, and to the next GDM, which must know for how long none did.
+    /// Says that GDM lives.
     fn beat(&self) {
         self.region.header.gdm_beats.fetch_add(1, Ordering::AcqRel);
-        for channel in self.devices.keys() {
-            if let Some(page) = self.region.devices.get(*channel) {
-                // planted: the heartbeat does not say when gdm lived
-                DeviceState::new(page).set(Word::LastSeen, counter());
-            }
-        }
     }
 
     /// Wakes the threads of the devices that Gear2 wants something of.
@@ -401,23 +309,25 @@ impl Hub {
 
     /// Wakes the threads of the devices that a vCPU waits for, and answers accesses to real-time
     /// clocks. An access to a device that nobody serves is refused here: its vCPU would wait for
-    /// ever.
+    /// ever. A slot is in a page that the process of its VM can write, so that a slot that names
+    /// another VM's device is refused as well.
     fn wake_for_accesses(&self) {
-        let count = self.region.header.vcpu_count.load(Ordering::Relaxed) as usize;
         let mut answered = false;
-        for slot in self.region.slots.iter().take(count) {
-            if slot.state() != slot::POSTED {
-                continue;
+        for (vm, page) in self.region.slots.iter().enumerate() {
+            let posted = page.iter().filter(|slot| slot.state() == slot::POSTED);
+            for slot in posted {
+                let device = slot.device.load(Ordering::Relaxed) as usize;
+                // planted: a process of a guest wakes another's devices
+                let own = self.devices.get(&device).filter(|(of, _)| *of == vm);
+                if let Some((_, kick)) = own {
+                    let _ = kick.write(1);
+                    continue;
+                }
+                if !rtc::answer(slot) {
+                    slot.set_state(slot::ABORT);
+                }
+                answered = true;
             }
-            let device = slot.device.load(Ordering::Relaxed) as usize;
-            if let Some(kick) = self.devices.get(&device) {
-                let _ = kick.write(1);
-                continue;
-            }
-            if !rtc::answer(slot) {
-                slot.set_state(slot::ABORT);
-            }
-            answered = true;
         }
         if answered {
             self.answer.ring();
@@ -426,7 +336,7 @@ impl Hub {
 
     /// Wakes the threads of the devices whose guest was stopped: Gear2 waits for its memory.
     fn wake_for_resets(&self) {
-        for (channel, kick) in &self.devices {
+        for (channel, (_, kick)) in &self.devices {
             let page = self.region.devices.get(*channel).map(DeviceState::new);
             if page.is_some_and(|state| state.reset_asked().is_some()) {
                 let _ = kick.write(1);
@@ -435,88 +345,21 @@ impl Hub {
     }
 }
 
-/// Starts the thread of a device: a disk that takes long holds up no other device.
-fn start_device(
-    options: &Options,
-    node: DeviceNode,
-    wiring: Wiring,
-    progress: Arc<Progress>,
-) -> Result<(), String> {
-    let options = options.clone();
-    let name = wiring.name.clone();
-    let body = move || serve_device(&options, &node, wiring, &progress);
-    let builder = thread::Builder::new().name(name.clone());
-    builder
-        .spawn(body)
-        .map(drop)
-        .map_err(|error| format!("{name}: {error}"))
-}
-
-/// Serves a device for ever. A fault of ours in it breaks this device only.
-///
-/// A set-up that fails, or panics, ends GDM at the hub's next look. The set-up needs descriptors, a
-/// thread and memory, and nothing of the guest or the backend, so that its failure is one of GDM as
-/// a whole. The next GDM tries again, and the guest's requests wait meanwhile. DEVICE_NEEDS_RESET
-/// would lose these requests, and Linux does not handle it.
-fn serve_device(options: &Options, node: &DeviceNode, wiring: Wiring, progress: &Arc<Progress>) {
-    // planted: a device whose set-up fails is dead
-    progress::prepare(progress);
-    let name = wiring.name.clone();
-    let mut worker = match take_up(options, node, wiring) {
-        Ok(worker) => worker,
-        Err(error) => {
-            eprintln!("gdm: {name}: set-up: {error}");
-            return;
-        }
-    };
-    let role = match node.kind {
-        DeviceKind::VhostUser(_) => Role::FrontEnd,
-        _ => Role::Device,
-    };
-    enter(options.sandbox, role);
-    loop {
-        match catch_unwind(AssertUnwindSafe(|| worker.run())) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => worker.break_down(&error.to_string()),
-            Err(_) => worker.break_down("this is a bug in gdm; the device needs a reset"),
-        }
-        thread::sleep(STEP);
-    }
-}
-
-/// Waits for the backend for a while, then continues without it.
-fn take_up(options: &Options, node: &DeviceNode, wiring: Wiring) -> Result<Worker, String> {
-    let arrival = begin_to_open(options, node, &wiring)?;
-    let state = wiring.region.devices.get(wiring.channel);
-    let state = DeviceState::new(state.ok_or("no such channel")?);
-    let device_id = Awaited::new(node.kind, 0, Vec::new()).identity().device_id;
-    if !state.resumable(device_id) {
-        Transport::announce(&wiring.page, device_id);
-    }
-    let worker = match arrival.recv_timeout(PATIENCE) {
-        Ok(backend) => Worker::new(wiring, backend).map(|mut worker| {
-            worker.follow(arrival);
-            worker
-        }),
-        Err(_) => Worker::awaiting(wiring, node.kind, arrival),
-    };
-    worker.map_err(|error| error.to_string())
-}
-
 /// Starts the threads of the control socket and of the serial consoles, watched like devices.
 fn start_sockets(
     options: &Options,
-    devices: Vec<DeviceNode>,
+    (devices, desks, choices): (Vec<DeviceNode>, BTreeMap<usize, Desk>, Arc<Choices>),
     machine: &Machine,
     kick: EventFd,
     watch: &mut Watch,
 ) -> Result<(), String> {
-    let doorbell = machine.doorbell(DOORBELL_GEAR2);
+    let doorbell = machine.own_doorbell()?;
     // The mailbox lives as long as GDM.
     let mailbox: &'static Mailbox = Box::leak(Box::new(Mailbox::new(machine.region, doorbell)));
     let path = format!("{}/control", options.run_directory);
     let mut server = Server::bind(&path, machine.region, mailbox, devices)
         .map_err(|error| named(&path, &error))?;
+    server.order_by(desks, choices);
     let sandbox = options.sandbox;
     let [control, serial] = ["control", "serial"].map(|name| watch.add(name));
     spawn("control", move || {
@@ -537,7 +380,7 @@ fn start_serials(
     progress: Arc<Progress>,
 ) -> Result<(), String> {
     let region = machine.region;
-    let doorbell = machine.doorbell(DOORBELL_GEAR2);
+    let doorbell = machine.own_doorbell()?;
     let run_directory = options.run_directory.clone();
     let sandbox = options.sandbox;
     spawn("serial", move || {
@@ -549,8 +392,7 @@ fn start_serials(
     })
 }
 
-/// Serves the serial consoles for ever. A set-up that fails ends GDM, as that of a device does
-/// (see [`serve_device`]).
+/// Serves the serial consoles for ever. A set-up that fails ends GDM: the next one tries again.
 fn serve_serials(
     open: impl FnOnce() -> io::Result<Serials>,
     sandbox: bool,
@@ -569,7 +411,7 @@ fn serve_serials(
 }
 
 /// Starts a thread with a name, by which `top -H` shows it.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), String> {
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), String> {
     let builder = thread::Builder::new().name(name.into());
     builder
         .spawn(body)

@@ -1,6 +1,7 @@
-//! Requests that a backend in another process has: taken from a queue, and not in its used ring.
+//! Requests that a disk or a backend in another process has: taken from a queue, and not in its used
+//! ring.
 //!
-//! A backend completes requests in any order, so the used index alone does not tell which requests
+//! Requests complete in any order, so the used index alone does not tell which requests
 //! are done. Each request that is handed over is noted in the device's page before the hand-over,
 //! with its place in the order of the queue. The next backend, or the next GDM, hands over again
 //! what is noted.
@@ -12,22 +13,26 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::state::{DeviceState, QUEUE_NOTES};
+use crate::vring::{Broken, Vring};
 
 #[cfg(test)]
 mod tests;
 
 /// Notes of a word.
 const LANES: usize = 4;
+/// Bits of a note.
 const LANE_BITS: u32 = 16;
 /// Longest queue whose requests can be noted.
 pub(crate) const MAX_REQUESTS: u16 = (QUEUE_NOTES * LANES) as u16;
 /// A note that is there; the rest of the note is the request's position, cut to 15 bits.
 const IS_THERE: u64 = 0x8000;
+/// Positions wrap at 2^15: no queue is longer than [`MAX_REQUESTS`], so the order stays clear.
 const POSITION: u64 = 0x7fff;
 
 /// Notes of one queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlight {
+    /// The device's page, which outlives this GDM.
     state: DeviceState,
     queue: usize,
 }
@@ -69,6 +74,40 @@ impl InFlight {
         heads.into_iter().map(|(head, _)| head).collect()
     }
 
+    /// Returns the requests that whoever had the queue before has not completed, and passes over
+    /// them in the guest's ring. The note of the last completion may lack its end, if GDM was
+    /// killed there.
+    pub(crate) fn resume(&self, ring: &mut Vring) -> Result<Vec<u16>, Broken> {
+        let used = ring.used();
+        if self.published() != used {
+            if self.published().wrapping_add(1) != used {
+                return Err(Broken::Ring);
+            }
+            // planted: a request whose completion was the last act of a gdm is done again
+            self.remove(ring.last_completed()?);
+            self.publish(used);
+        }
+        let heads = self.in_order(used);
+        ring.pass_over(heads.len() as u16);
+        Ok(heads)
+    }
+
+    /// Returns the requests noted, the oldest first, in the process that noted them or in the next
+    /// one, which has not passed over them.
+    pub(crate) fn take_over(&self, ring: &mut Vring) -> Result<Vec<u16>, Broken> {
+        match ring.next() == ring.used() {
+            true => self.resume(ring),
+            false => Ok(self.in_order(ring.used())),
+        }
+    }
+
+    /// Ends the note of a request that the used ring names last. The completion comes first: a GDM
+    /// that is killed in between leaves a note too many, never one too few.
+    pub(crate) fn end(&self, head: u16, ring: &Vring) {
+        self.remove(head);
+        self.publish(ring.used());
+    }
+
     /// Returns the used index that the notes match.
     pub(crate) fn published(&self) -> u16 {
         self.state.published(self.queue).load(Ordering::Relaxed) as u16
@@ -87,6 +126,7 @@ impl InFlight {
         (head < MAX_REQUESTS).then_some((word, lane))
     }
 
+    /// Returns the note of a request, 0 if there is none; `None`: no queue has such a request.
     fn note(&self, head: u16) -> Option<u64> {
         let (word, lane) = self.place(head)?;
         let word = word.load(Ordering::Relaxed);

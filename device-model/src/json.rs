@@ -45,6 +45,7 @@ impl fmt::Display for Json {
     }
 }
 
+/// Writes values with commas between them and no blanks: an answer is one line for programs.
 fn write_list(f: &mut fmt::Formatter<'_>, values: &[Json]) -> fmt::Result {
     f.write_str("[")?;
     for (index, value) in values.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! GDM, the GearV device model: a userspace program of the device VM that serves
-//! the virtio devices and consoles of all guests, and `gearctl`, which controls VMs.
+//! the virtio devices and consoles of all guests, and `gearctl`, which controls VMs. A process a
+//! guest serves that guest's devices, without rights; GDM itself holds what needs rights.
 //!
 //! Owns: the virtio-mmio transport, the backends, the consoles' sockets, the users
 //! of the control mailbox. One thread a device, so that a guest which keeps its own
@@ -31,21 +32,31 @@ mod atomic;
 pub mod backend;
 pub mod board;
 pub mod buffers;
+mod choices;
 pub mod client;
 pub mod command;
 pub mod control;
+pub mod frame;
 pub mod gpio;
+mod guest;
+pub mod hardware;
 pub mod hub;
 mod in_flight;
 pub mod json;
+mod link;
 pub mod mapping;
 pub mod measure;
+pub mod options;
+pub mod order;
+pub mod orders;
 mod overlap;
 mod progress;
+mod rate;
 mod rtc;
 pub mod sandbox;
 pub mod serial;
 pub mod socket;
+pub mod start;
 pub mod state;
 mod sys;
 mod terminal;

@@ -16,9 +16,22 @@ use gear2_protocol::{REGION_SIZE, Region};
 use vm_memory::mmap::{MmapRegion, MmapRegionBuilder};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
+/// Reads the first words of a page of a file, which is not mapped afterwards.
+pub(crate) fn read_words<const N: usize>(file: &File, offset: u64) -> io::Result<[u32; N]> {
+    let page = Mapping::of_file(file, offset, PAGE)?;
+    let words = page.registers(0, 4 * N);
+    let words = words.map(|words| core::array::from_fn(|index| words.load(4 * index)));
+    // SAFETY: the page is this function's own, and nothing refers to it any longer.
+    unsafe { libc::munmap(page.base.cast(), page.size) };
+    words.ok_or_else(|| io::Error::other("more words than a page has"))
+}
+
 /// A guest's RAM at its guest addresses.
 pub type Memory = Arc<GuestMemoryMmap<()>>;
 
+/// Bytes of a page: what a mapping begins and ends on.
+const PAGE: usize = 4096;
+/// Nothing that a guest can write to is ever executed.
 const PROTECTION: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// A range of addresses that this process has mapped for good.
@@ -38,6 +51,25 @@ impl Mapping {
     /// Maps zeroes (tests).
     pub fn of_zeroes(size: usize) -> io::Result<Self> {
         Self::map(-1, 0, size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
+    }
+
+    /// Maps `size` bytes of a file from `offset` over what is mapped at byte `at`. Nothing refers
+    /// to the mapping yet, which is zeroes.
+    pub(crate) fn cover(&self, at: usize, file: &File, offset: u64, size: usize) -> io::Result<()> {
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        let fits = at.checked_add(size).is_some_and(|end| end <= self.size);
+        if !fits || !at.is_multiple_of(PAGE) || !size.is_multiple_of(PAGE) {
+            return Err(io::Error::other("outside of the mapping"));
+        }
+        let place = self.base.wrapping_add(at).cast();
+        let (flags, fd) = (libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd());
+        // SAFETY: the pages are part of this mapping, as checked above, and stay mapped: other
+        // memory takes their place.
+        let covered = unsafe { libc::mmap(place, size, PROTECTION, flags, fd, offset) };
+        if covered == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     /// Maps for good: threads of guests use the memory until GDM ends.
@@ -85,6 +117,7 @@ impl Mapping {
         memory_of(self.builder().with_file_offset(file), ipa)
     }
 
+    /// Begins a region of `vm-memory` over the mapping, which the region neither makes nor undoes.
     fn builder(&self) -> MmapRegionBuilder<()> {
         let builder = MmapRegionBuilder::<()>::new(self.size);
         let builder = builder.with_mmap_prot(PROTECTION);
@@ -94,6 +127,7 @@ impl Mapping {
     }
 }
 
+/// Returns guest memory of one region; `None`: the region would end behind the last address.
 fn memory_of(builder: MmapRegionBuilder<()>, ipa: u64) -> Option<Memory> {
     let region: MmapRegion<()> = builder.build().ok()?;
     let region = GuestRegionMmap::new(region, GuestAddress(ipa))?;
@@ -199,11 +233,14 @@ pub fn counter() -> u64 {
 /// Maps physical memory that a device-dax device offers. Returns the mapping, and the memory's
 /// place in the device's file.
 pub fn map_dax(address: u64, size: usize) -> io::Result<(Mapping, FileOffset)> {
-    map_dax_in(Path::new("/sys/bus/dax/devices"), address, size)
+    let file = find_dax(Path::new("/sys/bus/dax/devices"), address, size)?;
+    let mapping = Mapping::of_file(file.file(), file.start(), size)?;
+    Ok((mapping, file))
 }
 
-/// Each dax device names its range of physical addresses: the first one that holds all is mapped.
-fn map_dax_in(devices: &Path, address: u64, size: usize) -> io::Result<(Mapping, FileOffset)> {
+/// Opens the device of physical memory that device-dax offers. Each dax device names its range of
+/// physical addresses: the first one that holds all is opened.
+pub(crate) fn find_dax(devices: &Path, address: u64, size: usize) -> io::Result<FileOffset> {
     for entry in fs::read_dir(devices)? {
         let entry = entry?;
         let start = read_number(&entry.path().join("resource"))?;
@@ -214,8 +251,7 @@ fn map_dax_in(devices: &Path, address: u64, size: usize) -> io::Result<(Mapping,
         if offset.saturating_add(size as u64) <= length {
             let path = Path::new("/dev").join(entry.file_name());
             let file = OpenOptions::new().read(true).write(true).open(&path)?;
-            let mapping = Mapping::of_file(&file, offset, size)?;
-            return Ok((mapping, FileOffset::new(file, offset)));
+            return Ok(FileOffset::new(file, offset));
         }
     }
     let message = format!("no dax device holds {size:#x} bytes at {address:#x}");

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use gear1_abi::record::RecordId;
-use gear2_protocol::{doorbell_device, line_of_channel};
+use gear2_protocol::{doorbell_device, doorbell_page, line_of_channel};
 
 use crate::board::{Board, DOORBELLS, DeviceNode, PAGE};
 use crate::client::{Client, LogReader, Logged};
@@ -53,6 +53,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// QEMU virt's own PL061, and registers of one (Arm DDI 0190).
 const PL061: u64 = 0x0903_0000;
 const LINE: u32 = 0;
+/// Interrupt sense: 0, edges. Interrupt event: 1, a rising edge.
 const GPIO_IS: usize = 0x404;
 const GPIO_IEV: usize = 0x40c;
 
@@ -165,7 +166,9 @@ impl Guest {
     /// Returns the doorbell of the device's interrupt, which nobody in the guest answers: an
     /// interrupt ends the guest's sleep.
     fn interrupt(&self) -> io::Result<Option<Doorbell>> {
-        let doorbells = mapping::map_physical(self.window + DOORBELLS, PAGE as usize)?;
+        let [registers, _] = self.device.registers;
+        let page = self.window + DOORBELLS + PAGE * u64::from(doorbell_page(registers));
+        let doorbells = mapping::map_physical(page, PAGE as usize)?;
         let page = doorbells.registers(0, PAGE as usize);
         let offset = doorbell_device(self.device.channel);
         Ok(page.map(|page| Doorbell { page, offset }))

@@ -40,21 +40,33 @@ fn ended_by<T>(result: io::Result<T>) -> io::Result<T> {
 
 /// Width of a terminal that does not know its own.
 const USUAL_WIDTH: usize = 80;
+/// Rows of such a terminal.
+const USUAL_HEIGHT: usize = 24;
 
 /// Returns the width of the terminal that a program prints to, if it is one. A serial port knows
 /// none; a person who does sets COLUMNS, or `stty cols`.
 pub fn width(stream: &impl AsRawFd) -> Option<usize> {
-    let known = sys::columns(stream).ok()?;
-    let set = std::env::var("COLUMNS").ok();
-    let set = set.and_then(|columns| columns.parse().ok());
-    Some(width_of(usize::from(known), set))
+    let (_, known) = sys::size(stream).ok()?;
+    Some(length_of(known.into(), set("COLUMNS"), USUAL_WIDTH))
 }
 
-/// Returns the width that counts: the terminal's own, or what a person has set.
-fn width_of(known: usize, set: Option<usize>) -> usize {
+/// Returns the rows of the terminal that a program prints to, if it is one. Without its own number
+/// LINES counts, or what most terminals have.
+pub(crate) fn height(stream: &impl AsRawFd) -> Option<usize> {
+    let (known, _) = sys::size(stream).ok()?;
+    Some(length_of(known.into(), set("LINES"), USUAL_HEIGHT))
+}
+
+/// Returns the number that a person has set.
+fn set(variable: &str) -> Option<usize> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// Returns the length that counts: the terminal's own, what a person has set, or the usual one.
+fn length_of(known: usize, set: Option<usize>, usual: usize) -> usize {
     match (known, set) {
         (0, Some(set)) if set > 0 => set,
-        (0, _) => USUAL_WIDTH,
+        (0, _) => usual,
         (known, _) => known,
     }
 }

@@ -32,6 +32,16 @@ pub(crate) struct Progress {
     waits_for_kernel: AtomicBool,
     /// The thread has ended: nobody serves its guest.
     has_ended: AtomicBool,
+    /// The process that the thread keeps is late.
+    is_late: AtomicBool,
+}
+
+impl Progress {
+    /// Says whether the process that the thread keeps is late. GDM is late with it, and never
+    /// stuck: the thread ends such a process.
+    pub(crate) fn set_late(&self, is_late: bool) {
+        self.is_late.store(is_late, Ordering::Relaxed);
+    }
 }
 
 /// The calling thread's own, until the thread ends.
@@ -95,6 +105,7 @@ impl Drop for BackFromKernel {
 /// A thread as the hub sees it.
 #[derive(Debug)]
 struct Watched {
+    /// For the message that gives the thread up.
     name: String,
     progress: Arc<Progress>,
     /// Steps at the hub's last look.
@@ -117,7 +128,10 @@ impl Watched {
             self.looks = self.looks.saturating_add(1);
         }
         self.steps = steps;
-        self.looks
+        match self.progress.is_late.load(Ordering::Relaxed) {
+            true => self.looks.max(LATE_LOOKS),
+            false => self.looks,
+        }
     }
 }
 

@@ -1,10 +1,13 @@
-//! Seccomp filters: the system calls that a thread may make once it is set up.
+//! Rights that a thread or a process gives up: user, capabilities, namespaces, system calls.
 //!
 //! A thread that a guest has subverted must not open files, make processes, end others or change
-//! mappings of devices; any call outside the list ends GDM. The thread runs as a user that owns
-//! nothing, without capabilities: all descriptors are open by then.
+//! mappings of devices; any call outside the list ends the process. The thread runs as a user that
+//! owns nothing, without capabilities: all descriptors are open by then. The process of a guest has
+//! a user of its own, and sees no file, network or process of others. Each of these layers holds
+//! without the others.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fmt;
 use std::io;
 
@@ -13,7 +16,7 @@ use seccompiler::{
     SeccompRule,
 };
 
-use crate::sys;
+use crate::sys::{self, confine};
 
 #[cfg(test)]
 mod tests;
@@ -23,12 +26,23 @@ mod tests;
 pub enum Role {
     /// Wakes the others.
     Hub,
+    /// Every thread of a guest's process, from before the first device is served on. The filter of
+    /// the thread's own role comes on top.
+    Guest,
     /// Serves a device.
     Device,
     /// Serves a device whose function is another program.
     FrontEnd,
+    /// Serves an input device.
+    Input,
+    /// Serves a guest's sockets, which the broker connects.
+    Vsock,
+    /// Connects to sockets at the word of the thread that serves a guest's.
+    Broker,
     /// Serves sockets.
     Sockets,
+    /// Keeps the frames of a guest's screen.
+    Screen,
 }
 
 /// Memory, locks, time, the end of a thread or of GDM.
@@ -72,6 +86,15 @@ const SOCKETS: &[libc::c_long] = &[
 /// Messages with descriptors, to and from another program.
 const MESSAGES: &[libc::c_long] = &[libc::SYS_sendmsg, libc::SYS_recvmsg];
 
+/// Stores to a file that is open; what is read from a socket comes by `read`, without descriptors.
+const FRAMES: &[libc::c_long] = &[libc::SYS_pwrite64];
+
+/// Descriptors from the broker. The thread cannot send any.
+const DESCRIPTORS: &[libc::c_long] = &[libc::SYS_recvmsg];
+
+/// Connections to sockets of the device VM, for the thread that may make none.
+const CONNECTING: &[libc::c_long] = &[libc::SYS_connect, libc::SYS_recvfrom, libc::SYS_sendmsg];
+
 /// Waiting for several descriptors.
 const WAITING: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
@@ -88,32 +111,85 @@ const DEVICE: &[libc::c_long] = &[
     libc::SYS_pwritev,
     libc::SYS_pwrite64,
     libc::SYS_fdatasync,
+    libc::SYS_lseek,
     libc::SYS_io_uring_enter,
     libc::SYS_fallocate,
     libc::SYS_getrandom,
+];
+
+/// Threads, and what backends are made of: all descriptors are there, or of the process's own
+/// making. Filters for the threads can be added.
+const MAKING: &[libc::c_long] = &[
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_epoll_create1,
+    libc::SYS_eventfd2,
+    libc::SYS_pipe2,
+    libc::SYS_socketpair,
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_statx,
+    libc::SYS_lseek,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_register,
+    // The C library makes threads by `clone` where this one is not known (see `without_clone3`).
+    libc::SYS_clone3,
 ];
 
 /// `FIONBIO`, by which the standard library makes an accepted socket non-blocking.
 const SOCKET_IOCTLS: &[u64] = &[0x5421];
 /// `BLKDISCARD`, `BLKZEROOUT`, `TUNSETOFFLOAD`.
 const DEVICE_IOCTLS: &[u64] = &[0x1277, 0x127f, 0x4004_54d0];
+/// `BLKSSZGET`.
+const MAKING_IOCTLS: &[u64] = &[0x1268];
+/// Direction and type of a request that reads from an input device (`_IOC_READ`, 'E'), and the bits
+/// of direction and type.
+const INPUT_ASKS: u64 = 0x8000_4500;
+const INPUT_MASK: u64 = 0xc000_ff00;
+/// Requests of `prctl`: the name of a thread, a filter, and that no program gives rights.
+const MAKING_PRCTLS: &[libc::c_int] = &[
+    libc::PR_SET_NAME,
+    libc::PR_SET_SECCOMP,
+    libc::PR_SET_NO_NEW_PRIVS,
+];
+/// `SECCOMP_SET_MODE_FILTER`.
+const SET_FILTER: u64 = 1;
 
-/// Positions of arguments: `ioctl`'s request, `fcntl`'s command, and of `mmap` and `mprotect` the
-/// protection and the flags.
+/// Positions of arguments: `socket`'s family, `ioctl`'s request, `fcntl`'s command, and of `mmap` and
+/// `mprotect` the protection and the flags.
+const ARGUMENT_FAMILY: u8 = 0;
 const ARGUMENT_REQUEST: u8 = 1;
 const ARGUMENT_COMMAND: u8 = 1;
 const ARGUMENT_PROTECTION: u8 = 2;
 const ARGUMENT_MAP_FLAGS: u8 = 3;
 
-/// User and group of all threads that are set up. Nothing has it: it is one of those that Debian
-/// and systemd give to nobody.
+/// User and group of all threads of GDM's own process that are set up. Nothing has it: it is one of
+/// those that Debian and systemd give to nobody.
 pub const ACCOUNT: u32 = 60_578;
+/// User and group of the process of VM 0; the others follow. They are as free, and behind those of
+/// the programs that serve devices.
+const FIRST_GUEST: u32 = 60_620;
+/// Accounts of programs end before those of guests begin: a program with the account of a
+/// guest's process could signal that process.
+const _: () = assert!(ACCOUNT + 1 + (gear2_protocol::MAX_DEVICES as u32) <= FIRST_GUEST);
+
+/// Returns user and group of the process of a VM.
+pub const fn account_of_guest(vm: usize) -> u32 {
+    FIRST_GUEST + vm as u32
+}
 
 /// Why a thread could not be restricted.
 #[derive(Debug)]
 pub enum Error {
     /// The thread could not drop its user and capabilities.
     Rights(io::Error),
+    /// The thread could not drop capabilities.
+    Capabilities(io::Error),
+    /// The process could not leave what it shares with others; the step that failed.
+    Confinement(&'static str, io::Error),
     /// The kernel refused the system call filter.
     Filter(seccompiler::Error),
 }
@@ -125,19 +201,48 @@ impl fmt::Display for Error {
                 f,
                 "cannot become user {ACCOUNT} without capabilities: {error}"
             ),
+            Self::Capabilities(error) => write!(f, "cannot give up capabilities: {error}"),
+            Self::Confinement(step, error) => write!(f, "cannot leave {step}: {error}"),
             Self::Filter(error) => write!(f, "no seccomp filter: {error}"),
         }
     }
 }
 
-/// Takes user and capabilities from the calling thread.
-pub fn give_up_rights() -> Result<(), Error> {
+/// Takes user and capabilities from the calling thread. The broker stays root, whose programs
+/// listen on sockets of their own, and keeps the one capability that reaches those of others.
+pub fn give_up_rights(role: Role) -> Result<(), Error> {
     sys::forbid_new_privileges().map_err(Error::Rights)?;
-    sys::become_user(ACCOUNT).map_err(Error::Rights)
+    match role {
+        // planted: the broker keeps all capabilities
+        Role::Broker => sys::keep_access_to_files().map_err(Error::Capabilities),
+        _ => sys::become_user(ACCOUNT).map_err(Error::Rights),
+    }
+}
+
+/// Takes from the process, which has no thread but the calling one yet, all that it shares with
+/// others: files, network, System V objects, the user, capabilities. `place` is any folder.
+///
+/// The process ends with the thread of GDM's that has started it.
+pub fn confine(account: u32, place: &str) -> Result<(), Error> {
+    let step = |step| move |error| Error::Confinement(step, error);
+    let folder = CString::new(place).map_err(|error| step("files")(io::Error::other(error)))?;
+    confine::leave_namespaces().map_err(step("namespaces"))?;
+    // planted: a process of a guest sees the device VM's files
+    confine::leave_files(&folder).map_err(step("files"))?;
+    // planted: a process of a guest keeps its capabilities in the bounding set
+    confine::bound_capabilities().map_err(step("capabilities"))?;
+    sys::forbid_new_privileges().map_err(step("privileges"))?;
+    sys::become_user(account).map_err(step("the user"))?;
+    // A change of the user undoes this.
+    sys::end_with_parent().map_err(step("gdm alone"))
 }
 
 /// Restricts the calling thread's system calls from here on.
 pub fn enter(role: Role) -> Result<(), Error> {
+    if role == Role::Guest {
+        let filter = without_clone3().map_err(Error::Filter)?;
+        seccompiler::apply_filter(&filter).map_err(Error::Filter)?;
+    }
     // planted: only the thread that breaks out ends
     let filter = program(role, sys::own_ids(), SeccompAction::KillProcess);
     let filter = filter.map_err(Error::Filter)?;
@@ -155,7 +260,20 @@ fn program(
         rules.insert(*call, Vec::new());
     }
     allow_requests(&mut rules, role.requests())?;
+    if role == Role::FrontEnd {
+        // Whether a backend that is lost has left its memory.
+        let seals = rule([equals(ARGUMENT_COMMAND, libc::F_ADD_SEALS as u64)])?;
+        rules.entry(libc::SYS_fcntl).or_default().push(seals);
+    }
+    if role == Role::Broker {
+        let is_unix = equals(ARGUMENT_FAMILY, libc::AF_UNIX as u64);
+        // planted: the broker makes sockets of any family
+        rules.insert(libc::SYS_socket, vec![rule([is_unix])?]);
+    }
     allow_memory(&mut rules)?;
+    if role == Role::Guest {
+        allow_making(&mut rules)?;
+    }
     allow_abort(&mut rules, ids)?;
     let arch = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, arch)?;
@@ -167,17 +285,23 @@ impl Role {
     const fn calls(self) -> &'static [&'static [libc::c_long]] {
         match self {
             Self::Hub => &[COMMON],
+            Self::Guest => &[COMMON, SOCKETS, MESSAGES, WAITING, DEVICE, MAKING],
             Self::Sockets => &[COMMON, SOCKETS],
             Self::Device => &[COMMON, SOCKETS, WAITING, DEVICE],
             Self::FrontEnd => &[COMMON, MESSAGES, WAITING],
+            Self::Screen => &[COMMON, FRAMES],
+            Self::Input => &[COMMON, SOCKETS, WAITING],
+            Self::Vsock => &[COMMON, SOCKETS, WAITING, DESCRIPTORS],
+            Self::Broker => &[COMMON, CONNECTING],
         }
     }
 
     /// Returns the requests of `ioctl` that a thread of this role may make.
     const fn requests(self) -> &'static [&'static [u64]] {
         match self {
-            Self::Hub | Self::FrontEnd => &[],
-            Self::Sockets => &[SOCKET_IOCTLS],
+            Self::Hub | Self::FrontEnd | Self::Broker | Self::Screen => &[],
+            Self::Guest => &[SOCKET_IOCTLS, DEVICE_IOCTLS, MAKING_IOCTLS],
+            Self::Sockets | Self::Input | Self::Vsock => &[SOCKET_IOCTLS],
             Self::Device => &[SOCKET_IOCTLS, DEVICE_IOCTLS],
         }
     }
@@ -197,7 +321,8 @@ fn allow_requests(rules: &mut Rules, ioctls: &[&[u64]]) -> Result<(), seccompile
         // planted: a thread may make any request of a device
         rules.insert(libc::SYS_ioctl, requests);
     }
-    if cfg!(debug_assertions) {
+    // A role may make any request.
+    if cfg!(debug_assertions) && !rules.contains_key(&libc::SYS_fcntl) {
         // The standard library looks whether a descriptor that it closes is open.
         let looks = rule([equals(ARGUMENT_COMMAND, libc::F_GETFD as u64)])?;
         rules.insert(libc::SYS_fcntl, vec![looks]);
@@ -214,6 +339,42 @@ fn allow_memory(rules: &mut Rules) -> Result<(), seccompiler::Error> {
     // planted: memory may become executable
     rules.insert(libc::SYS_mprotect, vec![rule([no_code()])?]);
     Ok(())
+}
+
+/// Allows threads, never processes; filters on top; and mappings of the descriptors that are there,
+/// such as a ring of the kernel's.
+fn allow_making(rules: &mut Rules) -> Result<(), seccompiler::Error> {
+    let is_thread = masked(0, libc::CLONE_THREAD, libc::CLONE_THREAD);
+    allow_input(rules)?;
+    // planted: a process of a guest starts others
+    rules.insert(libc::SYS_clone, vec![rule([is_thread])?]);
+    rules.insert(libc::SYS_seccomp, vec![rule([equals(0, SET_FILTER)])?]);
+    let requests = MAKING_PRCTLS.iter().map(|request| request.unsigned_abs());
+    let requests = requests.map(|request| rule([equals(0, request.into())]));
+    rules.insert(libc::SYS_prctl, requests.collect::<Result<_, _>>()?);
+    let no_code = masked(ARGUMENT_PROTECTION, libc::PROT_EXEC, 0);
+    rules.insert(libc::SYS_mmap, vec![rule([no_code])?]);
+    Ok(())
+}
+
+/// Allows to ask what an input device is and has: all requests of its kind by which it tells
+/// something, none by which something is set. The length of the answer is part of the number.
+fn allow_input(rules: &mut Rules) -> Result<(), seccompiler::Error> {
+    // planted: a process of a guest sets what an input device does
+    let asks = SeccompCmpOp::MaskedEq(INPUT_MASK);
+    let asks = SeccompCondition::new(ARGUMENT_REQUEST, SeccompCmpArgLen::Dword, asks, INPUT_ASKS);
+    let requests = rules.entry(libc::SYS_ioctl).or_default();
+    requests.push(rule([asks])?);
+    Ok(())
+}
+
+/// Makes a filter for which the kernel knows no `clone3`, whose arguments no filter can judge.
+fn without_clone3() -> Result<BpfProgram, seccompiler::Error> {
+    let rules = [(libc::SYS_clone3, Vec::new())].into_iter().collect();
+    let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let arch = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, unknown, arch)?;
+    Ok(filter.try_into()?)
 }
 
 /// Allows the C library's `abort`: a thread ends itself, and with that GDM.

@@ -5,10 +5,26 @@
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 #[cfg(test)]
 mod tests;
+
+/// Makes a socket at `path`, in place of one that an earlier GDM left. Anything else that is there
+/// stays. The socket is non-blocking.
+pub(crate) fn listen(path: &str) -> io::Result<UnixListener> {
+    match fs::symlink_metadata(path) {
+        // planted: a file in the place of a socket is removed
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::new(ErrorKind::AlreadyExists, "is no socket")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
 
 /// A console's socket.
 #[derive(Debug)]
@@ -29,16 +45,15 @@ struct Client {
 }
 
 impl Port {
-    /// Makes the socket at `path`, in place of one that an earlier GDM left.
+    /// Makes the port of a socket at `path`.
     pub fn bind(path: &str) -> io::Result<Self> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let listener = UnixListener::bind(path)?;
-        listener.set_nonblocking(true)?;
+        listen(path).map(Self::of)
+    }
+
+    /// Makes the port of a socket that exists.
+    pub(crate) const fn of(listener: UnixListener) -> Self {
         let client = None;
-        Ok(Self { listener, client })
+        Self { listener, client }
     }
 
     /// Returns the descriptors to wait for: the socket, and its client's.

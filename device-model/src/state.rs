@@ -1,23 +1,27 @@
 //! State of a device that must survive a killed GDM: the device's page in the shared region, a word
 //! for each value.
 //!
-//! Owns: the layout of that page. Only GDM reads and writes the page, except for the two words by
-//! which Gear2 asks for a reset and the one by which GDM learns who looks for accesses. A restarted
-//! GDM takes the positions of the queues from the used rings, where the guest sees them too. GDM's
-//! own backends complete requests in order, so a request that is not in the used ring is not done.
-//! Backends in other processes complete in any order: `in_flight.rs` notes what they have.
+//! Owns: the layout of that page. GDM alone reads and writes the page, except for the words in
+//! `device_word` and, while Gear2 sets the device up for its driver, those of
+//! `gear2_protocol::virtio`. A restarted GDM takes the positions of the queues from the used rings,
+//! where the guest sees them too. Network cards, consoles and entropy complete requests in order, so
+//! a request that is not in the used ring is not done. Disks and backends in other processes
+//! complete in any order: `in_flight.rs` notes what they have.
 
 use super::atomic::{AtomicU64, Ordering, fence};
 
-use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
+use gear2_protocol::device_word::{
+    CONFIGURED, FEATURES, LOOKING, RAM_END, RAM_START, RESET_ASKED, RESET_SEEN, SET_UP,
+    SET_UP_HERE, SIZES, WRITES,
+};
 use gear2_protocol::offset::DEVICE_SIZE;
+pub use gear2_protocol::virtio::MAX_QUEUES;
+use gear2_protocol::virtio::{QUEUE_WORDS, QUEUES, queue_word, word};
 
 /// Words of the page.
 pub const WORDS: usize = DEVICE_SIZE / 8;
-/// Most queues of a device.
-pub const MAX_QUEUES: usize = 4;
 /// Changes when the meaning of a word changes: another layout is not resumed from.
-const LAYOUT: u64 = 0x4744_4d00_0000_0001;
+const LAYOUT: u64 = 0x4744_4d00_0000_0002;
 
 /// Words of the page, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,19 +32,19 @@ pub enum Word {
     /// Virtio device type.
     DeviceId,
     /// Status register.
-    Status,
+    Status = word::STATUS,
     /// DeviceFeaturesSel.
-    DeviceFeaturesSel,
+    DeviceFeaturesSel = word::DEVICE_FEATURES_SEL,
     /// DriverFeaturesSel.
-    DriverFeaturesSel,
+    DriverFeaturesSel = word::DRIVER_FEATURES_SEL,
     /// QueueSel.
-    QueueSel,
+    QueueSel = word::QUEUE_SEL,
     /// A configuration change was signalled and is not acknowledged.
-    ConfigPending,
+    ConfigPending = 6,
     /// Features the driver accepted.
-    DriverFeatures,
+    DriverFeatures = word::DRIVER_FEATURES,
     /// Requests completed.
-    Requests,
+    Requests = 8,
     /// Requests completed with an error.
     Errors,
     /// Bytes moved from the guest.
@@ -53,7 +57,7 @@ pub enum Word {
     Interrupts,
     /// Times the device needed a reset because the guest broke a rule.
     Breaks,
-    /// Register writes that came through Gear2.
+    /// Register writes that Gear2 handed to GDM.
     Registers,
     /// Counter when GDM was last alive.
     LastSeen,
@@ -72,6 +76,38 @@ pub enum Word {
     Messages,
     /// The guest was interrupted for used buffers since the last reset.
     UsedShown,
+    /// 1: the driver chose that each completed write is durable (CONFIG_WCE).
+    WriteThrough,
+    /// Bytes of the disk.
+    Capacity,
+    /// Server of the device: a number of [`Serves`].
+    Serves,
+    /// The state of a network card's link: a number of [`Link`].
+    Link,
+    /// The driver wrote the configuration: a reset is GDM's to do.
+    Configured = CONFIGURED,
+    /// Register writes that Gear2 did.
+    SetUpWrites = WRITES,
+}
+
+/// Values of [`Word::Serves`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Serves {
+    /// Nobody: a backend is awaited.
+    Nothing,
+    /// A backend.
+    Backend,
+}
+
+/// Values of [`Word::Link`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Link {
+    /// As the tap device's.
+    AsTap,
+    /// Down, by a person's order.
+    Down,
 }
 
 /// Words of a queue, by number.
@@ -79,27 +115,26 @@ pub enum Word {
 #[repr(usize)]
 pub enum QueueWord {
     /// QueueNum.
-    Size,
+    Size = queue_word::SIZE,
     /// QueueReady.
-    Ready,
+    Ready = queue_word::READY,
     /// QueueDesc.
-    Descriptors,
+    Descriptors = queue_word::DESCRIPTORS,
     /// QueueDriver.
-    Available,
+    Available = queue_word::AVAILABLE,
     /// QueueDevice.
-    Used,
+    Used = queue_word::USED,
 }
 
-/// Index of the first queue's words, and the number of words that each queue has.
-const QUEUES: usize = 32;
-const QUEUE_WORDS: usize = 8;
 /// Word of a queue with the used index that the notes of its requests match.
 const PUBLISHED: usize = 5;
-/// First word of the notes of requests that another process has, and number of a queue's.
+/// First word of the notes of requests under way, and number of a queue's.
 const NOTES: usize = QUEUES + MAX_QUEUES * QUEUE_WORDS;
+/// Words of a queue's notes: four notes of 16 bits in each.
 pub(crate) const QUEUE_NOTES: usize = 32;
+/// First word behind the notes, which must end before the words that Gear2 has in the page.
 const NOTES_END: usize = NOTES + MAX_QUEUES * QUEUE_NOTES;
-const _: () = assert!(NOTES_END < LOOKING && RESET_SEEN < WORDS);
+const _: () = assert!(NOTES_END <= SIZES && RESET_SEEN < WORDS);
 
 /// A device's page.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +146,12 @@ impl DeviceState {
         Self(page)
     }
 
+    /// Returns all words.
+    pub(crate) const fn words(&self) -> &'static [AtomicU64; WORDS] {
+        self.0
+    }
+
+    /// Returns a word of the page.
     fn word(&self, index: usize) -> &'static AtomicU64 {
         // Every index is a constant of this file, or bounded by `MAX_QUEUES`.
         self.0.get(index).unwrap_or(&self.0[WORDS - 1])
@@ -132,6 +173,8 @@ impl DeviceState {
         self.word(word as usize).fetch_add(add, Ordering::Relaxed);
     }
 
+    /// Returns a word of a queue. A queue that is not there has the last one's words: a damaged
+    /// number stays within the device's own page.
     fn queue_word(&self, queue: usize, word: QueueWord) -> &'static AtomicU64 {
         let queue = queue.min(MAX_QUEUES - 1);
         self.word(QUEUES + queue * QUEUE_WORDS + word as usize)
@@ -181,6 +224,9 @@ impl DeviceState {
             Word::DriverFeatures,
             // planted: an interrupt is left over a reset
             Word::UsedShown,
+            // planted: a choice of the cache is left over a reset
+            Word::WriteThrough,
+            Word::Configured,
         ];
         for word in words {
             self.set(word, 0);
@@ -211,6 +257,38 @@ impl DeviceState {
         (asked != self.word(RESET_SEEN).load(Ordering::Relaxed)).then_some(asked)
     }
 
+    /// Tells whether Gear2 does the writes of a device with these queues, features and RAM.
+    pub(crate) fn is_set_up_by_gear2(
+        &self,
+        sizes: [u16; MAX_QUEUES],
+        features: u64,
+        ram: [u64; 2],
+    ) -> bool {
+        let laid = laid(sizes, features, ram);
+        self.word(SET_UP).load(Ordering::Acquire) == SET_UP_HERE
+            && laid
+                .into_iter()
+                .all(|(index, value)| self.word(index).load(Ordering::Relaxed) == value)
+    }
+
+    /// Lays down what Gear2 needs to know of the device.
+    pub(crate) fn lay_down(&self, sizes: [u16; MAX_QUEUES], features: u64, ram: [u64; 2]) {
+        for (index, value) in laid(sizes, features, ram) {
+            self.word(index).store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Has Gear2 do writes of the driver's from now on: what it needs to know is laid down.
+    pub(crate) fn begin_set_up(&self) {
+        self.word(SET_UP).store(SET_UP_HERE, Ordering::Release);
+    }
+
+    /// Has Gear2 do no more writes. One that Gear2 is at may end behind this.
+    pub(crate) fn end_set_up(&self) {
+        self.word(SET_UP).store(0, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
     /// Tells Gear2 whether the device's thread looks at the slots by itself. After `false` it has
     /// to look once more before it sleeps.
     pub fn set_looking(&self, looking: bool) {
@@ -227,4 +305,14 @@ impl DeviceState {
         self.reset();
         self.word(RESET_SEEN).store(asked, Ordering::Release);
     }
+}
+
+/// Returns the words that tell Gear2 of a device.
+fn laid(
+    sizes: [u16; MAX_QUEUES],
+    features: u64,
+    [start, end]: [u64; 2],
+) -> impl Iterator<Item = (usize, u64)> {
+    let sizes = (SIZES..).zip(sizes.map(u64::from));
+    sizes.chain([(FEATURES, features), (RAM_START, start), (RAM_END, end)])
 }

@@ -2,16 +2,20 @@
 //!
 //! Owns: this crate's `unsafe` besides the mappings.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::ioctl::{ioctl_with_mut_ref, ioctl_with_ref};
 use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iow_nr, ioctl_iowr_nr};
+
+pub(crate) mod confine;
 
 /// Direction of a vectored transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +127,7 @@ pub(crate) fn block_range(file: &File, zero: bool, offset: u64, length: u64) -> 
 
 /// Type of the requests to GPIO chips, and bytes of their texts (include/uapi/linux/gpio.h).
 const GPIO: u32 = 0xb4;
+/// `GPIO_MAX_NAME_SIZE`, with the zero at the end.
 const GPIO_NAME: usize = 32;
 /// `GPIO_V2_LINES_MAX`.
 const LINES: usize = 64;
@@ -152,6 +157,8 @@ struct LineRequest {
     fd: i32,
 }
 
+/// The number of an ioctl contains the size of its structure: with another one the kernel would
+/// refuse the call.
 const _: () = assert!(size_of::<ChipInfo>() == 68 && size_of::<LineRequest>() == 592);
 
 ioctl_ior_nr!(GPIO_GET_CHIPINFO, GPIO, 0x01, ChipInfo);
@@ -254,6 +261,27 @@ pub(crate) fn open_tap(file: &File, name: &str, header: usize) -> io::Result<()>
     Ok(())
 }
 
+/// Request for a network device's MTU (include/uapi/linux/sockios.h).
+const SIOCSIFMTU: libc::c_ulong = 0x8922;
+
+/// Sets the longest packet of the network device `name`.
+pub(crate) fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
+    // `struct ifreq`: the name, then the number.
+    let mut request = [0_u8; 40];
+    for (to, from) in request.iter_mut().zip(name.bytes().take(TAP_NAME)) {
+        *to = from;
+    }
+    let tail = request.iter_mut().skip(16);
+    for (to, from) in tail.zip(libc::c_int::from(mtu).to_ne_bytes()) {
+        *to = from;
+    }
+    // Any socket leads to the devices of the network namespace.
+    let socket = std::os::unix::net::UnixDatagram::unbound()?;
+    // SAFETY: the kernel reads a `struct ifreq`, which is not larger.
+    checked(unsafe { ioctl_with_ref(&socket, SIOCSIFMTU, &request) })?;
+    Ok(())
+}
+
 /// Configures the offloads that the guest accepts for received packets on a tap device.
 pub(crate) fn set_offload(file: &File, flags: u32) -> io::Result<()> {
     let flags = flags as libc::c_ulong;
@@ -302,29 +330,41 @@ pub(crate) fn set_mode(terminal: &impl AsRawFd, mode: &libc::termios) -> io::Res
     Ok(())
 }
 
-/// Returns the width of a terminal in columns; 0 if it does not know its width, as a serial port.
-pub(crate) fn columns(terminal: &impl AsRawFd) -> io::Result<u16> {
+/// Returns rows and columns of a terminal; 0 where it does not know them, as a serial port.
+pub(crate) fn size(terminal: &impl AsRawFd) -> io::Result<(u16, u16)> {
     // SAFETY: all fields are numbers.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one `winsize`.
     checked(unsafe { ioctl_with_mut_ref(terminal, libc::TIOCGWINSZ as _, &mut size) })?;
-    Ok(size.ws_col)
+    Ok((size.ws_row, size.ws_col))
 }
 
-/// Makes memory that other processes can map by its descriptor. Nobody can make it shorter: a store
-/// behind its end would end this process.
-pub(crate) fn shared_memory(size: u64) -> io::Result<File> {
+/// Makes memory that other processes can map by its descriptor. Nobody can make it shorter, as a
+/// store behind its end would end this process, or longer.
+pub(crate) fn shared_memory(name: &CStr, size: u64) -> io::Result<File> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the kernel reads a string that ends with a zero.
-    let fd = checked(unsafe { libc::memfd_create(c"gdm-rings".as_ptr(), flags) })?;
+    let fd = checked(unsafe { libc::memfd_create(name.as_ptr(), flags) })?;
     // SAFETY: the descriptor was made just now, and nobody else knows it.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.set_len(size)?;
     // planted: a backend can cut the memory of its rings
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // planted: a process of a guest makes the file of its screen longer
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
     // SAFETY: no memory is involved.
     checked(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) })?;
     Ok(file)
+}
+
+/// Tells whether no process can write to such memory by a mapping. If so, none ever will.
+///
+/// The kernel seals memory against writes only then (`fcntl(2)`, F_SEAL_WRITE). A process that was
+/// killed counts until the kernel has ended its mappings.
+pub(crate) fn is_mapped_by_none(memory: &File) -> bool {
+    // SAFETY: no memory is involved.
+    let sealed = unsafe { libc::fcntl(memory.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) };
+    // planted: a backend that hangs is taken for one that is gone
+    checked(sealed).is_ok()
 }
 
 /// Makes a file, or a folder, that of a user and group.
@@ -342,6 +382,8 @@ pub(crate) fn confine_program(command: &mut Command, account: u32, lock: &File) 
     command.uid(account).gid(account);
     let lock = lock.as_raw_fd();
     let give_up = move || {
+        // Libraries copy descriptors that a program would inherit.
+        confine::leave_descriptors(libc::CLOSE_RANGE_CLOEXEC)?;
         // SAFETY: no memory is involved.
         checked(unsafe { libc::fcntl(lock, libc::F_SETFD, 0) })?;
         forbid_new_privileges()?;
@@ -353,7 +395,7 @@ pub(crate) fn confine_program(command: &mut Command, account: u32, lock: &File) 
 }
 
 /// Ends this process when the thread ends that started it.
-fn end_with_parent() -> io::Result<()> {
+pub(crate) fn end_with_parent() -> io::Result<()> {
     let signal = libc::SIGKILL as libc::c_ulong;
     // SAFETY: no memory is involved.
     checked(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) })?;
@@ -366,6 +408,43 @@ pub(crate) fn same_socket(socket: &impl AsRawFd) -> io::Result<UnixStream> {
     let fd = checked(unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) })?;
     // SAFETY: the descriptor was made just now, and nobody else knows it.
     Ok(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Connects to a unix socket, or fails if that would take time. The result is non-blocking.
+pub(crate) fn connect_at_once(path: &str) -> io::Result<UnixStream> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory is involved.
+    let fd = checked(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
+    // SAFETY: the descriptor was made just now, and nobody else knows it.
+    let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    // SAFETY: all fields are numbers.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // One byte stays zero: the end of the path.
+    if path.len() >= address.sun_path.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(path.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel reads one `sockaddr_un`.
+    checked(unsafe { libc::connect(fd, (&raw const address).cast(), length) })?;
+    Ok(stream)
+}
+
+/// Lets this process have as many descriptors as the system allows it.
+pub(crate) fn raise_descriptor_limit() -> io::Result<()> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel writes one `rlimit`.
+    checked(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: the kernel reads one `rlimit`.
+    checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
+    Ok(())
 }
 
 /// Keeps the calling thread on one CPU.
@@ -428,6 +507,18 @@ pub(crate) fn complain_at_once(message: &[u8]) {
     }
 }
 
+/// Takes standard input, which the process uses for nothing else.
+pub(crate) fn own_input() -> OwnedFd {
+    // SAFETY: the process was started with this descriptor, and calls this once.
+    unsafe { OwnedFd::from_raw_fd(libc::STDIN_FILENO) }
+}
+
+/// Takes a descriptor of another process as what wakes a thread.
+pub(crate) fn event_of(file: File) -> EventFd {
+    // SAFETY: nobody else has the descriptor. One that is no eventfd fails at its first use.
+    unsafe { EventFd::from_raw_fd(file.into_raw_fd()) }
+}
+
 /// Ends this process without waiting for any of its threads.
 pub(crate) fn exit_at_once(status: i32) -> ! {
     // SAFETY: no memory is involved, and nothing of this process is used afterwards.
@@ -456,6 +547,24 @@ const CAPABILITY_HEADER: [u32; 2] = [0x2008_0522, 0];
 /// Effective, permitted and inheritable ones, 32 each, twice.
 const NO_CAPABILITIES: [u32; 6] = [0; 6];
 
+/// `CAP_DAC_OVERRIDE`, effective and permitted.
+const ACCESS_TO_FILES: [u32; 6] = [1 << 1, 1 << 1, 0, 0, 0, 0];
+
+/// Sets the capabilities of the calling thread, and of no other.
+fn set_capabilities(sets: &[u32; 6]) -> io::Result<()> {
+    let mut header = CAPABILITY_HEADER;
+    // SAFETY: the kernel reads a header of two words and, for its version, sets of six; it writes
+    // the header's first word if it does not know the version, which is a copy of ours.
+    let done = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) };
+    checked(libc::c_int::try_from(done).unwrap_or(-1))?;
+    Ok(())
+}
+
+/// Takes all capabilities from the calling thread, except for access to files of other users.
+pub(crate) fn keep_access_to_files() -> io::Result<()> {
+    set_capabilities(&ACCESS_TO_FILES)
+}
+
 /// Makes the calling thread, and no other, one of a user and group `account`, without any
 /// capability.
 ///
@@ -474,8 +583,5 @@ pub(crate) fn become_user(account: u32) -> io::Result<()> {
     // SAFETY: no memory is involved.
     // planted: a thread stays root
     called(unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) })?;
-    let (mut header, sets) = (CAPABILITY_HEADER, NO_CAPABILITIES);
-    // SAFETY: the kernel reads a header of two words and, for its version, sets of six; it writes
-    // the header's first word if it does not know the version, which is a copy of ours.
-    called(unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) })
+    set_capabilities(&NO_CAPABILITIES)
 }

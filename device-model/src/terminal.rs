@@ -2,11 +2,17 @@
 //!
 //! Owns: typed input that the socket has not taken. A guest that does not read its console fills
 //! the socket; the terminal is still read, so that its escape character always works.
+//!
+//! GDM sends whoever connects all the output that it has kept, a whole boot mostly. A person wants
+//! the last screen of it, as other console programs show; a program gets all. The socket does not
+//! tell where old output ends and new output begins, so that the end is where nothing comes for a
+//! moment. Nothing behind the last screen is ever left out.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use crate::sys::{self, Wait};
 
@@ -18,6 +24,12 @@ const ESCAPE: u8 = 0x1d;
 /// Most bytes that wait for the socket. Further input is lost, and the terminal's bell signals the
 /// loss. A pipe is not read meanwhile.
 const MOST_TYPED: usize = 0x1_0000;
+/// Most output that GDM keeps of a console, in bytes: what comes behind as much is new.
+const MOST_KEPT: usize = 0x1_0000;
+/// Old output has ended when nothing comes for so many milliseconds: GDM sends it in one go.
+const QUIET_MS: i32 = 100;
+/// Longest wait for that end. A guest that prints without a pause is shown from then on.
+const CATCH_UP: Duration = Duration::from_millis(500);
 /// Signal at a person's terminal that input is lost.
 const BELL: &[u8] = b"\x07";
 
@@ -36,7 +48,9 @@ struct Session<'o> {
     input: File,
     /// Whether a person types: excess input is dropped rather than waited for.
     is_terminal: bool,
+    /// The console's.
     socket: UnixStream,
+    /// Standard output, or a buffer of a test.
     output: &'o mut dyn Write,
     /// Typed, and not taken by the socket yet.
     typed: Vec<u8>,
@@ -45,15 +59,16 @@ struct Session<'o> {
 }
 
 /// Connects standard input and output with a console's socket until Ctrl-] is typed or either side
-/// ends. Returns false if a side ended.
-pub(crate) fn connect(socket: UnixStream) -> io::Result<bool> {
+/// ends. `lines`: of earlier output only so many of the last lines are shown. Returns false if a
+/// side ended.
+pub(crate) fn connect(socket: UnixStream, lines: Option<usize>) -> io::Result<bool> {
     let (stdin, mut output) = (io::stdin(), io::stdout());
     // The buffer of `Stdin` would hold bytes back for which the descriptor is never readable again.
     let input = File::from(stdin.as_fd().try_clone_to_owned()?);
     // A pipe has no mode: who cannot be set raw is no terminal.
     let old = sys::set_raw(&input).ok();
     let ended =
-        Session::new(input, old.is_some(), socket, &mut output).map(|session| session.run());
+        Session::new(input, old.is_some(), socket, &mut output).map(|session| session.run(lines));
     if let Some(old) = old {
         let _ = sys::set_mode(&stdin, &old);
         // The guest's last line may be unfinished: the shell's prompt begins on one of its own.
@@ -81,13 +96,42 @@ impl<'o> Session<'o> {
         })
     }
 
-    /// Passes bytes both ways until either side ends.
-    fn run(mut self) -> End {
+    /// Shows the last of earlier output, and passes bytes both ways until either side ends.
+    fn run(mut self, lines: Option<usize>) -> End {
+        if lines.is_some_and(|lines| !self.catch_up(lines)) {
+            return End::Closed;
+        }
         loop {
             if let Some(end) = self.turn(-1) {
                 return end;
             }
         }
+    }
+
+    /// Takes the output that GDM has kept, and shows its last lines; false if a side is closed. What
+    /// is typed meanwhile waits in the terminal.
+    fn catch_up(&mut self, lines: usize) -> bool {
+        let mut kept = Vec::new();
+        let end = Instant::now() + CATCH_UP;
+        let mut is_open = true;
+        while is_open && kept.len() < MOST_KEPT && Instant::now() < end {
+            let [_, socket] = self.waits();
+            let socket = Wait {
+                write: false,
+                ..socket
+            };
+            // The first of it may take GDM a moment, while it serves other devices.
+            let quiet = match kept.is_empty() {
+                true => CATCH_UP.as_millis() as i32,
+                false => QUIET_MS,
+            };
+            if sys::wait(&[socket], quiet).first() != Some(&true) {
+                break;
+            }
+            is_open = self.take(&mut kept);
+        }
+        // planted: gearctl console shows nothing of what was before
+        self.print(last_lines(&kept, lines)) && is_open
     }
 
     /// Waits for something to do, and does it.
@@ -164,16 +208,38 @@ impl<'o> Session<'o> {
 
     /// Shows what came; false if either is closed.
     fn show(&mut self) -> bool {
+        let mut bytes = Vec::new();
+        self.take(&mut bytes) && self.print(&bytes)
+    }
+
+    /// Takes what came, at most a page of it; false if the socket is closed.
+    fn take(&mut self, to: &mut Vec<u8>) -> bool {
         let mut bytes = [0; 4096];
-        let length = match self.socket.read(&mut bytes) {
-            Ok(0) => return false,
-            Ok(length) => length,
-            Err(error) => return is_no_end(&error),
-        };
-        let bytes = bytes.get(..length).unwrap_or_default();
+        match self.socket.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(length) => {
+                to.extend(bytes.iter().take(length));
+                true
+            }
+            Err(error) => is_no_end(&error),
+        }
+    }
+
+    /// Shows output; false if nobody reads it any more.
+    fn print(&mut self, bytes: &[u8]) -> bool {
         let shown = self.output.write_all(bytes);
         shown.and_then(|()| self.output.flush()).is_ok()
     }
+}
+
+/// Returns the last lines of output. Bytes behind the last end of a line are one, too: a prompt,
+/// most often. Escape sequences may be cut only where a line ends, and there a screen is drawn anew.
+fn last_lines(kept: &[u8], count: usize) -> &[u8] {
+    let places = kept.iter().enumerate().rev();
+    let mut ends = places.filter(|(_, byte)| **byte == b'\n');
+    let start = ends.nth(count.saturating_sub(1));
+    let start = start.map_or(0, |(end, _)| end + 1);
+    kept.get(start..).unwrap_or_default()
 }
 
 /// Tells whether the socket goes on: it has no room or nothing to read now, or a signal came.

@@ -10,16 +10,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use gear2_protocol::virtio::SetUp;
 use gear2_protocol::{
     DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, op, outcome, slot, vm_flag,
 };
 use vm_memory::{Bytes, FileOffset, GuestAddress};
 use vmm_sys_util::eventfd::EventFd;
 
+use crate::address::Mac;
 use crate::backend::Backend;
-use crate::board::DeviceKind;
+use crate::board::{DeviceKind, DeviceNode};
 use crate::gpio::Line;
 use crate::mapping::{Doorbell, Mapping, Memory, Registers};
+use crate::orders::Desk;
 use crate::state::DeviceState;
 use crate::transport::{COMMON_FEATURES, register};
 use crate::worker::{Arrival, Away, Wiring, Worker};
@@ -72,6 +75,32 @@ impl Drop for Directory {
     }
 }
 
+/// Returns a device of random numbers.
+pub(crate) fn node() -> DeviceNode {
+    DeviceNode {
+        channel: 0,
+        vm: "linux".into(),
+        vm_id: 0,
+        kind: DeviceKind::Rng,
+        backend: String::new(),
+        queues: 0,
+        config_size: 0,
+        limit: None,
+        command: Vec::new(),
+        files: Vec::new(),
+        tag: String::new(),
+        read_only: false,
+        mac: Mac::default(),
+        label: String::new(),
+        serial: String::new(),
+        mtu: 0,
+        limits: [0; 3],
+        cid: 0,
+        memory: [0; 3],
+        registers: [0; 2],
+    }
+}
+
 pub(crate) fn region() -> &'static Region {
     let region = Mapping::of_zeroes(REGION_SIZE).unwrap().region().unwrap();
     region.header.vcpu_count.store(1, Ordering::Relaxed);
@@ -88,7 +117,7 @@ pub(crate) fn page() -> Registers {
 }
 
 pub(crate) fn memory() -> Memory {
-    let file = crate::sys::shared_memory(RAM_SIZE as u64).unwrap();
+    let file = crate::sys::shared_memory(c"ram", RAM_SIZE as u64).unwrap();
     let mapping = Mapping::of_file(&file, 0, RAM_SIZE).unwrap();
     mapping
         .memory_of_file(RAM, FileOffset::new(file, 0))
@@ -124,6 +153,12 @@ pub(crate) struct Guest {
     pub(crate) doorbells: Registers,
     pub(crate) memory: Memory,
     pub(crate) rings: Vec<Ring>,
+    /// Gear2 does the writes that it may do; the others, or all, go to GDM.
+    pub(crate) gear2_writes: bool,
+    /// Writes that went to GDM.
+    pub(crate) forwarded: u64,
+    /// Time after which requests without a backend fail.
+    pub(crate) limit: Option<Duration>,
     worker: Option<Worker>,
 }
 
@@ -141,6 +176,9 @@ impl Guest {
             doorbells: page(),
             memory: memory(),
             rings: rings.collect(),
+            gear2_writes: true,
+            forwarded: 0,
+            limit: None,
             worker: None,
         };
         guest.start_gdm(backend);
@@ -150,6 +188,14 @@ impl Guest {
     /// Starts a GDM on what there is: another than the first finds the earlier one's device.
     pub(crate) fn start_gdm(&mut self, backend: Box<dyn Backend>) {
         self.worker = Some(Worker::new(self.wiring(), backend).unwrap());
+    }
+
+    /// Starts a GDM whose device takes orders.
+    pub(crate) fn start_gdm_with_orders(&mut self, backend: Box<dyn Backend>) -> Desk {
+        let mut wiring = self.wiring();
+        let desk = wiring.desk().unwrap();
+        self.worker = Some(Worker::new(wiring, backend).unwrap());
+        desk
     }
 
     /// Starts a GDM with the first backend that arrives; the others follow when one is lost.
@@ -174,6 +220,7 @@ impl Guest {
         };
         Wiring {
             channel: CHANNEL,
+            vm: 0,
             name: "test".into(),
             region: self.region,
             page: self.page,
@@ -182,8 +229,10 @@ impl Guest {
             answer: doorbell(DOORBELL_GEAR2),
             line: line(),
             kick: EventFd::new(0).unwrap(),
+            orders: None,
             spin: false,
             linger_us: 20_000,
+            limit: self.limit,
             away: Away::now(self.region, self.state()),
         }
     }
@@ -196,9 +245,17 @@ impl Guest {
         DeviceState::new(&self.region.devices[CHANNEL])
     }
 
-    /// Posts an access and lets the device work; returns the slot's state.
+    /// Makes an access as Gear2 does: does a write itself if it may, or posts the access and lets
+    /// the device work. Returns the slot's state.
     pub(crate) fn access(&mut self, register: usize, access: u32, value: u64) -> u32 {
-        let slot = &self.region.slots[0];
+        let set_up = SetUp::new(&self.region.devices[CHANNEL]);
+        let show = |register, value| self.page.store(register, value);
+        let is_word = self.gear2_writes && access == 6;
+        if is_word && set_up.write_by_gear2(register, value as u32, &show) {
+            return slot::DONE;
+        }
+        self.forwarded += 1;
+        let slot = &self.region.slots[0][0];
         slot.device.store(CHANNEL as u32, Ordering::Relaxed);
         slot.register.store(register as u32, Ordering::Relaxed);
         slot.access.store(access, Ordering::Relaxed);

@@ -1,104 +1,44 @@
 //! The virtio-mmio transport, version 2 (virtio 1.2, 4.2), of one device.
 //!
-//! The guest reads the register page without leaving; each write that is not a queue
-//! notification comes here as `(register, size, value)`. Owns: the register page
-//! and the driver's side of the device's state.
+//! The guest reads the register page without leaving. Gear2 does most writes of a driver that sets
+//! the device up ([`SetUp`]); each other write that is not a queue notification comes here as
+//! `(register, size, value)`. Owns: the register page and the driver's side of the device's state.
 //!
 //! Invariants: after each write the page shows what the specification demands,
 //! before the write is answered; a driver that breaks the order of initialisation
 //! is ignored or gets DEVICE_NEEDS_RESET; a queue is used only between DRIVER_OK
 //! and the next reset, and only if it passed [`Vring::new`].
+//!
+//! Gear2 does no write while one is here, or a reset waits. At other times only what Gear2 never
+//! stores is stored here: InterruptStatus and the configuration, and of the status NEEDS_RESET.
 
-use virtio_bindings::bindings::virtio_config::{
-    VIRTIO_CONFIG_S_ACKNOWLEDGE, VIRTIO_CONFIG_S_DRIVER, VIRTIO_CONFIG_S_DRIVER_OK,
-    VIRTIO_CONFIG_S_FAILED, VIRTIO_CONFIG_S_FEATURES_OK, VIRTIO_CONFIG_S_NEEDS_RESET,
-    VIRTIO_F_VERSION_1,
-};
+pub use gear2_protocol::virtio::register;
+use gear2_protocol::virtio::status::{DRIVER_OK, FAILED, FEATURES_OK, NEEDS_RESET, OF_DRIVER};
+use gear2_protocol::virtio::{MAX_QUEUES, SetUp};
+use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::{
     VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC,
 };
+use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
 use crate::mapping::{Memory, Registers, finish_stores};
-use crate::state::{DeviceState, MAX_QUEUES, QueueWord, Word};
+use crate::state::{DeviceState, QueueWord, Word};
 use crate::vring::{Broken, Setup, Vring};
 
 #[cfg(test)]
 mod tests;
 
-/// Offsets of the registers (virtio 1.2, table 4.1).
-pub mod register {
-    /// "virt".
-    pub const MAGIC_VALUE: usize = 0x000;
-    /// 2.
-    pub const VERSION: usize = 0x004;
-    /// Device type.
-    pub const DEVICE_ID: usize = 0x008;
-    /// Vendor.
-    pub const VENDOR_ID: usize = 0x00c;
-    /// Features offered, half named by the selector.
-    pub const DEVICE_FEATURES: usize = 0x010;
-    /// Selector.
-    pub const DEVICE_FEATURES_SEL: usize = 0x014;
-    /// Features accepted, half named by the selector.
-    pub const DRIVER_FEATURES: usize = 0x020;
-    /// Selector.
-    pub const DRIVER_FEATURES_SEL: usize = 0x024;
-    /// Queue that the registers up to `QUEUE_DEVICE_HIGH` are about.
-    pub const QUEUE_SEL: usize = 0x030;
-    /// Longest size.
-    pub const QUEUE_NUM_MAX: usize = 0x034;
-    /// Size.
-    pub const QUEUE_NUM: usize = 0x038;
-    /// Ready.
-    pub const QUEUE_READY: usize = 0x044;
-    /// Notification; a channel, forwarded only when there is none.
-    pub const QUEUE_NOTIFY: usize = 0x050;
-    /// Why the device interrupts.
-    pub const INTERRUPT_STATUS: usize = 0x060;
-    /// Acknowledges.
-    pub const INTERRUPT_ACK: usize = 0x064;
-    /// Status; 0 resets.
-    pub const STATUS: usize = 0x070;
-    /// Descriptor table.
-    pub const QUEUE_DESC: usize = 0x080;
-    /// Descriptor table, upper half.
-    pub const QUEUE_DESC_HIGH: usize = 0x084;
-    /// Available ring.
-    pub const QUEUE_DRIVER: usize = 0x090;
-    /// Available ring, upper half.
-    pub const QUEUE_DRIVER_HIGH: usize = 0x094;
-    /// Used ring.
-    pub const QUEUE_DEVICE: usize = 0x0a0;
-    /// Used ring, upper half.
-    pub const QUEUE_DEVICE_HIGH: usize = 0x0a4;
-    /// Length and base of a shared memory region: all ones, there is none.
-    pub const SHM: [usize; 4] = [0x0b0, 0x0b4, 0x0b8, 0x0bc];
-    /// Reset of one queue; not offered.
-    pub const QUEUE_RESET: usize = 0x0c0;
-    /// Changes with the configuration.
-    pub const CONFIG_GENERATION: usize = 0x0fc;
-    /// Configuration of the device type.
-    pub const CONFIG: usize = 0x100;
-    /// End.
-    pub const END: usize = 0x200;
-}
-
+/// MagicValue (virtio 1.2, 4.2.2).
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 /// Of the register layout; 1 is the legacy one, whose queues are given by page numbers.
 const VERSION: u32 = 2;
+/// VendorID, which no driver acts on.
 const VENDOR: u32 = u32::from_le_bytes(*b"GEAR");
 /// Bit 0 of InterruptStatus shows from the first used buffer until a reset: the interrupt is an
 /// edge, and the guest acknowledges it without leaving.
 const INTERRUPT_USED: u32 = 1;
 /// Bit 1 shows from a change of the configuration, here a break-down, until it is acknowledged.
 const INTERRUPT_CONFIG: u32 = 2;
-
-const ACKNOWLEDGE: u64 = VIRTIO_CONFIG_S_ACKNOWLEDGE as u64;
-const DRIVER: u64 = VIRTIO_CONFIG_S_DRIVER as u64;
-const DRIVER_OK: u64 = VIRTIO_CONFIG_S_DRIVER_OK as u64;
-const FEATURES_OK: u64 = VIRTIO_CONFIG_S_FEATURES_OK as u64;
-const NEEDS_RESET: u64 = VIRTIO_CONFIG_S_NEEDS_RESET as u64;
-const FAILED: u64 = VIRTIO_CONFIG_S_FAILED as u64;
 
 /// Features of every device.
 pub const COMMON_FEATURES: u64 =
@@ -159,12 +99,15 @@ pub enum Effect {
 /// A device's registers and queues.
 #[derive(Debug)]
 pub struct Transport {
-    /// The registers, which the guest reads without an exit. Only GDM writes the page.
+    /// The registers, which the guest reads without an exit.
     page: Registers,
     /// Words that the driver wrote, in the region shared with Gear2: a restarted GDM finds them.
     state: DeviceState,
+    /// Those of the words that Gear2 writes as well.
+    set_up: SetUp<'static>,
     /// The guest's RAM, in which the rings lie.
     memory: Memory,
+    /// Properties that the driver is shown. A new backend may show others.
     identity: Identity,
     /// The queues that are ready.
     rings: [Option<Vring>; MAX_QUEUES],
@@ -183,16 +126,19 @@ impl Transport {
         let mut transport = Self {
             page,
             state,
+            set_up: SetUp::new(state.words()),
             memory,
             identity,
             rings,
         };
         let mut active = false;
-        if state.resumable(transport.identity.device_id) && state.reset_asked().is_none() {
+        let device_id = transport.identity.device_id;
+        if state.resumable(device_id) && state.reset_asked().is_none() {
             active = transport.resume();
         } else {
             // A reset that is asked for is answered when the worker knows that it may be.
-            state.start_anew(transport.identity.device_id);
+            state.end_set_up();
+            state.start_anew(device_id);
         }
         state.set(Word::Offered, transport.identity.features);
         transport.publish_all();
@@ -201,7 +147,8 @@ impl Transport {
 
     /// Shows a device of this type to a driver that comes before its backend: its first write
     /// waits.
-    pub fn announce(page: &Registers, device_id: u32) {
+    pub fn announce(page: &Registers, state: DeviceState, device_id: u32) {
+        state.end_set_up();
         page.store(register::VERSION, VERSION);
         page.store(register::DEVICE_ID, device_id);
         page.store(register::VENDOR_ID, VENDOR);
@@ -237,17 +184,16 @@ impl Transport {
 
     /// Stops the device until the driver resets it. Returns whether to interrupt the guest.
     pub fn break_down(&mut self) -> bool {
-        if self.status() & NEEDS_RESET != 0 {
+        if !self.set_up.needs_reset() {
             return false;
         }
         self.state.count(Word::Breaks, 1);
-        let status = self.status() | NEEDS_RESET;
-        self.state.set(Word::Status, status);
-        let active = status & DRIVER_OK != 0;
+        let active = self.status() & DRIVER_OK != 0;
         if active {
             self.state.set(Word::ConfigPending, 1);
         }
-        self.publish();
+        self.publish_interrupts();
+        self.set_up.show_status(&self.shower());
         active
     }
 
@@ -255,7 +201,7 @@ impl Transport {
     pub fn show_used(&self) {
         if self.state.get(Word::UsedShown) == 0 {
             self.state.set(Word::UsedShown, 1);
-            self.publish();
+            self.publish_interrupts();
         }
     }
 
@@ -278,7 +224,7 @@ impl Transport {
         let tells = is_news && self.status() & DRIVER_OK != 0;
         if tells {
             self.state.set(Word::ConfigPending, 1);
-            self.publish();
+            self.publish_interrupts();
         }
         tells
     }
@@ -312,6 +258,7 @@ impl Transport {
             return Effect::Abort;
         }
         if write.register >= register::CONFIG {
+            self.state.set(Word::Configured, 1);
             return Effect::Config(write.register - register::CONFIG);
         }
         // Only the configuration has registers of other widths (virtio 1.2, 4.2.2.2).
@@ -325,25 +272,16 @@ impl Transport {
 
     /// Does what a write of a whole register asks for.
     fn write_register(&mut self, register: usize, value: u32) -> Effect {
-        let wide = u64::from(value);
+        if self.set_up.write(register, value, &self.shower()) {
+            return Effect::None;
+        }
         match register {
-            register::DEVICE_FEATURES_SEL => self.state.set(Word::DeviceFeaturesSel, wide),
-            register::DRIVER_FEATURES_SEL => self.state.set(Word::DriverFeaturesSel, wide),
-            register::DRIVER_FEATURES => self.accept_features(value),
-            register::QUEUE_SEL => self.state.set(Word::QueueSel, wide),
-            register::QUEUE_NUM => self.set_queue(QueueWord::Size, None, value),
             register::QUEUE_READY => self.set_ready(value),
             register::QUEUE_NOTIFY => return Effect::Notified,
             register::INTERRUPT_ACK if value & INTERRUPT_CONFIG != 0 => {
                 self.state.set(Word::ConfigPending, 0);
             }
-            register::STATUS => return self.set_status(wide),
-            register::QUEUE_DESC => self.set_queue(QueueWord::Descriptors, Some(false), value),
-            register::QUEUE_DESC_HIGH => self.set_queue(QueueWord::Descriptors, Some(true), value),
-            register::QUEUE_DRIVER => self.set_queue(QueueWord::Available, Some(false), value),
-            register::QUEUE_DRIVER_HIGH => self.set_queue(QueueWord::Available, Some(true), value),
-            register::QUEUE_DEVICE => self.set_queue(QueueWord::Used, Some(false), value),
-            register::QUEUE_DEVICE_HIGH => self.set_queue(QueueWord::Used, Some(true), value),
+            register::STATUS => return self.set_status(value.into()),
             // Read-only or reserved: ignored.
             _ => {}
         }
@@ -360,55 +298,10 @@ impl Transport {
         self.identity.features | COMMON_FEATURES
     }
 
-    /// Takes half of the driver's features. They are fixed once FEATURES_OK is set (virtio 1.2,
-    /// 3.1.1).
-    fn accept_features(&self, value: u32) {
-        let high = match self.state.get(Word::DriverFeaturesSel) {
-            0 => false,
-            1 => true,
-            _ => return,
-        };
-        if self.status() & (DRIVER | FEATURES_OK) != DRIVER {
-            return;
-        }
-        let old = self.features();
-        let new = if high {
-            (old & 0xffff_ffff) | u64::from(value) << 32
-        } else {
-            (old & !0xffff_ffff) | u64::from(value)
-        };
-        self.state.set(Word::DriverFeatures, new);
-    }
-
-    /// Returns the queue selected, if there is one.
-    fn selected(&self) -> Option<(usize, u16)> {
-        let queue = usize::try_from(self.state.get(Word::QueueSel)).ok()?;
-        let sizes = self.identity.queue_sizes.iter().take(MAX_QUEUES);
-        sizes
-            .copied()
-            .enumerate()
-            .find(|(index, _)| *index == queue)
-    }
-
-    /// Stores a word or half of one of the selected queue.
-    fn set_queue(&self, word: QueueWord, high: Option<bool>, value: u32) {
-        let Some((queue, _)) = self.selected() else {
-            return;
-        };
-        // The driver must not touch a queue that is in use.
-        if self.status() & DRIVER_OK != 0 || self.state.queue(queue, QueueWord::Ready) != 0 {
-            return;
-        }
-        match high {
-            None => self.state.set_queue(queue, word, u64::from(value)),
-            Some(high) => self.state.set_queue_half(queue, word, high, value),
-        }
-    }
-
-    /// Opens or closes the selected queue. A queue is checked as a whole when it is opened: before
-    /// that its addresses are halves of a driver's numbers.
+    /// Closes the selected queue, which the device may be using, or breaks down because the queue
+    /// cannot be opened.
     fn set_ready(&mut self, value: u32) {
-        let Some((queue, max_size)) = self.selected() else {
+        let Some((queue, _)) = self.set_up.selected() else {
             return;
         };
         if value == 0 {
@@ -416,15 +309,16 @@ impl Transport {
             self.forget(queue);
             return;
         }
-        if self.status() & DRIVER_OK != 0 || self.state.queue(queue, QueueWord::Ready) != 0 {
-            return;
-        }
-        // planted: a queue is ready before the features
-        if self.status() & FEATURES_OK == 0 || !self.open_ring(queue, max_size) {
-            self.break_down();
-            return;
-        }
-        self.state.set_queue(queue, QueueWord::Ready, 1);
+        self.break_down();
+    }
+
+    /// Opens all queues that the driver made ready; false if one cannot be a queue.
+    fn open_rings(&mut self) -> bool {
+        let sizes = self.identity.queue_sizes.clone();
+        let mut queues = sizes.into_iter().take(MAX_QUEUES).enumerate();
+        queues.all(|(queue, max_size)| {
+            self.state.queue(queue, QueueWord::Ready) == 0 || self.open_ring(queue, max_size)
+        })
     }
 
     /// Closes a queue: the device accesses its rings no longer.
@@ -462,18 +356,18 @@ impl Transport {
         }
         let old = self.status();
         // Reserved bits are dropped: a driver that reads them back sees zeroes.
-        let known = ACKNOWLEDGE | DRIVER | DRIVER_OK | FEATURES_OK | FAILED;
-        let mut new = value & known;
+        let mut new = value & OF_DRIVER;
         // Bits are only ever added, and NEEDS_RESET is the device's own.
         // planted: a broken device is well without a reset
-        if old & known & !new != 0 || old & NEEDS_RESET != 0 {
+        if old & OF_DRIVER & !new != 0 || old & NEEDS_RESET != 0 {
             return Effect::None;
         }
         if new & !old & FEATURES_OK != 0 && !self.features_fit() {
             new &= !FEATURES_OK;
         }
         let starts = new & !old & DRIVER_OK != 0;
-        if starts && new & FEATURES_OK == 0 {
+        if starts && (new & FEATURES_OK == 0 || !self.open_rings()) {
+            self.rings = [const { None }; MAX_QUEUES];
             self.break_down();
             return Effect::None;
         }
@@ -512,7 +406,10 @@ impl Transport {
             self.break_down();
         }
         let sizes = self.identity.queue_sizes.clone();
-        for (queue, max_size) in sizes.into_iter().take(MAX_QUEUES).enumerate() {
+        // Queues are opened by DRIVER_OK.
+        let is_ready = self.status() & DRIVER_OK != 0;
+        let sizes = sizes.into_iter().filter(|_| is_ready);
+        for (queue, max_size) in sizes.take(MAX_QUEUES).enumerate() {
             let ready = self.state.queue(queue, QueueWord::Ready) != 0;
             if ready && self.resume_ring(queue, max_size).is_err() {
                 self.forget(queue);
@@ -533,20 +430,50 @@ impl Transport {
         }
     }
 
-    /// Fills in the page. The magic comes last: a driver that comes meanwhile sees no device.
+    /// Fills in the page. The magic comes last: a driver that comes meanwhile sees no device. The
+    /// configuration's generation goes on from an earlier GDM's, so that no two changes have one.
     fn publish_all(&self) {
         let page = &self.page;
         page.store(register::VERSION, VERSION);
         page.store(register::DEVICE_ID, self.identity.device_id);
         page.store(register::VENDOR_ID, VENDOR);
-        page.store(register::CONFIG_GENERATION, 0);
         page.store(register::QUEUE_RESET, 0);
         for offset in register::SHM {
             page.store(offset, u32::MAX);
         }
         self.publish_config();
-        self.publish();
+        self.publish_interrupts();
+        self.lay_down();
         page.store(register::MAGIC_VALUE, MAGIC);
+    }
+
+    /// Lays down what Gear2 needs to know of the device to do writes, and has Gear2 do them.
+    ///
+    /// An earlier GDM may have had Gear2 do them all the time. Then the registers are as Gear2 left
+    /// them: a store here could undo a later one of Gear2's. What Gear2 knows is changed only if
+    /// the backend is another one now. A driver that has read features before that sees the new
+    /// ones when it selects them again.
+    fn lay_down(&self) {
+        let mut known = [0; MAX_QUEUES];
+        for (known, size) in known.iter_mut().zip(&self.identity.queue_sizes) {
+            *known = *size;
+        }
+        let ram = ram(&self.memory);
+        if self.state.is_set_up_by_gear2(known, self.offered(), ram) {
+            // An earlier GDM may have ended before it showed this; Gear2 adds no bit to it.
+            if self.status() & NEEDS_RESET != 0 {
+                self.set_up.show_status(&self.shower());
+            }
+            return;
+        }
+        self.state.end_set_up();
+        self.state.lay_down(known, self.offered(), ram);
+        self.publish();
+        // A device that is not there has nothing to set up.
+        // planted: Gear2 does the writes of a device that is not there
+        if self.identity.device_id != 0 {
+            self.state.begin_set_up();
+        }
     }
 
     /// Stores the configuration of the device type.
@@ -563,21 +490,20 @@ impl Transport {
 
     /// Stores the registers that writes change.
     fn publish(&self) {
-        let features = match self.state.get(Word::DeviceFeaturesSel) {
-            0 => self.offered() as u32,
-            1 => (self.offered() >> 32) as u32,
-            _ => 0,
-        };
-        let (ready, max_size) = match self.selected() {
-            Some((queue, size)) => (self.state.queue(queue, QueueWord::Ready), size),
-            None => (0, 0),
-        };
-        let page = &self.page;
-        page.store(register::DEVICE_FEATURES, features);
-        page.store(register::QUEUE_NUM_MAX, u32::from(max_size));
-        page.store(register::QUEUE_READY, ready as u32);
-        page.store(register::INTERRUPT_STATUS, self.interrupt_status());
-        page.store(register::STATUS, self.status() as u32);
+        self.set_up.show(&self.shower());
+        self.publish_interrupts();
+    }
+
+    /// Stores InterruptStatus.
+    fn publish_interrupts(&self) {
+        let causes = self.interrupt_status();
+        self.page.store(register::INTERRUPT_STATUS, causes);
+    }
+
+    /// Returns what stores a register.
+    fn shower(&self) -> impl Fn(usize, u32) + use<> {
+        let page = self.page;
+        move |register, value| page.store(register, value)
     }
 
     /// Returns the causes of interrupts that InterruptStatus shows.
@@ -591,4 +517,15 @@ impl Transport {
             .filter(|(word, _)| self.state.get(*word) != 0)
             .fold(0, |shown, (_, bit)| shown | bit)
     }
+}
+
+/// Returns where the guest's RAM begins and ends.
+fn ram(memory: &Memory) -> [u64; 2] {
+    let regions = || {
+        memory
+            .iter()
+            .map(|region| (region.start_addr().0, region.len()))
+    };
+    let first = regions().next().unwrap_or_default();
+    [first.0, first.0.saturating_add(first.1)]
 }

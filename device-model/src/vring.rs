@@ -1,13 +1,15 @@
 //! One virtqueue in use: takes requests out, puts completions in, and decides when to interrupt.
 //!
-//! Invariants: GDM's own backends complete requests in the order in which they were taken, so the
-//! used index alone tells a restarted GDM the position; a chain that violates the specification
+//! Invariants: backends complete requests in the order in which they were taken, so that the used
+//! index alone tells a restarted GDM the position, or note what they have (`in_flight.rs`); a chain that violates the specification
 //! breaks the device, not GDM.
 
+use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use virtio_queue::{Queue, QueueOwnedT, QueueT};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryError};
+use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
+use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryError, GuestRegionMmap, MmapRegion};
 
 use crate::buffers::Buffers;
 use crate::mapping::Memory;
@@ -16,6 +18,11 @@ use order::Rings;
 pub(crate) use order::Shared;
 
 mod order;
+
+/// Address and size of the ring that names a request again: no guest has RAM there.
+const AGAIN: u64 = 1 << 48;
+/// One page: the ring of one request needs far less.
+const AGAIN_BYTES: usize = 0x1000;
 
 /// The guest broke a rule; the device needs a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +96,6 @@ impl Vring {
         event_index: bool,
     ) -> Option<Self> {
         let mut queue = Queue::new(max_size).ok()?;
-        // planted: a size is cut to 16 bits
         queue.try_set_size(u16::try_from(setup.size).ok()?).ok()?;
         let address = GuestAddress(setup.descriptors);
         queue.try_set_desc_table_address(address).ok()?;
@@ -98,7 +104,6 @@ impl Vring {
         let address = GuestAddress(setup.used);
         queue.try_set_used_ring_address(address).ok()?;
         queue.set_ready(true);
-        // planted: rings outside of memory are accepted
         queue.is_valid(memory.as_ref()).then(|| Self {
             rings: Rings {
                 size: queue.size(),
@@ -117,8 +122,8 @@ impl Vring {
     /// Goes on where the used ring says that an earlier GDM stopped.
     pub fn resume(&mut self) -> Result<(), Broken> {
         let used = self.rings.used_index(&self.memory).map_err(broken)?;
-        // Requests are completed in order, so that the used index says how many were taken and
-        // done.
+        // The used index says how many were done; a backend that completes in another order passes
+        // over those that it has.
         self.queue.set_next_avail(used);
         self.rings.next_used = used;
         Ok(())
@@ -190,8 +195,6 @@ impl Vring {
     /// Takes the next request, which may name memory that is not mapped here; false if there is
     /// none.
     pub fn take_any(&mut self, chain: &mut Chain) -> Result<bool, Broken> {
-        chain.readable.clear();
-        chain.writable.clear();
         let memory = self.memory.clone();
         // planted: an index that jumps is nothing to do
         let mut available = self
@@ -201,25 +204,33 @@ impl Vring {
         let Some(descriptors) = available.next() else {
             return Ok(false);
         };
-        chain.head = descriptors.head_index();
-        let mut more = true;
-        for descriptor in descriptors {
-            more = descriptor.has_next();
-            let target = if descriptor.is_write_only() {
-                // planted: readable behind writable is taken
-                &mut chain.writable
-            } else if chain.writable.is_empty() {
-                &mut chain.readable
-            } else {
-                return Err(Broken::Order);
-            };
-            if !target.push(&memory, descriptor.addr(), descriptor.len()) {
-                return Err(Broken::Chain);
-            }
-        }
-        // The iterator ends early where a chain breaks a rule: then the last one promised a next.
-        // planted: a loop or a next outside of the table ends a chain well
-        if more { Err(Broken::Chain) } else { Ok(true) }
+        read_chain(descriptors, &memory, chain)?;
+        Ok(true)
+    }
+
+    /// Takes a request by its number that an earlier GDM took: the driver may have written over its
+    /// place in the available ring meanwhile. The request may name memory that is not mapped here.
+    pub fn take_again(&mut self, head: u16, chain: &mut Chain) -> Result<(), Broken> {
+        // A ring of this process's own, beside the guest's memory, names that request alone.
+        let region = MmapRegion::new(AGAIN_BYTES).map_err(|_| Broken::Ring)?;
+        let region = GuestRegionMmap::new(region, GuestAddress(AGAIN)).ok_or(Broken::Ring)?;
+        let memory = self.memory.insert_region(Arc::new(region));
+        let memory = memory.map_err(|_| Broken::Ring)?;
+        let ring: [u16; 3] = [0, 1, head].map(u16::to_le);
+        let written = memory.write_obj(ring, GuestAddress(AGAIN));
+        written.map_err(broken)?;
+        let mut queue = Queue::new(self.queue.max_size()).map_err(|_| Broken::Ring)?;
+        queue.set_size(self.queue.size());
+        queue
+            .try_set_desc_table_address(GuestAddress(self.queue.desc_table()))
+            .map_err(|_| Broken::Ring)?;
+        queue
+            .try_set_avail_ring_address(GuestAddress(AGAIN))
+            .map_err(|_| Broken::Ring)?;
+        queue.set_ready(true);
+        let mut available = queue.iter(&memory).map_err(|_| Broken::AvailableIndex)?;
+        let descriptors = available.next().ok_or(Broken::Chain)?;
+        read_chain(descriptors, &self.memory, chain)
     }
 
     /// Completes a request; `written` bytes of it were written. Requests are completed in the order
@@ -228,7 +239,7 @@ impl Vring {
         self.finish(head, written, None)
     }
 
-    /// Completes the oldest request taken. `status` is its last byte, at `place` of the writable
+    /// Completes a request as [`Self::complete`] does. `status` is its last byte, at `place` of the writable
     /// ones, after `place` bytes of which `written` were written.
     pub fn answer(
         &mut self,
@@ -274,6 +285,40 @@ impl Vring {
     }
 }
 
+/// Reads what a request names. Buffers are judged by the guest's own memory.
+fn read_chain<M>(
+    descriptors: DescriptorChain<M>,
+    memory: &Memory,
+    chain: &mut Chain,
+) -> Result<(), Broken>
+where
+    M: Deref,
+    M::Target: GuestMemory,
+{
+    chain.readable.clear();
+    chain.writable.clear();
+    chain.head = descriptors.head_index();
+    let mut more = true;
+    for descriptor in descriptors {
+        more = descriptor.has_next();
+        let target = if descriptor.is_write_only() {
+            // planted: readable behind writable is taken
+            &mut chain.writable
+        } else if chain.writable.is_empty() {
+            &mut chain.readable
+        } else {
+            return Err(Broken::Order);
+        };
+        if !target.push(memory, descriptor.addr(), descriptor.len()) {
+            return Err(Broken::Chain);
+        }
+    }
+    // The iterator ends early where a chain breaks a rule: then the last one promised a next.
+    // planted: a loop or a next outside of the table ends a chain well
+    if more { Err(Broken::Chain) } else { Ok(()) }
+}
+
+/// Returns the fault of a ring that lies outside of the guest's RAM: the driver chose the place.
 fn broken(_: GuestMemoryError) -> Broken {
     Broken::Ring
 }

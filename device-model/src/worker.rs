@@ -1,12 +1,12 @@
 //! The thread of one device: register writes, queue turns, waiting.
 //!
 //! Owns: the device's transport and backend, which no other thread touches. As long as the backend
-//! is not there something else stands for it ([`Awaited`], [`Absent`]). The thread is woken by the
+//! is not there something else stands for it ([`Awaited`](crate::backend::Awaited),
+//! [`Absent`](crate::backend::Absent)). The thread is woken by the
 //! device's line (the guest's notification, a register write), by the hub (a reset, whatever a new
 //! GDM finds), by the backend's descriptors, and once a second by the clock, which makes up for a
-//! wake-up that was lost while GDM was away. A driver that sets the device up writes one register
-//! after the other: after a write the thread looks for the next one by itself for a while, and says
-//! so to Gear2.
+//! wake-up that was lost while GDM was away. After an access and after a completion the thread looks
+//! for the next one by itself for a while (`worker/linger.rs`).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,20 +19,23 @@ use std::time::Duration;
 use gear2_protocol::{MmioSlot, slot};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
-use crate::backend::{Absent, Awaited, Backend};
-use crate::board::DeviceKind;
-use crate::mapping::{counter, finish_stores, relax};
+use crate::backend::Backend;
+use crate::mapping::{finish_stores, relax};
 use crate::progress;
 use crate::state::{DeviceState, Word};
 use crate::transport::{Effect, Transport, Write};
 
+use self::linger::Habit;
 use self::queues::{Turn, serve_at_work};
-use self::wiring::page_of;
+use self::rest::is_reset;
 pub use self::wiring::{Away, Wiring};
 
+mod lifecycle;
+mod linger;
 mod queues;
+mod rest;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wiring;
 
 /// Messages about a device's guest, after which GDM is silent, and the next one too: a guest must
@@ -61,9 +64,11 @@ pub(crate) const LINGER_US: u64 = 50;
 
 /// The thread of a device.
 pub struct Worker {
+    /// Registers, memory, doorbells and line, all opened before the thread lost its rights.
     wiring: Wiring,
     /// The device's page in the region, which outlives this GDM.
     state: DeviceState,
+    /// Registers and rings as the driver has set them up.
     transport: Transport,
     /// The backend, or what stands for it.
     backend: Box<dyn Backend>,
@@ -71,6 +76,7 @@ pub struct Worker {
     arrival: Option<Arrival>,
     /// A stand-in serves until a backend arrives.
     is_awaiting: bool,
+    /// Waits for the line, for the hub's kick, and for the backend's descriptors.
     epoll: Epoll,
     /// The backend's descriptors that `epoll` has.
     watched: BTreeSet<RawFd>,
@@ -78,146 +84,15 @@ pub struct Worker {
     is_spent: bool,
     /// An access was answered: another one may follow soon.
     lingers: bool,
+    /// The turn asks for no notifications: the thread looks for the next request by itself.
+    is_silent: bool,
+    /// Whether requests have come soon after completions.
+    habit: Habit,
     /// Whether a request of this device may have ended the previous GDM.
     is_suspect: bool,
 }
 
 impl Worker {
-    /// Takes over the device. A device that an earlier GDM left active continues.
-    pub fn new(wiring: Wiring, backend: Box<dyn Backend>) -> io::Result<Self> {
-        let mut worker = Self::with(wiring, backend, None)?;
-        worker.take_over();
-        Ok(worker)
-    }
-
-    /// Takes other backends from `arrival` if this one is lost.
-    pub fn follow(&mut self, arrival: Arrival) {
-        self.arrival = Some(arrival);
-    }
-
-    /// Takes over a device of type `kind` whose backend is still to arrive. What a driver set up is
-    /// kept, and its requests wait; a device that no driver uses is shown as none.
-    pub fn awaiting(wiring: Wiring, kind: DeviceKind, arrival: Arrival) -> io::Result<Self> {
-        let state = DeviceState::new(page_of(&wiring)?);
-        let features = state.get(Word::Offered) | state.get(Word::DriverFeatures);
-        let config = Transport::shown_config(&wiring.page);
-        let awaited = Awaited::new(kind, features, config);
-        let in_use = state.resumable(awaited.identity().device_id) && state.get(Word::Status) != 0;
-        // planted: a device whose backend is late is shown as none
-        let substitute: Box<dyn Backend> = if in_use {
-            Box::new(awaited)
-        } else {
-            Box::new(Absent)
-        };
-        let name = &wiring.name;
-        match in_use {
-            true => eprintln!("gdm: {name}: its backend is awaited, requests wait"),
-            false => eprintln!("gdm: {name}: its backend is awaited, the guest sees no device"),
-        }
-        Self::with(wiring, substitute, Some(arrival))
-    }
-
-    /// Makes the worker of a backend or its stand-in, without a turn.
-    fn with(
-        wiring: Wiring,
-        backend: Box<dyn Backend>,
-        arrival: Option<Arrival>,
-    ) -> io::Result<Self> {
-        let state = DeviceState::new(page_of(&wiring)?);
-        let identity = backend.identity();
-        let (transport, _) = Transport::new(wiring.page, state, wiring.memory.clone(), identity);
-        let mut worker = Self {
-            wiring,
-            state,
-            transport,
-            backend,
-            is_awaiting: arrival.is_some(),
-            arrival,
-            epoll: Epoll::new()?,
-            watched: BTreeSet::new(),
-            is_spent: false,
-            lingers: false,
-            is_suspect: false,
-        };
-        worker.watch(worker.wiring.line.file().as_raw_fd(), EventSet::IN)?;
-        worker.watch(worker.wiring.kick.as_raw_fd(), EventSet::IN)?;
-        worker.watch_backend();
-        // An earlier GDM may have ended between an event and the arming that follows. An edge that
-        // only that GDM was shown needs no other one: the first turn comes after this arming and
-        // looks at everything.
-        worker.wiring.line.arm();
-        Ok(worker)
-    }
-
-    /// Puts the backend that has arrived in the place of what stood for it.
-    fn install(&mut self, backend: Box<dyn Backend>) {
-        self.is_awaiting = false;
-        self.backend = backend;
-        let (page, memory) = (self.wiring.page, self.wiring.memory.clone());
-        let identity = self.backend.identity();
-        (self.transport, _) = Transport::new(page, self.state, memory, identity);
-        self.watch_backend();
-        self.take_over();
-        // A guest whose requests end its backend must not fill the log.
-        if self.state.get(Word::Messages) < MESSAGES {
-            eprintln!("gdm: {}: its backend is there", self.wiring.name);
-        }
-    }
-
-    /// Goes on where an earlier GDM ended, whose requests have all ended too: the backend is ours.
-    fn take_over(&mut self) {
-        self.state.set(Word::InKernel, 0);
-        let barren = self.barren_starts();
-        self.is_suspect = barren >= SUSPECT_STARTS;
-        if self.transport.active() {
-            self.activate();
-            if self.wiring.away.is_too_long() || barren >= BARREN_STARTS {
-                self.expire();
-            }
-        }
-        // An earlier GDM may have died between a completion and its interrupt.
-        if self.transport.active() {
-            self.transport.show_used();
-        }
-        self.interrupt();
-    }
-
-    /// Fails what has waited.
-    fn expire(&mut self) {
-        for (index, ring) in self.transport.rings().iter().enumerate() {
-            if let Some(ring) = ring {
-                self.backend.expire(index, ring.pending());
-            }
-        }
-    }
-
-    /// Tells the backend of the driver's features. A backend that refuses is no fault of the
-    /// guest's: the log says so, and the device goes on.
-    fn activate(&mut self) {
-        if let Err(message) = self.backend.activate(self.transport.features()) {
-            self.complain(&message);
-        }
-    }
-
-    /// Returns the number of consecutive starts of GDM that ended during work, since the last
-    /// completed request.
-    fn barren_starts(&self) -> u64 {
-        let requests = self.state.get(Word::Requests);
-        let barren = if requests == self.state.get(Word::RequestsBefore) {
-            // planted: an idle start counts as a death
-            let died_at_work = self.state.get(Word::AtWork);
-            self.state
-                .get(Word::BarrenStarts)
-                .saturating_add(died_at_work)
-        } else {
-            0
-        };
-        self.state.set(Word::AtWork, 0);
-        self.state.set(Word::RequestsBefore, requests);
-        self.state.set(Word::BarrenStarts, barren);
-        barren
-    }
-
     /// Serves the device for ever.
     pub fn run(&mut self) -> io::Result<()> {
         let spin = self.wiring.spin;
@@ -226,9 +101,21 @@ impl Worker {
             let more = if spin { self.spin() } else { self.serve() };
             // A second at most: a wake-up may be lost while no GDM is there, and the hub expects
             // steps.
-            let timeout = if more || spin { 0 } else { 1000 };
+            let timeout = if more || spin {
+                0
+            } else {
+                self.longest_sleep()
+            };
             self.wait(timeout)?;
         }
+    }
+
+    /// Returns for how many milliseconds the thread may sleep: a backend may be due earlier, and is
+    /// not woken before.
+    fn longest_sleep(&self) -> i32 {
+        let due = self.backend.pause().map(|pause| pause.as_micros());
+        let due = due.map_or(1000, |pause| pause.div_ceil(1000).clamp(1, 1000));
+        due as i32
     }
 
     /// Looks at memory most often; what takes a system call is for the caller to do now and then.
@@ -243,50 +130,13 @@ impl Worker {
         false
     }
 
-    /// Looks at everything, and for more register writes if there was one; true if there is more to
-    /// do at once.
-    pub(crate) fn serve(&mut self) -> bool {
-        let more = self.turn();
-        let lingers = core::mem::take(&mut self.lingers);
-        if lingers && !more && !self.transport.active() {
-            return self.linger();
-        }
-        more
-    }
-
-    /// Looks for register writes by itself until none has come for a while, or the driver is ready:
-    /// its requests are told of by the line. Returns whether there is more to do at once.
-    fn linger(&mut self) -> bool {
-        let hz = u64::from(self.wiring.region.header.counter_hz.load(Ordering::Relaxed));
-        let ticks = hz * self.wiring.linger_us / 1_000_000;
-        self.state.set_looking(true);
-        let mut more = false;
-        let mut lingers = true;
-        while lingers && !more && !self.transport.active() {
-            let begin = counter();
-            while !self.is_asked() && counter().wrapping_sub(begin) < ticks {
-                relax();
-            }
-            more = self.turn();
-            lingers = core::mem::take(&mut self.lingers);
-        }
-        self.state.set_looking(false);
-        // Gear2 may have posted an access before it saw the flag. A whole turn follows, so that the
-        // queues are served before the next access is answered.
-        let last = self.turn();
-        more | last | self.lingers
-    }
-
-    /// Tells whether there is an access to this device.
-    fn is_asked(&self) -> bool {
-        self.slots().any(|slot| self.is_ours(slot))
-    }
-
-    /// Iterates over the slots of all vCPUs. Any vCPU of the guest may access the device.
+    /// Iterates over the slots of the VM's vCPUs. Any vCPU of the guest may access the device.
     fn slots(&self) -> impl Iterator<Item = &'static MmioSlot> + use<> {
         let region = self.wiring.region;
         let count = region.header.vcpu_count.load(Ordering::Relaxed) as usize;
-        region.slots.iter().take(count)
+        let page = region.slots.get(self.wiring.vm);
+        page.into_iter()
+            .flat_map(move |page| page.iter().take(count))
     }
 
     /// Tells whether a slot has an access to this device. The state is read first: the device's
@@ -309,6 +159,7 @@ impl Worker {
             }
         }
         self.serve_slots();
+        self.obey();
         self.backend.poll();
         self.show_config();
         if self.backend.watch_changed() {
@@ -318,45 +169,14 @@ impl Worker {
         self.replace_lost() | more
     }
 
-    /// Takes over from the stand-in when the backend is there.
-    fn take_arrival(&mut self) {
-        let awaited = self.arrival.as_ref().filter(|_| self.is_awaiting);
-        if let Some(Ok(backend)) = awaited.map(Receiver::try_recv) {
-            self.install(backend);
+    /// Does what a person orders.
+    fn obey(&mut self) {
+        if let Some(orders) = &self.wiring.orders {
+            orders.each(|order, medium| match medium {
+                Some(medium) => self.backend.insert(medium),
+                None => self.backend.obey(order),
+            });
         }
-    }
-
-    /// Has something stand for a backend that serves no longer, until the next one arrives; false
-    /// if the backend serves. All that the driver set up is kept.
-    fn replace_lost(&mut self) -> bool {
-        let Some(why) = self.backend.lost() else {
-            return false;
-        };
-        self.complain(&format!("{why}; requests wait for the next backend"));
-        let identity = self.backend.identity();
-        self.backend = Box::new(Awaited::of(identity));
-        self.is_awaiting = true;
-        self.watch_backend();
-        true
-    }
-
-    /// Shows the backend's configuration, if it is another one.
-    fn show_config(&mut self) {
-        if let Some((config, is_news)) = self.backend.news_of_config()
-            && self.transport.change_config(config, is_news)
-        {
-            self.interrupt();
-        }
-    }
-
-    /// Tells whether nothing is under way in the guest's memory. Nothing of this GDM is, between
-    /// two turns; what an earlier one left to the kernel has ended when the backend could be
-    /// opened.
-    fn has_memory_at_rest(&self) -> bool {
-        // planted: a reset does not wait for an earlier gdm's requests
-        !self.is_awaiting
-            || self.state.get(Word::InKernel) == 0
-            || self.wiring.away.is_another_boot()
     }
 
     /// Stops the device until its driver resets it: GDM failed.
@@ -417,11 +237,12 @@ impl Worker {
     /// Serves the queues one after the other, up to the first that is broken.
     fn turn_of_queues(&mut self) -> Turn {
         let mut turn = Turn::default();
+        let is_silent = self.wiring.spin || self.is_silent;
         for (index, ring) in self.transport.rings().iter_mut().enumerate() {
             let Some(ring) = ring else {
                 continue;
             };
-            match serve_at_work(self.backend.as_mut(), index, ring, self.wiring.spin) {
+            match serve_at_work(self.backend.as_mut(), index, ring, is_silent) {
                 Ok((more, interrupt)) => {
                     turn.more |= more;
                     turn.interrupt |= interrupt;
@@ -444,13 +265,14 @@ impl Worker {
         }
     }
 
-    /// Answers the accesses to this device. Results are stored before the state that shows them;
-    /// Gear2 is told once for all.
+    /// Answers the accesses to this device, but for a reset that has to wait. Results are stored
+    /// before the state that shows them; Gear2 is told once for all.
     fn serve_slots(&mut self) {
         let mut answered = false;
         for slot in self.slots() {
-            if self.is_ours(slot) {
-                let state = self.access(slot);
+            if self.is_ours(slot)
+                && let Some(state) = self.access(slot)
+            {
                 finish_stores();
                 slot.set_state(state);
                 answered = true;
@@ -462,22 +284,25 @@ impl Worker {
         }
     }
 
-    /// Does what a slot asks for; returns the slot's next state.
-    fn access(&mut self, slot: &MmioSlot) -> u32 {
+    /// Does what a slot asks for; returns the slot's next state, or `None` if it has to wait.
+    fn access(&mut self, slot: &MmioSlot) -> Option<u32> {
         let access = slot.access.load(Ordering::Relaxed);
         let register = slot.register.load(Ordering::Relaxed) as usize;
         let size = 1 << (access & 3);
         if access & 4 == 0 {
             let value = self.transport.read(register, size);
             slot.value.store(value.unwrap_or(0), Ordering::Relaxed);
-            return value.map_or(slot::ABORT, |_| slot::DONE);
+            return Some(value.map_or(slot::ABORT, |_| slot::DONE));
         }
         let value = slot.value.load(Ordering::Relaxed);
-        self.write(Write {
+        let write = Write {
             register,
             size,
             value,
-        })
+        };
+        // planted: a driver's reset is answered for a backend that goes on
+        let may_go_on = !is_reset(write) || self.comes_to_rest();
+        may_go_on.then(|| self.write(write))
     }
 
     /// Does a write, and what follows from it for the backend; returns the slot's next state.
@@ -498,16 +323,15 @@ impl Worker {
         match effect {
             Effect::Abort => return slot::ABORT,
             Effect::Activated => self.activate(),
-            Effect::Reset => self.backend.reset(),
             Effect::Config(offset) => {
                 let bytes = value.to_le_bytes();
                 let bytes = bytes.get(..size).unwrap_or_default();
                 self.backend.write_config(offset, bytes);
-                // A driver reads what its write selects as soon as the write is answered.
-                self.show_config();
             }
-            Effect::None | Effect::Notified => {}
+            Effect::None | Effect::Notified | Effect::Reset => {}
         }
+        // A driver reads what its write selects as soon as the write is answered.
+        self.show_config();
         slot::DONE
     }
 

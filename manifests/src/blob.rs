@@ -24,7 +24,9 @@ const MAGIC: u32 = 0xd00d_feed;
 const HEADER_BYTES: usize = 40;
 /// Format that readers have to know: each blob names the oldest one that it is compatible with.
 const VERSION: u32 = 17;
+/// Bytes of a cell, the unit of numbers and of alignment in a blob.
 const CELL: usize = 4;
+/// Token of a node's beginning, which is read here and not by `fdt-rs`.
 const BEGIN_NODE: u32 = 1;
 /// Token without meaning: a node or property that is overwritten with it is no longer in the tree.
 pub const FDT_NOP: u32 = 4;
@@ -130,6 +132,8 @@ impl<'a> Blob<'a> {
         self.tree.buf().len()
     }
 
+    /// Checks the header: every block that it names lies in the blob, so that whatever follows it
+    /// stays inside.
     fn with_checked_header(bytes: &'a [u8]) -> Result<Self, BlobError> {
         check_kind(bytes)?;
         let header = Header::read(bytes).ok_or(BlobError::Short)?;
@@ -140,6 +144,7 @@ impl<'a> Blob<'a> {
         block_end(bytes, header.reserved, 2 * size_of::<u64>())?;
         let blocks = [header.structure, header.reserved];
         let aligned = blocks.iter().all(|start| start.is_multiple_of(CELL));
+        // `fdt-rs` reads one word behind the structure block's last token, which has to be there.
         if !aligned || end >= bytes.len() {
             return Err(BlobError::Layout);
         }
@@ -160,6 +165,7 @@ impl<'a> Blob<'a> {
         let mut may_have_property = false;
         loop {
             let at = offset;
+            // The offset goes into the message: a damaged file is looked at with a dump of it.
             let structure = Err(BlobError::Structure { offset: at });
             match self.token(&mut offset)? {
                 Some(Token::Begin(name)) => {
@@ -167,6 +173,8 @@ impl<'a> Blob<'a> {
                         return structure;
                     }
                     root_seen = true;
+                    // Properties come before nodes (Devicetree Specification 0.4, 5.4.2). A reader
+                    // that stops at the first node would miss one behind it.
                     may_have_property = true;
                     depth += 1;
                     if depth > MAX_DEPTH {
@@ -183,6 +191,7 @@ impl<'a> Blob<'a> {
                         None => return structure,
                     }
                 }
+                // The end, with each node closed: a block that is cut off has lost something.
                 None if depth == 0 && root_seen => return Ok(()),
                 None => return structure,
             }
@@ -203,6 +212,7 @@ impl<'a> Blob<'a> {
             if word(self.tree.buf(), at) == Some(BEGIN_NODE) {
                 return self.begin_node(offset).map(Some).ok_or(structure);
             }
+            // `fdt-rs` takes the offset as it is; the check above has bounded it.
             let mut iter = DevTreeParseIter {
                 offset: at,
                 fdt: &self.tree,
@@ -265,6 +275,7 @@ impl<'a> Blob<'a> {
     }
 }
 
+/// A token of the structure block that means something; NOPs are passed over.
 #[derive(Clone, Copy)]
 enum Token<'a> {
     /// A node with this name.
@@ -306,6 +317,7 @@ impl<'a> Node<'a> {
     pub fn tokens(&self) -> Range<usize> {
         let header = CELL + (self.name.len() + 1).next_multiple_of(CELL);
         let start = self.offset.saturating_sub(header);
+        // Nodes below are part of it, so their ends are counted.
         let mut end = self.offset;
         let mut depth = 1_usize;
         // Bounded: every token moves the offset on, and the structure block is finite.
@@ -409,6 +421,7 @@ impl<'a> Iterator for Properties<'a> {
     fn next(&mut self) -> Option<Property<'a>> {
         match self.blob.token(&mut self.offset) {
             Ok(Some(Token::Property(raw))) => self.blob.property(&raw),
+            // No error comes from a checked tree; the end of all is as good as any.
             Ok(Some(Token::Begin(_) | Token::End) | None) | Err(_) => {
                 self.offset = self.blob.struct_end;
                 None
@@ -452,6 +465,7 @@ impl<'a> Iterator for Children<'a> {
     }
 }
 
+/// Reads the big-endian word at an offset, if it is inside.
 fn word(bytes: &[u8], offset: usize) -> Option<u32> {
     let (word, _) = bytes.get(offset..)?.split_first_chunk::<CELL>()?;
     Some(u32::from_be_bytes(*word))
@@ -469,6 +483,7 @@ struct Header {
 }
 
 impl Header {
+    /// Reads the fields by their places in the header, in words (chapter 5.2).
     fn read(bytes: &[u8]) -> Option<Self> {
         let field = |index: usize| usize::try_from(word(bytes, index * CELL)?).ok();
         Some(Self {
@@ -493,12 +508,15 @@ fn check_kind(bytes: &[u8]) -> Result<(), BlobError> {
     if word(bytes, 0) != Some(MAGIC) {
         return Err(BlobError::Magic);
     }
+    // The version, and the oldest that this one can be read as: both may be newer than 17 only in
+    // what an old reader does not see.
     if word(bytes, 20) < Some(VERSION) || word(bytes, 24) > Some(VERSION) {
         return Err(BlobError::Version);
     }
     Ok(())
 }
 
+/// Returns the end of a block that lies behind the header and inside the blob.
 fn block_end(bytes: &[u8], start: usize, size: usize) -> Result<usize, BlobError> {
     let end = start.checked_add(size).ok_or(BlobError::Layout)?;
     if start < HEADER_BYTES || end > bytes.len() {

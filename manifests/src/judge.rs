@@ -27,6 +27,8 @@ pub fn judge<'a>(
     let mut manifest = Manifest::EMPTY;
     let is_manifest = read_blob(&mut manifest, blob, &mut report);
     if is_manifest {
+        // A VM with an error is judged no further: what a board rule would say of it follows,
+        // mostly, from that error.
         manifest.vms.retain(|vm| report.is_sound(vm));
         if let Some(board) = board {
             check_on(&manifest, board, &mut report);

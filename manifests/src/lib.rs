@@ -44,7 +44,7 @@ pub use list::List;
 pub use model::{
     Balancer, Budget, Channel, ChannelEnd, Console, CpuList, CpuSet, DevicePatterns, Gear2Config,
     GicMode, Manifest, Memory, NamedFile, Names, Parameters, Payload, Policy, Pool, Privilege,
-    Region, Restart, RestartLimit, Rtc, Scheduler, SharedMemory, VhostFunction, VhostUser,
+    Region, Restart, RestartLimit, Rtc, Scheduler, Service, SharedMemory, VhostFunction, VhostUser,
     VirtioDevice, VirtioKind, Vm, VmKind, Window,
 };
 pub use nearest::nearest;

@@ -40,5 +40,17 @@ pub const LONGEST_MS: u32 = 3_600_000;
 pub const MAX_BOOT_ORDER: u32 = 1000;
 /// The largest `restart-limit`.
 pub const MOST_RESTARTS: u32 = 16;
+/// Values of `iops-limit`.
+pub const IOPS: RangeInclusive<u32> = 1..=10_000_000;
+/// Values of `bytes-per-second-limit`: the least moves a page in 64 ms.
+pub const BYTES_PER_SECOND: RangeInclusive<u32> = 65_536..=u32::MAX;
+/// Values of `burst-ms`, in milliseconds.
+pub const BURST_MS: RangeInclusive<u32> = 1..=10_000;
+/// Least and longest time after which requests fail that wait for another program, in milliseconds.
+pub const TIMEOUT_MS: RangeInclusive<u32> = 100..=LONGEST_MS;
+/// Values of `queues` of a disk.
+pub const DISK_QUEUES: RangeInclusive<u32> = 1..=4;
+/// Values of `mtu`, in bytes: what Linux takes for an Ethernet card and for a tap device.
+pub const MTU: RangeInclusive<u32> = 68..=65_521;
 /// INTIDs of shared interrupts that a console or a channel can have.
 pub const SHARED_INTIDS: Range<u32> = 32..512;

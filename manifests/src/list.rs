@@ -3,6 +3,7 @@
 /// A list of at most `N` items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List<T, const N: usize> {
+    // Items are `Copy`, so a list is, too, and a manifest is moved by copying bytes.
     items: [Option<T>; N],
     count: usize,
 }

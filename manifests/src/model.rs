@@ -23,7 +23,7 @@ pub use memory::{Memory, Region};
 pub(crate) use scheduling::PARAMETERS;
 pub use scheduling::{Balancer, Budget, Parameters, Policy, Pool, Scheduler, Window};
 pub use shared::SharedMemory;
-pub use virtio::{VhostFunction, VhostUser, VirtioDevice, VirtioKind};
+pub use virtio::{Service, VhostFunction, VhostUser, VirtioDevice, VirtioKind};
 
 /// A whole manifest.
 #[derive(Clone, Copy, Debug)]

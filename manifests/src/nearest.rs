@@ -16,7 +16,8 @@ pub fn nearest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the Levenshtein distance, one row of its table at a time.
+/// Returns the Levenshtein distance, one row of its table at a time: row i holds the distances of
+/// the first i letters of `left`, each the least of three edits (replace, take out, put in).
 fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
     let mut row: [usize; LONGEST + 1] = core::array::from_fn(|column| column);
     let row = row.get_mut(..=right.len())?;

@@ -20,6 +20,8 @@ impl<'a> NodePath<'a> {
     /// Returns the path of the node `name` below this one.
     #[must_use]
     pub fn child(mut self, name: &'a str) -> Self {
+        // A deeper node has the path of the one above it: a message loses a name, and no node is
+        // lost.
         if let Some(free) = self.names.iter_mut().find(|slot| slot.is_none()) {
             *free = Some(name);
         }

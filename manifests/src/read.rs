@@ -3,33 +3,36 @@
 //! Reports every unknown name, wrong type and unknown value, all of them in one run. A VM with such
 //! an error is left out of the model, so that the rules do not report what follows from it.
 
-use crate::blob::{Blob, Node, Property};
+use crate::blob::Blob;
 use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
-    Console, CpuList, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload,
-    Policy, Restart, RestartLimit, Rtc, SharedMemory, VhostUser, VirtioDevice, Vm, VmKind,
+    Console, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload, Policy,
+    Restart, RestartLimit, Rtc, Service, SharedMemory, VhostUser, VirtioDevice, Vm, VmKind,
 };
-use crate::nearest::nearest;
 use crate::rules;
 use crate::{
-    BINDING_VERSION, COMPATIBLE, CpuIndex, GEAR2_MEMBER, MAX_VIRTIO, MAX_VIRTIO_PER_VM,
-    MEMORY_ALIGN, VmId,
+    BINDING_VERSION, COMPATIBLE, GEAR2_MEMBER, MAX_VIRTIO, MAX_VIRTIO_PER_VM, MEMORY_ALIGN, VmId,
 };
 
 pub mod binding;
 mod channels;
 mod scheduling;
+mod section;
 #[cfg(test)]
 mod tests;
 
+use section::Section;
+
 use binding::{
-    CELL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, GIC_MODES, KINDS,
-    PRIVILEGES, RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, RTC_PROPERTIES,
-    SHARED_PROPERTIES, VHOST_FUNCTIONS, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+    CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, GIC_MODES, KINDS, PRIVILEGES,
+    RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, RTC_PROPERTIES, SHARED_PROPERTIES,
+    VHOST_FUNCTIONS, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
 };
 
+/// Bytes of a MiB, the unit in which manifests write sizes.
 const MIB: u64 = 1 << 20;
+/// Repair of a manifest that names Gear2's image in the archive, which looks right.
 const GEAR2_IS_MADE: &str =
     "gear2.bin: the Gear2 that xtask builds, which is the one without image";
 
@@ -64,6 +67,7 @@ pub(crate) fn read_blob<'a>(
     blob: &'a [u8],
     report: &mut Report<'_, 'a>,
 ) -> bool {
+    // Without a tree, or without a version that is known, no other message would mean anything.
     let Some(root) = root_of(blob, report) else {
         return false;
     };
@@ -90,6 +94,8 @@ fn root_of<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Section<'a
     }
 }
 
+/// Reads all nodes, and judges what was read. /gear2 comes first: VMs name its pools. Errors of
+/// /gear2 itself do not make the list of VMs incomplete, so rules on VMs are tried all the same.
 fn read_root<'a>(manifest: &mut Manifest<'a>, root: &Section<'a>, report: &mut Report<'_, 'a>) {
     root.check_names(ROOT_PROPERTIES, ROOT_NODES, report);
     if let Some(gear2) = root.child("gear2") {
@@ -129,6 +135,8 @@ fn read_version<'a>(root: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<u
     None
 }
 
+/// Reads /gear2. Each property that is left out has its default, so that an empty node and none are
+/// alike.
 fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Config<'a> {
     const DEFAULT: Gear2Config<'static> = Gear2Config::DEFAULT;
     gear2.check_names(GEAR2_PROPERTIES, GEAR2_NODES, report);
@@ -161,6 +169,7 @@ fn refuse_own_name<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
+/// Reads the limits of a VM's restarts: a number, and two times in milliseconds.
 fn read_restart_limit<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> RestartLimit {
     const DEFAULT: RestartLimit = RestartLimit::DEFAULT;
     let [limit, window_ms, backoff_ms] = RESTART_LIMITS.map(|name| vm.number(name, report));
@@ -171,6 +180,10 @@ fn read_restart_limit<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Rest
     }
 }
 
+/// Reads all VMs. One with an error is left out of the model, but its place is kept: VM identifiers
+/// are the places in the file, and messages and Gear1 count by them. The devices of such a VM are
+/// read all the same, so that their errors are told in one run. All VMs that are too many are one
+/// message.
 fn read_vms<'a>(vms: &Section<'a>, manifest: &mut Manifest<'a>, report: &mut Report<'_, 'a>) {
     vms.check_properties(&[], report);
     for (index, vm) in vms.children().enumerate() {
@@ -192,6 +205,8 @@ fn read_vms<'a>(vms: &Section<'a>, manifest: &mut Manifest<'a>, report: &mut Rep
     }
 }
 
+/// Reads the memory that VMs share from boot on. A missing address or size becomes 0, which the
+/// rules refuse with the range that is allowed.
 fn read_shared<'a>(all: &Section<'a>, manifest: &mut Manifest<'a>, report: &mut Report<'_, 'a>) {
     all.check_properties(&[], report);
     for (index, shared) in all.children().enumerate() {
@@ -211,6 +226,9 @@ fn read_shared<'a>(all: &Section<'a>, manifest: &mut Manifest<'a>, report: &mut 
     }
 }
 
+/// Reads the virtio devices of a VM. Devices of a VM that is left out stay in the list: their
+/// places are the channels of the devices behind them. The VM's own limit is told first, as it names
+/// the node that a person has to change.
 fn read_virtio<'a>(
     vm: VmId,
     virtio: &Section<'a>,
@@ -233,6 +251,8 @@ fn read_virtio<'a>(
     }
 }
 
+/// Reads a virtio device of any type. Which properties belong to which type is a rule's to say, as
+/// the message names both.
 fn read_virtio_device<'a>(
     vm: VmId,
     index: usize,
@@ -247,19 +267,29 @@ fn read_virtio_device<'a>(
         backend: device.text("backend", report),
         read_only: device.switch("read-only", report),
         mac: device.text("mac", report),
+        service: Service {
+            serial: device.text("serial", report),
+            mtu: device.number("mtu", report),
+            iops: device.number("iops-limit", report),
+            bytes_per_second: device.number("bytes-per-second-limit", report),
+            burst_ms: device.number("burst-ms", report),
+        },
+        socket: device.text("socket", report),
+        cid: device.number("cid", report),
         vhost_user: VhostUser {
-            socket: device.text("socket", report),
             function: device.choice("device", VHOST_FUNCTIONS, report),
             device_id: device.number("device-id", report),
             queues: device.number("queues", report),
             config_size: device.number("config-size", report),
             tag: device.text("tag", report),
+            timeout_ms: device.number("timeout-ms", report),
             command: Names(device.texts("command", report)),
             files: Names(device.texts("files", report)),
         },
     }
 }
 
+/// Reads a VM; `None` only without a payload, of which nothing could be judged.
 fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Vm<'a>> {
     vm.check_names(VM_PROPERTIES, VM_NODES, report);
     let memory = Memory {
@@ -273,6 +303,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         name: vm.node.name(),
         id,
         kind: vm.choice("kind", KINDS, report).unwrap_or(VmKind::Guest),
+        // A number of 32 bits fits wherever this runs; the rules have the limit.
         vcpu_count: usize::try_from(vcpu_count).unwrap_or(usize::MAX),
         cpus: vm.cpus(report).unwrap_or_default(),
         pool: vm.text("pool", report),
@@ -308,6 +339,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
     })
 }
 
+/// Reads the emulated UART: its address in the VM (IPA), and its INTID.
 fn read_console<'a>(console: &Section<'a>, report: &mut Report<'_, 'a>) -> Console {
     console.check_names(CONSOLE_PROPERTIES, &[], report);
     Console {
@@ -320,6 +352,7 @@ fn read_console<'a>(console: &Section<'a>, report: &mut Report<'_, 'a>) -> Conso
     }
 }
 
+/// Reads the emulated clock: its address in the VM (IPA).
 fn read_rtc<'a>(rtc: &Section<'a>, report: &mut Report<'_, 'a>) -> Rtc {
     rtc.check_names(RTC_PROPERTIES, &[], report);
     Rtc {
@@ -327,6 +360,8 @@ fn read_rtc<'a>(rtc: &Section<'a>, report: &mut Report<'_, 'a>) -> Rtc {
     }
 }
 
+/// Reads what a VM runs. The property that names the file tells the kind; one of the two is enough
+/// to be sure which is meant, both are not.
 fn read_payload<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Payload<'a>> {
     match (vm.node.property("kernel"), vm.node.property("image")) {
         (Some(_), None) => read_linux(vm, report),
@@ -345,6 +380,7 @@ fn read_payload<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Pay
 
 /// Reads all properties before a missing one ends the reading, so that each fault is reported.
 fn read_linux<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Payload<'a>> {
+    // A kernel says in its header where it wants to be.
     vm.refuse(&["load-offset", "entry-offset"], Rule::OtherPayload, report);
     let initrd = vm.text("initrd", report);
     let cmdline = vm.text("cmdline", report).unwrap_or("");
@@ -357,6 +393,7 @@ fn read_linux<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Paylo
 
 /// Reads all properties before a missing one ends the reading, as [`read_linux`] does.
 fn read_flat<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Payload<'a>> {
+    // A flat binary has no protocol that would tell it of an initrd.
     vm.refuse(&["initrd"], Rule::OtherPayload, report);
     let cmdline = vm.text("cmdline", report).unwrap_or("");
     let load_offset = vm.long("load-offset", report).unwrap_or(0);
@@ -371,205 +408,11 @@ fn read_flat<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Option<Payloa
 
 /// Reads the digests of the payload's files, in the order of [`Payload::files`].
 fn read_digests<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>) -> [Option<&'a str>; 2] {
+    // Both are read, so that a digest of the payload that the VM does not have is told.
     let kernel = vm.digest("kernel", "kernel-sha256", report);
     let image = vm.digest("image", "image-sha256", report);
     [
         kernel.or(image),
         vm.digest("initrd", "initrd-sha256", report),
     ]
-}
-
-/// A node with its path.
-struct Section<'a> {
-    node: Node<'a>,
-    path: NodePath<'a>,
-}
-
-impl<'a> Section<'a> {
-    fn children(&self) -> impl Iterator<Item = Self> {
-        let path = self.path;
-        self.node.children().map(move |node| Self {
-            node,
-            path: path.child(node.name()),
-        })
-    }
-
-    fn child(&self, name: &str) -> Option<Self> {
-        self.children().find(|child| child.node.name() == name)
-    }
-
-    /// Reports properties and nodes that are not in the lists, and those that stand twice.
-    fn check_names(
-        &self,
-        properties: &[&'static str],
-        nodes: &[&'static str],
-        report: &mut Report<'_, 'a>,
-    ) {
-        self.check_properties(properties, report);
-        for (index, child) in self.children().enumerate() {
-            let name = child.node.name();
-            if !nodes.contains(&name) {
-                let error = ManifestError::at(Rule::UnknownNode, child.path);
-                report.error(ManifestError {
-                    nearest: nearest(name, nodes.iter().copied()),
-                    ..error
-                });
-            } else {
-                self.check_repeated(index, &child, report);
-            }
-        }
-    }
-
-    /// Refuses the node `index` if one before it has its name: [`Self::child`] would find the
-    /// first, and the other would be ignored.
-    fn check_repeated(&self, index: usize, child: &Self, report: &mut Report<'_, 'a>) {
-        let mut before = self.children().take(index);
-        if before.any(|other| other.node.name() == child.node.name()) {
-            report.error(ManifestError::at(Rule::DuplicateName, child.path));
-        }
-    }
-
-    fn check_properties(&self, known: &[&'static str], report: &mut Report<'_, 'a>) {
-        for property in self.node.properties() {
-            let name = property.name;
-            if !known.contains(&name) {
-                let error = self.error(Rule::UnknownProperty, &property);
-                report.error(ManifestError {
-                    nearest: nearest(name, known.iter().copied()),
-                    ..error
-                });
-            } else if self.node.property(name) != Some(property) {
-                report.error(self.error(Rule::DuplicateName, &property));
-            }
-        }
-    }
-
-    /// Reports each of the properties that is there.
-    fn refuse(&self, names: &[&str], rule: Rule, report: &mut Report<'_, 'a>) {
-        for property in names.iter().filter_map(|name| self.node.property(name)) {
-            report.error(self.error(rule, &property));
-        }
-    }
-
-    fn error(&self, rule: Rule, property: &Property<'a>) -> ManifestError<'a> {
-        ManifestError::at_property(rule, self.path, property.name)
-    }
-
-    /// Reads a property with `read`, and reports the wrong type if that gives nothing.
-    fn typed<T>(
-        &self,
-        name: &str,
-        report: &mut Report<'_, 'a>,
-        read: impl FnOnce(&Property<'a>) -> Option<T>,
-    ) -> Option<T> {
-        let property = self.node.property(name)?;
-        let value = read(&property);
-        if value.is_none() {
-            report.error(self.error(Rule::WrongType, &property));
-        }
-        value
-    }
-
-    /// Reads one cell.
-    fn number(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<u32> {
-        debug_assert!(CELL_PROPERTIES.contains(&name), "{name}");
-        self.typed(name, report, |property| {
-            let mut cells = property.cells()?;
-            (cells.len() == 1).then(|| cells.next())?
-        })
-    }
-
-    /// Reads one cell, or two of which the first is the upper half.
-    fn long(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<u64> {
-        debug_assert!(CELL_PROPERTIES.contains(&name), "{name}");
-        self.typed(name, report, |property| {
-            let cells = property.cells()?;
-            let value = cells
-                .clone()
-                .fold(0, |value, cell| value << 32 | u64::from(cell));
-            matches!(cells.len(), 1 | 2).then_some(value)
-        })
-    }
-
-    /// Reads a size in MiB as bytes.
-    fn mib(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<u64> {
-        Some(u64::from(self.number(name, report)?) * MIB)
-    }
-
-    fn text(&self, name: &str, report: &mut Report<'_, 'a>) -> Option<&'a str> {
-        self.typed(name, report, Property::text)
-    }
-
-    /// Reads the digest of the file that `file` names, which must be there too.
-    fn digest(
-        &self,
-        file: &str,
-        name: &'static str,
-        report: &mut Report<'_, 'a>,
-    ) -> Option<&'a str> {
-        if self.node.property(file).is_none() {
-            self.refuse(&[name], Rule::DigestAlone, report);
-            return None;
-        }
-        self.text(name, report)
-    }
-
-    /// Reads one or more strings, each with its end.
-    fn texts(&self, name: &str, report: &mut Report<'_, 'a>) -> &'a [u8] {
-        let value = self.typed(name, report, |property| {
-            let text = core::str::from_utf8(property.value).ok()?;
-            text.ends_with('\0').then_some(property.value)
-        });
-        value.unwrap_or_default()
-    }
-
-    /// Reads a property that is either there, without a value, or not.
-    fn switch(&self, name: &str, report: &mut Report<'_, 'a>) -> bool {
-        self.typed(name, report, |property| {
-            property.value.is_empty().then_some(())
-        })
-        .is_some()
-    }
-
-    /// Reads one of several texts.
-    fn choice<T: Copy>(
-        &self,
-        name: &str,
-        choices: &[(&'static str, T)],
-        report: &mut Report<'_, 'a>,
-    ) -> Option<T> {
-        let text = self.text(name, report)?;
-        let choice = choices.iter().find(|(choice, _)| *choice == text);
-        if choice.is_none() {
-            let property = self.node.property(name)?;
-            let error = self
-                .error(Rule::UnknownValue, &property)
-                .found(Found::Text(text));
-            let names = choices.iter().map(|(choice, _)| *choice);
-            report.error(error.near(nearest(text, names)));
-        }
-        choice.map(|(_, value)| *value)
-    }
-
-    /// Reads `cpus`: a list without repetition.
-    fn cpus(&self, report: &mut Report<'_, 'a>) -> Option<CpuList> {
-        let cells = self.typed("cpus", report, |property| {
-            property.cells().filter(|cells| cells.len() > 0)
-        })?;
-        let before = report.error_count;
-        let mut list = CpuList::default();
-        for cell in cells {
-            let error = |rule| {
-                ManifestError::at_property(rule, self.path, "cpus")
-                    .found(Found::Number(cell.into()))
-            };
-            match usize::try_from(cell).ok().and_then(CpuIndex::new) {
-                None => report.error(error(Rule::UnknownCpu)),
-                Some(cpu) if list.set().contains(cpu) => report.error(error(Rule::CpuTwice)),
-                // A list without repetition has room for every CPU that has an index.
-                Some(cpu) => drop(list.push(cpu)),
-            }
-        }
-        (before == report.error_count).then_some(list)
-    }
 }

@@ -27,11 +27,13 @@ mod kernel_words;
 mod root_disk;
 mod rtc;
 mod scheduling;
+mod service;
 mod shared;
 #[cfg(test)]
 mod tests;
 mod vhost_user;
 mod virtio;
+mod vsock;
 
 pub(crate) use board::check as check_on;
 #[cfg(any(test, feature = "host"))]
@@ -64,10 +66,13 @@ pub struct Board<'b> {
 
 /// Bytes of a page of stage 2, the least range that a guest can have or lack.
 const PAGE: u64 = 4096;
+/// Longest name of a VM, a pool or a channel, in bytes. A VM's name is a part of paths of sockets in
+/// the device VM, which have at most 107.
 const MAX_NAME: usize = 20;
 
 /// Judges a manifest by the rules that need no machine; `complete` says that no VM was left out.
 pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Report<'_, 'a>) {
+    // A file whose VMs all have errors has VMs.
     if complete && manifest.vms.is_empty() {
         report.error(ManifestError::at(Rule::NoVm, NodePath::ROOT.child("vms")));
     }
@@ -77,6 +82,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     shared::check(manifest, complete, report);
     channels::check(manifest, complete, report);
     backends::check(manifest, report);
+    vsock::check_all(manifest, report);
     for (index, vm) in manifest.vms.iter().enumerate() {
         check_vm(manifest, vm, complete, report);
         for other in manifest.vms.iter().take(index) {
@@ -87,6 +93,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
 
 /// Judges a VM by itself. The order is that of the messages.
 fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &mut Report<'_, 'a>) {
+    // A VM has come here because it was read without an error, so each rule sees whole values.
     check_name(vm, report);
     check_cpus(manifest, vm, report);
     check_memory(vm, report);
@@ -101,6 +108,7 @@ fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &m
     check_peers(manifest, vm, complete, report);
 }
 
+/// Makes an error at a property of a VM.
 fn error<'a>(rule: Rule, vm: &Vm<'a>, property: &'static str) -> ManifestError<'a> {
     ManifestError::at_property(rule, NodePath::vm(vm.name), property)
 }
@@ -124,6 +132,7 @@ fn check_peers<'a>(
             Some(other) if is_real_time(other) || is_real_time(vm) => {
                 report.error(place(Rule::PeerIsRealTime).conflicts(NodePath::vm(other.name)));
             }
+            // Itself is no peer, whoever else may be missing.
             None if complete || name == vm.name => {
                 let names = manifest.vms.iter().map(|other| other.name);
                 let names = names.filter(|other| *other != vm.name);
@@ -134,6 +143,7 @@ fn check_peers<'a>(
     }
 }
 
+/// Judges /gear2 by itself.
 fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     let gear2 = &manifest.gear2;
     let path = NodePath::ROOT.child("gear2");
@@ -142,10 +152,12 @@ fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     if gear2.memory_bytes == 0 || !gear2.memory_bytes.is_multiple_of(MEMORY_ALIGN) {
         report.error(error(Rule::MemoryAlignment, "memory-mib").found(memory));
     }
+    // Judged as text only: whether the file has the digest is known where the file is.
     if gear2.digest.is_some_and(|digest| !is_digest(digest)) {
         let found = gear2.digest.map_or(Found::Nothing, Found::Text);
         report.error(error(Rule::DigestText, "image-sha256").found(found));
     }
+    // The default is the one name of the archive's own that may stand here.
     if !is_file_name(gear2.image) && gear2.image != GEAR2_MEMBER {
         report.error(error(Rule::FileName, "image").found(Found::Text(gear2.image)));
     }
@@ -161,6 +173,7 @@ fn check_vcpus<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
             report.error(error(Rule::VcpuCount, vm, "vcpus").found(found));
             continue;
         }
+        // A VM whose own number is wrong does not count here: one mistake, one message.
         let before = total;
         total += vm.vcpu_count;
         if before <= MAX_VCPUS && total > MAX_VCPUS {
@@ -184,6 +197,7 @@ fn is_name(name: &str) -> bool {
     begins && name.len() <= MAX_NAME && name.bytes().all(known)
 }
 
+/// Judges a VM's CPUs by who schedules there.
 fn check_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     match vm.kind {
         VmKind::RealTime => check_own_cpus(manifest, vm, report),
@@ -200,6 +214,7 @@ fn check_own_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<
     if vm.cpus.len() != vm.vcpu_count {
         report.error(error(Rule::RealTimeCpus, vm, "cpus"));
     }
+    // Without `cpus` in /gear2 the two cannot meet: Gear2 has what real-time VMs leave.
     if let Some(cpu) = common(vm.cpus.set(), manifest.gear2_cpus(MAX_CPUS)) {
         let place = error(Rule::CpuTaken, vm, "cpus").found(number(cpu));
         report.error(place.conflicts(NodePath::ROOT.child("gear2")));
@@ -209,7 +224,10 @@ fn check_own_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<
 /// Judges the CPUs of a VM that Gear2 schedules. A CPU that a real-time VM owns is reported as
 /// taken when the two VMs are compared, not here as well.
 fn check_scheduled_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    // As if the machine had all CPUs that a manifest can name; the board's rules know how many it
+    // has.
     let gear2 = manifest.gear2_cpus(MAX_CPUS);
+    // One CPU stands for all that are wrong: the list is one property.
     let foreign = vm.cpus.set().without(gear2);
     let foreign = foreign.without(manifest.real_time_cpus()).iter().next();
     if let Some(cpu) = foreign {
@@ -223,6 +241,7 @@ fn check_scheduled_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut R
 
 /// Judges when a VM starts.
 fn check_start<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    // The default, which each VM has.
     if vm.boot_order == 0 {
         return;
     }
@@ -259,7 +278,9 @@ fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
+/// Judges a VM's memory: its size, and its addresses in the machine (PA) and in the VM (IPA).
 fn check_memory<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    // A size that is missing was read as 0; both have this message.
     if vm.memory.bytes == 0 {
         report.error(error(Rule::NoMemory, vm, "memory-mib"));
     }
@@ -303,15 +324,18 @@ fn check_memory_value<'a>(
     let place = |rule| error(rule, vm, property).found(found);
     if !value.is_multiple_of(MEMORY_ALIGN) {
         report.error(place(Rule::MemoryAlignment));
+    // The IPA is free of the alignment: the wish is for TLB entries, which PA bits decide.
     } else if property == "memory-address" && !value.is_multiple_of(align) {
         report.error(place(Rule::AddressAlign));
     }
+    // For the size itself the end counts from 0: a size alone can be too large, too.
     let end = start.checked_add(vm.memory.bytes);
     if end.is_none_or(|end| end > ADDRESS_LIMIT) {
         report.error(place(Rule::MemoryLimit));
     }
 }
 
+/// Judges the form of digests. Comparing them needs the files, which init and the build have.
 fn check_digests<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     for file in vm.files() {
         if let Some(digest) = file.digest.filter(|digest| !is_digest(digest)) {
@@ -320,13 +344,10 @@ fn check_digests<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
+/// Judges the files of a payload by their names; what is in them is known to the build alone.
 fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     match vm.payload {
-        Payload::Linux {
-            kernel,
-            initrd,
-            cmdline: _,
-        } => {
+        Payload::Linux { kernel, initrd, .. } => {
             check_file(vm, "kernel", kernel, report);
             if let Some(initrd) = initrd {
                 check_file(vm, "initrd", initrd, report);
@@ -336,7 +357,7 @@ fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
             image,
             load_offset,
             entry_offset,
-            cmdline: _,
+            ..
         } => {
             check_file(vm, "image", image, report);
             check_offsets(vm, load_offset, entry_offset, report);
@@ -346,6 +367,7 @@ fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 
 /// Judges the offsets of a flat image: each lies inside what the one before it leaves.
 fn check_offsets<'a>(vm: &Vm<'a>, load: u64, entry: u64, report: &mut Report<'_, 'a>) {
+    // The entry counts from the image, and the image from the memory.
     let mut rest = vm.memory.bytes;
     for (property, offset) in [("load-offset", load), ("entry-offset", entry)] {
         if offset >= rest || !offset.is_multiple_of(4) {
@@ -357,6 +379,7 @@ fn check_offsets<'a>(vm: &Vm<'a>, load: u64, entry: u64, report: &mut Report<'_,
     }
 }
 
+/// Judges a name that becomes one of the archive's members.
 fn check_file<'a>(vm: &Vm<'a>, property: &'static str, name: &'a str, report: &mut Report<'_, 'a>) {
     if !is_file_name(name) {
         report.error(error(Rule::FileName, vm, property).found(Found::Text(name)));
@@ -365,8 +388,10 @@ fn check_file<'a>(vm: &Vm<'a>, property: &'static str, name: &'a str, report: &m
 
 /// Tells whether an archive member may have this name and is not one that is made by the build.
 fn is_file_name(name: &str) -> bool {
+    // A file of such a name would hide the member that the build makes, or end the archive.
     let own = [MANIFEST_MEMBER, GEAR2_MEMBER, TRAILER].contains(&name)
         || name.starts_with(GUEST_DTB_PREFIX);
+    // Messages show the name, and cpio ends it at a NUL.
     let printable = name.chars().all(|letter| !letter.is_control());
     !own && printable && !matches!(name, "" | "artifact:") && name.len() <= 255
 }
@@ -387,6 +412,7 @@ fn check_console<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
             ..address
         });
     }
+    // Not an alternative of the above: address and interrupt are two mistakes, told in one run.
     if !SHARED_INTIDS.contains(&console.intid) {
         let place = ManifestError::at_property(Rule::ConsoleInterrupt, path, "interrupt");
         report.error(place.found(Found::Number(console.intid.into())));
@@ -395,6 +421,7 @@ fn check_console<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 
 /// Judges which devices a VM owns, and that they find its memory.
 fn check_devices<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    // The first pattern that is none; whether the others stand for a device, the board tells.
     if let Some(pattern) = vm.devices.iter().find(|pattern| !is_device_path(pattern)) {
         report.error(error(Rule::DevicePath, vm, "devices").found(Found::Text(pattern)));
     }
@@ -427,6 +454,8 @@ fn check_device_vm<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 
 /// Refuses what only the device VM has.
 fn refuse_window<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    // The reader does not keep whether a property was there; one with the default's value has no
+    // effect in any VM.
     if vm.window_ipa != Vm::DEFAULT_WINDOW {
         report.error(error(Rule::NotTheDeviceVm, vm, "window-address"));
     }
@@ -435,10 +464,13 @@ fn refuse_window<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
+/// Judges where the device VM sees what Gear1 gives it alone (IPA). Its memory is at its physical
+/// address, so a fixed one is compared here; the rest of the board is not known yet.
 fn check_window<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let window = error(Rule::WindowAddress, vm, "window-address");
     let window = window.found(Found::Number(vm.window_ipa));
     let console = vm.console.map(|console| page(console.ipa));
+    // Virtio registers are a guest's, so the device VM has none in the way.
     let mut taken = vm.memory.physical().into_iter().chain(console);
     if !vm.window_ipa.is_multiple_of(Vm::WINDOW_SIZE) || vm.window_ipa >= ADDRESS_LIMIT {
         report.error(window);
@@ -458,6 +490,7 @@ fn is_device_path(pattern: &str) -> bool {
     };
     let mut names = path.split('/');
     let last = names.next_back().unwrap_or("");
+    // "/" alone would be the whole board, and "/a/" no node.
     let named = pattern.ends_with('*') || !last.is_empty();
     named && names.all(|name| !name.is_empty()) && !path.contains('*')
 }
@@ -469,6 +502,7 @@ fn check_pair<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_, 'a>) {
     if vm.name == other.name {
         report.error(ManifestError::at(Rule::DuplicateVm, path));
     }
+    // At the second of the two in the file, as all rules on pairs: that one came later.
     if vm.may_power_off && other.may_power_off {
         report.error(error(Rule::SecondPowerOff, vm, "may-power-off").conflicts(other_path));
     }
@@ -488,6 +522,7 @@ fn check_memory_and_cpus<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_
         let place = error(Rule::MemoryOverlap, vm, "memory-address").conflicts(other_path);
         report.error(place.found(Found::Range(mine.start, mine.end)));
     }
+    // VMs that Gear2 schedules may share any CPU; that is what a scheduler is for.
     let real_time = vm.kind == VmKind::RealTime || other.kind == VmKind::RealTime;
     if let Some(cpu) = common(vm.cpus.set(), other.cpus.set())
         && real_time
@@ -497,6 +532,7 @@ fn check_memory_and_cpus<'a>(vm: &Vm<'a>, other: &Vm<'a>, report: &mut Report<'_
     }
 }
 
+/// Returns the page of stage 2 at an address. A wrong address may lie at the end of all.
 fn page(address: u64) -> Region {
     Region::new(address, address.saturating_add(PAGE))
 }
@@ -506,6 +542,7 @@ fn common(a: CpuSet, b: CpuSet) -> Option<CpuIndex> {
     a.iter().find(|&cpu| b.contains(cpu))
 }
 
+/// Returns a CPU's number for a message.
 fn number<'a>(cpu: CpuIndex) -> Found<'a> {
     Found::Number(cpu.reg())
 }

@@ -1,287 +1,308 @@
 //! virtio-blk (virtio 1.2, 5.2) on a file or a block device of the device VM.
 //!
-//! Reads and writes that are there together are done together, everything else alone;
-//! all are completed in order. Data goes between the file and guest RAM without a copy,
+//! Reads, writes and flushes are under way beside each other (`flight.rs`) and are completed as they
+//! end; everything else is done at once. Data goes between the file and guest RAM without a copy,
 //! and past the page cache (`O_DIRECT`) where the request's alignment allows it.
 //!
-//! Invariants: a turn that has ended has nothing under way, so a reset finds the device idle, and a
-//! flush covers whatever was taken before it. A turn of a guest that was stopped ends early: it
-//! waits for what the kernel has begun, and begins and completes nothing more.
+//! Invariants: a reset is answered when the kernel has nothing of the guest's; a flush covers
+//! whatever was completed before it was taken; nothing of a guest that was stopped begins or is
+//! completed.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
 
 use virtio_bindings::bindings::virtio_blk::{
-    VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_F_RO,
-    VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_WRITE_ZEROES, VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK,
-    VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_GET_ID,
-    VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT, VIRTIO_BLK_T_WRITE_ZEROES,
+    VIRTIO_BLK_T_DISCARD, VIRTIO_BLK_T_GET_ID, VIRTIO_BLK_T_WRITE_ZEROES,
 };
 use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 
-use super::{Backend, Progress};
+use super::{Backend, Opened, Parts, Progress};
+use crate::board::DeviceNode;
+use crate::in_flight::MAX_REQUESTS;
 use crate::mapping::Memory;
-use crate::overlap::Overlap;
-use crate::progress;
-use crate::state::Word;
-use crate::sys::Direction;
+use crate::order::{Answer, Order};
+use crate::rate::Limits;
+use crate::state::{DeviceState, MAX_QUEUES, Word};
 use crate::transport::Identity;
-use crate::vring::{Broken, Chain, Vring};
-use media::{Files, Geometry, Media, Piece, Waited};
-use range::{MAX_RANGE_SECTORS, RANGE, Range};
+use crate::vring::{Broken, Vring};
+use empty::Empty;
+use flight::Flights;
+use media::{Files, Geometry, Media, Waited};
+use range::ranges_of;
+use request::Request;
 
+mod config;
+mod empty;
+mod flight;
 mod media;
 mod range;
+mod request;
 #[cfg(test)]
 mod tests;
 
 /// Unit of all places and lengths in the protocol, whatever blocks the disk has (virtio 1.2,
 /// 5.2.6).
 const SECTOR: u64 = 512;
-/// Bytes of a request before its data: type, a reserved word, the first sector.
-const HEADER: u64 = 16;
+/// Type in the register DeviceID (virtio 1.2, 5.2.1).
 pub(super) const DEVICE_ID: u32 = VIRTIO_ID_BLOCK;
 /// Longest queue that a driver may choose.
-pub(super) const QUEUE_SIZE: u16 = 256;
+/// The places for notes bound it.
+pub(super) const QUEUE_SIZE: u16 = MAX_REQUESTS;
 /// Header and status take two of the queue's descriptors.
-const SEGMENTS: u32 = 254;
-/// Requests that are under way at once, and between two interrupts.
-const TURN: usize = Overlap::MOST;
+const SEGMENTS: u32 = QUEUE_SIZE as u32 - 2;
+/// Most queues of a disk.
+const QUEUES: usize = MAX_QUEUES;
+/// Requests that are taken in a turn.
+const TURN: usize = super::TURN;
 /// Bytes of VIRTIO_BLK_T_GET_ID's answer.
 const ID_LENGTH: usize = 20;
-/// Most ranges of a discard: bounds what a request costs, as [`MAX_RANGE_SECTORS`] does.
+/// Between two looks at the size of the file or the device.
+const LOOK: Duration = Duration::from_secs(1);
+/// Most ranges of a discard: bounds what a request costs, as the limit of a range does.
 const MAX_RANGES: u32 = 16;
 /// Bytes of a range that are discarded or zeroed at once, on boundaries of as much: a guest that is
 /// stopped is looked for in between.
 const RANGE_PIECE: u64 = 16 << 20;
 
-/// Outcome of a request, as the guest sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
-    Ok,
-    IoError,
-    Unsupported,
-}
-
-impl Status {
-    /// Returns the last byte of the request (virtio 1.2, 5.2.6).
-    const fn byte(self) -> u8 {
-        (match self {
-            Self::Ok => VIRTIO_BLK_S_OK,
-            Self::IoError => VIRTIO_BLK_S_IOERR,
-            Self::Unsupported => VIRTIO_BLK_S_UNSUPP,
-        }) as u8
-    }
-}
-
-/// A request under way. Its memory is reused.
-#[derive(Debug, Default)]
-struct Request {
-    /// Descriptors of the header, the data and the status.
-    chain: Chain,
-    /// VIRTIO_BLK_T_*.
-    kind: u32,
-    /// First sector of the data.
-    sector: u64,
-    /// Bytes for the guest before the status.
-    room: u64,
-    /// Where the data is in this process, for the kernel; refilled for each transfer.
-    vectors: Vec<libc::iovec>,
-    /// Bytes of data that were moved together with other requests.
-    moved: u64,
-}
-
-impl Request {
-    /// Takes the next one; false if there is none.
-    fn take(&mut self, ring: &mut Vring) -> Result<bool, Broken> {
-        if !ring.take_any(&mut self.chain)? {
-            return Ok(false);
-        }
-        let mut header = [0; HEADER as usize];
-        let complete = self.chain.readable.read(ring.memory(), 0, &mut header) == header.len();
-        // The last byte is for the status (virtio 1.2, 5.2.6).
-        let Some(room) = self.chain.writable.length().checked_sub(1) else {
-            return Err(Broken::Request);
-        };
-        if !complete {
-            return Err(Broken::Request);
-        }
-        // Nobody could be told how it ended.
-        if self.chain.writable.address(room).is_none() {
-            return Err(Broken::Address);
-        }
-        // Type and a reserved word, then the sector: 4, 4 and 8 bytes, little-endian.
-        let (words, _) = header.as_chunks::<8>();
-        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-        self.kind = words.next().unwrap_or(0) as u32;
-        self.sector = words.next().unwrap_or(0);
-        self.room = room;
-        self.moved = 0;
-        Ok(true)
-    }
-
-    /// Returns which way data goes, if it does, and how much.
-    fn transfer(&self) -> Option<(Direction, u64)> {
-        match self.kind {
-            VIRTIO_BLK_T_IN => Some((Direction::Read, self.room)),
-            VIRTIO_BLK_T_OUT => Some((Direction::Write, self.chain.readable.length() - HEADER)),
-            _ => None,
-        }
-    }
-
-    /// Finds the memory of the data from byte `done` on.
-    fn find(&mut self, memory: &Memory, direction: Direction, done: u64, length: u64) {
-        let (buffers, skip) = match direction {
-            Direction::Read => (&self.chain.writable, 0),
-            Direction::Write => (&self.chain.readable, HEADER),
-        };
-        buffers.vectors(memory, skip + done, length - done, &mut self.vectors);
-    }
-}
-
 /// A disk.
 #[derive(Debug)]
 pub struct Block {
+    /// Moves and syncs data; waits for the kernel are announced to the hub.
     media: Waited,
+    /// Size and logical block of the disk.
     geometry: Geometry,
     /// Set by the manifest. The driver is told, and its writes are refused all the same.
     read_only: bool,
-    /// The driver did not take FLUSH: each write is made durable.
+    /// Each write is made durable before it is completed.
     write_through: bool,
-    /// Whether the request used this kernel's page cache. The cache of a disk survives a crash of
-    /// the device VM; the page cache does not, and the guest would not learn of the loss.
+    /// Features that the driver accepted.
+    features: u64,
+    /// The device's page, which keeps the driver's choice of the cache.
+    state: Option<DeviceState>,
+    /// The configuration is another one; whether the guest is to be told.
+    news: Option<bool>,
+    /// Time of the last look at the size.
+    looked: Instant,
+    /// Rates of the manifest, in requests and bytes a second.
+    limits: Limits,
+    /// By queue, the request that was taken and waits for its share of the limits.
+    held: [Option<(Request, u16)>; QUEUES],
+    /// Queues that hold one, in the order in which they pass: a queue that is always full keeps the
+    /// limits' share from none of the others.
+    line: VecDeque<usize>,
+    /// Requests under way, whose number is bounded.
+    flights: Flights,
+    /// The guest's RAM, once a queue was served.
+    memory: Option<Memory>,
+    /// Whether the request that is done at once used this kernel's page cache.
     buffered: Cell<bool>,
-    /// Number of coming requests that fail because they have waited too long.
-    expired: u16,
-    /// Serial number: the end of the path, filled up with zeroes.
+    /// Queues that the driver may use.
+    queues: usize,
+    /// Another medium has other descriptors.
+    is_rewired: bool,
+    /// By queue, the number of coming requests that fail because they have waited too long.
+    expired: [u16; QUEUES],
+    /// Serial number, filled up with zeroes.
     id: [u8; ID_LENGTH],
-    /// Requests of one turn, whose number bounds a guest's requests under way.
-    requests: Vec<Request>,
 }
 
-// SAFETY: the vectors are filled and used within one turn; between turns they mean nothing.
+/// The medium of a disk: a file or a block device that is open.
+#[derive(Debug)]
+pub struct Medium(Box<dyn Media>);
+
+impl Medium {
+    /// Makes it of its descriptors.
+    pub(crate) fn of(parts: &mut Parts) -> Result<Self, String> {
+        let file = parts.take()?.into();
+        let direct = parts.take_last().map(Into::into);
+        let files = Files::new(file, direct, parts.take_claim());
+        let files = files.map_err(|error| error.to_string())?;
+        Ok(Self(Box::new(files)))
+    }
+}
+
+// SAFETY: the vectors point to a guest's RAM, which stays mapped and is this process's whichever
+// thread looks at them.
 unsafe impl Send for Block {}
 
 impl Block {
-    /// Opens the disk at `path`.
-    pub fn open(path: &str, read_only: bool) -> Result<Self, String> {
-        let files = Files::open(path, read_only).map_err(|error| format!("{path}: {error}"))?;
-        Ok(Self::new(Box::new(files), path, read_only))
+    /// Opens the disk at `path`, for the process that serves it; empty: the disk has no medium.
+    pub(crate) fn claim(path: &str, read_only: bool) -> Result<Opened, String> {
+        if path.is_empty() {
+            return Ok(Opened::default());
+        }
+        media::claim(path, read_only).map_err(|error| format!("{path}: {error}"))
     }
 
-    /// Makes the device. The end of the path is the disk's serial number: a guest with several
-    /// disks tells them apart by that, in `/dev/disk/by-id`.
+    /// Makes the device of a disk that is open; `path` is where.
+    pub(super) fn of(parts: &mut Parts, path: &str, read_only: bool) -> Result<Self, String> {
+        if parts.is_empty() {
+            return Ok(Self::new(Box::new(Empty::default()), path, read_only));
+        }
+        let Medium(media) = Medium::of(parts).map_err(|error| format!("{path}: {error}"))?;
+        Ok(Self::new(media, path, read_only))
+    }
+
+    /// Makes the disk of the manifest's device.
+    pub(super) fn of_node(parts: &mut Parts, node: &DeviceNode) -> Result<Self, String> {
+        let mut disk = Self::of(parts, &node.backend, node.read_only)?;
+        disk.limits = Limits::new(node.limits);
+        disk.queues = node.queues.clamp(1, QUEUES);
+        if !node.serial.is_empty() {
+            disk.id = id_of(&node.serial);
+        }
+        Ok(disk)
+    }
+
+    /// Opens the disk at `path` and serves it in this process.
+    #[cfg(test)]
+    pub fn open(path: &str, read_only: bool) -> Result<Self, String> {
+        let mut opened = Self::claim(path, read_only)?.into();
+        Self::of(&mut opened, path, read_only)
+    }
+
+    /// Makes the device. Without another one the end of the path is the disk's serial number: a
+    /// guest with several disks tells them apart by that, in `/dev/disk/by-id`.
     fn new(media: Box<dyn Media>, path: &str, read_only: bool) -> Self {
-        let mut id = [0; ID_LENGTH];
-        let name = path.bytes().skip(path.len().saturating_sub(ID_LENGTH));
-        id.iter_mut().zip(name).for_each(|(to, from)| *to = from);
         Self {
             geometry: media.geometry(),
             media: Waited(media),
             read_only,
             write_through: false,
+            features: 0,
+            state: None,
+            news: None,
+            looked: Instant::now(),
+            limits: Limits::new([0; 3]),
+            held: [const { None }; QUEUES],
+            line: VecDeque::with_capacity(QUEUES),
+            queues: 1,
+            is_rewired: false,
             buffered: Cell::new(false),
-            expired: 0,
-            id,
-            requests: Vec::new(),
+            expired: [0; QUEUES],
+            id: id_of(path),
+            flights: Flights::default(),
+            memory: None,
         }
     }
 
-    /// Takes waiting requests, up to the first that moves no data, and executes them.
-    fn turn(&mut self, ring: &mut Vring, requests: &mut [Request]) -> Result<Progress, Broken> {
-        let (count, end) = take_requests(ring, requests);
-        // The last one taken may move no data, and is done after the others, alone.
-        let taken = requests.get_mut(..count).unwrap_or_default();
-        let transfers = taken.iter().take_while(|one| one.transfer().is_some());
-        let (together, alone) = taken.split_at_mut(transfers.count());
-        self.move_together(ring, together);
-        for request in together.iter_mut().chain(alone) {
-            // planted: a stopped guest's turn goes on
-            if ring.is_withdrawn() {
-                return Ok(Progress::More);
-            }
-            self.finish(ring, request)?;
+    /// Takes another medium, or none, when all that is under way has ended: these requests are the
+    /// old one's. Those that come fail if they reach beyond the new one. Returns its size.
+    fn change(&mut self, media: Box<dyn Media>) -> u64 {
+        // planted: a medium is taken out under its requests
+        self.settle();
+        self.media = Waited(media);
+        self.geometry = self.media.geometry();
+        self.looked = Instant::now();
+        self.is_rewired = true;
+        self.news = Some(true);
+        self.note_size();
+        self.geometry.bytes
+    }
+
+    /// Looks at the size, which changes with the file or the device behind the disk. A request that
+    /// reaches beyond a disk that shrank fails, as it would in the file system.
+    fn measure(&mut self) -> io::Result<u64> {
+        self.looked = Instant::now();
+        let bytes = self.media.bytes()?;
+        if bytes != self.geometry.bytes {
+            self.geometry.bytes = bytes;
+            self.news = Some(true);
+            self.note_size();
         }
-        match ring.is_withdrawn() {
-            true => Ok(Progress::More),
-            false => end,
+        Ok(bytes)
+    }
+
+    /// Returns the configuration as it is now.
+    fn config(&self) -> Vec<u8> {
+        config::config(&self.geometry, self.write_through, self.queues)
+    }
+
+    /// Notes the size in the device's page, where `gearctl device list` finds it.
+    fn note_size(&self) {
+        if let Some(state) = self.state {
+            state.set(Word::Capacity, self.geometry.bytes);
         }
     }
 
-    /// Moves data of several requests at once. What this leaves undone, for whatever reason, is
-    /// done when the request is finished.
-    fn move_together(&mut self, ring: &Vring, requests: &mut [Request]) {
-        // One request gains nothing from the ring, and expired ones fail without a transfer.
-        if requests.len() < 2 || self.expired > 0 || ring.is_withdrawn() {
-            return;
-        }
-        let mut ready = Vec::with_capacity(requests.len());
-        for request in requests {
-            if let Some(offset) = self.find_aligned(ring.memory(), request) {
-                ready.push((request, offset));
+    /// Has writes be durable as the driver's features and its choice say.
+    fn choose_cache(&mut self) {
+        let is_chosen = self
+            .state
+            .is_some_and(|state| state.get(Word::WriteThrough) != 0);
+        self.write_through = config::is_write_through(self.features, is_chosen);
+        // The driver made the change itself, or has not begun to read.
+        self.news.get_or_insert(false);
+    }
+
+    /// Takes the next request, and its position in the queue; none if there is none now. A request
+    /// that its limits hold back is kept, and those behind it stay in the queue.
+    fn take_one(
+        &mut self,
+        queue: usize,
+        ring: &mut Vring,
+    ) -> Result<Option<(Request, u16)>, Broken> {
+        let held = self.held.get_mut(queue).and_then(Option::take);
+        let (request, position) = match held {
+            Some(held) => held,
+            None => {
+                let (mut request, position) = (self.flights.blank(), ring.next());
+                if !request.take(ring)? {
+                    return Ok(None);
+                }
+                (request, position)
             }
+        };
+        let cost = self.cost(ring, &request);
+        // A request that fails because it has waited too long waits no longer.
+        let expires = self.expired.get(queue).is_some_and(|left| *left > 0);
+        // planted: limits hold nothing back
+        let passes = expires || self.is_next(queue) && self.limits.admit(cost);
+        if !passes {
+            if let Some(place) = self.held.get_mut(queue) {
+                *place = Some((request, position));
+            }
+            if !self.line.contains(&queue) {
+                self.line.push_back(queue);
+            }
+            return Ok(None);
         }
-        let pieces = ready.iter().filter_map(|(request, offset)| {
-            let (direction, _) = request.transfer()?;
-            Some(Piece {
-                direction,
-                vectors: &request.vectors,
-                offset: *offset,
-            })
+        self.line.retain(|waits| *waits != queue);
+        Ok(Some((request, position)))
+    }
+
+    /// Tells whether no other queue's request is to pass first.
+    fn is_next(&self, queue: usize) -> bool {
+        // planted: a queue that is always full keeps the limits for itself
+        self.line.front().is_none_or(|first| *first == queue)
+    }
+
+    /// Returns how many bytes of the disk a request moves: none if it will fail, so that a guest
+    /// cannot spend years of its limits with one descriptor.
+    fn cost(&self, ring: &Vring, request: &Request) -> u64 {
+        if let Some((_, length)) = request.transfer() {
+            let moves = self.place(request.sector, length).is_ok();
+            return if moves { length } else { 0 };
+        }
+        if request.kind != VIRTIO_BLK_T_WRITE_ZEROES {
+            return 0;
+        }
+        let ranges = ranges_of(ring, &request.chain, true).unwrap_or_default();
+        let lengths = ranges.iter().map(|range| {
+            let length = u64::from(range.sectors) * SECTOR;
+            let moves = range.check().is_ok() && self.place(range.sector, length).is_ok();
+            if moves { length } else { 0 }
         });
-        let pieces: Vec<Piece<'_>> = pieces.collect();
-        // A killed GDM leaves these transfers to the kernel. The next GDM must know of them.
-        ring.state().set(Word::InKernel, 1);
-        let moved = self.media.together(&pieces);
-        ring.state().set(Word::InKernel, 0);
-        let moved = moved.into_iter().flatten();
-        for ((request, _), moved) in ready.iter_mut().zip(moved) {
-            request.moved = moved;
-        }
+        lengths.sum()
     }
 
-    /// Returns where in the file a request goes that can pass the page cache by as a whole.
-    fn find_aligned(&self, memory: &Memory, request: &mut Request) -> Option<u64> {
-        let (direction, length) = request.transfer()?;
-        let start = self.place(request.sector, length).ok()?;
-        if !request.chain.is_reachable() {
-            return None;
-        }
-        if direction == Direction::Write {
-            self.writable().ok()?;
-        }
-        request.find(memory, direction, 0, length);
-        (length > 0 && self.is_aligned(&request.vectors, start)).then_some(start)
-    }
-
-    /// Does a request and completes it. A request of a stopped guest is not completed: the memory
-    /// with its status and its ring is Gear2's by then.
-    fn finish(&mut self, ring: &mut Vring, request: &mut Request) -> Result<(), Broken> {
-        let (status, written) = self.perform(ring, request);
-        if ring.is_withdrawn() {
-            return Ok(());
-        }
-        if status != Status::Ok {
-            ring.state().count(Word::Errors, 1);
-        }
-        ring.answer(&request.chain, request.room, status.byte(), written)
-    }
-
-    /// Does the request; returns its outcome and how many bytes of data were written to the guest.
-    fn perform(&mut self, ring: &Vring, request: &mut Request) -> (Status, u64) {
-        if let Some(left) = self.expired.checked_sub(1) {
-            self.expired = left;
-            return (Status::IoError, 0);
-        }
-        // A region that the guest shares with another VM, for example, is not mapped here.
-        // planted: data that is not reachable is left out of a request
-        if !request.chain.is_reachable() {
-            return (Status::IoError, 0);
-        }
-        let outcome = match request.kind {
-            VIRTIO_BLK_T_IN => self.transfer(ring, request),
-            VIRTIO_BLK_T_OUT => self.transfer(ring, request).map(|_| 0),
-            VIRTIO_BLK_T_FLUSH => self.flush(),
+    /// Does a request that needs no transfer; returns how many bytes of data were written to the
+    /// guest.
+    fn at_once(&self, ring: &Vring, request: &Request) -> io::Result<u64> {
+        match request.kind {
             VIRTIO_BLK_T_GET_ID => {
                 // A driver with a shorter buffer gets the beginning.
                 let id = self.id.get(..ID_LENGTH.min(request.room as usize));
@@ -291,11 +312,6 @@ impl Block {
             VIRTIO_BLK_T_DISCARD => self.ranges(ring, &request.chain, false),
             VIRTIO_BLK_T_WRITE_ZEROES => self.ranges(ring, &request.chain, true),
             _ => Err(ErrorKind::Unsupported.into()),
-        };
-        match outcome {
-            Ok(written) => (Status::Ok, written),
-            Err(error) if error.kind() == ErrorKind::Unsupported => (Status::Unsupported, 0),
-            Err(_) => (Status::IoError, 0),
         }
     }
 
@@ -321,211 +337,14 @@ impl Block {
         }
         Ok(())
     }
-
-    /// Moves what is left of a request's data, piece by piece. The kernel may move less than it was
-    /// asked for, and an interrupted call nothing at all.
-    fn transfer(&self, ring: &Vring, request: &mut Request) -> io::Result<u64> {
-        let Some((direction, length)) = request.transfer() else {
-            return Err(ErrorKind::Unsupported.into());
-        };
-        let start = self.place(request.sector, length)?;
-        let word = match direction {
-            Direction::Read => Word::BytesIn,
-            Direction::Write => {
-                self.writable()?;
-                Word::BytesOut
-            }
-        };
-        // `move_together` may have moved the beginning, or all.
-        let mut done = request.moved;
-        while done < length {
-            if ring.is_withdrawn() {
-                return Err(withdrawn());
-            }
-            request.find(ring.memory(), direction, done, length);
-            done += self.transfer_once(&request.vectors, direction, start + done)? as u64;
-        }
-        ring.state().count(word, length);
-        let buffered = self.buffered.take();
-        // planted: a write of a driver without FLUSH is not synced
-        // planted: what went through the page cache is left there
-        if direction == Direction::Write && (self.write_through || buffered) {
-            self.media.sync()?;
-        }
-        Ok(length)
-    }
-
-    /// Tells whether the transfer may pass the page cache by.
-    fn is_aligned(&self, vectors: &[libc::iovec], offset: u64) -> bool {
-        // Logical blocks are powers of two. The kernel wants place, memory and length in whole
-        // blocks.
-        let mask = u64::from(self.geometry.block_size.max(1)) - 1;
-        let aligned = |number: u64| number & mask == 0;
-        let mut all = vectors.iter();
-        aligned(offset)
-            && all.all(|v| aligned(v.iov_base.addr() as u64) && aligned(v.iov_len as u64))
-    }
-
-    /// Moves data once, past the page cache where that can be; may move less.
-    fn transfer_once(
-        &self,
-        vectors: &[libc::iovec],
-        direction: Direction,
-        offset: u64,
-    ) -> io::Result<usize> {
-        let piece = Piece {
-            direction,
-            vectors,
-            offset,
-        };
-        let moved = self.direct(piece).unwrap_or_else(|| {
-            self.buffered.set(self.geometry.is_device);
-            self.media.buffered(piece)
-        });
-        match moved {
-            // The file is shorter than it was when it was opened.
-            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
-            other => other,
-        }
-    }
-
-    /// Moves data past the page cache, once. `None` where that cannot be.
-    fn direct(&self, piece: Piece<'_>) -> Option<io::Result<usize>> {
-        if !self.is_aligned(piece.vectors, piece.offset) {
-            return None;
-        }
-        match self.media.direct(piece) {
-            // A file system may want more alignment than it says.
-            Some(Err(error)) if error.kind() == ErrorKind::InvalidInput => None,
-            other => other,
-        }
-    }
-
-    /// Makes all writes durable that were completed before (virtio 1.2, 5.2.6.2). The turn has
-    /// nothing else under way: a flush moves no data, so it ends the taking of requests.
-    fn flush(&self) -> io::Result<u64> {
-        if !self.read_only {
-            // planted: a flush syncs nothing
-            self.media.sync()?;
-        }
-        Ok(0)
-    }
-
-    /// Discards the ranges that a request lists, or makes them zero.
-    fn ranges(&self, ring: &Vring, chain: &Chain, zero: bool) -> io::Result<u64> {
-        self.writable()?;
-        let length = chain.readable.length() - HEADER;
-        let whole = length.is_multiple_of(RANGE as u64) && length > 0;
-        if !whole || length / RANGE as u64 > u64::from(MAX_RANGES) {
-            return Err(ErrorKind::InvalidInput.into());
-        }
-        for index in 0..length / RANGE as u64 {
-            let mut bytes = [0; RANGE];
-            let at = HEADER + index * RANGE as u64;
-            chain.readable.read(ring.memory(), at, &mut bytes);
-            self.range(ring, Range::read(bytes, zero))?;
-        }
-        let buffered = self.buffered.take();
-        // planted: zeroes are left in the page cache
-        if self.write_through || buffered {
-            self.media.sync()?;
-        }
-        Ok(0)
-    }
-
-    /// Discards a range or makes it zero, piece by piece.
-    fn range(&self, ring: &Vring, range: Range) -> io::Result<()> {
-        range.check()?;
-        let length = u64::from(range.sectors) * SECTOR;
-        let start = self.place(range.sector, length)?;
-        let mut done = 0;
-        while done < length {
-            if ring.is_withdrawn() {
-                return Err(withdrawn());
-            }
-            progress::step();
-            let at = start + done;
-            // The first piece ends on a boundary, and those behind begin on one.
-            let piece = (RANGE_PIECE - at % RANGE_PIECE).min(length - done);
-            self.erase(ring, &range, at, piece)?;
-            done += piece;
-        }
-        Ok(())
-    }
-
-    /// Discards a piece of a range or makes it zero.
-    fn erase(&self, ring: &Vring, range: &Range, at: u64, bytes: u64) -> io::Result<()> {
-        if !range.zero {
-            // A discard is only advice.
-            let _ = self.media.discard(at, bytes);
-            return Ok(());
-        }
-        let zeroed = self.media.zero(at, bytes, range.flags != 0);
-        zeroed.or_else(|_| self.write_zeroes(ring, at, bytes))
-    }
-
-    /// Writes zeroes where the file system or the device has no way of its own to make them.
-    fn write_zeroes(&self, ring: &Vring, start: u64, length: u64) -> io::Result<()> {
-        // 64 KiB a write: the thread shows progress, and looks for the guest's end, after each.
-        let zeroes = [0; 0x1_0000];
-        let mut done = 0;
-        while done < length {
-            if ring.is_withdrawn() {
-                // planted: a stopped guest waits for all ranges
-                return Err(withdrawn());
-            }
-            progress::step();
-            let size = (length - done).min(zeroes.len() as u64) as usize;
-            self.buffered.set(self.geometry.is_device);
-            let piece = zeroes.get(..size).unwrap_or_default();
-            self.media.write(piece, start + done)?;
-            done += size as u64;
-        }
-        Ok(())
-    }
-
-    /// Returns `struct virtio_blk_config` (virtio 1.2, 5.2.4).
-    fn config(&self) -> Vec<u8> {
-        let mut config = Vec::with_capacity(60);
-        // A rest that is no whole sector is out of the guest's reach.
-        config.extend((self.geometry.bytes / SECTOR).to_le_bytes());
-        config.extend(0_u32.to_le_bytes()); // size_max
-        config.extend(SEGMENTS.to_le_bytes());
-        config.extend([0; 4]); // geometry
-        config.extend(self.geometry.block_size.to_le_bytes());
-        config.extend([0; 8]); // topology
-        config.extend([0, 0, 1, 0]); // writeback, unused, queues
-        config.extend(MAX_RANGE_SECTORS.to_le_bytes());
-        config.extend(MAX_RANGES.to_le_bytes());
-        config.extend(
-            (self.geometry.block_size / SECTOR as u32)
-                .max(1)
-                .to_le_bytes(),
-        );
-        config.extend(MAX_RANGE_SECTORS.to_le_bytes());
-        config.extend(MAX_RANGES.to_le_bytes());
-        config.extend([1, 0, 0, 0]); // may unmap
-        config
-    }
 }
 
-/// Takes waiting requests, up to the first that moves no data. Returns how many were taken, and how
-/// the turn ends when these are done.
-fn take_requests(ring: &mut Vring, requests: &mut [Request]) -> (usize, Result<Progress, Broken>) {
-    let mut count = 0;
-    let mut end = Ok(Progress::More);
-    for request in requests.iter_mut() {
-        match request.take(ring) {
-            Ok(true) => count += 1,
-            Ok(false) => end = Ok(Progress::Drained),
-            Err(broken) => end = Err(broken),
-        }
-        if end != Ok(Progress::More) || request.transfer().is_none() {
-            break;
-        }
-    }
-    (count, end)
+/// Returns a serial number of the end of a text.
+fn id_of(text: &str) -> [u8; ID_LENGTH] {
+    let mut id = [0; ID_LENGTH];
+    let end = text.bytes().skip(text.len().saturating_sub(ID_LENGTH));
+    id.iter_mut().zip(end).for_each(|(to, from)| *to = from);
+    id
 }
 
 /// Error of a request that never completes because its guest was stopped.
@@ -534,48 +353,127 @@ fn withdrawn() -> io::Error {
 }
 
 impl Backend for Block {
+    fn keep(&mut self, state: DeviceState) {
+        self.state = Some(state);
+        self.note_size();
+        // An earlier GDM's driver may have chosen, and reads its choice.
+        self.write_through = state.get(Word::WriteThrough) != 0;
+    }
+
     fn identity(&self) -> Identity {
-        // SEG_MAX keeps a request within the queue. BLK_SIZE lets the driver align its requests, so
-        // that their data passes the page cache by.
-        let mut features = 1 << VIRTIO_BLK_F_SEG_MAX
-            | 1 << VIRTIO_BLK_F_BLK_SIZE
-            | 1 << VIRTIO_BLK_F_FLUSH
-            | 1 << VIRTIO_BLK_F_DISCARD
-            | 1 << VIRTIO_BLK_F_WRITE_ZEROES;
-        if self.read_only {
-            features |= 1 << VIRTIO_BLK_F_RO;
-        }
         Identity {
             device_id: DEVICE_ID,
-            features,
+            features: config::features(self.read_only, self.queues),
             dependencies: &[],
-            queue_sizes: vec![QUEUE_SIZE],
+            queue_sizes: vec![QUEUE_SIZE; self.queues],
             config: self.config(),
         }
     }
 
-    // A driver that cannot flush takes each completed write for durable.
     fn activate(&mut self, features: u64) -> Result<(), String> {
-        self.write_through = features & 1 << VIRTIO_BLK_F_FLUSH == 0;
+        self.features = features;
+        self.choose_cache();
         Ok(())
     }
 
+    fn write_config(&mut self, offset: usize, bytes: &[u8]) {
+        // All other fields are read-only (virtio 1.2, 5.2.4).
+        if let (config::WRITEBACK, [value]) = (offset, bytes)
+            && let Some(state) = self.state
+        {
+            state.set(Word::WriteThrough, u64::from(*value == 0));
+            self.choose_cache();
+        }
+    }
+
+    fn news_of_config(&mut self) -> Option<(Vec<u8>, bool)> {
+        let is_news = self.news.take()?;
+        Some((self.config(), is_news))
+    }
+
+    fn pause(&self) -> Option<Duration> {
+        let holds = self.held.iter().any(Option::is_some);
+        self.limits.pause().filter(|_| holds)
+    }
+
+    fn obey(&mut self, order: Order) -> Answer {
+        match order {
+            Order::Resize => self.measure().map_err(|error| error.to_string()),
+            Order::Link(_) => Err("a disk has no link".into()),
+            Order::Detach => Ok(self.change(Box::new(Empty::default()))),
+            Order::Attach(_) => Err("no medium came with the order".into()),
+        }
+    }
+
+    fn insert(&mut self, Medium(media): Medium) -> Answer {
+        Ok(self.change(media))
+    }
+
+    fn watch_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_rewired)
+    }
+
     fn reset(&mut self) {
-        self.expired = 0;
+        // Results are of no use to anybody; the memory is the guest's until then.
+        // planted: a reset does not wait for what the kernel has
+        let _ = self.media.settle();
+        self.flights.clear();
+        if let Some(state) = self.state {
+            state.set(Word::InKernel, 0);
+        }
+        self.expired = [0; QUEUES];
+        self.held = [const { None }; QUEUES];
+        self.line.clear();
+        self.features = 0;
+        self.write_through = false;
+        self.news.get_or_insert(false);
     }
 
     // Only what was in the queue when this GDM started has waited: later requests are served.
-    fn expire(&mut self, _queue: usize, pending: u16) {
-        self.expired = pending;
+    fn expire(&mut self, queue: usize, pending: u16) {
+        if let Some(expired) = self.expired.get_mut(queue) {
+            *expired = pending;
+        }
     }
 
-    fn process(&mut self, _queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
-        // Taken out for the turn, which needs the device and its requests at once. Their memory is
-        // reused.
-        let mut requests = std::mem::take(&mut self.requests);
-        requests.resize_with(TURN, Request::default);
-        let done = self.turn(ring, &mut requests);
-        self.requests = requests;
-        done
+    fn poll(&mut self) {
+        self.harvest();
+        // A size that cannot be found out stays what it was.
+        // planted: a disk keeps its first size
+        if self.looked.elapsed() >= LOOK {
+            let _ = self.measure();
+        }
+    }
+
+    fn watch(&self) -> Vec<RawFd> {
+        self.media.descriptor().into_iter().collect()
+    }
+
+    /// A request that waits for its rate is not looked for.
+    fn looks_ahead(&self) -> bool {
+        self.held.iter().all(Option::is_none)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.flights.is_empty()
+    }
+
+    fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
+        if ring.is_withdrawn() {
+            return Ok(Progress::More);
+        }
+        self.resume(queue, ring)?;
+        self.complete(queue, ring)?;
+        let taken = self.take(queue, ring);
+        if taken.is_err() {
+            // What was taken before is done, as if nothing bad had followed.
+            self.settle();
+        }
+        self.complete(queue, ring)?;
+        Ok(match taken? {
+            // What was begun is waited for a little, ahead of the next turn.
+            Progress::Drained | Progress::Waits if self.media.is_fresh() => Progress::More,
+            progress => progress,
+        })
     }
 }

@@ -11,9 +11,9 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 
 use virtio_bindings::virtio_ids::VIRTIO_ID_CONSOLE;
 
-use super::{Backend, Progress, TURN};
+use super::{Backend, Opened, Parts, Progress, TURN};
 use crate::board::DeviceNode;
-use crate::socket::{Feed, Port};
+use crate::socket::{Feed, Port, listen};
 use crate::state::Word;
 use crate::sys;
 use crate::transport::Identity;
@@ -22,6 +22,7 @@ use crate::vring::{Broken, Chain, Vring};
 #[cfg(test)]
 mod tests;
 
+/// Type in the register DeviceID (virtio 1.2, 5.3.1).
 pub(super) const DEVICE_ID: u32 = VIRTIO_ID_CONSOLE;
 /// Longest queue that a driver may choose.
 pub(super) const QUEUE_SIZE: u16 = 64;
@@ -33,6 +34,7 @@ const RECEIVE: usize = 0;
 const HISTORY: usize = 0x1_0000;
 /// VIRTIO_CONSOLE_F_EMERG_WRITE, and the offset of that field.
 const EMERGENCY_WRITE: u64 = 1 << 2;
+/// Place of `emerg_wr` in `struct virtio_console_config` (virtio 1.2, 5.3.4).
 const EMERGENCY_OFFSET: usize = 8;
 /// Most bytes taken from one request; a console's are far shorter.
 const MOST: u64 = 0x1_0000;
@@ -59,17 +61,29 @@ pub struct Console {
 impl Console {
     /// Makes the socket, and the pseudo-terminal if the manifest wants one. With both, `gearctl
     /// console --virtio` uses the socket.
-    pub fn open(node: &DeviceNode, run_directory: &str) -> Result<Self, String> {
+    pub(super) fn claim(node: &DeviceNode, run_directory: &str) -> Result<Opened, String> {
         let path = format!(
             "{run_directory}/{}.console",
             crate::serial::file_name(&node.vm)
         );
-        let port = Port::bind(&path).map_err(|error| format!("{path}: {error}"))?;
-        let mut terminal = None;
+        let listener = listen(&path).map_err(|error| format!("{path}: {error}"))?;
+        let mut parts = vec![listener.into()];
         if node.backend == "pty" {
             let link = format!("{run_directory}/{}.pty", crate::serial::file_name(&node.vm));
-            terminal = Some(open_terminal(&link).map_err(|error| format!("{link}: {error}"))?);
+            let (ours, other) = open_terminal(&link).map_err(|error| format!("{link}: {error}"))?;
+            parts.extend([ours.into(), other.into()]);
         }
+        Ok(Opened { parts, claim: None })
+    }
+
+    /// Makes the console of a socket, and of both ends of a pseudo-terminal if there is one.
+    pub(super) fn of(parts: &mut Parts) -> Result<Self, String> {
+        let port = Port::of(parts.take()?.into());
+        let ends = [parts.take_last(), parts.take_last()];
+        let terminal = match ends {
+            [Some(ours), Some(other)] => Some((ours.into(), other.into())),
+            _ => None,
+        };
         Ok(Self {
             port,
             feed: Feed::default(),

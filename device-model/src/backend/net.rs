@@ -8,21 +8,33 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
 
 use virtio_bindings::bindings::virtio_net::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
     VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MAC, VIRTIO_NET_F_MRG_RXBUF,
+    VIRTIO_NET_F_MTU, VIRTIO_NET_F_STATUS,
 };
 use virtio_bindings::virtio_ids::VIRTIO_ID_NET;
 
-use super::{Backend, Progress, TURN};
+use super::{Backend, Opened, Parts, Progress, TURN};
 use crate::address::Mac;
-use crate::state::Word;
+use crate::board::DeviceNode;
+use crate::order::{Answer, Order};
+use crate::rate::Limits;
+use crate::state::{DeviceState, Word};
 use crate::sys::{self, Direction};
 use crate::transport::{Dependency, Identity};
 use crate::vring::{Broken, Chain, Vring};
+use link::Link;
 
+mod link;
+#[cfg(test)]
+mod tests;
+
+/// Type in the register DeviceID (virtio 1.2, 5.1.1).
 pub(super) const DEVICE_ID: u32 = VIRTIO_ID_NET;
+/// Longest queue that a driver may choose.
 pub(super) const QUEUE_SIZE: u16 = 256;
 /// Dependencies of the offered features (virtio 1.2, 5.1.3.1).
 pub(crate) const DEPENDENCIES: &[Dependency] = &[
@@ -54,7 +66,19 @@ const MOST_CHAINS: usize = 64;
 pub struct Net {
     /// A read or a write is one frame with a `virtio_net_hdr_mrg_rxbuf` before it.
     tap: File,
+    /// Address that the driver reads in the configuration.
     mac: Mac,
+    /// Longest packet that the driver is told of; 0: none.
+    mtu: u16,
+    /// Whether the link is up: as the tap device is, or as a person has ordered.
+    link: Link,
+    /// Limits of what the guest sends, and of what it receives.
+    sending: Limits,
+    receiving: Limits,
+    /// Frame of the guest's that was taken and waits for its share of the limits.
+    held: Option<Chain>,
+    /// The frame that comes in has its share.
+    is_admitted: bool,
     /// Whether a frame may use several requests (VIRTIO_NET_F_MRG_RXBUF).
     merge: bool,
     /// The frame that comes in, with its header.
@@ -71,41 +95,96 @@ pub struct Net {
 unsafe impl Send for Net {}
 
 impl Net {
-    /// Attaches to the tap device `name`, as a card with this address.
-    pub fn open(name: &str, mac: Mac) -> Result<Self, String> {
+    /// Attaches to the tap device of the manifest's card, for the process that serves it.
+    pub(super) fn claim(node: &DeviceNode) -> Result<Opened, String> {
+        let name = &node.backend;
+        let in_words = |error: std::io::Error| format!("tap device {name}: {error}");
         let tap = open_tun()?;
-        sys::open_tap(&tap, name, HEADER).map_err(|error| format!("tap device {name}: {error}"))?;
-        Ok(Self {
+        sys::open_tap(&tap, name, HEADER).map_err(in_words)?;
+        if node.mtu > 0 {
+            // A card must not pass on longer packets than it announces (virtio 1.2, 5.1.4.1).
+            sys::set_mtu(name, node.mtu).map_err(in_words)?;
+        }
+        let parts = std::iter::once(tap).chain(link::flags_of(name));
+        Ok(Opened {
+            parts: parts.map(Into::into).collect(),
+            claim: None,
+        })
+    }
+
+    /// Makes the card of a tap device that is attached.
+    pub(super) fn of(parts: &mut Parts, node: &DeviceNode) -> Result<Self, String> {
+        let tap = parts.take()?.into();
+        let flags = parts.take_last().map(Into::into);
+        Ok(Self::over(tap, node, Link::by(flags)))
+    }
+
+    /// Makes the card over an open tap device.
+    fn over(tap: File, node: &DeviceNode, link: Link) -> Self {
+        Self {
             tap,
-            mac,
+            mac: node.mac,
+            mtu: node.mtu,
+            link,
+            sending: Limits::new(node.limits),
+            receiving: Limits::new(node.limits),
+            held: None,
+            is_admitted: false,
             merge: false,
             // Allocated once: a guest under load costs no memory.
             frame: vec![0; MOST],
             frame_length: 0,
             chains: Vec::new(),
             vectors: Vec::new(),
-        })
+        }
+    }
+
+    /// Reads the next frame, unless there is one. A frame of a link that is down is lost.
+    fn read_frame(&mut self) {
+        while self.frame_length == 0 {
+            // An error says that no frame waits, or that the tap device is down: either ends the
+            // turn.
+            let length = self.tap.read(&mut self.frame).unwrap_or(0);
+            // planted: a link that is down receives
+            if length == 0 || self.link.is_up() {
+                self.frame_length = length;
+                return;
+            }
+        }
+    }
+
+    /// Tells whether the frame that came in may pass now. The tap device drops what is too much, as
+    /// any card does.
+    fn may_receive(&mut self) -> bool {
+        let bytes = self.frame_length.saturating_sub(HEADER) as u64;
+        self.is_admitted = self.is_admitted || self.receiving.admit(bytes);
+        self.is_admitted
     }
 
     /// Passes frames to the guest. A frame that found no buffers stays, and the tap device's queue
     /// behind it: what is too much is dropped there, as by any card.
     fn receive(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
         for _ in 0..TURN {
-            if self.frame_length == 0 {
-                // An error says that no frame waits, or that the tap device is down: either ends
-                // the turn.
-                self.frame_length = self.tap.read(&mut self.frame).unwrap_or(0);
-            }
+            self.read_frame();
             if self.frame_length < HEADER {
                 self.frame_length = 0;
+                return Ok(Progress::Waits);
+            }
+            if !self.may_receive() {
                 return Ok(Progress::Waits);
             }
             if !self.deliver(ring)? {
                 return Ok(Progress::Drained);
             }
-            self.frame_length = 0;
+            self.drop_frame();
         }
         Ok(Progress::More)
+    }
+
+    /// Lets the frame that came in go, with its share of the limits.
+    fn drop_frame(&mut self) {
+        self.frame_length = 0;
+        self.is_admitted = false;
     }
 
     /// Gives the frame to the guest; false if it has too few buffers now.
@@ -167,10 +246,20 @@ impl Net {
 
     /// Takes frames from the guest.
     fn transmit(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
-        let mut chain = Chain::default();
         for _ in 0..TURN {
-            if !ring.take(&mut chain)? {
-                return Ok(Progress::Drained);
+            let mut chain = Chain::default();
+            match self.held.take() {
+                Some(held) => chain = held,
+                None if ring.take(&mut chain)? => {}
+                None => return Ok(Progress::Drained),
+            }
+            let bytes = chain.readable.length().saturating_sub(HEADER as u64);
+            // What is too long for the tap device is lost, and costs a frame alone.
+            let cost = if bytes > MOST as u64 { 0 } else { bytes };
+            // planted: a guest sends as fast as it likes
+            if !self.sending.admit(cost) {
+                self.held = Some(chain);
+                return Ok(Progress::Waits);
             }
             // A frame that the tap device does not take is lost, as on any wire.
             let (word, count) = match self.send(ring, &chain) {
@@ -188,7 +277,8 @@ impl Net {
     fn send(&mut self, ring: &Vring, chain: &Chain) -> Option<u64> {
         let length = chain.readable.length();
         // No offload makes a frame longer: the kernel is not asked to copy it.
-        if length > MOST as u64 {
+        // planted: a link that is down sends
+        if length > MOST as u64 || !self.link.is_up() {
             return None;
         }
         let vectors = &mut self.vectors;
@@ -209,10 +299,12 @@ fn open_tun() -> Result<File, String> {
     tun.map_err(|error| format!("/dev/net/tun: {error}"))
 }
 
+/// Returns the mask of a feature, which the specification gives by its number.
 const fn bit(feature: u32) -> u64 {
     1 << feature
 }
 
+/// Returns the dependency of a feature on one other.
 const fn needs(feature: u32, other: u32) -> Dependency {
     Dependency {
         feature,
@@ -220,11 +312,31 @@ const fn needs(feature: u32, other: u32) -> Dependency {
     }
 }
 
+/// Returns `struct virtio_net_config` (virtio 1.2, 5.1.4).
+fn config(mac: Mac, link_is_up: bool, mtu: u16) -> Vec<u8> {
+    let mut config = mac.to_vec();
+    config.extend(u16::from(link_is_up).to_le_bytes());
+    config.extend(1_u16.to_le_bytes()); // pairs of queues
+    config.extend(mtu.to_le_bytes());
+    config
+}
+
 impl Backend for Net {
+    fn keep(&mut self, state: DeviceState) {
+        self.link.keep(state);
+    }
+
     fn identity(&self) -> Identity {
+        let mtu = if self.mtu > 0 {
+            bit(VIRTIO_NET_F_MTU)
+        } else {
+            0
+        };
         Identity {
             device_id: DEVICE_ID,
-            features: bit(VIRTIO_NET_F_MAC)
+            features: mtu
+                | bit(VIRTIO_NET_F_MAC)
+                | bit(VIRTIO_NET_F_STATUS)
                 | bit(VIRTIO_NET_F_MRG_RXBUF)
                 | bit(VIRTIO_NET_F_CSUM)
                 | bit(VIRTIO_NET_F_GUEST_CSUM)
@@ -235,8 +347,7 @@ impl Backend for Net {
             dependencies: DEPENDENCIES,
             // One pair of queues: a guest with several vCPUs shares it.
             queue_sizes: vec![QUEUE_SIZE; 2],
-            // Behind the address, fields of features that are not offered.
-            config: [self.mac.as_slice(), &[0; 6]].concat(),
+            config: config(self.mac, self.link.is_up(), self.mtu),
         }
     }
 
@@ -260,8 +371,35 @@ impl Backend for Net {
 
     // Chains of the old rings mean nothing to the driver that comes next.
     fn reset(&mut self) {
-        self.frame_length = 0;
+        self.drop_frame();
         self.chains.clear();
+        self.held = None;
+    }
+
+    fn news_of_config(&mut self) -> Option<(Vec<u8>, bool)> {
+        let is_up = self.link.news()?;
+        Some((config(self.mac, is_up, self.mtu), true))
+    }
+
+    fn pause(&self) -> Option<Duration> {
+        let sends = self.held.as_ref().and_then(|_| self.sending.pause());
+        let waits = self.frame_length > 0 && !self.is_admitted;
+        let receives = self.receiving.pause().filter(|_| waits);
+        sends.into_iter().chain(receives).min()
+    }
+
+    fn obey(&mut self, order: Order) -> Answer {
+        match order {
+            Order::Link(is_up) => Ok(self.link.order(is_up).into()),
+            Order::Detach | Order::Attach(_) => Err(
+                "a network card has no medium; `gearctl device link` takes its link down".into(),
+            ),
+            Order::Resize => Err("a network card has no size".into()),
+        }
+    }
+
+    fn poll(&mut self) {
+        self.link.poll();
     }
 
     fn watch(&self) -> Vec<RawFd> {

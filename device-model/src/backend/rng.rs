@@ -12,7 +12,9 @@ use crate::vring::{Broken, Chain, Vring};
 /// Most bytes given for one request; a guest that wants more asks again.
 const MOST: usize = 4096;
 
+/// Type in the register DeviceID (virtio 1.2, 5.4.1).
 pub(super) const DEVICE_ID: u32 = VIRTIO_ID_RNG;
+/// Longest queue that a driver may choose; Linux keeps one request in the queue.
 pub(super) const QUEUE_SIZE: u16 = 64;
 
 /// The entropy device.

@@ -9,26 +9,32 @@
 //! backend has finished with the guest's memory, or is gone.
 
 use std::convert::Infallible;
+use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
+use virtio_bindings::virtio_ids::{VIRTIO_ID_BLOCK, VIRTIO_ID_GPU};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::{Backend, Progress, TURN};
+use super::{Backend, Opened, Parts, Progress, Remains, TURN};
 use crate::board::{DeviceKind, DeviceNode};
+use crate::frame;
 use crate::in_flight::{InFlight, MAX_REQUESTS};
 use crate::progress;
+use crate::sandbox::Role;
 use crate::state::{DeviceState, MAX_QUEUES, Word};
 use crate::transport::Identity;
 use crate::vring::{Broken, Chain, Vring};
 use relay::Relay;
+use screen::Screen;
 use session::{Bounds, Session};
 
 mod deadline;
 pub(crate) mod program;
 mod relay;
+mod screen;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -41,6 +47,8 @@ const STEP: Duration = Duration::from_millis(1);
 pub(super) const QUEUE_SIZE: u16 = MAX_REQUESTS;
 /// Place of `num_queues` in `struct virtio_blk_config` (virtio 1.2, 5.2.4).
 const BLOCK_QUEUES: usize = 34;
+/// Place of `num_scanouts` in `struct virtio_gpu_config` (virtio 1.2, 5.7.4).
+const GPU_SCANOUTS: usize = 8;
 /// Place and length of the tag in `struct virtio_fs_config` (virtio 1.2, 5.11.4).
 const TAG_LENGTH: usize = 36;
 
@@ -53,6 +61,8 @@ struct Events {
 }
 
 /// Why requests are not passed on.
+/// The two are told apart, since a mistake of the guest breaks the device, and one of the backend
+/// leaves the device to the next backend.
 enum Fault {
     /// The guest broke a rule.
     Guest(Broken),
@@ -76,11 +86,15 @@ impl From<String> for Fault {
 pub struct VhostUser {
     /// Path of the socket, for messages.
     socket: String,
+    /// The connection, on which each call has a deadline.
     session: Session,
     /// Identity that the driver sees; the backend has chosen features and configuration.
     identity: Identity,
     /// Memory of the rings between GDM and the backend.
     rings: crate::mapping::Memory,
+    /// The file of `rings`, which tells whether the backend maps the memory.
+    shared: Arc<File>,
+    /// By queue. The next backend gets new ones: the old backend may still signal those it has.
     events: Vec<Events>,
     /// Tells of an error of the backend's.
     error: EventFd,
@@ -96,24 +110,59 @@ pub struct VhostUser {
     lost: Option<String>,
     /// The thread that opens backends waits for the end of this.
     lease: Option<Sender<Infallible>>,
+    /// The screen of a graphics card, which lasts as long as the connection.
+    _screen: Option<Screen>,
 }
 
 impl VhostUser {
-    /// Connects to the backend. `confine` takes rights from a thread.
-    pub fn open(node: &DeviceNode, confine: fn()) -> Result<Self, String> {
+    /// Connects to the backend, for the process that is its front end. A graphics card has the file
+    /// of its screen besides.
+    pub(super) fn connect(node: &DeviceNode, run_directory: &str) -> Result<Opened, String> {
+        let socket = session::connect(&node.backend);
+        let socket = socket.map_err(|error| format!("{}: {error}", node.backend))?;
+        let mut parts = vec![socket.into()];
+        if device_id(node) == VIRTIO_ID_GPU {
+            let path = frame::path(run_directory, node.channel as u64);
+            let file = frame::create(&path).map_err(|error| format!("screen {path}: {error}"))?;
+            parts.push(file.into());
+        }
+        Ok(Opened { parts, claim: None })
+    }
+
+    /// Makes the device of a connection. `confine` takes rights from a thread.
+    pub(super) fn of(
+        node: &DeviceNode,
+        parts: &mut Parts,
+        confine: fn(Role),
+    ) -> Result<Self, String> {
         let bounds = Bounds {
             patience: PATIENCE,
             confine,
         };
-        Self::open_within(node, bounds).map_err(|error| format!("{}: {error}", node.backend))
+        Self::within(node, parts, bounds).map_err(|error| format!("{}: {error}", node.backend))
     }
 
-    fn open_within(node: &DeviceNode, bounds: Bounds) -> Result<Self, String> {
-        let mut session = Session::open(&node.backend, bounds)?;
+    /// Connects to the backend in the process that is its front end.
+    #[cfg(test)]
+    fn open_within(node: &DeviceNode, run_directory: &str, bounds: Bounds) -> Result<Self, String> {
+        let opened = Self::connect(node, run_directory)?;
+        Self::within(node, &mut opened.into(), bounds)
+    }
+
+    /// Opens the session and makes the device. Features, number of queues and configuration of the
+    /// backend are judged here, before a driver sees the device. `parts` are the socket and, of a
+    /// graphics card, the file of its frame.
+    fn within(node: &DeviceNode, parts: &mut Parts, bounds: Bounds) -> Result<Self, String> {
+        let mut session = Session::open(parts.take()?.into(), bounds)?;
         let count = node.queues.min(MAX_QUEUES);
         session.check_queues(count)?;
         let config = first_config(&mut session, node)?;
         let events: Result<Vec<Events>, String> = (0..count).map(|_| Events::new()).collect();
+        let screen = match device_id(node) {
+            VIRTIO_ID_GPU => Some(open_screen(&session, node, parts.take()?.into(), bounds)?),
+            _ => None,
+        };
+        let (rings, shared) = relay::memory()?;
         Ok(Self {
             socket: node.backend.clone(),
             identity: Identity {
@@ -124,7 +173,8 @@ impl VhostUser {
                 config,
             },
             session,
-            rings: relay::memory()?,
+            rings,
+            shared,
             events: events?,
             error: eventfd()?,
             relays: [const { None }; MAX_QUEUES],
@@ -133,6 +183,7 @@ impl VhostUser {
             news: None,
             lost: None,
             lease: None,
+            _screen: screen,
         })
     }
 
@@ -183,7 +234,7 @@ impl VhostUser {
             return Ok(());
         }
         self.begin(ring)?;
-        let heads = resume(InFlight::of(ring.state(), queue), ring)?;
+        let heads = InFlight::of(ring.state(), queue).resume(ring)?;
         let mut relay = Relay::new(&self.rings, queue, ring.size())?;
         for head in &heads {
             relay.offer(*head)?;
@@ -270,6 +321,7 @@ impl VhostUser {
 }
 
 impl Events {
+    /// Makes the descriptors of a queue, for VHOST_USER_SET_VRING_KICK and _CALL.
     fn new() -> Result<Self, String> {
         Ok(Self {
             kick: eventfd()?,
@@ -278,6 +330,8 @@ impl Events {
     }
 }
 
+/// Makes a descriptor that never blocks: the backend has it too, and could fill it up to stop this
+/// thread in a write.
 fn eventfd() -> Result<EventFd, String> {
     EventFd::new(EFD_NONBLOCK).map_err(|error| format!("eventfd: {error}"))
 }
@@ -315,35 +369,37 @@ fn first_config(session: &mut Session, node: &DeviceNode) -> Result<Vec<u8>, Str
     Ok(config)
 }
 
-/// Makes a disk's configuration name the queues that the guest sees: a driver sets up as many as
-/// the configuration says.
+/// Makes the configuration say what is GDM's to say: a disk has the queues that the guest sees,
+/// since a driver sets up as many as the configuration names; a graphics card has one screen.
 fn adapt(mut config: Vec<u8>, device_id: u32, queues: usize) -> Vec<u8> {
-    if device_id == VIRTIO_ID_BLOCK
-        && let Some(place) = config.get_mut(BLOCK_QUEUES..BLOCK_QUEUES + 2)
-    {
-        place.copy_from_slice(&(queues as u16).to_le_bytes());
+    let queues = (queues as u16).to_le_bytes();
+    let (from, bytes): (usize, &[u8]) = match device_id {
+        VIRTIO_ID_BLOCK => (BLOCK_QUEUES, &queues),
+        VIRTIO_ID_GPU => (GPU_SCANOUTS, &[1, 0, 0, 0]),
+        _ => return config,
+    };
+    if let Some(place) = config.get_mut(from..from + bytes.len()) {
+        place.copy_from_slice(bytes);
     }
     config
 }
 
-/// Returns the requests that an earlier backend had, and passes over them in the guest's ring. The
-/// notes of the last completion may lack their end, if GDM was killed there.
-fn resume(notes: InFlight, ring: &mut Vring) -> Result<Vec<u16>, Broken> {
-    let used = ring.used();
-    if notes.published() != used {
-        if notes.published().wrapping_add(1) != used {
-            return Err(Broken::Ring);
-        }
-        // planted: a request whose completion was the last act of a gdm is done again
-        notes.remove(ring.last_completed()?);
-        notes.publish(used);
-    }
-    let heads = notes.in_order(used);
-    ring.pass_over(heads.len() as u16);
-    Ok(heads)
+/// Gives the backend of a graphics card its screen.
+fn open_screen(
+    session: &Session,
+    node: &DeviceNode,
+    frame: File,
+    bounds: Bounds,
+) -> Result<Screen, String> {
+    let (screen, theirs) = screen::start(frame, node.name(), bounds.confine)?;
+    session.set_screen(&theirs)?;
+    Ok(screen)
 }
 
 /// Passes what the backend has completed to the guest.
+///
+/// Each head is looked up in the notes. A head that a backend completes twice would stand in the
+/// used ring twice, and the driver may use that head for another request by then.
 fn pass_completions(relay: &mut Relay, notes: InFlight, ring: &mut Vring) -> Result<(), Fault> {
     while let Some((head, written)) = relay.complete()? {
         // planted: a backend completes a request twice
@@ -352,10 +408,8 @@ fn pass_completions(relay: &mut Relay, notes: InFlight, ring: &mut Vring) -> Res
             return Err(Fault::Backend(why));
         }
         ring.state().count(Word::BytesIn, u64::from(written));
-        // In this order: a GDM that is killed in between leaves a note too many, never one too few.
         ring.complete(head, u64::from(written))?;
-        notes.remove(head);
-        notes.publish(ring.used());
+        notes.end(head, ring);
     }
     Ok(())
 }
@@ -396,7 +450,14 @@ impl Backend for VhostUser {
             return;
         }
         match progress::in_kernel(|| self.stop()) {
-            Ok(()) => self.release_memory(),
+            Ok(()) => {
+                self.release_memory();
+                if self.identity.device_id == VIRTIO_ID_GPU {
+                    self.lose(
+                        "the driver reset the card, which the next backend begins anew".into(),
+                    );
+                }
+            }
             Err(why) => self.lose(why),
         }
         self.relays = [const { None }; MAX_QUEUES];
@@ -461,6 +522,11 @@ impl Backend for VhostUser {
             self.release_memory();
         }
         Some(message)
+    }
+
+    fn remains(&mut self) -> Option<Remains> {
+        let rings = Arc::clone(&self.shared);
+        self.state.map(|state| Remains { rings, state })
     }
 
     fn hold(&mut self, lease: Sender<Infallible>) -> bool {

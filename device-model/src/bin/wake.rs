@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
-use device_model::hub::RUN_DIRECTORY;
 use device_model::measure::{What, later_start, measure, report};
+use device_model::options::RUN_DIRECTORY;
 use device_model::output;
 
 /// Help text, also for what is misspelt.

@@ -1,6 +1,7 @@
 //! Tests of reading the device tree.
 
 use std::fs;
+use std::time::Duration;
 
 use super::{Board, DeviceKind};
 use crate::testing::Directory;
@@ -19,6 +20,7 @@ fn tree() -> Directory {
     fs::write(gearv.join("window"), wide(&[0xc00_0000, 0x10_0000])).unwrap();
     fs::write(device.join("channel"), [0, 0, 0, 3]).unwrap();
     fs::write(device.join("vm"), "linux\0").unwrap();
+    fs::write(device.join("vm-id"), [0, 0, 0, 2]).unwrap();
     fs::write(device.join("type"), "block\0").unwrap();
     fs::write(device.join("backend"), "/dev/vda\0").unwrap();
     let memory = [0x4000_0000, 0x9000_0000, 0x2000_0000];
@@ -33,7 +35,8 @@ fn a_device_is_read() {
     let board = Board::read(tree.path()).unwrap();
     assert_eq!((board.control, board.window), (0x8020_0000, 0xc00_0000));
     let device = &board.devices[0];
-    assert_eq!((device.channel, device.kind), (3, DeviceKind::Block));
+    assert_eq!((device.channel, device.vm_id), (3, 2));
+    assert_eq!(device.kind, DeviceKind::Block);
     assert_eq!(
         (device.vm.as_str(), device.backend.as_str()),
         ("linux", "/dev/vda")
@@ -41,6 +44,30 @@ fn a_device_is_read() {
     assert_eq!(device.memory, [0x4000_0000, 0x9000_0000, 0x2000_0000]);
     assert_eq!(device.registers, [1, 0x200]);
     assert!(!device.read_only);
+}
+
+#[test]
+fn what_a_device_serves_is_read() {
+    let tree = tree();
+    let device = tree.path().join("gearv/device@3");
+    let read = || Board::read(tree.path()).unwrap().devices[0].clone();
+    let without = read();
+    assert_eq!((&*without.serial, &*without.label), ("", ""));
+    assert_eq!((without.mtu, without.limits), (0, [0; 3]));
+    let limits = [500_u32, 0, 100].map(u32::to_be_bytes).concat();
+    for (name, value) in [
+        ("label", b"system\0".as_slice()),
+        ("serial", b"A-1\0"),
+        ("mtu", &9000_u32.to_be_bytes()),
+        ("limits", &limits),
+        ("queues", &3_u32.to_be_bytes()),
+    ] {
+        fs::write(device.join(name), value).unwrap();
+    }
+    let with = read();
+    assert_eq!((&*with.serial, &*with.label), ("A-1", "system"));
+    assert_eq!((with.mtu, with.limits), (9000, [500, 0, 100]));
+    assert_eq!((without.queues, with.queues), (0, 3));
 }
 
 #[test]
@@ -53,6 +80,7 @@ fn a_device_of_another_program_is_read() {
         ("vhost-user", &numbers),
         ("backend", b"/run/fs/socket\0"),
         ("tag", b"shared\0"),
+        ("timeout-ms", &[0, 0, 0x13, 0x88]),
         ("command", b"/usr/bin/fsd\0\0--verbose\0"),
     ] {
         fs::write(device.join(name), value).unwrap();
@@ -60,6 +88,7 @@ fn a_device_of_another_program_is_read() {
     let device = &Board::read(tree.path()).unwrap().devices[0];
     assert_eq!(device.kind, DeviceKind::VhostUser(26));
     assert_eq!((device.queues, device.config_size), (2, 40));
+    assert_eq!(device.limit, Some(Duration::from_secs(5)));
     assert_eq!(
         (&*device.backend, &*device.tag),
         ("/run/fs/socket", "shared")

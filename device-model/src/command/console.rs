@@ -1,10 +1,12 @@
 //! Which consoles there are, and the way to one.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 
+use super::Command;
 use crate::client::{Client, Vm};
 use crate::serial::file_name;
-use crate::terminal;
+use crate::{output, terminal};
 
 /// A kind of console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,27 @@ impl Kind {
             Self::Virtio => "console",
         }
     }
+}
+
+/// Reads the words behind `console`: a VM and options, in any order. `None`: they are none of this
+/// command's.
+pub(super) fn parse(words: &[&str]) -> Option<Command> {
+    let (mut vm, mut kind, mut all) = (None, None, false);
+    for word in words {
+        match *word {
+            "--virtio" if kind.is_none() => kind = Some(Kind::Virtio),
+            "--messages" if kind.is_none() => kind = Some(Kind::Messages),
+            "--all" if !all => all = true,
+            // No VM has a name that begins with a dash (M-VM-004).
+            name if vm.is_none() && !name.starts_with('-') => vm = Some(name),
+            _ => return None,
+        }
+    }
+    Some(Command::Console {
+        vm: vm?.to_owned(),
+        kind: kind.unwrap_or(Kind::Serial),
+        all,
+    })
 }
 
 /// Finds the VM whose console is asked for. One without such a console is refused with the reason,
@@ -105,13 +128,17 @@ fn reason(vm: &Vm, kind: Kind) -> &'static str {
     }
 }
 
-/// Connects the terminal with a console until Ctrl-] is typed or either side ends.
-pub(super) fn connect(run_directory: &str, vm: &str, kind: Kind) -> Result<(), String> {
+/// Connects the terminal with a console until Ctrl-] is typed or either side ends. Of what was
+/// printed before, a person sees the last screen, and with `all` everything that GDM has kept. A
+/// program that reads a pipe gets everything: it has no screen.
+pub(super) fn connect(run_directory: &str, vm: &str, kind: Kind, all: bool) -> Result<(), String> {
     // The console's bytes do not pass GDM's control socket: each console has a socket of its own.
     let path = format!("{run_directory}/{}.{}", file_name(vm), kind.suffix());
     let socket = UnixStream::connect(&path)
         .map_err(|error| format!("VM {vm} has no {} at {path}: {error}", kind.text()))?;
-    match terminal::connect(socket) {
+    // One row stays free for what comes next.
+    let rows = output::height(&io::stdout()).filter(|_| !all);
+    match terminal::connect(socket, rows.map(|rows| rows.saturating_sub(1))) {
         Ok(true) => Ok(()),
         Ok(false) => Err(format!("the console of VM {vm} was closed")),
         Err(error) => Err(format!("the console of VM {vm}: {error}")),

@@ -143,6 +143,7 @@ fn reason(number: u64) -> String {
         stays::NO_OTHER => "no other CPU of the pool takes vCPUs",
         stays::CHANGES => "parameters are being changed; try again",
         stays::OUT_OF_RANGE => "the value is out of the range that docs/manifest.md gives",
+        stays::STARVES => "the device VM, which serves others, could be kept from running",
         other => return format!("reason {other}"),
     };
     text.into()
@@ -330,13 +331,16 @@ fn vm_row(client: &mut Client, vm: &Vm) -> Result<Json, String> {
 
 /// CPUs with one scheduler.
 struct Pool {
+    /// As in the manifest; `default` for CPUs of no pool.
     name: String,
+    /// Names of the policy and of the balancer, which Gear2 tells: a newer one may have others.
     policy: String,
     balancer: String,
     /// CPUs, a bit each.
     cpus: u64,
     /// VMs, a bit each.
     vms: u64,
+    /// Longest turn, in microseconds.
     slice_us: u64,
 }
 
@@ -396,6 +400,7 @@ fn cpu_row(client: &mut Client, pools: &[Pool], cpu: u64) -> Result<Option<Json>
     let is_off = flags & cpu_flag::CLOSED != 0;
     Ok(Some(Json::Object(vec![
         ("cpu", cpu.into()),
+        ("cluster", (flags >> cpu_flag::CLUSTER & 0xff).into()),
         ("pool", pool_of(pools, cpu)),
         ("policy", name_of(&[first, second]).as_str().into()),
         ("slice_us", slice.into()),

@@ -1,14 +1,21 @@
 //! Tests of gearctl, from the command line to the text, over a socket of GDM's server.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use gear1_abi::call::VmState;
 use gear2_protocol::Region;
+use vmm_sys_util::eventfd::EventFd;
 
 use super::{Command, Kind, Line, parse, run, share, vm_state};
+use crate::board::DeviceNode;
 use crate::client::Vm;
 use crate::control::{Mailbox, Server};
+use crate::order::{Answer, Order};
+use crate::orders::{Desk, Inbox, way};
 use crate::testing::{Directory, doorbell, fake_gear2, region};
 
 /// Runs `gearctl` with these words. Returns its output, or its error message.
@@ -84,13 +91,61 @@ fn gearctl_in(
     done
 }
 
+/// Runs `gearctl` with a GDM that serves these devices, each of which answers orders by `obey`.
+pub(super) fn gearctl_beside(
+    region: &'static Region,
+    devices: Vec<DeviceNode>,
+    words: &[&str],
+    obey: impl Fn(Order) -> Answer + Sync,
+) -> Result<String, String> {
+    region.header.vm_count.store(3, Ordering::Relaxed);
+    let stop = AtomicBool::new(false);
+    let kick = EventFd::new(0).unwrap();
+    let ways = devices
+        .iter()
+        .map(|node| (node.channel, way(&kick).unwrap()));
+    let (desks, inboxes): (BTreeMap<usize, Desk>, Vec<Inbox>) = ways
+        .map(|(channel, (desk, inbox))| ((channel, desk), inbox))
+        .unzip();
+    let mut out = Vec::new();
+    let mut done = Ok(());
+    let (stopped, obey) = (&stop, &obey);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                inboxes
+                    .iter()
+                    .for_each(|inbox| inbox.each(|order, _| obey(order)));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        with_gdm_of(region, devices, desks, |run_directory| {
+            let words = [&["--run", run_directory], words].concat();
+            done = parse(&words).and_then(|line| run(&line, &mut out));
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+    done.map(|()| String::from_utf8(out).unwrap())
+}
+
 /// Does something while a GDM serves this region, with the directory of its sockets.
-fn with_gdm(region: &'static Region, mut what: impl FnMut(&str)) {
+fn with_gdm(region: &'static Region, what: impl FnMut(&str)) {
+    with_gdm_of(region, Vec::new(), BTreeMap::new(), what);
+}
+
+/// Does something while a GDM serves this region and these devices.
+fn with_gdm_of(
+    region: &'static Region,
+    devices: Vec<DeviceNode>,
+    desks: BTreeMap<usize, Desk>,
+    mut what: impl FnMut(&str),
+) {
     let directory = Directory::new("gearctl");
     region.header.counter_hz.store(1000, Ordering::Relaxed);
     let path = format!("{}/control", directory.text());
     let mailbox = Mailbox::new(region, doorbell());
-    let mut server = Server::bind(&path, region, &mailbox, Vec::new()).unwrap();
+    let mut server = Server::bind(&path, region, &mailbox, devices).unwrap();
+    server.order_by(desks, Arc::default());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| fake_gear2(region, &stop));
@@ -247,17 +302,33 @@ fn a_vm_that_does_not_run_says_why() {
 
 #[test]
 fn command_lines_are_read() {
-    let console = |kind| Command::Console {
+    let console = |kind, all| Command::Console {
         vm: "a".into(),
         kind,
+        all,
     };
-    for (words, kind) in [
-        (&["console", "a"][..], Kind::Serial),
-        (&["console", "--virtio", "a"], Kind::Virtio),
-        (&["console", "a", "--virtio"], Kind::Virtio),
-        (&["console", "a", "--messages"], Kind::Messages),
+    for (words, kind, all) in [
+        (&["console", "a"][..], Kind::Serial, false),
+        (&["console", "--all", "a"], Kind::Serial, true),
+        (&["console", "--virtio", "a"], Kind::Virtio, false),
+        (&["console", "a", "--virtio"], Kind::Virtio, false),
+        (
+            &["console", "--all", "a", "--messages"],
+            Kind::Messages,
+            true,
+        ),
     ] {
-        assert_eq!(parse(words).unwrap().command, console(kind));
+        assert_eq!(parse(words).unwrap().command, console(kind, all));
+    }
+    for words in [
+        &["console"][..],
+        &["console", "a", "b"],
+        &["console", "--both", "a"],
+        &["console", "a", "--virtio", "--messages"],
+        &["console", "--all", "--all", "a"],
+    ] {
+        let refused = parse(words).unwrap_err();
+        assert!(refused.starts_with("cannot do `console`"), "{words:?}");
     }
     assert_eq!(parse(&["log", "-f"]).unwrap().command, Command::Log(true));
     assert!(parse(&[]).unwrap_err().starts_with("usage:"));

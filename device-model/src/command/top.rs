@@ -8,7 +8,6 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use gear1_abi::exit::ExitReason;
-use gear2_protocol::WAITS_VERSION;
 
 use super::{Command, share, share_of};
 use crate::client::{Client, Vm};
@@ -44,8 +43,6 @@ pub(super) fn run(
     print: &mut dyn FnMut(&Json) -> Result<(), String>,
 ) -> Result<(), String> {
     let vms = client.vms()?;
-    // An older Gear2 answers zeroes: these would look like vCPUs that never wait.
-    let has_waits = client.about()?.protocol >= WAITS_VERSION.into();
     let mut old = Sample::take(client, &vms)?;
     for _ in 0..count {
         std::thread::sleep(Duration::from_secs(1));
@@ -56,7 +53,6 @@ pub(super) fn run(
         let passed = Passed {
             old: &old,
             new: &new,
-            has_waits,
         };
         print(&passed.rows(&vms, by_vcpu))?;
         old = new;
@@ -101,10 +97,10 @@ impl Sample {
 
 /// Difference between two moments.
 struct Passed<'a> {
+    /// Figures of a second ago.
     old: &'a Sample,
+    /// Figures of now.
     new: &'a Sample,
-    /// Gear2 tells waits and preemptions.
-    has_waits: bool,
 }
 
 impl Passed<'_> {
@@ -140,8 +136,7 @@ impl Passed<'_> {
         // A share of one CPU: the sum of several vCPUs may exceed 100 %.
         let ticks = self.new.counter.wrapping_sub(self.old.counter);
         // Nobody waits for a CPU of its own.
-        let known = self.has_waits && !vm.real_time;
-        let known = |value: Json| if known { value } else { Json::Null };
+        let known = |value: Json| if vm.real_time { Json::Null } else { value };
         row.extend([
             ("vm", vm.name.as_str().into()),
             ("share", share_of(vm, ran, ticks).as_str().into()),

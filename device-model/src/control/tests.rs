@@ -156,7 +156,7 @@ fn an_idle_client_gives_way_the_one_that_was_silent_longest_first() {
 #[test]
 fn a_device_line_is_read_as_it_was_written() {
     let line = DeviceLine {
-        numbers: [1, 15, 3, 4, 5, 6, 7, 8, 9, 10],
+        numbers: [1, 15, 3, 4, 5, 6, 7, 8, 9, 10, 11],
         texts: ["linux".into(), "block".into(), "/dev/my disk".into()],
     };
     assert_eq!(DeviceLine::parse(&line.to_string()), Some(line));

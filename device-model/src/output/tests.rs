@@ -12,8 +12,8 @@ fn a_pipe_has_no_width_and_a_terminal_has_one() {
 
 #[test]
 fn a_serial_port_has_the_usual_width_or_what_a_person_sets() {
-    assert_eq!(width_of(0, None), 80);
-    assert_eq!(width_of(0, Some(132)), 132);
-    assert_eq!(width_of(0, Some(0)), 80);
-    assert_eq!(width_of(100, Some(132)), 100);
+    assert_eq!(length_of(0, None, 80), 80);
+    assert_eq!(length_of(0, Some(132), 80), 132);
+    assert_eq!(length_of(0, Some(0), 80), 80);
+    assert_eq!(length_of(100, Some(132), 80), 100);
 }

@@ -32,6 +32,7 @@ impl FakeSched {
             (op::SCHED_CPU, 0..2) => {
                 let vcpus = self.vcpus.iter().filter(|vcpu| vcpu.0 == first).count();
                 let flags = (self.closed >> first & 1) * cpu_flag::CLOSED;
+                let flags = flags | first << cpu_flag::CLUSTER;
                 let names = [name(b"edf\0\0\0\0\0"), 0, name(b"load\0\0\0\0")];
                 let [a, b, c] = names;
                 (outcome::OK, [a, b, c, flags, vcpus as u64, 2500])
@@ -60,6 +61,7 @@ impl FakeSched {
         }
     }
 
+    /// Moves a vCPU at once, and is busy until somebody asks.
     fn begin_move(&mut self, vcpu: usize, cpu: u64) -> (u32, [u64; 6]) {
         // Refused at once, before a move begins.
         if self.closed >> cpu & 1 != 0 {
@@ -91,6 +93,7 @@ impl FakeSched {
         (outcome::STARTED, [0; 6])
     }
 
+    /// Sets a parameter, or refuses the value as Gear2 does: now, or later as a CPU.
     fn set(&mut self, parameter: u64, value: u64, period: u64) -> (u32, [u64; 6]) {
         self.busy = true;
         self.refusal = 0;
@@ -106,6 +109,7 @@ impl FakeSched {
     }
 }
 
+/// Returns the answer that something stays as it is, with a reason of the module `stays`.
 fn stays(why: u64) -> (u32, [u64; 6]) {
     (outcome::STAYS, [why, 0, 0, 0, 0, 0])
 }

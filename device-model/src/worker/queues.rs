@@ -21,30 +21,30 @@ pub(super) fn serve_at_work(
     backend: &mut dyn Backend,
     index: usize,
     ring: &mut Vring,
-    spin: bool,
+    is_silent: bool,
 ) -> Result<(bool, bool), Broken> {
     if ring.pending() > 0 {
         ring.state().set(Word::AtWork, 1);
     }
-    let served = serve_queue(backend, index, ring, spin);
+    let served = serve_queue(backend, index, ring, is_silent);
     ring.state().set(Word::AtWork, 0);
     served
 }
 
-/// Serves a queue for one turn. Returns whether the queue has more work at once, and whether to
-/// interrupt the guest.
+/// Serves a queue for one turn. With `is_silent` a drained queue asks for no notification. Returns
+/// whether the queue has more work at once, and whether to interrupt the guest.
 fn serve_queue(
     backend: &mut dyn Backend,
     index: usize,
     ring: &mut Vring,
-    spin: bool,
+    is_silent: bool,
 ) -> Result<(bool, bool), Broken> {
     ring.silence()?;
     let progress = backend.process(index, ring)?;
     let more = match progress {
         Progress::More => true,
         Progress::Waits => false,
-        Progress::Drained => !spin && ring.listen()?,
+        Progress::Drained => !is_silent && ring.listen()?,
     };
     let interrupt = ring.wants_interrupt()?;
     Ok((more, interrupt))

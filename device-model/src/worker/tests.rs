@@ -1,7 +1,7 @@
 //! Tests of a device's turns: a queue that waits for the host does not spin, one that breaks
 //! leaves the rest alone.
 
-mod hostile;
+pub(crate) mod hostile;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -62,6 +62,40 @@ fn all_requests_are_served_and_a_queue_that_waits_is_left() {
     assert_eq!(guest.state().get(Word::Requests), 8);
 }
 
+/// As [`Echo`], whose thread looks for the next request.
+struct Eager;
+
+impl Backend for Eager {
+    fn identity(&self) -> Identity {
+        Echo.identity()
+    }
+
+    fn looks_ahead(&self) -> bool {
+        true
+    }
+
+    fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
+        Echo.process(queue, ring)
+    }
+}
+
+/// A thread that looks for the next request by itself has asked for no notification. When it has
+/// looked in vain, it asks before it sleeps.
+#[test]
+fn a_thread_asks_for_notifications_before_it_sleeps() {
+    /// VRING_USED_F_NO_NOTIFY.
+    const NO_NOTIFY: [u8; 2] = [1, 0];
+    let mut guest = Guest::new(Box::new(Eager));
+    guest.initialise(0, 1);
+    let flags = guest.rings[0].used();
+    for count in 1..10 {
+        guest.request(0, 0, &[(DATA, 8, false)]);
+        guest.wake();
+        assert_eq!(guest.used_index(0), count);
+        assert_ne!(guest.get(flags, 2), NO_NOTIFY, "request {count}");
+    }
+}
+
 #[test]
 fn a_broken_device_answers_its_registers() {
     let mut guest = Guest::new(Box::new(Echo));
@@ -96,7 +130,7 @@ fn each_access_is_seen_or_told_of() {
         .header
         .counter_hz
         .store(1_000_000_000, Ordering::Relaxed);
-    let slot = &region.slots[0];
+    let slot = &region.slots[0][0];
     slot.device.store(CHANNEL as u32, Ordering::Relaxed);
     slot.access.store(6, Ordering::Relaxed);
     slot.register
@@ -141,7 +175,7 @@ fn each_access_is_seen_or_told_of() {
 #[test]
 fn slots_of_other_devices_are_left_alone() {
     let mut guest = Guest::new(Box::new(Echo));
-    let slot = &guest.region.slots[0];
+    let slot = &guest.region.slots[0][0];
     slot.device.store(7, std::sync::atomic::Ordering::Relaxed);
     slot.set_state(slot::POSTED);
     guest.work();

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use gear2_protocol::Region;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::gpio::Line;
 use crate::mapping::{Doorbell, Memory, Registers, counter};
+use crate::orders::{Desk, Inbox, way};
 use crate::state::{DeviceState, WORDS, Word};
 use crate::sys;
 
@@ -19,6 +21,8 @@ const AWAY_SECONDS: u64 = 30;
 pub struct Wiring {
     /// Channel number.
     pub channel: usize,
+    /// Number of the VM, whose slots alone are looked at.
+    pub vm: usize,
     /// Name for the log.
     pub name: String,
     /// The shared region.
@@ -35,12 +39,25 @@ pub struct Wiring {
     pub line: Line,
     /// The hub's.
     pub kick: EventFd,
+    /// Orders of a person, if there is a way for them.
+    pub orders: Option<Inbox>,
     /// Look instead of waiting.
     pub spin: bool,
     /// Time for which a thread polls for the next register write before it sleeps, in microseconds.
     pub linger_us: u64,
+    /// Time after which requests fail that wait for a backend; `None`: they wait.
+    pub limit: Option<Duration>,
     /// Seconds since a GDM was alive, and since the device VM was booted, when this one started.
     pub away: Away,
+}
+
+impl Wiring {
+    /// Makes the way by which the device gets orders.
+    pub fn desk(&mut self) -> io::Result<Desk> {
+        let (desk, inbox) = way(&self.kick)?;
+        self.orders = Some(inbox);
+        Ok(desk)
+    }
 }
 
 /// For how long nobody served the device.
@@ -60,6 +77,12 @@ impl Away {
             seconds: counter().saturating_sub(state.get(Word::LastSeen)) / hz.max(1),
             uptime: sys::uptime(),
         }
+    }
+
+    /// Forgets that nobody served the device: what this GDM leaves to others is under way in this
+    /// life of the device VM.
+    pub(super) const fn end(&mut self) {
+        self.seconds = 0;
     }
 
     /// Returns whether requests that waited must fail. They do not fail if the device VM itself was

@@ -22,7 +22,7 @@ pub const MAX_LOADS: usize = 6;
 pub const FRESH_SEEDS: u64 = 64;
 
 /// Most channels of the machine.
-pub const MAX_CHANNELS: usize = 128;
+pub const MAX_CHANNELS: usize = 160;
 /// Most emulated PL061 blocks.
 pub const MAX_PL061: usize = 5;
 
@@ -44,7 +44,8 @@ pub enum ChannelKind {
     Acknowledge = 3,
     /// `Event::Doorbell` for the loop of the CPU that the store comes from.
     Gear2 = 4,
-    /// Arms lines of the emulated PL061 numbered `target`: those whose bits the value stored has.
+    /// Arms lines of the emulated PL061 numbered `target`: those whose bits both the value stored
+    /// and `number` have.
     Arm = 5,
     /// Rings the doorbell numbered `target`.
     Doorbell = 6,

@@ -186,7 +186,7 @@ const fn reg_of(vcpu: Option<VcpuId>) -> u64 {
 
 impl Event {
     /// Returns the event as X0 to X6 (X7, the time, is zero here).
-    #[inline]
+    #[inline(always)]
     pub const fn encode(&self) -> Regs {
         let mut regs = [0; 8];
         [regs[0], regs[1]] = match *self {

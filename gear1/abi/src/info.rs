@@ -52,8 +52,13 @@ pub struct Gear2Info {
     pub cpu_mask: u64,
     /// MPIDR_EL1 affinity of each CPU.
     pub mpidr: [u64; MAX_CPUS],
+    /// Cluster of each CPU, counted from 0. CPUs of one cluster share a cache and are of one kind.
+    pub cluster: [u8; MAX_CPUS],
     /// Each VM's first vCPU (`VcpuId`).
     pub first_vcpu: [u16; MAX_VMS],
     /// Each VM's number of vCPUs.
     pub vcpu_count: [u16; MAX_VMS],
+    /// Register pages at [`layout::gear2::REGISTERS`](crate::layout::gear2::REGISTERS), in the
+    /// manifest's order of the VMs that have virtio devices.
+    pub register_pages: u64,
 }

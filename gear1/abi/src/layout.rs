@@ -26,6 +26,7 @@
 //! | 0x3000_0000 | stacks, 48 KiB per loop, unmapped below | RW |
 //! | 0x4000_0000 | boot UART, unless the device VM owns it | device |
 //! | 0x5000_0000 | memory shared with the device model, if there is a device VM | RW |
+//! | 0x5100_0000 | register pages of the virtio devices of served VMs, a page for each VM | RW |
 //! | 0x6000_0000 | one page that outlives restarts, then the heap | RW |
 //!
 //! A guest's memory, interrupt controller and PL011 are at the addresses in its device tree. The
@@ -104,6 +105,9 @@ pub mod gear2 {
     pub const UART: u64 = 0x4000_0000;
     /// The region shared with the device model (`gear2-protocol`), if there is a device VM.
     pub const SHARED: u64 = 0x5000_0000;
+    /// Register pages of served VMs (`gear2-protocol`), one after the other, uncached as for all who
+    /// see them.
+    pub const REGISTERS: u64 = 0x5100_0000;
     /// Heap, read-write, as large as the manifest says.
     pub const HEAP: u64 = 0x6000_0000;
 }

@@ -99,56 +99,83 @@ impl World {
     /// Changes to Gear2's stage 2 and what goes with it.
     #[inline(always)]
     fn switch_to_gear2(&self, guest: Option<&mut VcpuContext>) {
-        if self.null_step {
-            self.switch_slowly_to_gear2(guest);
+        if self.el1 {
+            self.switch_to_gear2_at_el1(guest);
         } else {
-            VTTBR_EL2.set(self.gear2_vttbr);
-            HCR_EL2.set(hcr::GEAR2);
-            SCTLR_EL1.set(SCTLR_EL1_RESET);
+            self.switch_to_gear2_at_el0();
         }
     }
 
-    fn switch_slowly_to_gear2(&self, guest: Option<&mut VcpuContext>) {
-        if let Some(guest) = guest
-            && self.el1
-        {
+    #[inline(never)]
+    fn switch_to_gear2_at_el1(&self, guest: Option<&mut VcpuContext>) {
+        if let Some(guest) = guest {
             el1::save(&mut guest.el1);
         }
-        VTTBR_EL2.set(self.null_vttbr);
-        barrier::isb();
+        self.begin_null_step();
         SCTLR_EL1.set(SCTLR_EL1_RESET);
-        if self.el1 {
-            HCR_EL2.set(hcr::GEAR2_EL1);
-            el1::restore(&GEAR2_EL1);
-        } else {
-            HCR_EL2.set(hcr::GEAR2);
-        }
-        barrier::isb();
+        HCR_EL2.set(hcr::GEAR2_EL1);
+        el1::restore(&GEAR2_EL1);
+        self.end_null_step();
+        VTTBR_EL2.set(self.gear2_vttbr);
+    }
+
+    #[inline(always)]
+    fn switch_to_gear2_at_el0(&self) {
+        self.begin_null_step();
+        SCTLR_EL1.set(SCTLR_EL1_RESET);
+        HCR_EL2.set(hcr::GEAR2);
+        self.end_null_step();
         // planted: Gear2 runs in the guest's stage 2
         VTTBR_EL2.set(self.gear2_vttbr);
+    }
+
+    /// Installs the empty stage 2, where it is to stand between two others. Elsewhere nothing is
+    /// synchronized between the writes of VTTBR_EL2, HCR_EL2 and SCTLR_EL1: EL2 uses none of them
+    /// for its own translations, and ERET, a context synchronization event, comes before whoever
+    /// does.
+    #[inline(always)]
+    fn begin_null_step(&self) {
+        if self.null_step {
+            VTTBR_EL2.set(self.null_vttbr);
+            barrier::isb();
+        }
+    }
+
+    /// Lets the stage 2 that comes next take effect behind all that changed since
+    /// [`World::begin_null_step`].
+    #[inline(always)]
+    fn end_null_step(&self) {
+        if self.null_step {
+            barrier::isb();
+        }
     }
 
     /// Changes to a guest's stage 2 and what goes with it.
     #[inline(always)]
     fn switch_to_guest(&self, guest: &VcpuContext, hcr: u64) {
-        if self.null_step {
-            self.switch_slowly_to_guest(guest, hcr);
+        if self.el1 {
+            self.switch_from_el1_to_guest(guest, hcr);
         } else {
-            VTTBR_EL2.set(guest.vttbr);
-            HCR_EL2.set(hcr);
-            SCTLR_EL1.set(guest.el1.sctlr);
+            self.switch_from_el0_to_guest(guest, hcr);
         }
     }
 
-    fn switch_slowly_to_guest(&self, guest: &VcpuContext, hcr: u64) {
-        VTTBR_EL2.set(self.null_vttbr);
-        barrier::isb();
+    #[inline(never)]
+    fn switch_from_el1_to_guest(&self, guest: &VcpuContext, hcr: u64) {
+        self.begin_null_step();
         HCR_EL2.set(hcr);
         SCTLR_EL1.set(guest.el1.sctlr);
-        if self.el1 {
-            el1::restore(&guest.el1);
-        }
-        barrier::isb();
+        el1::restore(&guest.el1);
+        self.end_null_step();
+        VTTBR_EL2.set(guest.vttbr);
+    }
+
+    #[inline(always)]
+    fn switch_from_el0_to_guest(&self, guest: &VcpuContext, hcr: u64) {
+        self.begin_null_step();
+        HCR_EL2.set(hcr);
+        SCTLR_EL1.set(guest.el1.sctlr);
+        self.end_null_step();
         // planted: a vCPU runs in the stage 2 of the one before
         VTTBR_EL2.set(guest.vttbr);
     }
@@ -171,8 +198,7 @@ impl World {
     /// Gear2 at EL1 EL1's.
     #[inline(always)]
     pub unsafe fn leave_guest(&self, guest: &mut VcpuContext, gear2: &Frame) {
-        // A virtual SError that the guest has not taken yet stays its own.
-        guest.hcr = guest.hcr & !hcr::VSE | HCR_EL2.get() & hcr::VSE;
+        note_virtual_serror(guest);
         // planted: a guest's SError is left to Gear2
         if serror::collect(self.has_ras) {
             guest.hcr |= hcr::VSE;
@@ -180,21 +206,30 @@ impl World {
         if guest.monitors.has != 0 {
             monitors::leave(&mut guest.monitors);
         }
-        guest.frame.pc = ELR_EL2.get();
-        guest.frame.pstate = SPSR_EL2.get();
-        guest.frame.sp_el0 = SP_EL0.get();
-        guest.el1.sctlr = SCTLR_EL1.get();
-        guest.el1.cntkctl = CNTKCTL_EL1.get();
-        guest.el1.tpidr_el0 = TPIDR_EL0.get();
-        guest.el1.tpidrro_el0 = TPIDRRO_EL0.get();
+        store_guest(guest);
         self.switch_to_gear2(Some(guest));
-        // A guest's value would make its timer writable at EL0.
-        CNTKCTL_EL1.set(0);
-        // planted: Gear2 sees a guest's thread pointer
-        TPIDR_EL0.set(0);
-        TPIDRRO_EL0.set(0);
-        set_fp_trap(true);
-        load_return_state(gear2);
+        set_gear2(gear2);
+    }
+
+    /// Tells whether the short ways between a guest and Gear2 are enough: Gear2 is at EL0, the guest
+    /// has no monitors, and the context that ran has left no SError.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_switched_shortly(&self, guest: &VcpuContext) -> bool {
+        !self.el1 && guest.monitors.has == 0 && !serror::is_noted(self.has_ras)
+    }
+
+    /// Does as [`World::leave_guest`] does, without a function that needs the stack.
+    ///
+    /// # Safety
+    ///
+    /// As for [`World::leave_guest`]. [`World::is_switched_shortly`] has told so of this exit.
+    #[inline(always)]
+    pub unsafe fn leave_guest_shortly(&self, guest: &mut VcpuContext, gear2: &Frame) {
+        note_virtual_serror(guest);
+        store_guest(guest);
+        self.switch_to_gear2_at_el0();
+        set_gear2(gear2);
     }
 
     /// Stores Gear2's return state and sets the guest's part.
@@ -214,24 +249,31 @@ impl World {
         trap_wfe: bool,
         fp_trap: bool,
     ) {
-        gear2.pc = ELR_EL2.get();
-        gear2.pstate = SPSR_EL2.get();
-        gear2.sp_el0 = SP_EL0.get();
-        let hcr = if trap_wfe {
-            guest.hcr | hcr::TWE
-        } else {
-            guest.hcr
-        };
-        self.switch_to_guest(guest, hcr);
-        // planted: EL0 reaches the timers whatever the guest says
-        CNTKCTL_EL1.set(guest.el1.cntkctl);
-        // planted: a vCPU finds another's thread pointer
-        TPIDR_EL0.set(guest.el1.tpidr_el0);
-        TPIDRRO_EL0.set(guest.el1.tpidrro_el0);
-        set_fp_trap(fp_trap);
+        store_gear2(gear2);
+        self.switch_to_guest(guest, hcr_of(guest, trap_wfe));
+        set_guest(guest, fp_trap);
         if guest.monitors.has != 0 {
             monitors::enter(&guest.monitors);
         }
+        load_return_state(&guest.frame);
+    }
+
+    /// Does as [`World::enter_guest`] does, without a function that needs the stack.
+    ///
+    /// # Safety
+    ///
+    /// As for [`World::enter_guest`]. [`World::is_switched_shortly`] has told so of this exit.
+    #[inline(always)]
+    pub unsafe fn enter_guest_shortly(
+        &self,
+        gear2: &mut Frame,
+        guest: &VcpuContext,
+        trap_wfe: bool,
+        fp_trap: bool,
+    ) {
+        store_gear2(gear2);
+        self.switch_from_el0_to_guest(guest, hcr_of(guest, trap_wfe));
+        set_guest(guest, fp_trap);
         load_return_state(&guest.frame);
     }
 
@@ -244,10 +286,7 @@ impl World {
         self.switch_to_gear2(None);
         // Of the image that was there before, translations and instructions.
         tlb::invalidate_guests_local();
-        CNTKCTL_EL1.set(0);
-        TPIDR_EL0.set(0);
-        TPIDRRO_EL0.set(0);
-        load_return_state(gear2);
+        set_gear2(gear2);
     }
 
     /// Runs `change` with the VM's stage 2 installed, then puts Gear2's back: for TLB maintenance
@@ -287,6 +326,65 @@ pub fn invalidate_other_vmid(boot: Handover, vm: VmId) {
     barrier::isb();
     VTTBR_EL2.set(own_vttbr);
     barrier::isb();
+}
+
+/// Keeps a virtual SError that the guest has not taken yet: it stays the guest's own.
+#[inline(always)]
+fn note_virtual_serror(guest: &mut VcpuContext) {
+    guest.hcr = guest.hcr & !hcr::VSE | HCR_EL2.get() & hcr::VSE;
+}
+
+/// Stores the guest's registers that act at EL0, and where it goes on.
+#[inline(always)]
+fn store_guest(guest: &mut VcpuContext) {
+    guest.frame.pc = ELR_EL2.get();
+    guest.frame.pstate = SPSR_EL2.get();
+    guest.frame.sp_el0 = SP_EL0.get();
+    guest.el1.sctlr = SCTLR_EL1.get();
+    guest.el1.cntkctl = CNTKCTL_EL1.get();
+    guest.el1.tpidr_el0 = TPIDR_EL0.get();
+    guest.el1.tpidrro_el0 = TPIDRRO_EL0.get();
+}
+
+/// Sets the constants that Gear2 runs with, and its return state.
+#[inline(always)]
+fn set_gear2(gear2: &Frame) {
+    // A guest's value would make its timer writable at EL0.
+    CNTKCTL_EL1.set(0);
+    // planted: Gear2 sees a guest's thread pointer
+    TPIDR_EL0.set(0);
+    TPIDRRO_EL0.set(0);
+    set_fp_trap(true);
+    load_return_state(gear2);
+}
+
+/// Stores Gear2's return state.
+#[inline(always)]
+fn store_gear2(gear2: &mut Frame) {
+    gear2.pc = ELR_EL2.get();
+    gear2.pstate = SPSR_EL2.get();
+    gear2.sp_el0 = SP_EL0.get();
+}
+
+/// Returns HCR_EL2 of a guest.
+#[inline(always)]
+fn hcr_of(guest: &VcpuContext, trap_wfe: bool) -> u64 {
+    if trap_wfe {
+        guest.hcr | hcr::TWE
+    } else {
+        guest.hcr
+    }
+}
+
+/// Sets the guest's registers that act at EL0.
+#[inline(always)]
+fn set_guest(guest: &VcpuContext, fp_trap: bool) {
+    // planted: EL0 reaches the timers whatever the guest says
+    CNTKCTL_EL1.set(guest.el1.cntkctl);
+    // planted: a vCPU finds another's thread pointer
+    TPIDR_EL0.set(guest.el1.tpidr_el0);
+    TPIDRRO_EL0.set(guest.el1.tpidrro_el0);
+    set_fp_trap(fp_trap);
 }
 
 #[inline(always)]

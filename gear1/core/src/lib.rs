@@ -27,6 +27,7 @@
 extern crate std;
 
 pub mod addr;
+pub mod address_filter;
 mod atomic;
 pub mod context;
 pub mod doorbell;

@@ -121,6 +121,14 @@ impl Syndrome {
         ESR::EC.read(self.0)
     }
 
+    /// Tells whether the exception is the SVC with this immediate, from AArch64.
+    #[inline(always)]
+    pub const fn is_svc(self, immediate: u16) -> bool {
+        /// IL: the instruction has 32 bits.
+        const LONG: u64 = 1 << 25;
+        self.0 == ec::SVC64 << 26 | LONG | immediate as u64
+    }
+
     /// Returns the 16-bit immediate of SVC, HVC or SMC.
     #[inline]
     pub fn immediate(self) -> u16 {
@@ -222,6 +230,14 @@ impl DataAbort {
             + ABORT::WnR::CLEAR
             + ABORT::FAULT::Translation;
         word_load.matches_all(self.0)
+    }
+
+    /// Returns whether the access is one to an unmapped address that the syndrome describes: size,
+    /// register and direction.
+    #[inline]
+    pub fn is_device_access(self) -> bool {
+        let access = ABORT::ISV::SET + ABORT::S1PTW::CLEAR + ABORT::FAULT::Translation;
+        access.matches_all(self.0)
     }
 
     /// Returns log2 of the access size in bytes (SAS).

@@ -6,6 +6,7 @@
 //! | transition | by | how |
 //! |---|---|---|
 //! | Ready → Running | owner CPU | compare-exchange, then read [`Requests`] |
+//! | AwaitsMmio, AwaitsHypercall → Running | owner CPU, whose decision has the reply of the loaded vCPU | compare-exchange, then read [`Requests`] |
 //! | Running → Ready, AwaitsMmio, AwaitsHypercall | owner CPU | store |
 //! | Running → Wfi | owner CPU | before it reads [`Requests`], or under the VM lock, after it saw nothing deliverable |
 //! | Wfi → Running | owner CPU | compare-exchange, when it has seen a request after all, or runs it |

@@ -19,7 +19,7 @@ mod tests;
 pub const BLOCK_OFFSET: u64 = 0x1000;
 /// Bytes of the block.
 pub const BLOCK_SIZE: usize = 4096;
-/// Offset of the data, and their alignment.
+/// Offset of the data, which is a multiple of every alignment that Linux knows.
 pub const DATA_OFFSET: u64 = 2 << 20;
 
 /// First bytes of the block, and the place of its checksum.
@@ -31,13 +31,14 @@ const MODE_RAM: u32 = 1;
 /// Bytes that Linux keeps for each page, in its own memory.
 const PAGE_STRUCT_SIZE: u16 = 64;
 
-/// Returns the block for a region whose data have `data_size` bytes.
+/// Returns the block for a region whose data have `data_size` bytes, and are mapped in pieces of
+/// `align` bytes: a page, or [`DATA_OFFSET`], for which Linux takes fewer tables.
 ///
 /// Fields of `nd_pfn_sb`, in their order: signature, UUID, version 1.4, offset of the data, number
 /// of pages, mode, alignment, page size and size of a page's structure. A checksum is last. Fields
 /// that stand for nothing are zero: the parent's UUID, flags, and pads at both ends.
 #[must_use]
-pub fn block(data_size: u64, uuid: [u8; 16]) -> [u8; BLOCK_SIZE] {
+pub fn block(data_size: u64, align: u64, uuid: [u8; 16]) -> [u8; BLOCK_SIZE] {
     let mut block = [0; BLOCK_SIZE];
     let mut put = |at: usize, bytes: &[u8]| {
         if let Some(place) = block.get_mut(at..at + bytes.len()) {
@@ -51,7 +52,7 @@ pub fn block(data_size: u64, uuid: [u8; 16]) -> [u8; BLOCK_SIZE] {
     put(0x38, &DATA_OFFSET.to_le_bytes());
     put(0x40, &(data_size / PAGE_SIZE).to_le_bytes());
     put(0x48, &MODE_RAM.to_le_bytes());
-    put(0x54, &(DATA_OFFSET as u32).to_le_bytes());
+    put(0x54, &(align as u32).to_le_bytes());
     put(0x58, &(PAGE_SIZE as u32).to_le_bytes());
     put(0x5c, &PAGE_STRUCT_SIZE.to_le_bytes());
     let checksum = fletcher64(&block);
@@ -63,7 +64,7 @@ pub fn block(data_size: u64, uuid: [u8; 16]) -> [u8; BLOCK_SIZE] {
 
 /// Writes what describes the region to Linux before it; `number` is told from those of other
 /// regions.
-pub fn describe<M: PhysicalMemory>(region: Region, number: u8, memory: &mut M) {
+pub fn describe<M: PhysicalMemory>(region: Region, number: u8, align: u64, memory: &mut M) {
     let start = Pa::new(region.start - DATA_OFFSET);
     let mut uuid = UUID;
     if let Some(last) = uuid.last_mut() {
@@ -71,7 +72,7 @@ pub fn describe<M: PhysicalMemory>(region: Region, number: u8, memory: &mut M) {
     }
     memory.zero(start, DATA_OFFSET);
     let place = Pa::new(start.get() + BLOCK_OFFSET);
-    memory.write(place, &block(region.bytes(), uuid));
+    memory.write(place, &block(region.bytes(), align, uuid));
     memory.clean(start, DATA_OFFSET);
 }
 

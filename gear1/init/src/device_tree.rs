@@ -444,8 +444,14 @@ impl<'f, 'a> Maker<'f, 'a> {
         if let Some(backend) = device.backend {
             self.out.text("backend", backend);
         }
+        if let Some(socket) = device.socket {
+            self.out.text("backend", socket);
+        }
         if device.kind == Some(VirtioKind::VhostUser) {
             self.vhost_user(device);
+        }
+        if let Some(cid) = device.cid {
+            self.out.cells("cid", &[cid]);
         }
         if device.read_only {
             self.out.property("read-only", &[]);
@@ -453,11 +459,30 @@ impl<'f, 'a> Maker<'f, 'a> {
         if let Some(mac) = device.mac_bytes() {
             self.out.property("mac", &mac);
         }
+        self.service(device);
         let guest = [served.guest_ipa, served.guest.start, served.guest.bytes()];
         self.out.longs("guest-memory", &guest);
         let registers = [served.page, device.offset() as u32];
         self.out.cells("register-page", &registers);
         self.out.end();
+    }
+
+    /// Writes what the device model has to know of a disk or a network card of its own. The label
+    /// is the name by which a person knows the device.
+    fn service(&mut self, device: &VirtioDevice<'_>) {
+        self.out.text("label", device.name);
+        if let Some(serial) = device.service.serial {
+            self.out.text("serial", serial);
+        }
+        if let Some(mtu) = device.service.mtu {
+            self.out.cells("mtu", &[mtu]);
+        }
+        if let (Some(VirtioKind::Block), Some(queues)) = (device.kind, device.vhost_user.queues) {
+            self.out.cells("queues", &[queues]);
+        }
+        if let Some(limits) = device.service.limits() {
+            self.out.cells("limits", &limits);
+        }
     }
 
     /// Writes what the device model has to know of a device whose function is another program.
@@ -466,10 +491,11 @@ impl<'f, 'a> Maker<'f, 'a> {
         let (queues, config) = (vhost_user.queue_count(), vhost_user.config_bytes());
         self.out
             .cells("vhost-user", &[device.device_id(), queues, config]);
-        self.out
-            .text("backend", vhost_user.socket.unwrap_or_default());
         if let Some(tag) = vhost_user.tag {
             self.out.text("tag", tag);
+        }
+        if let Some(time) = vhost_user.timeout_ms {
+            self.out.cells("timeout-ms", &[time]);
         }
         for (name, list) in [("command", vhost_user.command), ("files", vhost_user.files)] {
             if !list.is_empty() {

@@ -2,14 +2,15 @@
 //! serves and with Gear2, and the channels between them.
 //!
 //! Owns the layout of the device VM's window, its stage 2 beyond its own memory, and the first
-//! contents of all shared memory. Invariants: only the device VM can write a served guest's
-//! register page, and no alias of that page is cached; every channel has its own address, and ends
+//! contents of all shared memory. Invariants: of all VMs only the device VM can write a served
+//! guest's register page, and no alias of that page is cached; every channel has its own address, and ends
 //! in its own line or interrupt.
 //!
 //! | offset in the window | behind it |
 //! |---|---|
 //! | 0 | emulated PL061 blocks, a page each; the first one is Gear2's |
-//! | 0x8_0000 | doorbells: one for each device, one for Gear2, one to arm each PL061 |
+//! | 0x8_0000 | GDM's own doorbell page, with a doorbell for Gear2 |
+//! | 0x8_1000 | doorbell pages, one for each VM that is served: a doorbell for each of its devices, one for Gear2, one to arm the lines of its devices on each PL061 |
 //! | 0x9_0000 | register pages of the guests, a page for each VM that is served |
 //!
 //! A guest's store to QueueNotify raises the device's line of a PL061. A doorbell pulses the
@@ -22,13 +23,14 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use gear1_abi::boot::{BootChannel, BootInfo, BootPl061, ChannelKind, MAX_PL061};
-use gear1_abi::layout::PAGE_SIZE;
+use gear1_abi::id::MAX_VMS;
+use gear1_abi::layout::{PAGE_SIZE, gear2};
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::{Attributes, PageState};
 use gear2_protocol::{
     DOORBELL_GEAR2, MAX_DEVICES, REGION_SIZE, VIRTIO_INTERRUPT_ACK, VIRTIO_QUEUE_NOTIFY,
-    VIRTIO_STRIDE, doorbell_arm, doorbell_device, line_of_channel,
+    VIRTIO_STRIDE, doorbell_arm, doorbell_device, doorbell_page, line_of_channel,
 };
 use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, VirtioDevice, Vm};
 
@@ -51,10 +53,14 @@ const _: () = assert!(line_of_channel(MAX_DEVICES - 1).0 < MAX_PL061);
 /// The interrupt of the first emulated PL061; the others follow. A board whose own devices have one
 /// of them is refused, since a guest's distributor has each INTID once.
 const FIRST_INTID: u32 = 232;
-/// Offsets of the doorbell page and of the register pages in the window. The PL061 blocks come
+/// Offsets of the doorbell pages and of the register pages in the window. The PL061 blocks come
 /// before them, a page each.
 const DOORBELLS: u64 = 0x8_0000;
 const REGISTERS: u64 = 0x9_0000;
+const _: () = assert!(
+    doorbell_page(MAX_VMS as u32 - 1) as u64 * PAGE_SIZE <= REGISTERS - DOORBELLS,
+    "the device VM itself is not served"
+);
 /// The first registers of a virtio-mmio device (virtio 1.2, 4.2.2): magic, version, device type and
 /// vendor, which is the device model's.
 const VIRTIO_MAGIC: u32 = u32::from_le_bytes(*b"virt");
@@ -106,8 +112,8 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     pub fn table_count(&self) -> u64 {
         let tables = |bytes: u64| (bytes >> 30) + MAPPING_TABLES;
         let guests = self.manifest.virtio_vms().map(|vm| {
-            // The VM's memory with its metadata, and its register page in both trees.
-            tables(vm.memory.bytes) + 3 * MAPPING_TABLES
+            // The VM's memory with its metadata, and its register page in three trees.
+            tables(vm.memory.bytes) + 4 * MAPPING_TABLES
         });
         // The control region in both trees.
         self.own.table_count() + guests.sum::<u64>() + 3 * MAPPING_TABLES
@@ -235,22 +241,30 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         }
     }
 
-    /// Adds each served VM's register page: the VM reads the page that the device VM writes.
+    /// Adds each served VM's register page: the VM reads the page that the device VM writes. Gear2
+    /// writes it as well, since it does writes of drivers while the device model sleeps.
     fn add_registers(&self, shared: &Shared, starts: &[Pa], mappings: &mut Vec<Mapping>) {
         let own = Space::Vm(self.own.vm.id);
         let written = Attributes {
             write: true,
             ..Attributes::REGISTERS.with_state(PageState::SharedOwned)
         };
+        let by_gear2 = Attributes {
+            write: true,
+            ..Attributes::REGISTERS
+        };
         let registers = self.own.vm.window_ipa + REGISTERS;
-        let places = (registers..).step_by(PAGE_SIZE as usize);
-        for ((vm, _), (page, ipa)) in self.guests(starts).zip(shared.pages.iter().zip(places)) {
+        let places = |first: u64| (first..).step_by(PAGE_SIZE as usize);
+        let places = places(registers).zip(places(gear2::REGISTERS));
+        let pages = shared.pages.iter().zip(places);
+        for ((vm, _), (page, (ipa, gear2_ipa))) in self.guests(starts).zip(pages) {
             let page = Region::new(page.get(), page.get() + PAGE_SIZE);
             let why = Purpose::VirtioRegisters(vm.id);
             let guest = Space::Vm(vm.id);
             mappings.extend([
                 mapping(own, ipa, page, written, why),
                 mapping(guest, vm.virtio_ipa, page, Attributes::REGISTERS, why),
+                mapping(Space::Gear2, gear2_ipa, page, by_gear2, why),
             ]);
         }
     }
@@ -259,8 +273,11 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     pub fn emulated(&self) -> impl Iterator<Item = Emulated> {
         let vm = self.own.vm;
         let blocks = self.pl061().into_iter().map(|block| (block.ipa, "PL061"));
-        let doorbells = (vm.window_ipa + DOORBELLS, "doorbells");
-        blocks.chain([doorbells]).map(|(ipa, what)| Emulated {
+        let own = core::iter::once(self.doorbells(0));
+        let served = self.manifest.virtio_vms().zip(0..);
+        let served = served.map(|(_, registers)| self.doorbells(doorbell_page(registers)));
+        let doorbells = own.chain(served).map(|ipa| (ipa, "doorbells"));
+        blocks.chain(doorbells).map(|(ipa, what)| Emulated {
             vm: vm.id,
             region: Region::new(ipa, ipa + PAGE_SIZE),
             what,
@@ -272,7 +289,13 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     pub fn describe<M: PhysicalMemory>(&self, shared: &Shared, starts: &[Pa], memory: &mut M) {
         let guests = self.guests(starts).map(|(_, all)| all);
         for (region, number) in core::iter::once(shared.control).chain(guests).zip(1..) {
-            dax::describe(region, number, memory);
+            // The device model maps parts of the control region, a page each, in processes that
+            // may reach no other part of it.
+            let align = match number {
+                1 => PAGE_SIZE,
+                _ => dax::DATA_OFFSET,
+            };
+            dax::describe(region, number, align, memory);
         }
     }
 
@@ -303,24 +326,54 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         list
     }
 
-    /// Adds the channels of the device model: a doorbell for each device and for Gear2, and one
-    /// that arms each PL061 of devices. The first PL061 is Gear2's, which does not raise it without
-    /// end.
+    /// Returns the address of a doorbell page.
+    const fn doorbells(&self, page: u32) -> u64 {
+        self.own.vm.window_ipa + DOORBELLS + page as u64 * PAGE_SIZE
+    }
+
+    /// Adds the channels of the device model. Each VM's are in a page of their own, so that the
+    /// process that serves a VM rings at no other. Interrupts come first: they are what a running
+    /// device needs, and Gear1 looks for a channel from the first one on.
     fn add_doorbells(&self, list: &mut Vec<BootChannel>) {
-        let doorbells = self.own.vm.window_ipa + DOORBELLS;
-        let devices = self.manifest.virtio.iter().enumerate();
-        list.extend(devices.map(|(number, device)| {
-            let ipa = doorbells + doorbell_device(number) as u64;
-            let interrupt = (ipa, ChannelKind::Interrupt);
-            channel(interrupt, device.vm.reg() as u32, device.intid())
-        }));
-        let gear2 = doorbells + DOORBELL_GEAR2 as u64;
-        list.push(channel((gear2, ChannelKind::Gear2), 0, 0));
-        let of_devices = 1..intids(self.manifest).len();
-        list.extend(of_devices.map(|pl061| {
-            let ipa = doorbells + doorbell_arm(pl061) as u64;
-            channel((ipa, ChannelKind::Arm), pl061 as u32, 0)
-        }));
+        let pages = || {
+            self.manifest
+                .virtio_vms()
+                .zip(0..)
+                .map(|(vm, registers)| (vm, self.doorbells(doorbell_page(registers))))
+        };
+        for (vm, page) in pages() {
+            let devices = self.manifest.virtio_of(vm.id);
+            list.extend(devices.map(|(number, device)| {
+                let ipa = page + doorbell_device(number) as u64;
+                let interrupt = (ipa, ChannelKind::Interrupt);
+                // planted: a doorbell of the device model is at another guest
+                channel(interrupt, vm.id.reg() as u32, device.intid())
+            }));
+        }
+        for page in core::iter::once(self.doorbells(0)).chain(pages().map(|(_, page)| page)) {
+            let gear2 = page + DOORBELL_GEAR2 as u64;
+            list.push(channel((gear2, ChannelKind::Gear2), 0, 0));
+        }
+        for (vm, page) in pages() {
+            self.add_armings(vm, page, list);
+        }
+    }
+
+    /// Adds, to a VM's doorbell page, the doorbells that arm its devices' lines: one for each PL061
+    /// that has any. The first PL061 is Gear2's, which does not raise it without end.
+    fn add_armings(&self, vm: &Vm<'_>, page: u64, list: &mut Vec<BootChannel>) {
+        for pl061 in 1..intids(self.manifest).len() {
+            let lines = self
+                .manifest
+                .virtio_of(vm.id)
+                .map(|(number, _)| line_of_channel(number));
+            let lines = lines.filter(|(block, _)| *block == pl061);
+            let lines = lines.fold(0, |lines, (_, line)| lines | 1 << line);
+            if lines != 0 {
+                let ipa = page + doorbell_arm(pl061) as u64;
+                list.push(channel((ipa, ChannelKind::Arm), pl061 as u32, lines));
+            }
+        }
     }
 
     /// Returns the emulated PL061 blocks, a page each from the window's beginning.

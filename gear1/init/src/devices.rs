@@ -31,7 +31,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use source::source_of;
+pub use source::source_of;
 
 #[cfg(feature = "host")]
 pub use inventory::{Device, bus_masters, inventory};
@@ -237,6 +237,8 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let interrupts = self.interrupts(node, path, parent);
         self.check_hole(path, regions.as_deref().unwrap_or(&[]));
         self.seen.push(path.to_string());
+        // Before the owner is asked: the guest's distributor has each INTID once, so an interrupt of
+        // the board in the PL061 blocks' range is a conflict whoever has the device.
         self.check_virtual(path, interrupts.as_deref().unwrap_or(&[]))?;
         let patterns = self.vm.devices.iter();
         let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
@@ -407,7 +409,8 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
     /// or Gear2, which has the boot UART. Other VMs' devices are compared once all owners are
     /// known.
     fn check(&mut self, board: &Board) {
-        // Gear2 keeps the boot UART unless the VM owns all of it.
+        // Gear2 keeps the boot UART unless the VM owns all of it: a node that covers half of the
+        // registers would leave both of them a UART that neither can drive alone.
         let gives = |region: &Region| self.given.iter().any(|(_, given)| given.contains(region));
         let uart = board.uart.filter(|uart| {
             let start = uart_page(uart.base).start;
@@ -494,6 +497,7 @@ fn uart_page(start: u64) -> Region {
 /// Takes the cells of one interrupt, as many as its controller says; `None` if there are fewer. A
 /// count of 0 is none as well, since the caller's loop would never end.
 fn specifier(controller: &Node<'_>, cells: &mut impl Iterator<Item = u32>) -> Option<Vec<u32>> {
+    // `take` bounds what a count of the tree's can ask for: the cells that there are.
     let count = cell(controller, "#interrupt-cells").unwrap_or(0) as usize;
     let specifier: Vec<u32> = cells.by_ref().take(count).collect();
     (count != 0 && specifier.len() == count).then_some(specifier)
@@ -505,6 +509,7 @@ fn shared(specifier: &[u32]) -> Option<Interrupt> {
     let [SPI, number, flags, ..] = specifier else {
         return None;
     };
+    // SPI 0 is INTID 32 (Arm IHI 0069, 2.2.1); the sum of a damaged number may wrap.
     let intid = number.checked_add(FIRST_SPI)?;
     // The virtual interrupt has the INTID of the physical one, so the guest's distributor must have
     // it.

@@ -15,6 +15,7 @@
 //! | `arm,gic-v3`, `arm,gic-400` | `reg`, `redistributor-stride` | interrupt controller |
 //! | `arm,psci*` | `method` | how CPUs are turned on |
 //! | `/cpus/*` | `reg`, `enable-method`, `cpu-release-addr` | CPUs |
+//! | `/cpus/cpu-map` | `cpu` of its cores | clusters of CPUs |
 //! | UARTs | `reg`, `interrupts` | console, by `stdout-path` |
 //! | PMUs | `interrupts` | whether VMs may have one |
 //! | `arm,armv8-timer` | `clock-frequency` | frequency of the counter |
@@ -37,6 +38,7 @@ use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
 pub(crate) mod bus;
+mod clusters;
 mod cpus;
 #[cfg(test)]
 mod tests;
@@ -78,6 +80,8 @@ pub struct Cpu {
     pub mpidr: u64,
     /// Address that a spin-table CPU polls.
     pub release_addr: u64,
+    /// Cluster, counted from 0 in the order of the clusters' first CPUs.
+    pub cluster: u8,
 }
 
 /// The UART for messages and consoles.

@@ -69,6 +69,7 @@ pub fn load<M: PhysicalMemory>(
     free: &mut FreeMemory,
     memory: &mut M,
 ) -> Result<Loaded, Refusal> {
+    // The image is the archive's, and may be another build's: magic, ABI and base are compared.
     let flat = Flat::parse(sources.image, GEAR2_MAGIC, gear2::IMAGE, "gear2.bin")?;
     let image = flat.load(free, memory)?;
     let mut mappings = Vec::from(segments(&flat, image));
@@ -188,6 +189,8 @@ fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa) -> BootGear2 {
             pa: image.get(),
             size: header.bss_end - header.base,
         },
+        // Up to the end of the initialized data: the bss behind it is wiped by the runtime, which
+        // knows both ends.
         load: BootLoad {
             source: sources.image_at.get(),
             destination: image.get(),
@@ -234,12 +237,20 @@ fn information(sources: &Sources<'_>) -> Gear2Info {
         shared_size: sources.shared.map_or(0, |region| region.bytes()),
         cpu_mask: manifest.gear2_cpus(cpu_count).mask(),
         mpidr: [0; MAX_CPUS],
+        cluster: [0; MAX_CPUS],
         first_vcpu: [0; MAX_VMS],
         vcpu_count: [0; MAX_VMS],
+        register_pages: match sources.shared {
+            Some(_) => manifest.virtio_vms().count() as u64,
+            None => 0,
+        },
     };
-    for (slot, cpu) in info.mpidr.iter_mut().zip(&board.cpus) {
-        *slot = cpu.mpidr;
+    let slots = info.mpidr.iter_mut().zip(&mut info.cluster);
+    for ((mpidr, cluster), cpu) in slots.zip(&board.cpus) {
+        (*mpidr, *cluster) = (cpu.mpidr, cpu.cluster);
     }
+    // Gear2 names a vCPU to Gear1 by this number alone, so both have to count alike; the manifest's
+    // order is the one thing that both read.
     let mut next = 0;
     let slots = info.first_vcpu.iter_mut().zip(&mut info.vcpu_count);
     for ((first, count), vm) in slots.zip(manifest.vms.iter()) {

@@ -162,6 +162,8 @@ fn kernel_extent(file: &Member<'_>, vm: &Vm<'_>) -> Result<(u64, u64), Refusal> 
         ));
     }
     let (offset, size) = match (word(8), word(16)) {
+        // Kernels before 3.17 leave the size 0, and the offset in the byte order of the kernel
+        // (Linux, Documentation/arch/arm64/booting.rst).
         (Some(_), Some(0)) => (OLD_TEXT_OFFSET, length(file)),
         // planted: an initrd lies over the kernel's bss
         (Some(offset), Some(size)) => (offset, size.max(length(file))),

@@ -62,6 +62,8 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
         console::set(registers);
     }
     let mut board = found.board?;
+    // Both have to agree: the tree may name a PMU that this CPU lacks, and a PMU without a node has
+    // no interrupt that a guest could take.
     board.has_pmu &= machine.has_pmu();
     greet(&board);
     map_memory(machine, &board)?;
@@ -80,6 +82,7 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
         tree,
         boot_cpu: machine.affinity(),
         pa_range: machine.pa_range(),
+        // Firmware that leaves CNTFRQ_EL0 wrong tells the frequency in the timer's node.
         counter_hz: board.counter_hz.unwrap_or(machine.counter_hz() as u32),
     };
     prepare(&given, machine)

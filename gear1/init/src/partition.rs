@@ -153,8 +153,9 @@ impl Mapping {
             (Purpose::ServedMemory(guest), Purpose::Memory) => {
                 has_one_owner && other.space == Space::Vm(guest)
             }
-            (Purpose::VirtioRegisters(one), Purpose::VirtioRegisters(other)) => {
-                has_one_owner && one == other
+            // The device VM owns the page; the guest and Gear2 borrow it.
+            (Purpose::VirtioRegisters(one), Purpose::VirtioRegisters(of)) => {
+                one == of && (has_one_owner || self.is_guests_and_gear2s(other, one))
             }
             (Purpose::ControlRegion, Purpose::ControlRegion) => has_one_owner,
             (Purpose::SharedMemory(one), Purpose::SharedMemory(other)) => {
@@ -167,6 +168,18 @@ impl Mapping {
         is_declared
             && self.space != other.space
             && self.attributes.memory == other.attributes.memory
+    }
+}
+
+impl Mapping {
+    /// Tells whether one of the two is what `guest` sees and cannot write, and one what Gear2 sees.
+    fn is_guests_and_gear2s(&self, other: &Self, guest: VmId) -> bool {
+        let borrowed = Some(PageState::SharedBorrowed);
+        let is_guests = |one: &Self| one.space == Space::Vm(guest) && !one.attributes.write;
+        let pair = |one: &Self, other: &Self| is_guests(one) && other.space == Space::Gear2;
+        self.attributes.state == borrowed
+            && other.attributes.state == borrowed
+            && (pair(self, other) || pair(other, self))
     }
 }
 

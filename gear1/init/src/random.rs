@@ -17,6 +17,8 @@ const KEY_SIZE: usize = 32;
 /// A machine's seed that is longer than the key is folded into it.
 #[must_use]
 pub fn guest_seed(machine: &[u8], vm: u32, number: u32) -> [u8; SEED_SIZE] {
+    // Folded by XOR, which loses nothing of a seed whose bytes are independent. A hash would need
+    // code that nothing else in init has a use for.
     let mut key = [0_u8; KEY_SIZE];
     for (at, byte) in machine.iter().enumerate() {
         if let Some(slot) = key.get_mut(at % KEY_SIZE) {

@@ -46,7 +46,7 @@ pub fn fill<M: PhysicalMemory>(manifest: &Manifest<'_>, memory: &mut M) {
         let region = shared.region();
         memory.zero(Pa::new(region.start), region.bytes());
         memory.clean(Pa::new(region.start), region.bytes());
-        dax::describe(region, number, memory);
+        dax::describe(region, number, dax::DATA_OFFSET, memory);
     }
 }
 

@@ -102,14 +102,9 @@ fn second_emulated(vm: &Vm<'_>, board: &Board) -> (Region, &'static str) {
 /// Returns what Gear1 and Gear2 emulate for every VM.
 pub fn emulated(vm: &Vm<'_>, board: &Board) -> Vec<Emulated> {
     let [gicd, _] = gic_regions(board, vm.vcpu_count);
-    let console = vm.console.map(|console| {
-        let region = Region::new(console.ipa, console.ipa + PAGE_SIZE);
-        (region, "console")
-    });
-    let rtc = vm.rtc.map(|rtc| {
-        let region = Region::new(rtc.ipa, rtc.ipa + PAGE_SIZE);
-        (region, "real-time clock")
-    });
+    let page = |ipa| Region::new(ipa, ipa + PAGE_SIZE);
+    let console = vm.console.map(|console| (page(console.ipa), "console"));
+    let rtc = vm.rtc.map(|rtc| (page(rtc.ipa), "real-time clock"));
     [(gicd, "GIC distributor"), second_emulated(vm, board)]
         .into_iter()
         .chain(console)

@@ -12,7 +12,7 @@ use gear1_arch::translate;
 use gear1_core::syndrome::{DataAbort, FaultKind, Syndrome};
 use gear1_core::vcpu::VcpuShared;
 
-use crate::machine::{self, Cpu, Guest};
+use crate::machine::{Cpu, Guest, Loaded};
 use crate::vcpu::Handled;
 use crate::{channel, ffa, inject, vcpu, vgic, vgic_mmio};
 
@@ -53,8 +53,7 @@ pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     let Some(ipa) = faulting_ipa(guest.cpu, abort) else {
         return Handled::Same;
     };
-    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
-    if ffa::is_allowed_now(machine, loaded.vm, abort, ipa) {
+    if ffa::is_allowed_now(guest.loaded, abort, ipa) {
         return Handled::Same;
     }
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
@@ -70,13 +69,12 @@ pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
 /// virtual GIC, then doorbells, then all that Gear2 knows.
 #[inline(always)]
 fn emulate(mut guest: Guest<'_>, syndrome: Syndrome, ipa: u64) -> Handled {
-    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    let loaded = guest.loaded;
     let abort = syndrome.data_abort();
-    let boot = machine::boot_vm(machine, loaded.vm);
-    if let Some((frame, offset)) = vgic::gic_frame(boot, ipa) {
+    if let Some((frame, offset)) = vgic::gic_frame(loaded.boot, ipa) {
         return vgic_mmio::access(guest.reborrow(), abort, frame, offset);
     }
-    if loaded.channels != 0
+    if channel::may_be_at(loaded, ipa)
         && let Some(resume) = channel::access(guest.reborrow(), abort, ipa)
     {
         return resume;
@@ -99,25 +97,69 @@ fn faulting_ipa(cpu: &Cpu, abort: DataAbort) -> Option<u64> {
         let from_el0 = SPSR_EL2.get() & PSTATE_EL == 0;
         return translate::stage1(far, from_el0);
     }
-    Some((HPFAR_EL2.get() & 0xfff_ffff_fff0) << 8 | far & 0xfff)
+    Some(reported_ipa(far))
 }
 
-/// Hands an access to Gear2 and waits for its reply. Syndrome and address are kept, because the
-/// vCPU may be unloaded and the registers of EL2 be another's when the reply comes.
-#[inline(never)]
-fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
-    let mmio = described(guest.cpu, abort, ipa);
-    let loaded = guest.loaded;
-    if let Some(context) = guest.cpu.context() {
-        // Gear2 has answered this very access of the handler with an abort again and again.
-        if context.nesting.is_stuck(ELR_EL2.get()) {
-            return inject::stop(guest.reborrow(), ExitReason::MmioGear2, ipa);
-        }
+/// Returns the address that HPFAR_EL2 and FAR_EL2 report.
+#[inline(always)]
+fn reported_ipa(far: u64) -> u64 {
+    (HPFAR_EL2.get() & 0xfff_ffff_fff0) << 8 | far & 0xfff
+}
+
+/// Hands an access to Gear2 without a stack frame: a translation fault of a VM that Gear2 runs, at
+/// an address that no device of Gear1's has. `None`: it is another one, and nothing has been done.
+#[inline(always)]
+pub(crate) fn forward_at_once(cpu: &mut Cpu, syndrome: Syndrome) -> Option<Resume> {
+    let loaded = cpu.data.loaded?;
+    let abort = syndrome.data_abort();
+    if !abort.is_device_access() || !loaded.is_plain || cpu.data.misreports_stage2 {
+        return None;
+    }
+    let ipa = reported_ipa(FAR_EL2.get());
+    let is_gear1s = loaded.channels.may_have(ipa) || vgic::gic_frame(loaded.boot, ipa).is_some();
+    let is_stuck = |cpu: &mut Cpu| {
+        let context = cpu.context();
+        context.is_none_or(|context| context.nesting.is_stuck(ELR_EL2.get()))
+    };
+    if is_gear1s || is_stuck(cpu) || !vcpu::is_switched_shortly(cpu) {
+        return None;
+    }
+    let mmio = described(cpu, abort, ipa);
+    await_reply(cpu, loaded, abort, &mmio);
+    loaded.shared.set_state(VcpuState::AwaitsMmio);
+    let event = Event::Mmio(loaded.id, mmio);
+    Some(vcpu::leave_at_once(
+        cpu,
+        loaded,
+        ExitReason::MmioGear2,
+        &event,
+    ))
+}
+
+/// Keeps what the reply to an access needs: the vCPU may be unloaded and the registers of EL2 be
+/// another's when the reply comes.
+#[inline(always)]
+fn await_reply(cpu: &mut Cpu, loaded: &Loaded, abort: DataAbort, mmio: &Mmio) {
+    if let Some(context) = cpu.context() {
         context.awaited_esr = abort.raw();
         context.awaited_far = FAR_EL2.get();
     }
     loaded.shared.count(ExitReason::MmioGear2);
-    loaded.shared.set_awaited(ipa, mmio.access_word());
+    loaded.shared.set_awaited(mmio.ipa, mmio.access_word());
+}
+
+/// Hands an access to Gear2 and waits for its reply.
+#[inline(never)]
+fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
+    let mmio = described(guest.cpu, abort, ipa);
+    let loaded = guest.loaded;
+    if let Some(context) = guest.cpu.context()
+        && context.nesting.is_stuck(ELR_EL2.get())
+    {
+        // Gear2 has answered this very access of the handler with an abort again and again.
+        return inject::stop(guest.reborrow(), ExitReason::MmioGear2, ipa);
+    }
+    await_reply(guest.cpu, loaded, abort, &mmio);
     vcpu::leave(
         guest.reborrow(),
         VcpuState::AwaitsMmio,
@@ -150,7 +192,7 @@ pub(crate) fn instruction(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     }
     let abort = syndrome.data_abort();
     match faulting_ipa(guest.cpu, abort) {
-        Some(ipa) if !ffa::is_allowed_now(guest.loaded.machine, guest.loaded.vm, abort, ipa) => {
+        Some(ipa) if !ffa::is_allowed_now(guest.loaded, abort, ipa) => {
             inject::abort(guest.reborrow(), syndrome, ipa)
         }
         Some(_) | None => Handled::Same,

@@ -20,7 +20,7 @@ use gear1_core::pl061::Pl061;
 use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::{IntId, VcpuIndex};
 
-use crate::machine::{self, Cpu, Guest, Machine};
+use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
 use crate::vgic::doorbell;
 use crate::{timer, vcpu, vgic};
@@ -29,6 +29,13 @@ use crate::{timer, vcpu, vgic};
 const PAGE: u64 = 0x1000;
 
 static PL061: [TicketLock<Pl061>; MAX_PL061] = [const { TicketLock::new(Pl061::new()) }; MAX_PL061];
+
+/// Tells whether an access may be to a channel or to a PL061 of the VM's: most accesses are to
+/// neither, and a search would cost each of them the length of both lists.
+#[inline(always)]
+pub(crate) fn may_be_at(loaded: &Loaded, ipa: u64) -> bool {
+    loaded.channels.may_have(ipa) || loaded.has_pl061
+}
 
 /// Handles an access to a channel or to a PL061 of the VM's; `None`: it is neither.
 #[inline(never)]
@@ -48,14 +55,9 @@ pub(crate) fn access(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option
 /// acknowledges a change of the device's configuration, which the device model has to see.
 fn store(mut guest: Guest<'_>, ipa: u64, value: u64) -> Option<Handled> {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
-    let boot = machine::boot_vm(machine, loaded.vm);
-    let first = usize::from(boot.first_channel);
-    let own = machine
-        .boot
-        .channels
-        .get(first..first.wrapping_add(usize::from(boot.channel_count)))?;
+    let mut own = machine::channels_of(machine, loaded.vm).iter();
     // Bound: the VM's channels, at most `MAX_CHANNELS`.
-    let channel = own.iter().find(|channel| channel.ipa == ipa)?;
+    let channel = own.find(|channel| channel.ipa == ipa)?;
     if channel.kind == ChannelKind::Acknowledge && value != 1 {
         return None;
     }
@@ -73,7 +75,10 @@ fn fire(cpu: &mut Cpu, machine: &Machine, channel: &BootChannel, value: u64) {
         ChannelKind::Pl061 => raise(cpu, machine, channel.target as usize, channel.number),
         ChannelKind::Interrupt => vgic::pulse(cpu, machine, channel.target, channel.number),
         ChannelKind::Gear2 => machine::cpu_shared(cpu.index()).ring(),
-        ChannelKind::Arm => arm(cpu, machine, channel.target as usize, value as u8),
+        ChannelKind::Arm => {
+            let lines = value as u32 & channel.number;
+            arm(cpu, machine, channel.target as usize, lines as u8);
+        }
         ChannelKind::Doorbell => ring(cpu, machine, channel.target as usize),
     }
 }

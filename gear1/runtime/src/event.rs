@@ -14,7 +14,14 @@ use crate::machine::{self, Cpu, CpuData};
 use crate::timer;
 
 /// Puts the event and its time into the registers that Gear2's loop returns with.
+#[inline(never)]
 pub(crate) fn deliver(cpu: &mut Cpu, event: &Event, now: u64) {
+    deliver_here(cpu, event, now);
+}
+
+/// Does so where the kind of the event is known, so that nothing decodes it.
+#[inline(always)]
+pub(crate) fn deliver_here(cpu: &mut Cpu, event: &Event, now: u64) {
     let regs = event.encode();
     let frame = cpu.gear2();
     let ([x0, x1, x2, x3, x4, x5, x6, x7, ..], [a, b, c, d, e, f, g, _]) = (&mut frame.x, regs);
@@ -34,14 +41,19 @@ pub(crate) fn began(gear2: &mut Frame, now: u64) {
 /// interrupt stopped, for events that tell it.
 #[inline(always)]
 pub(crate) fn pending_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Event> {
-    let shared = machine::cpu_shared(cpu.index());
-    // No deadline is the end of time.
-    let is_any = cpu.data.has_gear2_irq || shared.is_pending() || cpu.data.deadline <= cpu::now();
-    if is_any {
+    if is_pending(cpu) {
         take_event(cpu, running)
     } else {
         None
     }
+}
+
+/// Tells whether there is something that this CPU's loop has not heard yet.
+#[inline(always)]
+pub(crate) fn is_pending(cpu: &Cpu) -> bool {
+    let shared = machine::cpu_shared(cpu.index());
+    // No deadline is the end of time.
+    cpu.data.has_gear2_irq || shared.is_pending() || cpu.data.deadline <= cpu::now()
 }
 
 /// Takes the first pending event in the order of `docs/abi.md`. Interrupts come first, as each

@@ -12,7 +12,7 @@
 //! Requirements: G1-RUN-003, G1-GIC-006, G1-FLT-006.
 
 use gear1_abi::boot::RealTime;
-use gear1_abi::call::Failure;
+use gear1_abi::call::{Failure, number};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest;
 use gear1_arch::entry::Resume;
@@ -26,7 +26,9 @@ use crate::gic::{self, Gic, HostGic};
 use crate::halt::{HaltReason, halt};
 use crate::machine::{Cpu, Guest};
 use crate::vcpu::Handled;
-use crate::{abort, gear2_call, guest_call, inject, irq, realtime, supervise, sysreg, vcpu, vgic};
+use crate::{
+    abort, gear2_call, guest_call, inject, irq, realtime, run, supervise, sysreg, vcpu, vgic,
+};
 
 /// Returns the guest that has trapped on the CPU.
 #[inline(always)]
@@ -58,7 +60,12 @@ fn left(guest: Guest<'_>) -> Resume {
 extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
     let syndrome = Syndrome(esr);
     let Some(shared) = cpu.running() else {
-        return of_gear2(cpu, syndrome);
+        // Each round trip of a guest through Gear2 has one NEXT, and most have no other call.
+        return if syndrome.is_svc(number::NEXT) {
+            run::next_at_once(cpu)
+        } else {
+            of_gear2(cpu, syndrome)
+        };
     };
     match syndrome.class() {
         ec::HVC64 => hvc(cpu, shared),
@@ -75,9 +82,10 @@ fn of_gear2(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
         halt(cpu, HaltReason::Inconsistent)
     };
     match (syndrome.class(), cpu.data.world.is_gear2_at_el1()) {
-        (ec::SVC64, _) | (ec::HVC64, true) => {
-            gear2_call::dispatch(cpu, machine, syndrome.immediate())
-        }
+        (ec::SVC64, _) | (ec::HVC64, true) => match syndrome.immediate() {
+            number::NEXT => run::next(cpu, machine),
+            call => gear2_call::dispatch(cpu, machine, call),
+        },
         _ => supervise::failed(cpu, machine, Failure::Fault),
     }
 }
@@ -158,7 +166,13 @@ fn data_abort(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume 
     if let Some(resume) = abort::distributor_read(cpu, syndrome, shared) {
         return resume;
     }
-    slow_data_abort(cpu, syndrome)
+    device_access(cpu, syndrome)
+}
+
+/// A data abort that is most likely an access which Gear2 answers.
+#[inline(never)]
+fn device_access(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
+    abort::forward_at_once(cpu, syndrome).unwrap_or_else(|| slow_data_abort(cpu, syndrome))
 }
 
 /// A data abort whose address has to be found first.

@@ -384,13 +384,17 @@ pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> End {
 
 /// Tells whether an access that faulted at stage 2 is allowed by now: while tables change, what
 /// they map is not there for a moment (break-before-make). The lock over shared memory is held, so
-/// no such moment lasts while the tables are walked here.
-#[inline(never)]
-pub(crate) fn is_allowed_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa: u64) -> bool {
+/// no such moment lasts while the tables are walked here. A VM without peers shares nothing, so no
+/// page of its is away for a moment.
+#[inline(always)]
+pub(crate) fn is_allowed_now(loaded: &Loaded, abort: DataAbort, ipa: u64) -> bool {
     // planted: no longer: a real-time VM's path takes no lock of others
-    if machine::boot_vm(machine, vm).peers == 0 {
-        return false;
-    }
+    loaded.boot.peers != 0 && is_mapped_now(loaded.machine, loaded.vm, abort, ipa)
+}
+
+/// Walks the VM's stage 2 for an access that faulted there.
+#[inline(never)]
+fn is_mapped_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa: u64) -> bool {
     let mut shared = SHARED.lock();
     let tables = Tables {
         pool: Pool::new(machine.handover),

@@ -12,14 +12,13 @@ use gear1_abi::call::{Failure, Reply, Status, number};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId};
 use gear1_abi::record::CURSOR_CPU_SHIFT;
-use gear1_abi::regs::Regs;
 use gear1_arch::cpu;
 use gear1_arch::entry::Resume;
 use gear1_core::vgic::{IntId, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, GUEST_SPIS, LOG_RINGS, Machine};
-use crate::{channel, kick, lifecycle, reply, run, supervise, vcpu, vgic, vm_state};
+use crate::{channel, kick, lifecycle, reply, supervise, vcpu, vgic, vm_state};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -27,18 +26,15 @@ type Answer = Result<[u64; 6], Status>;
 /// Results of a call that returns its status alone.
 const NOTHING: [u64; 6] = [0; 6];
 
-/// Handles `SVC #immediate` of Gear2. NEXT comes first: each round trip of a guest through Gear2
-/// has one, and most have no other call.
+/// Handles `SVC #immediate` of Gear2, but for NEXT.
 #[inline(never)]
 pub(crate) fn dispatch(cpu: &mut Cpu, machine: &'static Machine, immediate: u16) -> Resume {
-    if immediate == number::NEXT {
-        return run::next(cpu, machine);
-    }
     if immediate == number::FATAL {
         return supervise::failed(cpu, machine, Failure::Fatal);
     }
-    let regs = run::arguments(cpu);
-    let answer = call(cpu, machine, immediate, &regs);
+    // No call has more arguments.
+    let [a, b, c, ..] = cpu.gear2().x;
+    let answer = call(cpu, machine, immediate, (a, b, c));
     let (status, [a, b, c, d, e, f]) = match answer {
         Ok(values) => (Status::Ok, values),
         Err(status) => (status, NOTHING),
@@ -50,8 +46,8 @@ pub(crate) fn dispatch(cpu: &mut Cpu, machine: &'static Machine, immediate: u16)
 
 /// Carries out a call that returns to its caller.
 #[inline(never)]
-fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer {
-    let [a, b, c, ..] = *regs;
+fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, arguments: (u64, u64, u64)) -> Answer {
+    let (a, b, c) = arguments;
     let vm = || machine::vm_from_reg(machine, a).ok_or(Status::NotFound);
     let id = || machine::vcpu_from_reg(machine, a).ok_or(Status::NotFound);
     match immediate {
@@ -67,7 +63,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, regs: &Regs) -> Answer
         number::VM_STOP => lifecycle::stop(cpu, machine, vm()?),
         number::VM_LOAD => lifecycle::load(cpu, machine, vm()?),
         number::VM_START => lifecycle::start(cpu, machine, vm()?),
-        number::IRQ_SET => irq_set(cpu, machine, regs),
+        number::IRQ_SET => irq_set(cpu, machine, arguments),
         number::IRQ_DONE => irq_done(machine, a),
         number::POKE => poke(cpu, machine, a),
         number::PL061_RAISE => raise(cpu, machine, a, b),
@@ -146,8 +142,8 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
 
 /// IRQ_SET. Private interrupts of a guest come from its timers and siblings only. A real-time VM
 /// has no emulated devices, and no call of Gear2's may hold its lock while it runs (G1-RT-001).
-fn irq_set(cpu: &Cpu, machine: &Machine, regs: &Regs) -> Answer {
-    let [vm, intid, level, ..] = *regs;
+fn irq_set(cpu: &Cpu, machine: &Machine, arguments: (u64, u64, u64)) -> Answer {
+    let (vm, intid, level) = arguments;
     let vm_id = machine::vm_from_reg(machine, vm).ok_or(Status::NotFound)?;
     let intid = u32::try_from(intid)
         .ok()

@@ -5,7 +5,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use gear1_abi::boot::{BootInfo, BootVm, IrqOwner, MAX_DOORBELLS, RealTime};
+use gear1_abi::boot::{BootChannel, BootInfo, BootVm, IrqOwner, MAX_DOORBELLS, RealTime};
 use gear1_abi::call::{Failure, VmState};
 use gear1_abi::event::{Ended, Ends};
 use gear1_abi::exit::ExitReason;
@@ -14,6 +14,7 @@ use gear1_arch::handover::Handover;
 use gear1_arch::sync::{Claim, ClaimCell, Once, TicketGuard, TicketLock};
 use gear1_arch::this_cpu::{CpuSlot, Cpus, ThisCpu};
 use gear1_arch::world::World;
+use gear1_core::address_filter::AddressFilter;
 use gear1_core::context::VcpuContext;
 use gear1_core::idregs;
 use gear1_core::lifecycle::RunningLife;
@@ -67,8 +68,15 @@ pub(crate) struct Loaded {
     pub(crate) shared: &'static VcpuShared,
     /// State of the VM, under its lock.
     pub(crate) inner: &'static TicketLock<VmInner>,
-    /// Number of channels and emulated PL061 blocks that the VM has.
-    pub(crate) channels: u32,
+    /// Hand-over from init about the VM.
+    pub(crate) boot: &'static BootVm,
+    /// Addresses of the VM's channels.
+    pub(crate) channels: AddressFilter,
+    /// Whether the VM has an emulated PL061.
+    pub(crate) has_pl061: bool,
+    /// Whether an access to no channel and no interrupt controller is Gear2's, without a further
+    /// look: Gear2 runs the VM, no other VM shares memory with it, and it has no PL061 of Gear1's.
+    pub(crate) is_plain: bool,
 }
 
 impl Loaded {
@@ -86,7 +94,10 @@ impl Loaded {
             index,
             shared: self::vcpu(id),
             inner: self::vm(vm),
-            channels: channels(machine, vm),
+            boot: boot_vm(machine, vm),
+            is_plain: is_plain(machine, vm),
+            channels: channel_addresses(machine, vm),
+            has_pl061: has_pl061(machine, vm),
         })
     }
 }
@@ -409,13 +420,32 @@ pub(crate) fn vcpu_from_reg(machine: &Machine, reg: u64) -> Option<VcpuId> {
     VcpuId::from_reg(reg).filter(|vcpu| vcpu.reg() < u64::from(machine.boot.vcpu_count))
 }
 
-/// Counts a VM's channels and PL061 blocks.
-fn channels(machine: &Machine, vm: VmId) -> u32 {
-    let blocks = machine.boot.pl061.iter();
-    let own = blocks.filter(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg());
-    let channels = u32::from(boot_vm(machine, vm).channel_count);
+/// Returns the channels that a VM stores to.
+pub(crate) fn channels_of(machine: &Machine, vm: VmId) -> &'static [BootChannel] {
+    let boot = boot_vm(machine, vm);
+    let first = usize::from(boot.first_channel);
+    let end = first.wrapping_add(usize::from(boot.channel_count));
+    machine.boot.channels.get(first..end).unwrap_or_default()
+}
+
+/// Tells whether Gear2 runs a VM that shares no memory and has no PL061 of Gear1's.
+fn is_plain(machine: &Machine, vm: VmId) -> bool {
+    let boot = boot_vm(machine, vm);
+    boot.real_time == RealTime::No && boot.peers == 0 && !has_pl061(machine, vm)
+}
+
+/// Returns the addresses of a VM's channels.
+fn channel_addresses(machine: &Machine, vm: VmId) -> AddressFilter {
+    let own = channels_of(machine, vm).iter();
+    // Bound: the VM's channels, at most `MAX_CHANNELS`.
+    own.fold(AddressFilter::EMPTY, |all, channel| all.with(channel.ipa))
+}
+
+/// Tells whether a VM has an emulated PL061.
+fn has_pl061(machine: &Machine, vm: VmId) -> bool {
+    let mut blocks = machine.boot.pl061.iter();
     // Bound: MAX_PL061 (5).
-    own.fold(channels, |sum, _| sum.wrapping_add(1))
+    blocks.any(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg())
 }
 
 /// Returns which monitors a VM has.

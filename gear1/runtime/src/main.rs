@@ -28,11 +28,18 @@
 //!    other check, as they are the most frequent. `abort::data` takes the address from HPFAR_EL2 and
 //!    FAR_EL2. HPFAR_EL2 is UNKNOWN after a permission fault, so `abort::faulting_ipa` walks the
 //!    guest's stage 1 then. An instruction whose translation changed meanwhile runs again.
-//! 3. `abort::forward` keeps ESR and FAR in the context for a later abort. `vcpu::leave` moves the
-//!    vCPU to AwaitsMmio, and `World::leave_guest` exchanges the registers that act at EL0.
-//! 4. The reply extends the value as the load wants and moves the PC behind the instruction
-//!    (`reply::apply`), at once for a loaded vCPU and at the next load otherwise. An event that
-//!    arrived meanwhile returns to Gear2 first; the vCPU is Ready then.
+//! 3. ESR and FAR are kept in the context for a later abort, the vCPU moves to AwaitsMmio, and the
+//!    registers that act at EL0 are exchanged. `abort::forward_at_once` does all of it for a fault of
+//!    a VM that shares no memory, at an address where Gear1 has no device; `abort::data` looks into
+//!    all other faults, and ends in `abort::forward`.
+//! 4. The reply extends the value as the load wants and moves the PC behind the instruction.
+//!    `run::run_at_once` does so for the loaded vCPU, if its deadline stays and no event waits;
+//!    `run::run_vcpu` takes all other decisions, by `reply::apply` at once for a loaded vCPU and at
+//!    the next load otherwise. An event that arrived meanwhile returns to Gear2 first; the vCPU is
+//!    Ready then.
+//!
+//! Both short ways use no stack, since a function with calls stores registers on it at each exit,
+//! and decide all before they change anything: what they do not handle begins anew on the long way.
 //!
 //! # Virtual timer
 //!

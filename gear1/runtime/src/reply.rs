@@ -82,22 +82,36 @@ const HYPERCALL: u64 = 1 << 8;
 pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
     let (has_pan, el1) = (cpu.data.has_pan, cpu.data.world.is_gear2_at_el1());
     let Some(context) = cpu.context() else { return };
-    let abort = Syndrome(context.awaited_esr).data_abort();
     if word & HYPERCALL != 0 {
         end_hypercall(context, word, value);
         return;
     }
     match Reply::from_reg(word & 0xff) {
-        Some(Reply::Value) => {
-            if !abort.is_write() {
-                context.frame.set_reg(abort.register(), abort.extend(value));
-            }
-            context.frame.pc = context.frame.pc.wrapping_add(4);
-            context.frame.pstate = stepped_over(context.frame.pstate);
-        }
+        Some(Reply::Value) => end_access(context, value),
         Some(Reply::Abort) => take_abort(context, has_pan, el1),
         Some(Reply::None) | None => {}
     }
+}
+
+/// Ends what the loaded vCPU waits for in the state `waits`, with a value.
+#[inline(always)]
+pub(crate) fn put_value(context: &mut VcpuContext, waits: VcpuState, value: u64) {
+    if waits == VcpuState::AwaitsHypercall {
+        context.frame.set_reg(0, value);
+    } else {
+        end_access(context, value);
+    }
+}
+
+/// Ends an access that the loaded vCPU waits in: a load gets the value.
+#[inline(always)]
+fn end_access(context: &mut VcpuContext, value: u64) {
+    let abort = Syndrome(context.awaited_esr).data_abort();
+    if !abort.is_write() {
+        context.frame.set_reg(abort.register(), abort.extend(value));
+    }
+    context.frame.pc = context.frame.pc.wrapping_add(4);
+    context.frame.pstate = stepped_over(context.frame.pstate);
 }
 
 /// Ends a hypercall that the loaded vCPU waits in: X0 gets the value. The PC is behind the call

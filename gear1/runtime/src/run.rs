@@ -8,14 +8,16 @@ use gear1_abi::id::VcpuId;
 use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
 use gear1_arch::{barrier, cpu, serror};
+use gear1_core::vcpu::VcpuShared;
 
 use crate::gic::{Gic, HostGic};
+use crate::halt::{HaltReason, halt};
 use crate::machine::{self, Cpu, Loaded, Machine};
 use crate::{event, irq, reply, supervise, timer, vcpu};
 
 /// Returns X0 to X7 of Gear2's call.
 #[inline]
-pub(crate) fn arguments(cpu: &mut Cpu) -> Regs {
+fn arguments(cpu: &mut Cpu) -> Regs {
     let [a, b, c, d, e, f, g, h, ..] = cpu.gear2().x;
     [a, b, c, d, e, f, g, h]
 }
@@ -32,7 +34,83 @@ fn refuse(cpu: &mut Cpu, status: Status) -> Resume {
     answer(cpu, &Event::Refused(status as u64))
 }
 
-/// Handles `SVC #NEXT`.
+/// Handles `SVC #NEXT`. Most decisions run the loaded vCPU again, for as long as before, with the
+/// answer to what it has asked: they need no stack frame, and no look at what they do not change.
+#[inline(never)]
+pub(crate) fn next_at_once(cpu: &mut Cpu) -> Resume {
+    run_at_once(cpu).unwrap_or_else(|| next_slowly(cpu))
+}
+
+/// Handles a decision that takes longer, from its beginning.
+#[inline(never)]
+fn next_slowly(cpu: &mut Cpu) -> Resume {
+    let Some(machine) = cpu.data.machine else {
+        halt(cpu, HaltReason::Inconsistent)
+    };
+    next(cpu, machine)
+}
+
+/// Carries out a decision that changes neither the loaded vCPU nor the deadline. `None`: it is
+/// another one, or something stands against it, and nothing has been done.
+///
+/// A loaded vCPU exists and is this CPU's own: [`run_vcpu`] looks for no more. The reply's abort
+/// and a vCPU in Wfi are left to it, as they come seldom.
+#[inline(always)]
+fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
+    let loaded = cpu.data.loaded?;
+    let regs = arguments(cpu);
+    // Before all is decoded: a decision for another vCPU takes long enough.
+    let [_, named, ..] = regs;
+    if named != loaded.id.reg() {
+        return None;
+    }
+    let Some(Decision::Run {
+        vcpu: _,
+        deadline,
+        reply,
+        value,
+        trap_wfe,
+    }) = Decision::decode(&regs)
+    else {
+        return None;
+    };
+    let is_same = deadline == cpu.data.deadline && reply != Reply::Abort;
+    if !is_same || event::is_pending(cpu) || !vcpu::is_switched_shortly(cpu) {
+        return None;
+    }
+    let shared = loaded.shared;
+    let waits = if reply == Reply::None {
+        VcpuState::Ready
+    } else if shared.is(VcpuState::AwaitsHypercall) {
+        VcpuState::AwaitsHypercall
+    } else {
+        VcpuState::AwaitsMmio
+    };
+    // The registers are this CPU's alone: nobody sees that they come behind the state.
+    if !shared.transition(waits, VcpuState::Running) {
+        return None;
+    }
+    if waits != VcpuState::Ready
+        && let Some(context) = cpu.context()
+    {
+        reply::put_value(context, waits, value);
+    }
+    if shared.requests().is_none() {
+        // No request was handled, so nothing here can have woken a vCPU of this CPU since the look
+        // at pending events.
+        return Some(vcpu::enter_at_once(cpu, loaded, trap_wfe));
+    }
+    Some(handle_and_enter(cpu, loaded, trap_wfe))
+}
+
+/// Handles the requests of the loaded vCPU, which is Running already, and enters it.
+#[inline(never)]
+fn handle_and_enter(cpu: &mut Cpu, loaded: &Loaded, trap_wfe: bool) -> Resume {
+    enter_claimed(cpu, loaded.machine, loaded.shared, true, trap_wfe)
+}
+
+/// Handles `SVC #NEXT`, whatever is decided.
+#[inline(never)]
 pub(crate) fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
     // Gear2's own: left pending, it would be the guest's that is entered, or keep WFI from waiting.
     if serror::collect(cpu.data.has_ras) {
@@ -113,19 +191,32 @@ fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
         }
         timer::take_expired(cpu, machine);
     }
+    enter_claimed(cpu, machine, shared, is_loaded, what.trap_wfe)
+}
+
+/// Enters the loaded vCPU, which is Running already, unless an event comes first. `was_loaded`: it
+/// was before the decision, too.
+#[inline(always)]
+fn enter_claimed(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    shared: &VcpuShared,
+    was_loaded: bool,
+    trap_wfe: bool,
+) -> Resume {
     if let Some(event) = &vcpu::prepare_entry(cpu, machine) {
         return answer(cpu, event);
     }
     // Both may have woken a vCPU of this very CPU (one whose timer is due by now), for which nobody
     // would interrupt the guest (G1-VCPU-001). The deadline may have passed during the load.
     // planted: nobody looks behind the load for whom it woke
-    if (!is_loaded || machine::cpu_shared(cpu.index()).is_pending())
+    if (!was_loaded || machine::cpu_shared(cpu.index()).is_pending())
         && let Some(event) = &event::pending_event(cpu, None)
     {
         shared.set_state(VcpuState::Ready);
         return answer(cpu, event);
     }
-    vcpu::enter(cpu, what.trap_wfe)
+    vcpu::enter(cpu, trap_wfe)
 }
 
 /// Waits for an event while the loaded vCPU could run, because Gear2 holds it back: its cap is used

@@ -19,7 +19,7 @@ use gear1_arch::regs::{
 };
 use gear1_arch::{cache, cpu, el1, fp, stolen_time, tlb};
 use gear1_core::context::El1State;
-use gear1_core::context::FpState;
+use gear1_core::context::{FpState, Frame};
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Requests, Start};
 use gear1_core::vgic::{IntId, LrReplay, is_quiet};
@@ -357,16 +357,44 @@ pub(crate) fn serve_icache(loaded: &Loaded) {
         .serve_icache(requests, cache::invalidate_instructions);
 }
 
+/// Tells whether the loaded vCPU and Gear2 are exchanged on the short ways now
+/// ([`leave_at_once`], [`enter_at_once`]).
+#[inline(always)]
+pub(crate) fn is_switched_shortly(cpu: &mut Cpu) -> bool {
+    let (context, _, data) = cpu.parts();
+    context.is_some_and(|context| data.world.is_switched_shortly(context))
+}
+
+/// Makes the loaded vCPU's context the one restored next, where [`is_switched_shortly`] holds.
+#[inline(always)]
+pub(crate) fn enter_at_once(cpu: &mut Cpu, loaded: &'static Loaded, trap_wfe: bool) -> Resume {
+    if let (Some(context), gear2, data) = cpu.parts() {
+        let fp_trap = begin_run(data, gear2, loaded);
+        // SAFETY: as in `enter`; `is_switched_shortly` holds.
+        unsafe { (data.world).enter_guest_shortly(gear2, context, trap_wfe, fp_trap) };
+        // SAFETY: `enter_guest_shortly` has prepared the CPU, and this function returns `Switch`.
+        unsafe { cpu.set_guest(loaded.shared) };
+    }
+    Resume::Switch
+}
+
+/// Notes that the loaded vCPU runs from now on. Returns whether its FP use traps.
+#[inline(always)]
+fn begin_run(data: &mut CpuData, gear2: &mut Frame, loaded: &Loaded) -> bool {
+    let now = cpu::now();
+    end_exit(&mut data.exit, loaded, now);
+    event::began(gear2, now);
+    // planted: FP is open for who does not own it
+    data.fp_owner != Some(loaded.id)
+}
+
 /// Makes the loaded vCPU's context the one restored next.
+#[inline(never)]
 pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded
     {
-        let now = cpu::now();
-        end_exit(&mut data.exit, loaded, now);
-        event::began(gear2, now);
-        // planted: FP is open for who does not own it
-        let fp_trap = data.fp_owner != Some(loaded.id);
+        let fp_trap = begin_run(data, gear2, loaded);
         // SAFETY: Gear2 trapped, or never runs here; the guest's frame is the next one below.
         // `boot::start_vm` alone sets `vttbr` and `hcr`, of each vCPU that is loadable. `pstate` is
         // what SPSR_EL2 held when the guest left, a reset's or an `Entry`'s.
@@ -398,6 +426,32 @@ pub(crate) fn leave(
 ) -> Handled {
     guest.loaded.shared.set_state(state);
     leave_as_is(guest.reborrow(), reason, event)
+}
+
+/// Leaves the running guest for Gear2, with the vCPU's state already set, where
+/// [`is_switched_shortly`] holds and the CPU is no real-time VM's. Nothing of it needs the stack,
+/// and the kind of the event is known to the caller.
+#[inline(always)]
+pub(crate) fn leave_at_once(
+    cpu: &mut Cpu,
+    loaded: &'static Loaded,
+    reason: ExitReason,
+    event: &Event,
+) -> Resume {
+    let now = cpu::now();
+    if let (Some(context), gear2, data) = cpu.parts() {
+        data.exit = ExitTiming {
+            vcpu: Some(loaded.id),
+            reason,
+            since: now,
+        };
+        // SAFETY: as in `leave_as_is`; `is_switched_shortly` holds.
+        unsafe { data.world.leave_guest_shortly(context, gear2) };
+    }
+    // SAFETY: `leave_guest_shortly` has prepared the CPU, and this function returns `Switch`.
+    unsafe { cpu.set_gear2() };
+    event::deliver_here(cpu, event, now);
+    Resume::Switch
 }
 
 /// Leaves the running guest for Gear2, with the vCPU's state already set.

@@ -25,11 +25,7 @@ pub(crate) trait Balancer: Sync {
 
     /// Returns the CPU that should get one of the vCPUs that wait on a CPU with the load `own`.
     /// `others`: the other CPUs of the pool that take vCPUs.
-    fn target(
-        &self,
-        own: Seen,
-        others: &mut dyn Iterator<Item = (CpuIndex, Seen)>,
-    ) -> Option<CpuIndex>;
+    fn target(&self, own: Seen, others: &mut dyn Iterator<Item = Other>) -> Option<CpuIndex>;
 
     /// Tells whether a CPU with `own` ready vCPUs takes one from a CPU that has `theirs`.
     fn takes(&self, own: u32, theirs: u32) -> bool;
@@ -39,6 +35,15 @@ pub(crate) trait Balancer: Sync {
 
     /// Returns the time for which a vCPU that moved stays where it is.
     fn stay(&self) -> u64;
+}
+
+/// A CPU that may take a vCPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Other {
+    pub(crate) cpu: CpuIndex,
+    /// Whether the CPU is of the asking CPU's cluster.
+    pub(crate) near: bool,
+    pub(crate) seen: Seen,
 }
 
 /// All balancers, in the order of [`gearv_manifest::Balancer`].
@@ -61,11 +66,7 @@ impl Balancer for Stay {
         None
     }
 
-    fn target(
-        &self,
-        _own: Seen,
-        _others: &mut dyn Iterator<Item = (CpuIndex, Seen)>,
-    ) -> Option<CpuIndex> {
+    fn target(&self, _own: Seen, _others: &mut dyn Iterator<Item = Other>) -> Option<CpuIndex> {
         None
     }
 
@@ -87,13 +88,36 @@ impl Balancer for Stay {
 /// A vCPU goes to a CPU that has two less ready than its own, so each move makes the numbers more
 /// equal and the sum of their squares smaller: with a constant load, moves end. Against loads that
 /// come and go stands the average: a CPU must have had less to do for a while, unless it is idle.
+///
+/// A move between clusters costs the vCPU its cache, and perhaps its kind of core. A CPU of another
+/// cluster hence must have had still less to do, idle or not, and gets nothing that one of the own
+/// cluster would take, unless it has two less ready than that one.
 struct ByLoad;
 
-/// Difference of averages from which on a vCPU moves.
+/// Difference of averages from which on a vCPU moves within its cluster.
 const GAP: u64 = ONE + ONE / 4;
+
+/// Difference from which on a vCPU moves to another cluster. Loads that stay two apart reach it, so
+/// that clusters become equal, too.
+const FAR_GAP: u64 = ONE + ONE * 3 / 4;
 
 /// A CPU with a lower average that has nothing to do now is idle.
 const IDLE: u64 = ONE / 4;
+
+impl Seen {
+    /// Orders CPUs by how much they have to do.
+    const fn order(self) -> (u64, u64) {
+        (self.ready, self.average)
+    }
+}
+
+/// Tells whether a vCPU should leave a CPU with the load `own` for one with `theirs`.
+fn gains(own: Seen, theirs: Seen, near: bool) -> bool {
+    let idle = near && theirs.ready == 0 && theirs.average < IDLE;
+    let gap = if near { GAP } else { FAR_GAP };
+    let less = own.average >= theirs.average.saturating_add(gap);
+    own.ready >= theirs.ready + 2 && (idle || less)
+}
 
 impl Balancer for ByLoad {
     fn name(&self) -> &'static str {
@@ -104,15 +128,21 @@ impl Balancer for ByLoad {
         Some(4_000)
     }
 
-    fn target(
-        &self,
-        own: Seen,
-        others: &mut dyn Iterator<Item = (CpuIndex, Seen)>,
-    ) -> Option<CpuIndex> {
-        let (cpu, least) = others.min_by_key(|(_, seen)| (seen.ready, seen.average))?;
-        let idle = least.ready == 0 && least.average < IDLE;
-        let gap = own.average >= least.average.saturating_add(GAP);
-        (own.ready >= least.ready + 2 && (idle || gap)).then_some(cpu)
+    fn target(&self, own: Seen, others: &mut dyn Iterator<Item = Other>) -> Option<CpuIndex> {
+        let (mut near, mut far) = (None, None);
+        for other in others {
+            let least = if other.near { &mut near } else { &mut far };
+            if least.is_none_or(|least: Other| other.seen.order() < least.seen.order()) {
+                *least = Some(other);
+            }
+        }
+        let near = near.filter(|near| gains(own, near.seen, true));
+        let far = far.filter(|far| gains(own, far.seen, false));
+        match (near, far) {
+            // planted: a vCPU goes to another cluster although its own has room
+            (Some(near), Some(far)) if far.seen.ready + 2 > near.seen.ready => Some(near.cpu),
+            (near, far) => far.or(near).map(|other| other.cpu),
+        }
     }
 
     fn takes(&self, own: u32, theirs: u32) -> bool {

@@ -15,12 +15,12 @@ use core::fmt;
 use core::ops::Range;
 
 use gear1_abi::event::Mmio;
-use gear1_abi::id::{CpuIndex, MAX_VCPUS, VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
 use gear2_protocol::{RTC_DEVICE, VIRTIO_STRIDE};
 use gearv_manifest::{
-    Console, CpuSet, Manifest, ManifestError, Parameters, Restart, Rtc, Supply, Vm, VmKind, limits,
+    Console, CpuSet, Manifest, ManifestError, Restart, Rtc, Supply, Vm, VmKind, limits,
 };
 
 use crate::balancer::{self, Balancer};
@@ -88,6 +88,8 @@ pub fn check_abi(info: &Gear2Info) -> Result<(), StartError> {
 #[derive(Clone)]
 pub struct Config {
     pub(crate) cpus: CpuSet,
+    /// Cluster of each CPU, by any numbers.
+    pub(crate) clusters: [u8; MAX_CPUS],
     /// Ticks a second of the counter that all times of Gear1's are read from.
     pub(crate) counter_hz: u64,
     /// Physical interrupt of the boot UART, if Gear2 owns one.
@@ -173,6 +175,8 @@ pub(crate) struct VirtioPage {
     pub(crate) first_channel: u32,
     /// Number of devices.
     pub(crate) count: u32,
+    /// Number of the page among those of all VMs.
+    pub(crate) number: usize,
 }
 
 impl VirtioPage {
@@ -182,11 +186,13 @@ impl VirtioPage {
             ipa: vm.virtio_ipa,
             first_channel: u32::try_from(first).ok()?,
             count: u32::try_from(manifest.virtio_of(vm.id).count()).ok()?,
+            number: manifest.virtio_vms().position(|one| one.id == vm.id)?,
         })
     }
 
     /// Returns channel and register offset of an access, `None` if no device is there or the
     /// access is not aligned.
+    #[inline]
     pub(crate) fn locate(&self, access: Mmio) -> Option<(u32, u32)> {
         let offset = access.ipa.checked_sub(self.ipa)?;
         let device = u32::try_from(offset / VIRTIO_STRIDE).ok()?;
@@ -243,6 +249,7 @@ impl Config {
         let vms = vms.map(|vm| VmConfig::new(info, manifest, vm));
         let mut config = Self {
             cpus: cpu_set(info.cpu_mask),
+            clusters: info.cluster,
             counter_hz,
             uart_intid: info.uart_intid,
             default_pool: PoolConfig::new(info, manifest, None),
@@ -348,6 +355,11 @@ impl Config {
         pool.unwrap_or(&self.default_pool)
     }
 
+    /// Tells whether two CPUs are of one cluster.
+    pub(crate) fn are_near(&self, one: CpuIndex, other: CpuIndex) -> bool {
+        self.clusters[one.index()] == self.clusters[other.index()]
+    }
+
     /// Returns the schedulers as text: one name, or those of the pools with their CPUs.
     pub(crate) fn schedulers(&self) -> String {
         let mut pools = self.pools();
@@ -446,9 +458,10 @@ fn window(manifest: &Manifest<'_>, window: &gearv_manifest::Window<'_>, counter_
 impl VmConfig {
     /// Returns device and register offset of an access that the device model performs, `None` if
     /// no device of the VM's is there or the access is not aligned.
+    #[inline]
     pub(crate) fn locate(&self, access: Mmio) -> Option<(u32, u32)> {
-        let virtio = || self.virtio?.locate(access);
-        locate_rtc(self.rtc, access).or_else(virtio)
+        let virtio = self.virtio.as_ref().and_then(|page| page.locate(access));
+        virtio.or_else(|| locate_rtc(self.rtc, access))
     }
 
     /// Returns what Gear2 knows of a VM. Times of the manifest become ticks here, once.
@@ -463,7 +476,7 @@ impl VmConfig {
             console: vm.console,
             may_power_off: vm.may_power_off,
             restart: vm.restart,
-            share: share(vm.id, &vm.parameters, info.counter_hz.into()),
+            share: share(vm, info.counter_hz.into()),
             restarts: RestartPolicy {
                 limit: vm.restart_limit.limit,
                 window: ticks(vm.restart_limit.window_ms),
@@ -485,7 +498,8 @@ impl VmConfig {
 }
 
 /// Returns the parameters of a VM, with its times in ticks.
-fn share(vm: VmId, parameters: &Parameters, counter_hz: u64) -> Share {
+fn share(vm: &Vm<'_>, counter_hz: u64) -> Share {
+    let parameters = &vm.parameters;
     let period = ticks(counter_hz, parameters.period_us().into());
     // A cap is a budget, of the same period: policies count ticks, and know no percent.
     let cap = parameters.cap_percent.map(|percent| Budget {
@@ -497,12 +511,13 @@ fn share(vm: VmId, parameters: &Parameters, counter_hz: u64) -> Share {
         period,
     });
     Share {
-        vm,
+        vm: vm.id,
         weight: parameters.weight().into(),
         cap,
         server,
         priority: u8::try_from(parameters.priority()).unwrap_or(u8::MAX),
         latency: ticks(counter_hz, parameters.latency_us.unwrap_or(0).into()),
+        needed: vm.kind == VmKind::Device,
     }
 }
 
@@ -513,7 +528,7 @@ const fn ticks(counter_hz: u64, microseconds: u64) -> u64 {
 
 /// Returns the CPUs of a mask, a bit each.
 fn cpu_set(mask: u64) -> CpuSet {
-    let all = CpuSet::first(gear1_abi::id::MAX_CPUS);
+    let all = CpuSet::first(MAX_CPUS);
     all.iter()
         .filter(|cpu| mask >> cpu.index() & 1 != 0)
         .fold(CpuSet::EMPTY, CpuSet::with)

@@ -154,6 +154,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     #[inline]
     pub fn on_event(&mut self, gear1: &mut impl Gear1, event: Event, times: Times) -> Decision {
         let now = times.now;
+        // Before anything else looks at the event: its words are still where Gear1 left them.
+        if let Some(decision) = self.set_up(event, now) {
+            return decision;
+        }
         if let Some(cause) = self.cause {
             self.charge_work(cause, event, times);
         }
@@ -171,6 +175,19 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
                 self.decide(gear1, due, now)
             }
         }
+    }
+
+    /// Does a write by which a driver sets a device up, if the vCPU runs again in any case, as long as
+    /// before. `None`: the event is another one, and nothing has been done. A driver makes dozens
+    /// of such writes, one after the other.
+    #[inline(always)]
+    fn set_up(&self, event: Event, now: u64) -> Option<Decision> {
+        let (Event::Mmio(vcpu, access), None, Some(last)) = (event, self.cause, self.last) else {
+            return None;
+        };
+        let goes_on = vcpu == last.vcpu && now < last.until;
+        let model = self.machine.device_model.as_ref().filter(|_| goes_on)?;
+        (model.set_up_at_once(vcpu, access)).then(|| run(last, Answer::Value(0).words()))
     }
 
     /// Charges the vCPU for which the gears worked between two events. If it slept in between and

@@ -12,18 +12,21 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
-use gear1_abi::id::{CpuIndex, MAX_VMS, VcpuId};
+use gear1_abi::event::Mmio;
+use gear1_abi::id::{CpuIndex, MAX_VCPUS, MAX_VMS, VcpuId};
 use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
+use gear2_protocol::offset::DEVICE_SIZE;
+use gear2_protocol::virtio::SetUp;
 use gear2_protocol::{
-    Control, LINE_REQUEST, MAGIC, MAX_CONSOLES, PROTOCOL_VERSION, RTC_DEVICE, Region,
-    line_of_channel,
+    Control, DeviceRegisters, LINE_REQUEST, MAGIC, MAX_CONSOLES, MAX_DEVICES, PROTOCOL_VERSION,
+    RTC_DEVICE, Region, RegisterPage, VIRTIO_STRIDE, line_of_channel,
 };
 use spin::mutex::TicketMutex;
 
 use crate::config::Config;
 use crate::gear1::Gear1;
 use crate::kept::Kept;
-use crate::platform::{Answer, Lock, Platform};
+use crate::platform::{Answer, Guard, Lock, Platform};
 
 mod heartbeat;
 mod ring;
@@ -33,7 +36,7 @@ mod tests;
 
 pub(crate) use heartbeat::{Heartbeat, Pulse};
 pub(crate) use ring::{InputRing, OutputRing};
-pub(crate) use slots::{Request, Slots};
+pub(crate) use slots::{Places, Request, Slots};
 
 /// The emulated PL061 whose line is Gear2's.
 const PL061: usize = 0;
@@ -43,10 +46,23 @@ const _: () = assert!(MAX_CONSOLES == MAX_VMS, "each VM has a console");
 /// A byte a signal would make a busy console cost GDM a wake-up each.
 const BELL_PAUSE_US: u64 = 1000;
 
+/// Memory that GDM maps as well.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// The region that Gear2 set up.
+    pub region: &'static Region,
+    /// Register pages of the VMs that are served, in the order of the manifest.
+    pub pages: &'static [RegisterPage],
+}
+
 /// State that all loops share with GDM.
 pub(crate) struct DeviceModel<P: Platform> {
     /// Memory that GDM maps as well.
     region: &'static Region,
+    /// Devices, by their channels.
+    devices: [Option<Device>; MAX_DEVICES],
+    /// Where each vCPU finds the devices of its VM.
+    views: [View; MAX_VCPUS],
     /// Accesses that GDM has: one slot for each vCPU.
     pub(crate) slots: Lock<Slots, P>,
     /// Count of the last operation in the mailbox that was answered.
@@ -59,6 +75,26 @@ pub(crate) struct DeviceModel<P: Platform> {
     gdm_starts: AtomicU32,
     /// Heartbeat of GDM, and the loop that checks it.
     heartbeat: Lock<(Heartbeat, CpuIndex), P>,
+}
+
+/// A device whose set-up Gear2 does.
+#[derive(Clone, Copy)]
+struct Device {
+    /// Registers that its guest reads.
+    registers: &'static DeviceRegisters,
+    /// Words that Gear2 and GDM share about it.
+    words: &'static [AtomicU64; DEVICE_SIZE / 8],
+}
+
+/// Devices of a VM as one of its vCPUs finds them; all zero: none.
+#[derive(Clone, Copy, Default)]
+struct View {
+    /// Guest address (IPA) of the first device's registers.
+    ipa: u64,
+    /// Channel of the first device.
+    first_channel: u32,
+    /// Number of devices.
+    count: u32,
 }
 
 /// The rings of a VM's console.
@@ -74,7 +110,7 @@ impl<P: Platform> DeviceModel<P> {
     /// region is taken over from an earlier Gear2 as it is, if it is one.
     pub(crate) fn new(
         config: &Config,
-        region: &'static Region,
+        Shared { region, pages }: Shared,
         kept: &'static Kept,
         resumes: bool,
     ) -> Self {
@@ -101,7 +137,9 @@ impl<P: Platform> DeviceModel<P> {
         });
         Self {
             region,
-            slots: TicketMutex::new(Slots::new(&*region.slots, kept)),
+            devices: devices(config, region, pages),
+            views: views(config),
+            slots: TicketMutex::new(Slots::new(places(config, region), kept)),
             // An operation that an earlier Gear2 answered is not done again.
             answered: TicketMutex::new(region.control.answered.load(Relaxed)),
             consoles: consoles.collect(),
@@ -123,9 +161,57 @@ impl<P: Platform> DeviceModel<P> {
         &self.region.control
     }
 
-    /// Has GDM asked to perform an access of a vCPU, which waits for the answer.
-    pub(crate) fn forward(&self, gear1: &mut impl Gear1, vcpu: VcpuId, request: Request) {
-        if self.slots.lock().post(vcpu, request) && !self.is_looking(request.device) {
+    /// Performs an access of a vCPU, or has GDM do so and returns `None`: the vCPU waits for GDM's
+    /// answer.
+    #[inline]
+    pub(crate) fn forward(
+        &self,
+        gear1: &mut impl Gear1,
+        vcpu: VcpuId,
+        request: Request,
+    ) -> Option<Answer> {
+        let slots = self.slots.lock();
+        // What GDM is at comes first: GDM alone may write the device's page meanwhile.
+        // planted: a write overtakes one that GDM has
+        if slots.is_idle(request.device) && self.set_up(request) {
+            return Some(Answer::Value(0));
+        }
+        self.post(gear1, slots, vcpu, request);
+        None
+    }
+
+    /// Does a store that is a write of a driver's set-up and nothing else. False: it is another
+    /// access, or GDM has to do it, and nothing has been done.
+    #[inline(always)]
+    pub(crate) fn set_up_at_once(&self, vcpu: VcpuId, access: Mmio) -> bool {
+        let view = vcpu.select(&self.views);
+        let offset = access.ipa.wrapping_sub(view.ipa);
+        let number = offset / VIRTIO_STRIDE;
+        let (Some(value), true) = (access.store, number < u64::from(view.count)) else {
+            return false;
+        };
+        let request = Request {
+            device: view.first_channel + number as u32,
+            register: (offset % VIRTIO_STRIDE) as u32,
+            access: access.access_word() as u32,
+            value,
+        };
+        let slots = self.slots.lock();
+        slots.is_idle(request.device) && self.set_up(request)
+    }
+
+    /// Has GDM perform an access.
+    #[inline(never)]
+    fn post(
+        &self,
+        gear1: &mut impl Gear1,
+        mut slots: Guard<'_, Slots, P>,
+        vcpu: VcpuId,
+        request: Request,
+    ) {
+        let is_posted = slots.post(vcpu, request);
+        drop(slots);
+        if is_posted && !self.is_looking(request.device) {
             let (pl061, line) = match request.device {
                 RTC_DEVICE => (PL061, LINE_REQUEST),
                 channel => line_of_channel(channel as usize),
@@ -134,6 +220,25 @@ impl<P: Platform> DeviceModel<P> {
             // starts.
             let _ = gear1.pl061_raise(pl061, line);
         }
+    }
+
+    /// Does a register write that changes nothing but what a driver sets up. The slots are locked,
+    /// so that two vCPUs' writes come one after the other. False: GDM has to do it.
+    #[inline]
+    fn set_up(&self, request: Request) -> bool {
+        /// An access word: a store of four bytes.
+        const STORE: u32 = 0b110;
+        let device = self.devices.get(request.device as usize);
+        let (STORE, Some(Some(device))) = (request.access, device) else {
+            return false;
+        };
+        let show = |register: usize, value| {
+            if let Some(word) = device.registers.get(register / 4) {
+                word.store(value, Relaxed);
+            }
+        };
+        let (register, value) = (request.register as usize, request.value as u32);
+        SetUp::new(device.words).write_by_gear2(register, value, &show)
     }
 
     /// Returns whether a device's thread polls its slots, so that no signal is needed.
@@ -239,6 +344,59 @@ impl<P: Platform> DeviceModel<P> {
         // A refusal means that the device VM does not run: it is told when it starts.
         let _ = gear1.pl061_raise(PL061, LINE_REQUEST);
     }
+}
+
+/// Returns the devices that have a register page and words.
+fn devices(
+    config: &Config,
+    region: &'static Region,
+    pages: &'static [RegisterPage],
+) -> [Option<Device>; MAX_DEVICES] {
+    let mut all = [None; MAX_DEVICES];
+    for page in config.vms.iter().filter_map(|vm| vm.virtio) {
+        let shown = pages.get(page.number);
+        let shown = shown.map_or(&[][..], |page| page.devices.as_slice());
+        for (channel, registers) in page.channels().zip(shown) {
+            let channel = channel as usize;
+            if let (Some(place), Some(words)) = (all.get_mut(channel), region.devices.get(channel))
+            {
+                *place = Some(Device { registers, words });
+            }
+        }
+    }
+    all
+}
+
+/// Returns where each vCPU finds the devices of its VM.
+fn views(config: &Config) -> [View; MAX_VCPUS] {
+    let mut views = [View::default(); MAX_VCPUS];
+    for vm in &config.vms {
+        let Some(page) = vm.virtio else { continue };
+        for vcpu in vm.vcpus.clone() {
+            if let Some(view) = views.get_mut(vcpu) {
+                *view = View {
+                    ipa: page.ipa,
+                    first_channel: page.first_channel,
+                    count: page.count,
+                };
+            }
+        }
+    }
+    views
+}
+
+/// Returns where each vCPU's slot is: in the page of its VM.
+fn places(config: &Config, region: &'static Region) -> Places {
+    let mut places: Places = [None; MAX_VCPUS];
+    for vm in &config.vms {
+        for vcpu in vm.vcpus.clone() {
+            if let Some(place) = places.get_mut(vcpu) {
+                // planted: a vCPU's slot is in another VM's page
+                *place = region.slot(vm.id.index(), vcpu);
+            }
+        }
+    }
+    places
 }
 
 /// Bell that tells GDM of console output soon, but not for each byte.

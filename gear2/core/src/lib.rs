@@ -46,4 +46,4 @@ pub use console::Uart;
 pub use cpu_loop::CpuLoop;
 pub use gear1::{Conduit, Gear1, Times};
 pub use kept::Kept;
-pub use machine::{Machine, Platform};
+pub use machine::{Machine, Platform, Shared};

@@ -13,11 +13,11 @@ use gear1_abi::ABI_VERSION;
 use gear1_abi::call::VmState;
 use gear1_abi::event::{Ended, Mmio};
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId, VmId};
-use gear2_protocol::Region;
 use spin::mutex::TicketMutex;
 
 use crate::config::{Config, VmConfig, version};
 use crate::console::Console;
+pub use crate::device_model::Shared;
 use crate::device_model::{DeviceModel, Request};
 use crate::gear1::Gear1;
 use crate::kept::Kept;
@@ -101,14 +101,14 @@ impl fmt::Display for Missing<'_> {
 
 impl<P: Platform> Machine<P> {
     /// Makes the state that the loops share, and announces Gear2 on the console. `uart` is the boot
-    /// UART, if Gear2 owns it, and `region` the region shared with the device model, if there is a
+    /// UART, if Gear2 owns it, and `shared` what is shared with the device model, if there is a
     /// device VM. After a restart the state continues from the words of `kept`.
     // A frame of its own: the caller has room for one machine, not for two.
     #[inline(never)]
     pub fn new(
         mut config: Config,
         uart: Option<P::Uart>,
-        region: Option<&'static Region>,
+        shared: Option<Shared>,
         kept: &'static Kept,
         gear1: &mut impl Gear1,
     ) -> Self {
@@ -127,8 +127,8 @@ impl<P: Platform> Machine<P> {
         let machine = Self {
             vms: vms.collect(),
             console,
-            device_model: region
-                .map(|region| DeviceModel::new(&config, region, kept, last.is_some())),
+            device_model: shared
+                .map(|shared| DeviceModel::new(&config, shared, kept, last.is_some())),
             ran: [const { AtomicU64::new(0) }; MAX_VCPUS],
             placement: Placement::new(&config),
             shares: TicketMutex::new(Shares::new(&config)),
@@ -315,7 +315,8 @@ impl<P: Platform> Machine<P> {
         Some((self.config.vm(vm)?, self.vms.get(vm.index())?))
     }
 
-    /// Has the device model perform an access, if it is to a device of the VM's that it serves.
+    /// Performs an access, or has the device model do so, if it is to a device of the VM's that the
+    /// device model serves.
     fn forward(
         &self,
         gear1: &mut impl Gear1,
@@ -333,8 +334,7 @@ impl<P: Platform> Machine<P> {
             access: access.access_word() as u32,
             value: access.store.unwrap_or(0),
         };
-        model.forward(gear1, vcpu, request);
-        None
+        model.forward(gear1, vcpu, request)
     }
 
     /// Resets the devices of a loaded VM, and drops the accesses and pauses of its former life.

@@ -3,7 +3,7 @@
 
 use gear1_abi::call::Reply;
 use spin::RelaxStrategy;
-use spin::mutex::TicketMutex;
+use spin::mutex::{TicketMutex, TicketMutexGuard};
 
 use crate::console::Uart;
 
@@ -23,6 +23,8 @@ pub trait Platform {
 
 /// A lock whose waiters yield.
 pub(crate) type Lock<T, P> = TicketMutex<T, <P as Platform>::Relax>;
+/// Holds a [`Lock`].
+pub(crate) type Guard<'a, T, P> = TicketMutexGuard<'a, T, <P as Platform>::Relax>;
 
 /// Completion of a vCPU's access or call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -86,6 +86,8 @@ pub enum Refused {
     BadBudget,
     /// The policy takes one vCPU, and has it.
     Full,
+    /// The device VM would have too little time.
+    Starves,
 }
 
 impl fmt::Display for Refused {
@@ -94,6 +96,7 @@ impl fmt::Display for Refused {
             Self::Overload => "the budgets exceed the time of the CPU",
             Self::BadBudget => "a budget is zero or longer than its period",
             Self::Full => "the policy takes one vCPU a CPU",
+            Self::Starves => "the device VM would have too little time",
         })
     }
 }
@@ -162,6 +165,8 @@ pub struct Share {
     pub priority: u8,
     /// Ticks that the vCPU may borrow from its own future after a wake-up.
     pub latency: u64,
+    /// Whether other VMs wait for this one, the device VM, which budgets may not starve.
+    pub needed: bool,
 }
 
 /// The largest weight.
@@ -178,6 +183,7 @@ impl Share {
             server: None,
             priority: Parameters::PRIORITY as u8,
             latency: 0,
+            needed: false,
         }
     }
 

@@ -15,7 +15,7 @@ use core::cell::RefCell;
 
 use gear1_abi::call::{Decision, VcpuState, number};
 use gear1_abi::event::Event;
-use gear1_abi::id::{CpuIndex, VmId};
+use gear1_abi::id::{CpuIndex, MAX_CPUS, VmId};
 use gear1_abi::regs::{NO_DEADLINE, Regs};
 use gear2_protocol::Region;
 use gearv_manifest::{Balancer, Console};
@@ -26,7 +26,7 @@ use crate::console::Uart;
 use crate::cpu_loop::CpuLoop;
 use crate::gear1::{Conduit, Times};
 use crate::kept::Kept;
-use crate::machine::{Machine, Platform};
+use crate::machine::{Machine, Platform, Shared};
 use crate::scheduler::{PolicyKind, Window};
 
 pub(crate) mod gdm;
@@ -104,7 +104,8 @@ fn new_machine(
     kept: &'static Kept,
     gear1: &mut Handle,
 ) -> &'static Machine<Simulated> {
-    let machine = Machine::new(config.clone(), uart, region, kept, gear1);
+    let shared = region.map(|region| Shared { region, pages: &[] });
+    let machine = Machine::new(config.clone(), uart, shared, kept, gear1);
     Box::leak(Box::new(machine))
 }
 
@@ -123,6 +124,8 @@ pub(crate) struct Options {
     pub(crate) window: Option<(u64, u64, u64)>,
     /// The balancer of all pools, if there is one.
     pub(crate) balancer: Option<Balancer>,
+    /// Cluster of each CPU.
+    pub(crate) clusters: [u8; MAX_CPUS],
     /// Number of CPUs, the last ones, that are a pool of their own.
     pub(crate) own_pool: usize,
 }
@@ -201,7 +204,9 @@ impl Simulation {
         let region = gdm.as_ref().map(|gdm| gdm.region);
         config.device_vm = region.and(VmId::new(0));
         config.vms[0].watchdog = options.watchdog;
+        config.vms[0].share.needed = region.is_some();
         config.boot_order_timeout = options.boot_order_timeout;
+        config.clusters = options.clusters;
         set_up_pool(&mut config.default_pool, &options);
         config.split_pool(options.own_pool);
         let world = Rc::new(RefCell::new(World {

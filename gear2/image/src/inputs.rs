@@ -1,10 +1,11 @@
 //! Memory that Gear1 prepared: the description of the machine, the manifest, and the region shared
 //! with the device model.
 
+use gear1_abi::id::MAX_VMS;
 use gear1_abi::info::Gear2Info;
-use gear1_abi::layout::gear2::{HEAP, INFO, MANIFEST, SHARED};
-use gear2_core::Kept;
-use gear2_protocol::{REGION_SIZE, Region};
+use gear1_abi::layout::gear2::{HEAP, INFO, MANIFEST, REGISTERS, SHARED};
+use gear2_core::{Kept, Shared};
+use gear2_protocol::{REGION_SIZE, Region, RegisterPage};
 
 /// Returns the description of the machine. Only its first two fields mean anything
 /// before [`gear2_core::config::check_abi`] has accepted them.
@@ -21,9 +22,9 @@ pub(crate) fn manifest(info: &Gear2Info) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(MANIFEST as *const u8, info.manifest_size as usize) }
 }
 
-/// Returns the region shared with the device model, if there is one of the size that this build
+/// Returns what is shared with the device model, if there is a region of the size that this build
 /// knows.
-pub(crate) fn shared(info: &Gear2Info) -> Option<&'static Region> {
+pub(crate) fn shared(info: &Gear2Info) -> Option<Shared> {
     if info.shared_size != REGION_SIZE as u64 {
         return None;
     }
@@ -31,7 +32,19 @@ pub(crate) fn shared(info: &Gear2Info) -> Option<&'static Region> {
     // says so in an `info` of our ABI version; it is page aligned, as `Region` demands. The region
     // consists of atomics only, of which any bits are valid, so that what the device VM stores
     // there meanwhile is no data race.
-    Some(unsafe { &*(SHARED as *const Region) })
+    let region = unsafe { &*(SHARED as *const Region) };
+    let pages = pages(info);
+    Some(Shared { region, pages })
+}
+
+/// Returns the register pages of served VMs.
+fn pages(info: &Gear2Info) -> &'static [RegisterPage] {
+    let count = info.register_pages.min(MAX_VMS as u64) as usize;
+    // SAFETY: Gear1 maps `register_pages` pages at `REGISTERS` for good, read-write and uncached,
+    // and says so in an `info` of our ABI version; they are page aligned, as `RegisterPage`
+    // demands. A page consists of atomics only, which are read and written by plain loads and
+    // stores, so that what the device VM stores there meanwhile is no data race.
+    unsafe { core::slice::from_raw_parts(REGISTERS as *const RegisterPage, count) }
 }
 
 /// Returns what outlives a restart: the first page of the memory for the heap.

@@ -65,8 +65,8 @@ fn machine() -> Result<Machine<Target>, StartError> {
     heap::give(info.heap_size);
     let config = Config::new(info, inputs::manifest(info))?;
     let uart = BootUart::take(info.uart_kind);
-    let (region, kept) = (inputs::shared(info), inputs::kept());
-    Ok(Machine::new(config, uart, region, kept, &mut Supervisor))
+    let (shared, kept) = (inputs::shared(info), inputs::kept());
+    Ok(Machine::new(config, uart, shared, kept, &mut Supervisor))
 }
 
 /// Prints a line directly on the UART, when there is no console or it cannot be trusted any longer.

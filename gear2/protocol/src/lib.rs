@@ -16,8 +16,9 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 mod region;
+pub mod virtio;
 
-pub use region::{ConsoleBlock, Page, Region};
+pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 
 /// Version of this contract: major in the upper half, minor in the lower one. GDM refuses another
 /// major version. Either side serves another minor one: a minor version may add what the other side
@@ -25,18 +26,16 @@ pub use region::{ConsoleBlock, Page, Region};
 ///
 /// | version | adds |
 /// |---|---|
-/// | 2.1 | [`doorbell_arm`], which a Gear1 of 2.0 takes for an access to nothing ([`ARMING_VERSION`]); [`offset::INPUT_LOW`], without which pasted input gets on once a second |
+/// | 2.1 | [`doorbell_arm`], which a Gear1 of 2.0 takes for an access to nothing; [`offset::INPUT_LOW`], without which pasted input gets on once a second |
 /// | 2.2 | [`vm_flag::REAL_TIME`], [`vm_flag::DEVICE_MODEL`] and [`vm_flag::NO_CONSOLE`], without which `gearctl` gives fewer reasons |
 /// | 2.3 | [`op::SCHED_CPU`] and the operations behind it, without which there is no `gearctl sched` |
-/// | 2.4 | waits and preemptions in [`op::VCPU_INFO`], without which `gearctl top` has dashes for them ([`WAITS_VERSION`]) |
+/// | 2.4 | waits and preemptions in [`op::VCPU_INFO`], without which `gearctl top` has dashes for them |
 /// | 2.5 | [`RTC_DEVICE`], which an older gdm refuses: the guest that looks at its clock gets an abort |
 /// | 2.6 | [`op::SCHED_POOL`], without which `gearctl sched` shows no pools |
-pub const PROTOCOL_VERSION: u32 = 0x0002_0006;
-/// First version whose `VCPU_INFO` tells of waits and preemptions.
-pub const WAITS_VERSION: u32 = 0x0002_0004;
-/// First version whose lines are armed: GDM stores to [`doorbell_arm`] only if `Header::version` is
-/// this one or a later one.
-pub const ARMING_VERSION: u32 = 0x0002_0001;
+/// | 2.7 | [`cpu_flag::CLUSTER`], without which `gearctl sched` shows all CPUs in cluster 0, and [`stays::STARVES`], of which an older `gearctl` shows the number |
+/// | 2.8 | [`device_word::SET_UP`], without which GDM does each write of a register |
+/// | 3.0 | a page of slots ([`offset::MMIO`]) and a page of doorbells ([`doorbell_page`]) for each VM, in other places than before |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0000;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -44,14 +43,23 @@ pub const REGION_SIZE: usize = 0x20_0000;
 
 /// Line of the first PL061 that Gear2 raises for resets, control answers and console input.
 pub const LINE_REQUEST: u32 = 0;
-/// Offset in the device VM's doorbell page of the store that reaches Gear2.
+/// Offset in each doorbell page of the store that reaches Gear2.
+///
+/// The first doorbell page is GDM's own and has this doorbell alone. A page follows for each VM
+/// that is served, in the order of their register pages ([`doorbell_page`]), with the doorbells of
+/// that VM's devices: a process that serves one VM maps one page, and rings at no other VM.
 pub const DOORBELL_GEAR2: usize = 0x800;
+/// Number of the doorbell page of the VM whose register page is number `registers`.
+pub const fn doorbell_page(registers: u32) -> u32 {
+    registers + 1
+}
 /// Offset in the doorbell page of the store that interrupts the guest of virtio device `channel`.
 pub const fn doorbell_device(channel: usize) -> usize {
     channel * 8
 }
 /// Offset in the doorbell page of the store that arms lines of an emulated PL061, a bit each, from
-/// line 0 on. A line that was armed is shown once for each arming, until its interrupt is disabled:
+/// line 0 on; bits of other VMs' lines have no effect. A line that was armed is shown once for each
+/// arming, until its interrupt is disabled:
 /// a guest that notifies its device all the time wakes GDM once until GDM has looked. An edge that
 /// came meanwhile is shown as soon as the line is armed, so that none is lost.
 pub const fn doorbell_arm(pl061: usize) -> usize {
@@ -81,6 +89,26 @@ pub const VIRTIO_STRIDE: u64 = 0x200;
 
 /// Words of 64 bits in a device's page that Gear2 and GDM share.
 pub mod device_word {
+    /// First word of the longest size of each queue, as GDM lays it down; 0: there is no such queue.
+    pub const SIZES: usize = 464;
+    /// Features that GDM offers to the driver, all 64 bits of them.
+    pub const FEATURES: usize = 503;
+    /// Guest address of the guest's RAM, in which rings may lie, and the first one behind it.
+    pub const RAM_START: usize = 504;
+    /// See [`RAM_START`].
+    pub const RAM_END: usize = 505;
+    /// Counts the register writes that Gear2 has done. Gear2's word.
+    pub const WRITES: usize = 506;
+    /// GDM stores [`SET_UP_HERE`] when the words above are laid down: from then on Gear2 does the
+    /// writes of [`virtio::SetUp`](crate::virtio::SetUp), unless GDM has an access to the device in
+    /// a slot, or has a reset to answer. GDM stores 0 before the words change their meaning, as for
+    /// a device that is not there. A GDM that ends leaves the word as it is: Gear2 goes on.
+    pub const SET_UP: usize = 507;
+    /// Value of [`SET_UP`] that stands for the words as they are described here.
+    pub const SET_UP_HERE: u64 = 1;
+    /// GDM stores 1 when the driver has written what a reset by Gear2 does not take back, which is
+    /// the configuration: GDM does the next reset then, and stores 0.
+    pub const CONFIGURED: usize = 508;
     /// GDM stores 1 while the device's thread looks at the slots by itself, so that Gear2 need not
     /// raise the device's line. It stores 0 and looks once more before it sleeps; Gear2 posts
     /// before it reads this.
@@ -97,10 +125,12 @@ pub mod device_word {
 pub mod offset {
     /// [`Header`](super::Header).
     pub const HEADER: usize = 0;
-    /// [`MmioSlot`](super::MmioSlot) of each vCPU.
-    pub const MMIO: usize = 0x1000;
     /// [`Control`](super::Control).
     pub const CONTROL: usize = 0x2000;
+    /// One page for each VM, in the order of `VmId`, with an [`MmioSlot`](super::MmioSlot) for each
+    /// vCPU of the machine. Slots of other VMs' vCPUs are not used there: the process that serves
+    /// a VM maps that VM's page alone.
+    pub const MMIO: usize = 0x16_0000;
     /// One [`DEVICE_SIZE`] page for each virtio device. Except for the words in
     /// [`device_word`](super::device_word), the page belongs to GDM and holds the state that must
     /// survive a restart of GDM.
@@ -126,7 +156,7 @@ pub mod offset {
     pub const INPUT_LOW: usize = INPUT_SIZE / 2;
 }
 
-const _: () = assert!(offset::CONSOLES + MAX_CONSOLES * offset::CONSOLE_SIZE <= REGION_SIZE);
+const _: () = assert!(offset::CONSOLES + MAX_CONSOLES * offset::CONSOLE_SIZE <= offset::MMIO);
 const _: () = assert!(offset::DEVICES + MAX_DEVICES * offset::DEVICE_SIZE <= offset::CONSOLES);
 
 /// Start of the region, written by Gear2 before the device VM starts.
@@ -267,6 +297,8 @@ pub mod op {
 pub mod cpu_flag {
     /// The CPU takes no vCPUs.
     pub const CLOSED: u64 = 1 << 0;
+    /// Cluster of the CPU, a number of eight bits from this bit on.
+    pub const CLUSTER: u32 = 8;
 }
 
 /// Parameters of `SCHED_SET`. Times are in microseconds.
@@ -305,6 +337,8 @@ pub mod stays {
     pub const CHANGES: u64 = 9;
     /// The value is not one that a manifest may have.
     pub const OUT_OF_RANGE: u64 = 10;
+    /// The device VM would have too little time.
+    pub const STARVES: u64 = 11;
 }
 
 /// Flags of `VM_INFO`.

@@ -7,17 +7,20 @@ use core::ops::Deref;
 
 use crate::{
     AtomicU8, AtomicU32, AtomicU64, ConsoleRing, Control, Header, MAX_CONSOLES, MAX_DEVICES,
-    MmioSlot, Ordering, REGION_SIZE, offset,
+    MmioSlot, Ordering, REGION_SIZE, VIRTIO_STRIDE, offset,
 };
 
-/// Slots in the region: one for each vCPU that there can be.
+/// Slots in a VM's page: one for each vCPU that there can be.
 const SLOTS: usize = 32;
 /// Bytes between the control mailbox and the devices' pages.
 const BEFORE_DEVICES: usize = offset::DEVICES - offset::CONTROL - 0x1000;
 /// Bytes between the devices' pages and the consoles.
 const BEFORE_CONSOLES: usize =
     offset::CONSOLES - offset::DEVICES - MAX_DEVICES * offset::DEVICE_SIZE;
-const BEHIND_CONSOLES: usize = REGION_SIZE - offset::CONSOLES - MAX_CONSOLES * offset::CONSOLE_SIZE;
+/// Bytes between the header and the control mailbox.
+const BEFORE_CONTROL: usize = offset::CONTROL - 0x1000;
+/// Bytes behind the pages of slots.
+const BEHIND_SLOTS: usize = REGION_SIZE - offset::MMIO - MAX_CONSOLES * 0x1000;
 
 /// Something that has pages of its own.
 #[derive(Debug, Default)]
@@ -29,6 +32,38 @@ impl<T> Deref for Page<T> {
 
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+/// Registers of a VM's virtio devices, [`VIRTIO_STRIDE`] bytes each. The guest reads them without an
+/// exit. GDM and Gear2 write them, whole words only.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct RegisterPage {
+    /// Words of each device.
+    pub devices: [DeviceRegisters; PAGE_DEVICES],
+}
+
+/// Registers that a guest reads of a device, in its VM's register page.
+pub type DeviceRegisters = [AtomicU32; DEVICE_WORDS];
+
+/// Words of a device in its VM's register page, and devices in a page.
+const DEVICE_WORDS: usize = VIRTIO_STRIDE as usize / 4;
+const PAGE_DEVICES: usize = 4096 / VIRTIO_STRIDE as usize;
+
+impl RegisterPage {
+    /// Makes a page of zeroes.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            devices: [const { [const { word() }; DEVICE_WORDS] }; PAGE_DEVICES],
+        }
+    }
+}
+
+impl Default for RegisterPage {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -50,21 +85,23 @@ pub struct ConsoleBlock {
 pub struct Region {
     /// Layout and the signs of life of both sides.
     pub header: Page<Header>,
-    /// The slot of each vCPU.
-    pub slots: Page<[MmioSlot; SLOTS]>,
+    reserved: [AtomicU8; BEFORE_CONTROL],
     /// The control mailbox.
     pub control: Page<Control>,
-    reserved: [AtomicU8; BEFORE_DEVICES],
+    reserved_too: [AtomicU8; BEFORE_DEVICES],
     /// GDM's own page for each virtio device.
     pub devices: [[AtomicU64; offset::DEVICE_SIZE / 8]; MAX_DEVICES],
-    reserved_too: [AtomicU8; BEFORE_CONSOLES],
+    reserved_also: [AtomicU8; BEFORE_CONSOLES],
     /// The console of each VM.
     pub consoles: [ConsoleBlock; MAX_CONSOLES],
-    reserved_last: [AtomicU8; BEHIND_CONSOLES],
+    /// By VM, the slots of its vCPUs, each at the vCPU's number.
+    pub slots: [Page<[MmioSlot; SLOTS]>; MAX_CONSOLES],
+    reserved_last: [AtomicU8; BEHIND_SLOTS],
 }
 
 const _: () = {
     assert!(size_of::<Region>() == REGION_SIZE);
+    assert!(size_of::<RegisterPage>() == 4096);
     assert!(offset_of!(Region, slots) == offset::MMIO);
     assert!(offset_of!(Region, control) == offset::CONTROL);
     assert!(offset_of!(Region, devices) == offset::DEVICES);
@@ -100,7 +137,7 @@ impl Region {
                 gdm_beats: word(),
                 counter_hz: word(),
             }),
-            slots: Page([const { MmioSlot::new() }; SLOTS]),
+            reserved: bytes(),
             control: Page(Control {
                 asked: word(),
                 answered: word(),
@@ -109,10 +146,11 @@ impl Region {
                 arguments: words(),
                 results: words(),
             }),
-            reserved: bytes(),
-            devices: [const { words() }; MAX_DEVICES],
             reserved_too: bytes(),
+            devices: [const { words() }; MAX_DEVICES],
+            reserved_also: bytes(),
             consoles: [const { ConsoleBlock::new() }; MAX_CONSOLES],
+            slots: [const { Page([const { MmioSlot::new() }; SLOTS]) }; MAX_CONSOLES],
             reserved_last: bytes(),
         }
     }
@@ -120,10 +158,21 @@ impl Region {
     /// Zeroes all that has a meaning, the magic number first.
     pub fn clear(&self) {
         self.header.clear();
-        self.slots.iter().for_each(MmioSlot::clear);
+        self.slots
+            .iter()
+            .flat_map(|page| page.iter())
+            .for_each(MmioSlot::clear);
         self.control.clear();
         self.devices.iter().for_each(|page| zero(page));
         self.consoles.iter().for_each(ConsoleBlock::clear);
+    }
+}
+
+impl Region {
+    /// Returns the slot of the vCPU numbered `vcpu` among all VMs', which is one of the VM `vm`.
+    #[must_use]
+    pub fn slot(&self, vm: usize, vcpu: usize) -> Option<&MmioSlot> {
+        self.slots.get(vm)?.get(vcpu)
     }
 }
 

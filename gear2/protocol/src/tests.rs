@@ -17,6 +17,13 @@ fn the_version_says_which_numbers_hold() {
         doorbell_arm(1),
     ];
     let words = [
+        device_word::SIZES,
+        device_word::FEATURES,
+        device_word::RAM_START,
+        device_word::RAM_END,
+        device_word::WRITES,
+        device_word::SET_UP,
+        device_word::CONFIGURED,
         device_word::LOOKING,
         device_word::RESET_ASKED,
         device_word::RESET_SEEN,
@@ -69,10 +76,10 @@ fn the_version_says_which_numbers_hold() {
     assert_eq!(
         (PROTOCOL_VERSION, doorbells, words, parts, sizes, states),
         (
-            0x0002_0006,
+            0x0003_0000,
             [0, 8, 0x800, 0x900, 0x908],
-            [509, 510, 511],
-            [0, 0x1000, 0x2000, 0x1_0000, 0x4_0000, 0x2000, 0x1000],
+            [464, 503, 504, 505, 506, 507, 508, 509, 510, 511],
+            [0, 0x16_0000, 0x2000, 0x1_0000, 0x4_0000, 0x2000, 0x1000],
             [
                 0x1000, 0x1_2000, 0x1_0000, 0x1000, 0x800, 0x20_0000, 32, 32, 96, 16
             ],
@@ -85,4 +92,5 @@ fn the_version_says_which_numbers_hold() {
         [0, 7, 8, 31].map(line_of_channel),
         [(1, 0), (1, 7), (2, 0), (4, 7)]
     );
+    assert_eq!([0, 14].map(doorbell_page), [1, 15]);
 }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::string::ToString;
+use std::vec::Vec;
 
 use super::{Found, ManifestError, NodePath, Rule, Severity};
+use crate::judge;
+use crate::testing::{cells, smallest, text};
 
 #[test]
 fn ids_are_unique_and_documented() {
@@ -50,4 +53,23 @@ fn paths_too_deep_are_cut() {
         (path.to_string(), NodePath::ROOT.to_string()),
         ("/a/b/c/d/e".into(), "/".into())
     );
+}
+
+/// A VM with more errors than a manifest can have VMs leaves room for the others' errors.
+#[test]
+fn each_vm_with_an_error_is_left_out() {
+    let many = (0..20).fold(smallest(), |tree, number| {
+        tree.set("/vms/linux", &std::format!("unknown-{number}"), cells(&[1]))
+    });
+    let tree = many
+        .set("/vms/odd", "memory-mib", cells(&[3]))
+        .set("/vms/odd", "image", text("flat"))
+        .set("/vms/good", "memory-mib", cells(&[2]))
+        .set("/vms/good", "image", text("flat"));
+    let blob = tree.flatten();
+    let judged = judge(blob.as_slice(), None, &mut |_| {});
+    assert_eq!(judged.error_count, 21);
+    let manifest = judged.manifest.unwrap();
+    let names: Vec<_> = manifest.vms.iter().map(|vm| vm.name).collect();
+    assert_eq!(names, ["good"]);
 }

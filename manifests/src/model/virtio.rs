@@ -21,15 +21,51 @@ pub struct VirtioDevice<'a> {
     /// MAC address of a network card, as the manifest writes it; the device model generates one if
     /// there is none.
     pub mac: Option<&'a str>,
+    /// Properties of a disk or a network card that the device model serves itself.
+    pub service: Service<'a>,
+    /// Path of the socket by which programs reach the device, or the device its program.
+    pub socket: Option<&'a str>,
+    /// Identifier of the VM among those that have sockets to the device VM.
+    pub cid: Option<u32>,
     /// What the manifest says of a device whose function is another program.
     pub vhost_user: VhostUser<'a>,
+}
+
+/// Properties of a disk or a network card that the device model serves itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Service<'a> {
+    /// Serial number of a disk; none: the end of the backend's path.
+    pub serial: Option<&'a str>,
+    /// Longest packet that a network card announces, in bytes.
+    pub mtu: Option<u32>,
+    /// Most requests or frames a second; none: no limit.
+    pub iops: Option<u32>,
+    /// Most bytes a second; none: no limit.
+    pub bytes_per_second: Option<u32>,
+    /// Time whose share of the limits may pass at once, in milliseconds.
+    pub burst_ms: Option<u32>,
+}
+
+impl Service<'_> {
+    /// Usual value of `burst-ms`: short enough for a real-time neighbour's disk, long enough for a
+    /// boot loader's reads.
+    const BURST_MS: u32 = 100;
+
+    /// Returns the limits that the device model keeps: requests and bytes a second, 0 for none, and
+    /// the burst in milliseconds. `None`: nothing is limited.
+    #[must_use]
+    pub fn limits(&self) -> Option<[u32; 3]> {
+        let (iops, bytes) = (self.iops, self.bytes_per_second);
+        (iops.is_some() || bytes.is_some()).then(|| {
+            let burst = self.burst_ms.unwrap_or(Self::BURST_MS);
+            [iops.unwrap_or(0), bytes.unwrap_or(0), burst]
+        })
+    }
 }
 
 /// A device whose function is another program, which the device model reaches by a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VhostUser<'a> {
-    /// Path of the socket.
-    pub socket: Option<&'a str>,
     /// Function, by name.
     pub function: Option<VhostFunction>,
     /// Function, by the number of the device type.
@@ -40,6 +76,8 @@ pub struct VhostUser<'a> {
     pub config_size: Option<u32>,
     /// Name of a file system.
     pub tag: Option<&'a str>,
+    /// Time after which requests fail that wait for the program, in milliseconds; none: they wait.
+    pub timeout_ms: Option<u32>,
     /// Command that starts the program, with its arguments; none: the device model does not start
     /// it.
     pub command: Names<'a>,
@@ -62,6 +100,11 @@ impl VhostUser<'_> {
         self.config_size.unwrap_or_else(usual)
     }
 }
+
+/// Device types whose requests the device model can fail: a block device, a file system, a graphics
+/// card, a sound card, an I2C adapter and general purpose lines (virtio 1.2, chapter 5). Other types
+/// have no answer that says so.
+const CAN_FAIL: [u32; 6] = [2, 16, 25, 26, 34, 41];
 
 /// Function of a device that another program serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +195,12 @@ impl VirtioDevice<'_> {
         }
     }
 
+    /// Tells whether requests of the device can fail while the program is not there.
+    #[must_use]
+    pub fn can_fail(&self) -> bool {
+        CAN_FAIL.contains(&self.device_id())
+    }
+
     /// Tells whether the guest sees what a device of this kind is, whatever serves it.
     #[must_use]
     pub fn is_seen_as(&self, kind: VirtioKind) -> bool {
@@ -186,6 +235,10 @@ pub enum VirtioKind {
     Console,
     /// A source of random numbers.
     Random,
+    /// A keyboard, a mouse and the like.
+    Input,
+    /// Sockets to the device VM.
+    Vsock,
     /// A device whose function is another program of the device VM.
     VhostUser,
 }
@@ -199,6 +252,8 @@ impl VirtioKind {
             Self::Net => "net",
             Self::Console => "console",
             Self::Random => "rng",
+            Self::Input => "input",
+            Self::Vsock => "vsock",
             Self::VhostUser => "vhost-user",
         }
     }
@@ -211,6 +266,8 @@ impl VirtioKind {
             Self::Block => 2,
             Self::Console => 3,
             Self::Random => 4,
+            Self::Input => 18,
+            Self::Vsock => 19,
             Self::VhostUser => 0,
         }
     }

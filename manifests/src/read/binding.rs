@@ -49,6 +49,7 @@ pub const POOL_PROPERTIES: &[&str] = &[
 pub const POOL_NODES: &[&str] = &["windows"];
 /// Properties of `/gear2/windows/NAME` and `/gear2/pools/NAME/windows/NAME`.
 pub const WINDOW_PROPERTIES: &[&str] = &["vm", "start-us", "length-us"];
+// In the order of the manual: identity, CPUs, scheduling, memory, payload, life, devices.
 /// Properties of `/vms/NAME`.
 pub const VM_PROPERTIES: &[&str] = &[
     "kind",
@@ -100,14 +101,21 @@ pub const VIRTIO_PROPERTIES: &[&str] = &[
     "backend",
     "read-only",
     "mac",
+    "serial",
+    "mtu",
+    "iops-limit",
+    "bytes-per-second-limit",
+    "burst-ms",
     "device",
     "socket",
     "device-id",
     "queues",
     "config-size",
     "tag",
+    "timeout-ms",
     "command",
     "files",
+    "cid",
 ];
 /// Properties of `/vms/NAME/console`.
 pub const CONSOLE_PROPERTIES: &[&str] = &["address", "interrupt"];
@@ -152,8 +160,16 @@ pub const CELL_PROPERTIES: &[&str] = &[
     "device-id",
     "queues",
     "config-size",
+    "timeout-ms",
+    "mtu",
+    "iops-limit",
+    "bytes-per-second-limit",
+    "burst-ms",
+    "cid",
 ];
 
+// A row is what a manifest says and what it means; the words are the model's own, so that `gearctl`
+// and the manual show the same ones.
 /// Values of `scheduler`.
 pub const SCHEDULERS: &[(&str, Scheduler)] = &[
     (Scheduler::RoundRobin.name(), Scheduler::RoundRobin),
@@ -189,6 +205,8 @@ pub const VIRTIO_KINDS: &[(&str, VirtioKind)] = &[
     (VirtioKind::Net.name(), VirtioKind::Net),
     (VirtioKind::Console.name(), VirtioKind::Console),
     (VirtioKind::Random.name(), VirtioKind::Random),
+    (VirtioKind::Input.name(), VirtioKind::Input),
+    (VirtioKind::Vsock.name(), VirtioKind::Vsock),
     (VirtioKind::VhostUser.name(), VirtioKind::VhostUser),
 ];
 /// Values of `device`.

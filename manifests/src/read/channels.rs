@@ -16,6 +16,7 @@ pub(super) fn read<'a>(
         channel.check_names(CHANNEL_PROPERTIES, &[], report);
         all.check_repeated(place, &channel, report);
         let read = read_channel(place, &channel, report);
+        // The rest is not read: each further channel would be one more message of the same.
         if manifest.channels.push(read).is_err() {
             report.error(ManifestError::at(Rule::TooManyChannels, channel.path));
             break;
@@ -23,6 +24,8 @@ pub(super) fn read<'a>(
     }
 }
 
+/// Reads a channel. Addresses and interrupts that are left out follow from its place in the file,
+/// so that a manifest of some channels names none of them.
 fn read_channel<'a>(
     place: usize,
     channel: &Section<'a>,
@@ -31,6 +34,8 @@ fn read_channel<'a>(
     let (ipa, intid) = Channel::defaults(place);
     Channel {
         name: channel.node.name(),
+        // A missing end is an empty name, which no VM has; the rules say which of the two is
+        // missing.
         from: channel.text("from", report).unwrap_or(""),
         to: channel.text("to", report).unwrap_or(""),
         memory: channel.text("memory", report),

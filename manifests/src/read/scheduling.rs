@@ -11,11 +11,13 @@ pub(super) fn read_pools<'a>(
     manifest: &mut Manifest<'a>,
     report: &mut Report<'_, 'a>,
 ) {
+    // Windows directly below /gear2 are those of the CPUs of no pool.
     read_windows(None, gear2, manifest, report);
     let Some(pools) = gear2.child("pools") else {
         return;
     };
     pools.check_properties(&[], report);
+    // Numbers of pools are places in the file: windows and VMs refer to them by these.
     for (index, pool) in pools.children().enumerate() {
         pool.check_names(POOL_PROPERTIES, POOL_NODES, report);
         pools.check_repeated(index, &pool, report);
@@ -25,6 +27,8 @@ pub(super) fn read_pools<'a>(
             // A manifest that names one balancer means all pools.
             policy: read_policy(&pool, manifest.gear2.policy.balancer, report),
         };
+        // The rest is not read: each further pool would be one more message of the same.
+        // planted: a ninth pool is left out
         if manifest.pools.push(read).is_err() {
             report.error(ManifestError::at(Rule::TooManyPools, pool.path));
             break;
@@ -47,9 +51,11 @@ fn read_windows<'a>(
     for (index, window) in windows.children().enumerate() {
         window.check_names(WINDOW_PROPERTIES, &[], report);
         windows.check_repeated(index, &window, report);
+        // Its errors are reported; half a window would overlap with others.
         let Some(read) = read_window(pool, &window, report) else {
             continue;
         };
+        // planted: a window that has no room is left out
         if manifest.windows.push(read).is_err() {
             report.error(ManifestError::at(Rule::TooManyWindows, window.path));
             break;
@@ -63,6 +69,7 @@ fn read_window<'a>(
     window: &Section<'a>,
     report: &mut Report<'_, 'a>,
 ) -> Option<Window<'a>> {
+    // All properties are read before a missing one ends the reading, so that each fault is told.
     check_window_place(window, report);
     let vm = window.text("vm", report);
     let start_us = window.number("start-us", report);
@@ -78,6 +85,7 @@ fn read_window<'a>(
 
 /// Refuses a window without beginning or length: neither has a default.
 fn check_window_place<'a>(window: &Section<'a>, report: &mut Report<'_, 'a>) {
+    // planted: a window without a place is left out
     for name in ["start-us", "length-us"] {
         if window.node.property(name).is_none() {
             let place = ManifestError::at_property(Rule::WindowPlace, window.path, name);
@@ -94,6 +102,7 @@ pub(super) fn read_policy<'a>(
 ) -> Policy {
     const DEFAULT: Policy = Policy::DEFAULT;
     Policy {
+        // Properties that the scheduler has no use for are read, too: a warning names them.
         scheduler: section
             .choice("scheduler", SCHEDULERS, report)
             .unwrap_or(DEFAULT.scheduler),
@@ -119,6 +128,7 @@ pub(super) fn read_parameters<'a>(vm: &Section<'a>, report: &mut Report<'_, 'a>)
         period_us,
         priority,
         latency_us,
+        // By the list that names the fields elsewhere, so the two cannot differ in order.
     ] = PARAMETERS.map(|name| vm.number(name, report));
     Parameters {
         weight,

@@ -3,7 +3,7 @@
 use crate::testing::{Tree, cells, smallest, text};
 use crate::{
     Balancer, Console, DevicePatterns, GicMode, Manifest, Payload, Privilege, Region, Restart,
-    Scheduler, VhostUser, VirtioDevice, VirtioKind, Vm, VmKind, read,
+    Scheduler, Service, VhostUser, VirtioDevice, VirtioKind, Vm, VmKind, read,
 };
 
 #[track_caller]
@@ -194,6 +194,9 @@ fn reads_the_device_vm_and_whom_it_serves() {
             backend: None,
             read_only: false,
             mac: None,
+            service: Service::default(),
+            socket: None,
+            cid: None,
             vhost_user: VhostUser::default(),
         };
         let disk = VirtioDevice {

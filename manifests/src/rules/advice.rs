@@ -54,7 +54,8 @@ fn warn<'a>(
     report.error(error(rule, vm, property).found(Found::Reason(why)));
 }
 
-/// Warns of what has no effect in this VM.
+/// Warns of what has no effect in this VM. Each of these runs as if the property were not there, and
+/// nothing else would say so.
 fn check_effects<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let mut useless = |property, why| warn(Rule::NoEffect, vm, property, why, report);
     if vm.boot_order != 0 && !vm.autostart {
@@ -91,6 +92,7 @@ fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
         }
         _ => {}
     }
+    // A limit of restarts that there are none of is a default, mostly.
     if vm.restart != Restart::Never {
         check_limit(vm, report);
     }
@@ -113,6 +115,7 @@ fn check_limit<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 /// VM that fails at once is never given up then. Each pause is twice the one before.
 fn outlasts_the_window(limit: &RestartLimit) -> bool {
     let doublings = limit.limit.saturating_sub(1).min(RestartLimit::MOST);
+    // The sum of n doubled pauses is the first one times 2^n - 1.
     let pauses = u64::from(limit.backoff_ms) * ((1 << doublings) - 1);
     limit.window_ms >= SHORT_WINDOW_MS && limit.limit != 0 && pauses >= limit.window_ms.into()
 }
@@ -124,6 +127,7 @@ fn check_interface<'a>(vm: &Vm<'a>, device: &VirtioDevice<'a>, report: &mut Repo
         return;
     };
     let name = backend.trim_end_matches(|last: char| last.is_ascii_digit());
+    // With any number: a name is wrong whichever of its kind the machine has.
     if INTERFACES.contains(&name) {
         let node = NodePath::vm(vm.name).child("virtio").child(device.name);
         let place = ManifestError::at_property(Rule::OtherInterface, node, "backend");
@@ -131,7 +135,8 @@ fn check_interface<'a>(vm: &Vm<'a>, device: &VirtioDevice<'a>, report: &mut Repo
     }
 }
 
-/// Warns of a device VM that lacks what its guests need of it.
+/// Warns of a device VM that lacks what its guests need of it. A guest that somebody starts by hand
+/// is started when its server runs.
 fn check_server<'a>(manifest: &Manifest<'a>, server: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let guests = || manifest.virtio_vms();
     let mut lacks = |property, why| warn(Rule::CannotServe, server, property, why, report);
@@ -158,6 +163,7 @@ fn check_server<'a>(manifest: &Manifest<'a>, server: &Vm<'a>, report: &mut Repor
 fn uses_virtio_disks(manifest: &Manifest<'_>) -> bool {
     let is_one = |device: &VirtioDevice<'_>| {
         let backend = device.backend.filter(|path| path.starts_with("/dev/vd"));
+        // A disk of another program is opened by that program; its path is not known here.
         device.kind == Some(VirtioKind::Block) && backend.is_some()
     };
     manifest.virtio.iter().any(is_one)
@@ -166,6 +172,7 @@ fn uses_virtio_disks(manifest: &Manifest<'_>) -> bool {
 /// Tells whether a pattern may stand for a virtio transport.
 fn may_have_virtio(devices: &DevicePatterns<'_>) -> bool {
     devices.iter().any(|pattern| {
+        // A short pattern such as "/*" matches the transports as well.
         let start = pattern.strip_suffix('*');
         pattern.contains("virtio") || start.is_some_and(|start| VIRTIO_TRANSPORT.starts_with(start))
     })

@@ -10,6 +10,9 @@ use crate::model::{Manifest, Payload, VirtioDevice, VirtioKind, Vm};
 
 /// Longest name of a network device: Linux's `IFNAMSIZ`, without the NUL.
 const MAX_TAP_NAME: usize = 15;
+/// Longest path of a socket: Linux's `sun_path`, without the NUL.
+#[cfg(any(test, feature = "host"))]
+const MAX_SOCKET: usize = 107;
 /// Keys of the Linux command line that name disks for the kernel's own use.
 const OWN_DISKS: &[&str] = &["root=", "resume="];
 
@@ -29,6 +32,7 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
             report.error(place(Rule::BackendText));
         } else if device.kind == Some(VirtioKind::Net) && !is_tap_name(backend) {
             report.error(place(Rule::TapName));
+        // A disk of the device VM's own is no guest's, so who shares it does not matter.
         } else if let Some(owner) = owner(manifest, device) {
             report.error(place(Rule::OwnDisk).conflicts(NodePath::vm(owner.name)));
         } else {
@@ -71,8 +75,20 @@ fn check_path<'a>(
         Some(VirtioKind::Console) if !(is_absolute || backend == "pty") => {
             report.error(place(Rule::ConsoleBackend).near(Some("pty")));
         }
+        Some(VirtioKind::Input) if !is_input(backend) => {
+            report.error(place(Rule::InputBackend));
+        }
         _ => {}
     }
+}
+
+/// Tells whether a text is the path of an input device, or a socket's behind `socket:`.
+#[cfg(any(test, feature = "host"))]
+fn is_input(backend: &str) -> bool {
+    let socket = backend.strip_prefix("socket:");
+    let path = socket.unwrap_or(backend);
+    // planted: the path of a socket for input is cut off
+    path.starts_with('/') && !path.ends_with('/') && (socket.is_none() || path.len() <= MAX_SOCKET)
 }
 
 /// Tells whether a path is not known to be a folder, or a device that is no disk.
@@ -82,6 +98,7 @@ fn may_be_disk(path: &str) -> bool {
         "null", "zero", "full", "random", "urandom", "console", "mem",
     ];
     let device = path.strip_prefix("/dev/");
+    // Block devices have other names; a file in a folder of such a name is not meant.
     let is_other = |name: &str| OTHERS.contains(&name) || name.starts_with("tty");
     !path.ends_with('/') && path != "/dev" && !device.is_some_and(is_other)
 }
@@ -93,17 +110,36 @@ fn check_socket<'a>(
     device: &VirtioDevice<'a>,
     report: &mut Report<'_, 'a>,
 ) {
-    let socket = device.vhost_user.socket;
-    let (Some(node), Some(path)) = (node_of(manifest, device), socket) else {
+    let (Some(node), Some(path)) = (node_of(manifest, device), device.socket) else {
         return;
     };
     let before = manifest.virtio.iter().take(index);
     // planted: two devices have one socket
-    let mut others = before.filter(|other| other.vhost_user.socket == socket);
+    let mut others = before.filter(|other| share_socket(device, other));
     if let Some(other) = others.find_map(|other| node_of(manifest, other)) {
         let place = ManifestError::at_property(Rule::SameBackend, node, "socket");
         report.error(place.found(Found::Text(path)).conflicts(other));
     }
+}
+
+/// Tells whether two devices mean one socket: by their paths, or by a port of one of them. A guest
+/// would reach by that port what serves another guest.
+fn share_socket(one: &VirtioDevice<'_>, other: &VirtioDevice<'_>) -> bool {
+    let (Some(path), Some(others)) = (one.socket, other.socket) else {
+        return false;
+    };
+    path == others || is_port_of(one, others) || is_port_of(other, path)
+}
+
+/// Tells whether `path` is that of a port behind a device's socket.
+fn is_port_of(device: &VirtioDevice<'_>, path: &str) -> bool {
+    let prefix = device
+        .socket
+        .filter(|_| device.kind == Some(VirtioKind::Vsock));
+    let rest = prefix.and_then(|prefix| path.strip_prefix(prefix));
+    let port = rest.and_then(|rest| rest.strip_prefix('_'));
+    // planted: a guest reaches what serves another guest
+    port.is_some_and(|port| port.parse::<u32>().is_ok())
 }
 
 /// Judges the address of a network card beside those of the cards before it.
@@ -121,16 +157,24 @@ fn check_mac<'a>(
         report.error(place(Rule::MacText));
         return;
     };
-    let before = manifest.virtio.iter().take(index);
-    // planted: two network cards have one address
-    let mut others = before.filter(|other| other.mac_bytes() == Some(mac));
-    if let Some(other) = others.find_map(|other| node_of(manifest, other)) {
+    if let Some(other) = card_before(manifest, index, mac) {
         report.error(place(Rule::SameMac).conflicts(other));
     }
 }
 
+/// Returns the node of a card that has the address, of those before a place in the list.
+fn card_before<'a>(manifest: &Manifest<'a>, index: usize, mac: [u8; 6]) -> Option<NodePath<'a>> {
+    let before = manifest.virtio.iter().take(index);
+    // planted: two network cards have one address
+    let mut others = before.filter(|other| other.mac_bytes() == Some(mac));
+    others.find_map(|other| node_of(manifest, other))
+}
+
 /// Returns a device's node; `None`: its VM was left out for errors of its own.
-fn node_of<'a>(manifest: &Manifest<'a>, device: &VirtioDevice<'a>) -> Option<NodePath<'a>> {
+pub(super) fn node_of<'a>(
+    manifest: &Manifest<'a>,
+    device: &VirtioDevice<'a>,
+) -> Option<NodePath<'a>> {
     let vm = manifest.vms.iter().find(|vm| vm.id == device.vm)?;
     Some(NodePath::vm(vm.name).child("virtio").child(device.name))
 }
@@ -145,9 +189,12 @@ fn collide(one: &VirtioDevice<'_>, other: &VirtioDevice<'_>) -> bool {
             // planted: two guests write one disk
             !(one.read_only && other.read_only) && overlap(backend, others)
         }
-        (Some(VirtioKind::Net), Some(VirtioKind::Net)) => backend == others,
+        // GDM grabs an input device, and makes the socket of another one.
+        (Some(VirtioKind::Net), Some(VirtioKind::Net))
+        | (Some(VirtioKind::Input), Some(VirtioKind::Input)) => backend == others,
         // The device model names a console's socket after the VM.
         (Some(VirtioKind::Console), Some(VirtioKind::Console)) => one.vm == other.vm,
+        // Backends of two types are opened by different means, and random numbers have none.
         _ => false,
     }
 }
@@ -158,6 +205,7 @@ fn owner<'m, 'a>(manifest: &'m Manifest<'a>, device: &VirtioDevice<'a>) -> Optio
     let Payload::Linux { cmdline, .. } = owner.payload else {
         return None;
     };
+    // Names of devices in another VM are another kernel's, so only the device VM's count.
     let backend = device.backend?;
     let uses = |key: &&str| own_disk(cmdline, key).is_some_and(|disk| overlap(disk, backend));
     let is_used = device.kind == Some(VirtioKind::Block) && OWN_DISKS.iter().any(uses);
@@ -195,6 +243,7 @@ fn overlap(one: &str, other: &str) -> bool {
     if !one.clone().eq(other) {
         return false;
     }
+    // Directly in /dev, where partitions have the kernel's names; below, udev names them.
     let mut folders = one.clone();
     let is_direct = folders.next() == Some("dev") && folders.next().is_none();
     let is_below = one.last() == Some("dev");

@@ -6,6 +6,8 @@ use super::{Board, channels, check_placed, error, number, page, shared};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{CpuSet, Manifest, Region, Vm, VmKind};
 
+/// Judges a manifest on a board. Sums and neighbours are judged last, and only if nothing else is
+/// wrong: a VM that was left out would change both.
 pub(crate) fn check<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
     let complete = report.error_count == 0;
     if !report.gear2_is_faulty {
@@ -25,6 +27,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut
     }
 }
 
+/// Judges whether the machine has the CPUs of /gear2, and the build an image of its privilege.
 fn check_gear2_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
     let path = NodePath::ROOT.child("gear2");
     let cpus = manifest.gear2_cpus(board.cpu_count);
@@ -35,6 +38,7 @@ fn check_gear2_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut R
             "cpus",
         ));
     }
+    // The first unknown CPU stands for all: the list is one property.
     if let Some(cpu) = cpus.without(CpuSet::first(board.cpu_count)).iter().next() {
         let place = ManifestError::at_property(Rule::UnknownCpu, path, "cpus");
         report.error(place.found(number(cpu)));
@@ -45,10 +49,12 @@ fn check_gear2_on<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut R
     }
 }
 
+/// Judges whether the machine has what a VM asks for by itself.
 fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
     if !board.kinds.contains(&vm.kind) {
         report.error(error(Rule::KindNotSupported, vm, "kind"));
     }
+    // Judged for each VM that asks, since the repair is in each.
     if vm.pmu && !board.pmu {
         report.error(error(Rule::NoPmu, vm, "pmu"));
     }
@@ -59,16 +65,20 @@ fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) 
     check_memory_on(vm, board, report);
 }
 
+/// Judges the VM's memory in the machine (PA), and in the VM beside the machine's devices (IPA),
+/// which a guest finds at their physical addresses.
 fn check_memory_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
     if let Some(memory) = vm.memory.physical() {
         let found = Found::Range(memory.start, memory.end);
         let place = |rule| error(rule, vm, "memory-address").found(found);
+        // In one bank: what lies between two banks belongs to devices, or to nobody.
         if !board.memory.iter().any(|bank| bank.contains(&memory)) {
             report.error(place(Rule::NotMemory));
         } else if board.reserved.iter().any(|taken| taken.overlaps(&memory)) {
             report.error(place(Rule::MemoryReserved));
         }
     }
+    // Without an IPA the VM sees its memory where the machine has it, where no device is.
     if let Some(ipa) = vm.memory.ipa
         && let Some(memory) = vm.memory.guest()
         && board.devices.iter().any(|device| device.overlaps(&memory))
@@ -83,6 +93,7 @@ fn check_memory_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, '
 fn may_be_taken(vm: &Vm<'_>, board: &Board<'_>, range: Region) -> bool {
     let is_anywhere = vm.memory.guest().is_none();
     let memory = if is_anywhere { board.memory } else { &[] };
+    // Devices of other VMs are not asked: stage 2 does not show them to this one.
     let mut regions = board.devices.iter().chain(memory);
     regions.any(|region| region.overlaps(&range))
 }
@@ -133,10 +144,12 @@ fn demands<'a>(manifest: &Manifest<'a>) -> impl Iterator<Item = (NodePath<'a>, u
 
 /// Compares what is asked for with what there is, and refuses the first demand that does not fit.
 fn check_total_memory<'a>(manifest: &Manifest<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) {
+    // Saturating: damaged sizes end in a message, not in a small sum.
     let banks = board.memory.iter().map(Region::bytes);
     let there = banks.fold(0, u64::saturating_add);
     let asked = demands(manifest).map(|(_, bytes)| bytes);
     let asked = asked.fold(0, u64::saturating_add);
+    // In the order of the file: the node that is named is the first that a person can make smaller.
     let mut left = Some(there);
     let mut too_large = demands(manifest).filter(|(_, bytes)| {
         left = left.and_then(|left| left.checked_sub(*bytes));

@@ -14,15 +14,18 @@ use crate::{ADDRESS_LIMIT, SharedMemory};
 #[cfg(test)]
 mod tests;
 
+/// Returns the node of a channel.
 fn path<'a>(channel: &Channel<'a>) -> NodePath<'a> {
     NodePath::ROOT.child("channels").child(channel.name)
 }
 
+/// Makes an error at a property of a channel.
 fn error<'a>(rule: Rule, channel: &Channel<'a>, property: &'static str) -> ManifestError<'a> {
     ManifestError::at_property(rule, path(channel), property)
 }
 
-/// Judges what needs no machine; `complete` says that no VM was left out.
+/// Judges what needs no machine; `complete` says that no VM was left out. A channel without an end
+/// has its message; what follows from the end is not judged.
 pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Report<'_, 'a>) {
     for (place, channel) in manifest.channels.iter().enumerate() {
         if !is_name(channel.name) {
@@ -30,18 +33,29 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
         }
         let from = find_vm(manifest, channel, ("from", channel.from), complete, report);
         let to = find_vm(manifest, channel, ("to", channel.to), complete, report);
-        let before = || manifest.channels.iter().take(place);
-        if let Some(from) = from {
-            check_address(manifest, channel, from, before(), report);
-        }
-        if let Some(to) = to {
-            check_interrupt(manifest, channel, to, before(), report);
-        }
-        if let (Some(from), Some(to)) = (from, to) {
-            check_pair(channel, from, to, report);
-            check_memory(manifest, channel, report);
-        }
+        check_ends(manifest, place, channel, (from, to), report);
         check_range(channel, report);
+    }
+}
+
+/// Judges a channel with the ends that it has, beside the channels before its place in the list.
+fn check_ends<'a>(
+    manifest: &Manifest<'a>,
+    place: usize,
+    channel: &Channel<'a>,
+    (from, to): (Option<&Vm<'a>>, Option<&Vm<'a>>),
+    report: &mut Report<'_, 'a>,
+) {
+    let before = || manifest.channels.iter().take(place);
+    if let Some(from) = from {
+        check_address(manifest, channel, from, before(), report);
+    }
+    if let Some(to) = to {
+        check_interrupt(manifest, channel, to, before(), report);
+    }
+    if let (Some(from), Some(to)) = (from, to) {
+        check_pair(channel, from, to, report);
+        check_memory(manifest, channel, report);
     }
 }
 
@@ -54,7 +68,9 @@ fn find_vm<'m, 'a>(
     report: &mut Report<'_, 'a>,
 ) -> Option<&'m Vm<'a>> {
     let vm = manifest.vm_named(name);
+    // A VM that rings itself means another: it could set its own interrupt without an exit.
     let is_itself = property == "to" && channel.from == name;
+    // A VM that was left out for its own errors may be the one that is named.
     if is_itself || vm.is_none() && (complete || name.is_empty()) {
         let names = manifest.vms.iter().map(|vm| vm.name);
         let near = nearest(name, names).filter(|_| !is_itself);
@@ -68,7 +84,7 @@ fn find_vm<'m, 'a>(
     vm
 }
 
-/// Judges whether one VM can ring the other, and how often.
+/// Judges whether one VM can ring the other.
 fn check_pair<'a>(channel: &Channel<'a>, from: &Vm<'a>, to: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let is_real_time = |vm: &Vm<'_>| vm.kind == VmKind::RealTime;
     let place = |rule, property, vm: &Vm<'a>| {
@@ -76,6 +92,7 @@ fn check_pair<'a>(channel: &Channel<'a>, from: &Vm<'a>, to: &Vm<'a>, report: &mu
             .found(Found::Text(vm.name))
             .conflicts(NodePath::vm(vm.name))
     };
+    // In the order of what has to change first: without a way to interrupt, no interval matters.
     if is_real_time(to) && to.gic != GicMode::PassThrough {
         report.error(place(Rule::RingsEmulated, "to", to));
     } else if is_real_time(from) && !is_real_time(to) {
@@ -83,14 +100,23 @@ fn check_pair<'a>(channel: &Channel<'a>, from: &Vm<'a>, to: &Vm<'a>, report: &mu
     } else if is_real_time(to) && channel.min_interval_us.is_none() {
         report.error(error(Rule::NoInterval, channel, "min-interval-us"));
     }
+    // Beside the rest, because the sender is at fault here, and the receiver there.
+    check_timer(channel, from, report);
+}
+
+/// Refuses an interval of a sender whose CPU has no timer of Gear1's to wait with: a real-time VM
+/// with the machine's interrupt controller.
+fn check_timer<'a>(channel: &Channel<'a>, from: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let interval = channel.min_interval_us.unwrap_or(0);
-    if is_real_time(from) && from.gic == GicMode::PassThrough && interval != 0 {
+    let has_no_timer = from.kind == VmKind::RealTime && from.gic == GicMode::PassThrough;
+    if has_no_timer && interval != 0 {
         let place = error(Rule::NoTimer, channel, "min-interval-us");
         let place = place.found(Found::Number(interval.into()));
         report.error(place.conflicts(NodePath::vm(from.name)));
     }
 }
 
+/// Judges the interval, in microseconds: ticks of it have to fit into 64 bits at any frequency.
 fn check_range<'a>(channel: &Channel<'a>, report: &mut Report<'_, 'a>) {
     if let Some(interval) = channel.min_interval_us
         && !MIN_INTERVAL_US.contains(&interval)
@@ -107,6 +133,7 @@ fn check_memory<'a>(manifest: &Manifest<'a>, channel: &Channel<'a>, report: &mut
         let mut ends = [channel.from, channel.to].into_iter();
         ends.all(|vm| shared.access(vm).is_some())
     };
+    // A name that exists needs no similar one: the memory lacks a VM.
     let memory = manifest.memory_of(channel);
     if !memory.is_some_and(has_both) {
         let names = manifest.shared.iter().map(|shared| shared.name);
@@ -124,6 +151,7 @@ fn check_address<'a: 'm, 'm>(
     before: impl Iterator<Item = &'m Channel<'a>>,
     report: &mut Report<'_, 'a>,
 ) {
+    // An address that is left out follows from the channel's place, and can be in the way, too.
     let found = Found::Number(channel.ipa);
     let place = |rule| error(rule, channel, "address").found(found);
     if !channel.ipa.is_multiple_of(Channel::PAGE) || channel.ipa >= ADDRESS_LIMIT {
@@ -132,10 +160,13 @@ fn check_address<'a: 'm, 'm>(
     }
     let page = channel.doorbell();
     let overlaps = |region: Region| region.overlaps(&page);
+    // Only of the same sender: doorbells of two VMs may lie at one address, each in its own.
     let mut others = before.filter(|other| other.from == from.name);
+    // With the 2 MiB that describe it to Linux, which the VM sees as well.
     let memory = manifest.shared_of(from).map(SharedMemory::with_lead);
     // planted: a doorbell hides memory
     let mut seen = shared::seen_by(manifest, from).chain(memory);
+    // Another doorbell first: that is the clash of two lines that stand side by side.
     if let Some(other) = others.find(|other| overlaps(other.doorbell())) {
         report.error(place(Rule::DoorbellOverMemory).conflicts(path(other)));
     } else if seen.any(overlaps) {
@@ -161,6 +192,7 @@ fn check_interrupt<'a: 'm, 'm>(
     let is_physical = |vm: &Vm<'_>| vm.gic == GicMode::PassThrough;
     let has_it = |other: &&Channel<'_>| {
         let vm = manifest.vm_named(other.to);
+        // The machine has each interrupt once; a virtual distributor is each VM's own.
         let both_physical = is_physical(to) && vm.is_some_and(is_physical);
         // planted: two doorbells have one interrupt
         other.intid == channel.intid && (other.to == to.name || both_physical)

@@ -36,6 +36,7 @@ pub(crate) fn warn<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report
 
 /// Tells whether the VM has the console that `console=` names, with its options behind a comma.
 fn has_console(manifest: &Manifest<'_>, vm: &Vm<'_>, name: &str) -> bool {
+    // Options are the rate and the format, which an emulated UART ignores.
     let name = name.split(',').next().unwrap_or(name);
     let kind = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let number = name
@@ -72,6 +73,7 @@ fn is_pl011(pattern: &str) -> bool {
     last_name(pattern).starts_with("pl011@")
 }
 
+/// Returns the last name of a path, with its unit address.
 fn last_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -83,6 +85,7 @@ fn has_early_console(vm: &Vm<'_>, options: &str) -> bool {
         // Without an address Linux takes the UART from the device tree.
         return true;
     };
+    // The emulated UART may be used early: its registers answer from the first instruction on.
     let is_own = vm.console.is_some_and(|console| console.ipa == address);
     let is_there = |pattern: &str| {
         let unit = pattern.rsplit_once('@').map(|(_, unit)| unit);

@@ -4,9 +4,9 @@
 //! source, to whoever can change the manifest.
 #![cfg(any(test, feature = "host"))]
 
-use super::{advice, command_line, error, kernel_words, scheduling};
+use super::{advice, command_line, error, kernel_words, number, scheduling};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
-use crate::model::{Manifest, VirtioKind, Vm, VmKind};
+use crate::model::{CpuSet, Manifest, VirtioKind, Vm, VmKind};
 
 /// Number of VMs that write a memory from which a warning is due: a reader cannot know whose data
 /// it reads.
@@ -24,7 +24,7 @@ const SHORT_BOOT_MS: u32 = 1000;
 pub struct Exposed<'b> {
     /// Number of CPUs.
     pub cpu_count: usize,
-    /// Cluster of each CPU: the affinity without the lowest level.
+    /// Cluster of each CPU, by any numbers.
     pub clusters: &'b [u64],
     /// Paths of the enabled devices that master the bus.
     pub masters: &'b [&'b str],
@@ -37,6 +37,9 @@ pub(crate) fn check<'a>(
     report: &mut Report<'_, 'a>,
 ) {
     check_writers(manifest, report);
+    if let Some(board) = board {
+        check_idle_cpus(manifest, board, report);
+    }
     advice::check(manifest, report);
     scheduling::advice::check(manifest, board.map(|board| board.cpu_count), report);
     let gear2 = NodePath::ROOT.child("gear2");
@@ -62,6 +65,22 @@ pub(crate) fn check<'a>(
     }
 }
 
+/// Warns of the first CPU that neither Gear2 nor a real-time VM has, if a CPU behind it is used: a
+/// list that ends early is mostly meant, one with a gap is not. Without `cpus` in /gear2 there is no
+/// such CPU; a VM that was left out may own it.
+fn check_idle_cpus<'a>(manifest: &Manifest<'a>, board: &Exposed<'_>, report: &mut Report<'_, 'a>) {
+    let all = CpuSet::first(board.cpu_count);
+    let idle = all.without(manifest.gear2_cpus(board.cpu_count));
+    let idle = idle.without(manifest.real_time_cpus());
+    let last_used = all.without(idle).iter().last();
+    let first = idle.iter().next().filter(|cpu| Some(*cpu) < last_used);
+    if let Some(cpu) = first.filter(|_| manifest.is_complete) {
+        let gear2 = NodePath::ROOT.child("gear2");
+        let place = ManifestError::at_property(Rule::IdleCpu, gear2, "cpus");
+        report.error(place.found(number(cpu)));
+    }
+}
+
 /// Warns of a time that looks like one in seconds; 0 stands for no limit.
 fn warn_if_short<'a>(
     node: NodePath<'a>,
@@ -83,6 +102,7 @@ fn check_devices<'a>(
     board: Option<&Exposed<'_>>,
     report: &mut Report<'_, 'a>,
 ) {
+    // Once a VM: which of its devices do is in the report of `check`.
     if masters_the_bus(vm, board) {
         report.error(error(Rule::DmaUnchecked, vm, "devices"));
     }
@@ -124,9 +144,11 @@ fn spans_clusters(manifest: &Manifest<'_>, vm: &Vm<'_>, board: &Exposed<'_>) -> 
         let cpu = manifest.start_cpu(vm, vcpu, board.cpu_count)?;
         board.clusters.get(cpu.index())
     };
+    // Only where they start: a balancer moves them within `cpus`, which the author has listed.
     (1..vm.vcpu_count).any(|vcpu| cluster(vcpu) != cluster(0))
 }
 
+/// Tells whether random numbers are all that a VM is served.
 fn is_served_for_little(manifest: &Manifest<'_>, vm: &Vm<'_>) -> bool {
     let mut devices = manifest.virtio_of(vm.id);
     devices.all(|(_, device)| device.kind == Some(VirtioKind::Random))

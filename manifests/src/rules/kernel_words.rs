@@ -36,6 +36,7 @@ pub(super) fn warn<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
         return;
     };
     let has_root = kernel_words(cmdline).any(|word| word.starts_with("root="));
+    // One reason for each word: a cut word is not judged by what it would have meant.
     for word in kernel_words(cmdline) {
         let why = form(word)
             .or_else(|| needless(vm, word))
@@ -71,16 +72,19 @@ fn form(word: &str) -> Option<&'static str> {
 /// Finds an option for what the VM has none of, or not as many.
 fn needless(vm: &Vm<'_>, word: &str) -> Option<&'static str> {
     let count = vm.vcpu_count as u64;
+    // Fewer than the VM has: its vCPUs would be scheduled, and never turned on.
     let fewer = ["maxcpus=", "nr_cpus="];
     let fewer = fewer.iter().find_map(|option| value(word, option));
     if fewer.is_some_and(|cpus| cpus < count) {
         return Some("Linux does not use all vCPUs of the VM");
     }
+    // Lists of CPUs; flags before the numbers are no numbers, and fall out.
     let listed = ["isolcpus=", "nohz_full=", "rcu_nocbs=", "irqaffinity="];
     let listed = listed.iter().find_map(|option| word.strip_prefix(option));
     if listed.is_some_and(|list| largest(list).is_some_and(|cpu| cpu >= count)) {
         return Some("Linux numbers the vCPUs of the VM from 0 on, not the machine's CPUs");
     }
+    // Linux would look for tables, find none, and go on without devices.
     let acpi = matches!(word, "acpi=force" | "acpi=on");
     acpi.then_some("a VM has a device tree and no ACPI tables")
 }
@@ -111,8 +115,10 @@ fn beyond_memory(vm: &Vm<'_>, word: &str, cmdline: &str) -> Option<&'static str>
     if bytes(word, "mem=").is_some_and(|limit| limit < memory) {
         return Some("mem= leaves memory of the VM unused; memory-mib says how much it has");
     }
+    // Linux gives up on a reservation that does not fit, in a line of its log.
     let reserved = ["crashkernel=", "cma="];
     let reserved = reserved.iter().find_map(|option| bytes(word, option));
+    // The count is of pages of that size then, and is left alone.
     let has_other_size = kernel_words(cmdline).any(|word| word.contains("hugepagesz="));
     let huge = value(word, "hugepages=").filter(|_| !has_other_size);
     let huge = huge.map(|pages| pages.saturating_mul(HUGE_PAGE));
@@ -143,6 +149,7 @@ fn bytes(word: &str, option: &str) -> Option<u64> {
 /// Tells whether Linux's /dev/console of a guest is a screen, and so shows nothing.
 fn only_screens(vm: &Vm<'_>, cmdline: &str) -> bool {
     let consoles = kernel_words(cmdline).filter_map(|word| word.strip_prefix("console="));
+    // `tty0` and `tty` are the screen; `ttyAMA0` and others go on with letters.
     let is_screen = |name: &str| {
         name.strip_prefix("tty")
             .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))

@@ -47,6 +47,7 @@ enum Root<'m, 'a> {
 /// Finds the disk that `root=` names.
 fn disk<'m, 'a>(manifest: &'m Manifest<'a>, vm: &Vm<'a>, root: &str) -> Root<'m, 'a> {
     let Some(name) = root.strip_prefix("/dev/") else {
+        // Linux takes a name without the first slash for the numbers of a device.
         let lacks_slash = root.starts_with("dev/");
         return if lacks_slash {
             Root::Missing
@@ -54,6 +55,7 @@ fn disk<'m, 'a>(manifest: &'m Manifest<'a>, vm: &Vm<'a>, root: &str) -> Root<'m,
             Root::Unknown
         };
     };
+    // Linux numbers disks in the order in which it probes them, which is that of the addresses.
     let devices = || manifest.virtio_of(vm.id).map(|(_, device)| device);
     if let Some(letters) = name.strip_prefix("vd") {
         let disks = devices().filter(|device| device.is_seen_as(VirtioKind::Block));
@@ -93,6 +95,7 @@ fn number(letters: &str) -> Option<usize> {
         b'a'..=b'z' => Some(usize::from(letter - b'a') + 1),
         _ => None,
     });
+    // More letters are no disk: a VM has at most 8.
     let short = Some(digits).filter(|_| letters.len() <= 2)?;
     let mut number = 0;
     for digit in short {
@@ -114,6 +117,7 @@ fn judge_disk<'a>(
     place: impl Fn(Rule) -> ManifestError<'a>,
     report: &mut Report<'_, 'a>,
 ) {
+    // The last one counts, and none is `ro`.
     let modes = kernel_words(cmdline).filter(|word| matches!(*word, "ro" | "rw"));
     if disk.read_only && modes.last() == Some("rw") {
         report.error(place(Rule::ReadOnlyRoot));

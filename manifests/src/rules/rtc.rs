@@ -16,6 +16,7 @@ pub(super) fn check<'a>(
     let node = NodePath::vm(vm.name).child("rtc");
     if vm.kind != VmKind::Guest {
         report.error(ManifestError::at(Rule::RtcNotGuest, node));
+    // The device VM may be one that was left out for its own errors.
     } else if complete && manifest.device_vm().is_none() {
         report.error(ManifestError::at(Rule::RtcWithoutServer, node));
     }
@@ -35,6 +36,7 @@ fn hides_something(manifest: &Manifest<'_>, vm: &Vm<'_>, registers: Region) -> b
     let console = vm.console.map(|console| page(console.ipa));
     let has_virtio = manifest.virtio_of(vm.id).next().is_some();
     let virtio = has_virtio.then(|| page(vm.virtio_ipa));
+    // Interrupts are not compared: the emulated clock has no alarm, and so none.
     let mut taken = [vm.memory.guest(), console, virtio].into_iter().flatten();
     // planted: the real-time clock lies inside memory
     taken.any(|taken| taken.overlaps(&registers))

@@ -9,6 +9,7 @@ use crate::{ADDRESS_LIMIT, MEMORY_ALIGN};
 #[cfg(test)]
 mod tests;
 
+/// Makes an error at a property of shared memory.
 fn error<'a>(rule: Rule, shared: &SharedMemory<'a>, property: &'static str) -> ManifestError<'a> {
     let node = NodePath::ROOT.child("shared-memory").child(shared.name);
     ManifestError::at_property(rule, node, property)
@@ -40,6 +41,7 @@ fn check_other_shared<'a>(
     shared: &SharedMemory<'a>,
     report: &mut Report<'_, 'a>,
 ) {
+    // With what describes each: the descriptions are written at boot, too.
     for other in manifest.shared.iter().take(index) {
         // planted: shared memory has nothing ahead of it
         if other.with_lead().overlaps(&shared.with_lead()) {
@@ -57,6 +59,7 @@ fn check_vms_memory<'a>(
     report: &mut Report<'_, 'a>,
 ) {
     let all = shared.with_lead();
+    // VMs without an address of their own are placed around this memory.
     for vm in manifest.vms.iter() {
         let memory = vm.memory.physical();
         let physical = memory.map(|memory| with_lead(manifest, vm, memory));
@@ -70,6 +73,7 @@ fn check_vms_memory<'a>(
 
 /// Judges address and size, and tells whether they are good.
 fn check_place<'a>(shared: &SharedMemory<'a>, report: &mut Report<'_, 'a>) -> bool {
+    // 0 is a property that is missing; nothing can lie at address 0 or have no bytes.
     let is_multiple = |value: u64| value != 0 && value.is_multiple_of(MEMORY_ALIGN);
     for (property, value) in [("address", shared.address), ("size-mib", shared.bytes)] {
         if !is_multiple(value) {
@@ -78,6 +82,7 @@ fn check_place<'a>(shared: &SharedMemory<'a>, report: &mut Report<'_, 'a>) -> bo
             return false;
         }
     }
+    // Stage 2 ends here, at the latest; how much less a CPU translates, the board tells.
     let end = shared.address.checked_add(shared.bytes);
     if end.is_none_or(|end| end > ADDRESS_LIMIT) {
         let place = error(Rule::MemoryLimit, shared, "address");
@@ -94,6 +99,7 @@ fn check_names<'a>(
     complete: bool,
     report: &mut Report<'_, 'a>,
 ) {
+    // Both lists count as one: a VM in both would have two sets of rights.
     let writers = shared.vms.iter().map(|name| ("vms", name));
     let all = writers.chain(shared.readers.iter().map(|name| ("readers", name)));
     for (index, (property, name)) in all.clone().enumerate() {
@@ -106,6 +112,7 @@ fn check_names<'a>(
             report.error(place.near(near));
         }
     }
+    // After the names: one that is misspelled still counts as a VM that was meant.
     if all.count() < 2 {
         report.error(error(Rule::SharedAlone, shared, "vms"));
     }
@@ -124,6 +131,7 @@ pub(super) fn seen_by<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>) -> impl Iterator
     let has_virtio = manifest.virtio_of(vm.id).next().is_some();
     let virtio = has_virtio.then(|| page(vm.virtio_ipa));
     let is_device_vm = manifest.device_vm().is_some_and(|owner| owner.id == vm.id);
+    // The window is the device VM's alone, whatever others write for their own.
     let window = is_device_vm.then(|| vm.window());
     let rtc = vm.rtc.map(|rtc| page(rtc.ipa));
     let fixed = [vm.memory.guest(), console, rtc, virtio, window];
@@ -138,6 +146,7 @@ pub(super) fn check_on<'a>(
 ) {
     for shared in manifest.shared.iter() {
         let all = shared.with_lead();
+        // The memory and its description have to be in one bank: Linux maps them as one.
         let rule = if !board.memory.iter().any(|bank| bank.contains(&all)) {
             Rule::NotMemory
         } else if board.reserved.iter().any(|taken| taken.overlaps(&all)) {

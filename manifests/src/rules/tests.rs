@@ -15,8 +15,11 @@ use crate::{Privilege, Region, Rule, Severity, VmKind};
 
 mod backends;
 mod cases;
+mod input;
 mod overlaps;
+mod service;
 mod vhost_user;
+mod vsock;
 
 pub(super) const VM: &str = "/vms/linux";
 pub(super) const DEVICE: &str = "/vms/device";

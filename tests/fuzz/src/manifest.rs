@@ -19,12 +19,17 @@ pub(crate) fn run(bytes: &[u8]) {
     for (place, vm) in manifest.vms.iter().enumerate() {
         assert_eq!(vm.id.index(), place);
         keeps_limits(vm);
-        let devices = manifest.virtio_of(vm.id).count();
-        assert!(devices == 0 || manifest.device_vm().is_some());
+        has_server(&manifest, vm);
     }
     for cpu_count in 0..=MAX_CPUS {
         keeps_plans(&manifest, cpu_count);
     }
+}
+
+/// A VM with virtio devices has a device VM that serves them.
+fn has_server(manifest: &Manifest<'_>, vm: &Vm<'_>) {
+    let devices = manifest.virtio_of(vm.id).count();
+    assert!(devices == 0 || manifest.device_vm().is_some());
 }
 
 /// A plan that is accepted has a place for each vCPU, and time for each budget and each window.

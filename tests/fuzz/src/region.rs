@@ -9,9 +9,12 @@ use gear1_abi::event::{Event, Mmio};
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VMS, VcpuId};
 use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
 use gear1_abi::regs::Regs;
-use gear2_core::{Conduit, Config, CpuLoop, Kept, Machine, Platform, Times, Uart};
-use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
-use gear2_protocol::{ConsoleRing, MAGIC, MmioSlot, PROTOCOL_VERSION, Region};
+use gear2_core::{Conduit, Config, CpuLoop, Kept, Machine, Platform, Shared, Times, Uart};
+use gear2_protocol::device_word::{
+    FEATURES, LOOKING, RAM_END, RESET_ASKED, RESET_SEEN, SET_UP, SIZES,
+};
+use gear2_protocol::virtio::{QUEUES, word};
+use gear2_protocol::{ConsoleRing, MAGIC, MmioSlot, PROTOCOL_VERSION, Region, RegisterPage};
 
 /// The manifest of the machine: a device VM, and a guest with a disk.
 const MANIFEST: &[u8] = include_bytes!("region.dtb");
@@ -90,11 +93,16 @@ fn check_arguments(call: u16, [first, second, ..]: Regs) {
 pub(crate) fn run(bytes: &[u8]) {
     static REGION: Region = Region::new();
     static KEPT: Kept = Kept::new();
+    static PAGES: [RegisterPage; VMS as usize] = [const { RegisterPage::new() }; VMS as usize];
     let mut gear1 = Gear1 { now: 0 };
     clear(&REGION);
     let (before, after) = bytes.split_at(bytes.len().min(PIECE * 2));
     before.chunks(PIECE).for_each(|piece| fill(&REGION, piece));
-    let machine: Machine<Fuzzed> = Machine::new(config(), None, Some(&REGION), &KEPT, &mut gear1);
+    let shared = Some(Shared {
+        region: &REGION,
+        pages: &PAGES,
+    });
+    let machine: Machine<Fuzzed> = Machine::new(config(), None, shared, &KEPT, &mut gear1);
     let mut cpu_loop = CpuLoop::new(&machine, CpuIndex::default());
     let _first = cpu_loop.start(&mut gear1);
     for piece in after.chunks(PIECE) {
@@ -153,8 +161,10 @@ fn info() -> Gear2Info {
         shared_size: gear2_protocol::REGION_SIZE as u64,
         cpu_mask: 1,
         mpidr: [0; MAX_CPUS],
+        cluster: [0; MAX_CPUS],
         first_vcpu: [0; MAX_VMS],
         vcpu_count: [0; MAX_VMS],
+        register_pages: 0,
     };
     for vm in 0..VMS as usize {
         info.first_vcpu[vm] = vm as u16;
@@ -163,9 +173,23 @@ fn info() -> Gear2Info {
     info
 }
 
+/// Words of a device's page that Gear2 reads, beside RESET_SEEN.
+const WORDS: [usize; 10] = [
+    RESET_ASKED,
+    LOOKING,
+    SET_UP,
+    SIZES,
+    FEATURES,
+    RAM_END,
+    word::STATUS,
+    word::QUEUE_SEL,
+    word::DRIVER_FEATURES_SEL,
+    QUEUES,
+];
+
 /// Puts every part that is written back; all of the region would take too long.
 fn clear(region: &Region) {
-    for place in 0..2 * PLACES as u8 {
+    for place in 0..(WORDS.len() * PLACES) as u8 {
         for part in 0..16 {
             let mut piece = [0; PIECE];
             piece[1] = part;
@@ -189,14 +213,17 @@ fn fill(region: &Region, piece: &[u8]) {
     match place % 16 {
         0 => region.header.gdm_starts.store(word, Relaxed),
         1 => region.header.gdm_beats.store(word, Relaxed),
-        part @ 2..=6 => fill_slot(&region.slots[index % PLACES], part, value),
+        part @ 2..=6 => {
+            let page = &region.slots[index / PLACES % VMS as usize];
+            fill_slot(&page[index % PLACES], part, value);
+        }
         7 => control.asked.store(word, Relaxed),
         8 => control.op.store(word, Relaxed),
         9 => control.arguments[index % PLACES].store(value, Relaxed),
         part @ 10..=13 => fill_ring(&region.consoles[index % VMS as usize].ring, part, word),
         14 => region.devices[index % PLACES][RESET_SEEN].store(value, Relaxed),
         _ => {
-            let word = [RESET_ASKED, LOOKING][index / PLACES % 2];
+            let word = WORDS[index / PLACES % WORDS.len()];
             region.devices[index % PLACES][word].store(value, Relaxed);
         }
     }

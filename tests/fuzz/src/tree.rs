@@ -1,18 +1,27 @@
 //! The board's device tree.
 
-use gear1_init::fdt;
 use gear1_init::region::Region;
+use gear1_init::{devices, fdt};
+use gearv_manifest::blob::Blob;
 
 use crate::aligned;
 
-/// A board that is accepted has memory below the limit, CPUs, and an archive with bytes.
+/// Reads the bytes as a board's tree, in all the ways in which init reads one.
 pub(crate) fn run(bytes: &[u8]) {
     let words = aligned(bytes);
     let copy: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let found = fdt::read(&copy[..bytes.len().min(copy.len())]);
-    let Ok(board) = found.board else {
-        return;
-    };
+    let copy = &copy[..bytes.len().min(copy.len())];
+    look_for_interrupts(copy);
+    let found = fdt::read(copy);
+    if let Ok(board) = found.board {
+        check(&board);
+        assert_eq!(board.uart, found.console);
+    }
+}
+
+/// Judges a board that is accepted: memory below the limit, CPUs, and an archive with bytes. Init
+/// computes with these numbers without another look at them.
+fn check(board: &fdt::Board) {
     assert!(!board.memory.is_empty() && !board.cpus.is_empty());
     assert!(board.cpus.len() <= gear1_abi::id::MAX_CPUS);
     let is_bank = |bank: &Region| bank.start < bank.end && bank.end <= 0x7000_0000_0000;
@@ -23,5 +32,14 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(board.cpus.iter().all(affinity));
     let intid = |uart: &fdt::Uart| (32..1020).contains(&uart.intid);
     assert!(board.uart.iter().all(intid));
-    assert_eq!(board.uart, found.console);
+}
+
+/// Looks for the sources of interrupts: one that machines have, and one that makes the search read
+/// every node. What is found has a path.
+fn look_for_interrupts(bytes: &[u8]) {
+    let Ok(tree) = Blob::new(bytes) else { return };
+    for intid in [35, u32::MAX] {
+        let source = devices::source_of(&tree, intid);
+        assert!(source.is_none_or(|path| path.starts_with('/')));
+    }
 }

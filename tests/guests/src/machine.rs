@@ -91,8 +91,9 @@ pub struct Peer {
     pub shared: u64,
 }
 
-/// Offset of the doorbell of channel 0 in the device VM's window.
-const DOORBELLS: u64 = 0x8_0000;
+/// Offset of the doorbell of channel 0 in the device VM's window: the page of the first VM that is
+/// served, behind the page of GDM's own.
+const DOORBELLS: u64 = 0x8_1000;
 /// Offset of the memory that a served guest shares with a bare-metal device VM.
 const SHARED: u64 = 8 << 20;
 

@@ -17,11 +17,14 @@
 mod arena;
 mod chains;
 mod device;
+mod input;
+mod offers;
 pub mod pattern;
 mod random;
 mod registers;
 mod requests;
 mod rings;
+mod vsock;
 
 use core::fmt;
 use core::ops::Range;
@@ -64,6 +67,10 @@ pub enum Kind {
     Console,
     /// A source of entropy.
     Rng,
+    /// Keyboard, mouse and the like.
+    Input,
+    /// Sockets to the device VM.
+    Vsock,
 }
 
 impl Kind {
@@ -75,6 +82,8 @@ impl Kind {
             2 => Kind::Block,
             3 => Kind::Console,
             4 => Kind::Rng,
+            18 => Kind::Input,
+            19 => Kind::Vsock,
             _ => return None,
         })
     }
@@ -83,12 +92,15 @@ impl Kind {
     const fn request_queue(self) -> u16 {
         match self {
             Kind::Block | Kind::Rng => 0,
-            Kind::Net | Kind::Console => 1,
+            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock => 1,
         }
     }
 
-    const fn queues(self) -> u16 {
-        self.request_queue() + 1
+    pub(crate) const fn queues(self) -> u16 {
+        match self {
+            Kind::Vsock => 3,
+            _ => self.request_queue() + 1,
+        }
     }
 }
 

@@ -128,7 +128,7 @@ fn sizes<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 fn selectors<P: Platform>(device: &mut Device<'_, P>) {
-    let behind = u32::from(device.queue()) + 1;
+    let behind = u32::from(device.kind.queues());
     for queue in [behind, 4, 0xff, 0x1_0000, 1 << 31, u32::MAX] {
         absent_queue(device, queue);
         device.honest_request("a queue that is not there");

@@ -1,17 +1,14 @@
 //! Honest requests by hand, and attacks with what a request says rather than with its rings.
 
 use crate::arena::{self, BUFFER_SIZE, buffer, table};
-use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE, register};
-use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, sector_byte};
+use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register};
+use crate::offers::{DATA, HEADER, offer_receive_buffers, segments};
+use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, input, sector_byte, vsock};
 
-/// Address of a request's header, behind all indirect tables.
-const HEADER: u64 = table(0x6_0000);
 /// Address of a range to discard.
 const RANGE: u64 = table(0x6_1000);
 /// Address at which a disk puts its status.
 const STATUS: u64 = buffer(0x7_f000);
-/// Address of the data, with room before it.
-const DATA: u64 = buffer(0x1000);
 /// Bytes before and behind the data that must not change.
 const GUARD: u64 = 64;
 /// An address resolution request for the device VM's address on the bridge, behind an empty header.
@@ -62,6 +59,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
         Kind::Net => net(device),
         Kind::Console => console(device),
         Kind::Rng => rng(device),
+        Kind::Input => input::all(device),
+        Kind::Vsock => vsock::all(device),
     }
     device.recover_all("attacks with requests");
     device.look_at_memory("attacks with requests");
@@ -71,6 +70,8 @@ impl<P: Platform> Device<'_, P> {
     /// Does a request as a good driver would, and checks all that came of it.
     pub(crate) fn honest_request(&mut self, name: &str) {
         self.counts.honest += 1;
+        // An attack's requests may still be under way, and their ends are not this request's.
+        self.settle();
         let before = self.used();
         let guard = [0xa5; GUARD as usize];
         let guards = [DATA - GUARD, DATA + self.honest_length()];
@@ -79,7 +80,7 @@ impl<P: Platform> Device<'_, P> {
         }
         let written = self.offer_honest();
         self.notify();
-        self.wait();
+        self.settle();
         let done = self.used().wrapping_sub(before);
         if done != 1 {
             let now = self.read(register::STATUS);
@@ -110,7 +111,7 @@ impl<P: Platform> Device<'_, P> {
         match self.kind {
             Kind::Block => SECTOR,
             Kind::Rng => 100,
-            Kind::Net | Kind::Console => 0,
+            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock => 0,
         }
     }
 
@@ -135,6 +136,11 @@ impl<P: Platform> Device<'_, P> {
             }
             Kind::Net => out(self, &ARP),
             Kind::Console => out(self, b"an honest line\n"),
+            Kind::Input => out(self, &input::LIGHT),
+            Kind::Vsock => {
+                let packet = vsock::honest(self.cid());
+                out(self, &packet)
+            }
         }
     }
 
@@ -146,7 +152,7 @@ impl<P: Platform> Device<'_, P> {
                 self.load::<1>(STATUS) == [OK] && data == [byte; SECTOR as usize]
             }
             Kind::Rng => self.load::<100>(DATA) != [0; 100],
-            Kind::Net | Kind::Console => true,
+            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock => true,
         };
         if !good {
             self.violation(name, format_args!("then an honest request: wrong data"));
@@ -167,7 +173,7 @@ impl<P: Platform> Device<'_, P> {
     }
 
     /// Offers a chain of pieces.
-    fn offer_pieces(&mut self, pieces: &[Piece]) {
+    pub(crate) fn offer_pieces(&mut self, pieces: &[Piece]) {
         let table = arena::descriptors(self.queue());
         for (index, (place, length, writable)) in pieces.iter().enumerate() {
             let index = index as u16;
@@ -220,13 +226,13 @@ impl<P: Platform> Device<'_, P> {
             match self.kind {
                 Kind::Block => self.offer_block(request::IN, 0, &[(DATA, 0x4_0000, true)]),
                 Kind::Rng => self.offer_pieces(&[(DATA, 0x4_0000, true)]),
-                Kind::Net | Kind::Console => self.offer_pieces(&[(DATA, 0x4_0000, false)]),
+                _ => self.offer_pieces(&[(DATA, 0x4_0000, false)]),
             }
         }
     }
 
     /// Makes a request that the rings allow.
-    fn odd(&mut self, name: &str, pieces: &[Piece], expect: Expect) {
+    pub(crate) fn odd(&mut self, name: &str, pieces: &[Piece], expect: Expect) {
         let before = self.used();
         self.offer_pieces(pieces);
         self.conclude(name, before, expect);
@@ -413,23 +419,6 @@ fn headers<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// A request of as many pieces as a request may have.
-fn segments<P: Platform>(device: &mut Device<'_, P>) {
-    const ENTRIES: u16 = 1024;
-    for index in 0..ENTRIES {
-        let address = device.at(buffer(u64::from(index) * 8));
-        let flags = if index + 1 == ENTRIES { 0 } else { NEXT };
-        let link = Link::new(address, 8, flags, index + 1);
-        device.describe(table(0), index, link);
-    }
-    let length = 16 * u32::from(ENTRIES);
-    let chain = Link::new(device.at(table(0)), length, INDIRECT, 0);
-    let before = device.used();
-    device.describe_all(&[chain]);
-    device.offer(0);
-    device.conclude("1024 pieces", before, Expect::Served(1));
-}
-
 /// Buffers that no frame, and not even its header, has room in; the answer to an honest request
 /// is what arrives.
 fn small_receive_buffers<P: Platform>(device: &mut Device<'_, P>) {
@@ -445,17 +434,6 @@ fn small_receive_buffers<P: Platform>(device: &mut Device<'_, P>) {
         }
         device.recover_all(name);
     }
-}
-
-/// Offers the same buffer four times in the queue for reception.
-fn offer_receive_buffers<P: Platform>(device: &mut Device<'_, P>, link: Link) {
-    for index in 0..4_u16 {
-        device.describe(arena::descriptors(0), index, link);
-        let entry = arena::available(0) + 4 + 2 * u64::from(index);
-        device.store(entry, &index.to_le_bytes());
-    }
-    device.store(arena::available(0) + 2, &4_u16.to_le_bytes());
-    device.write(register::QUEUE_NOTIFY, 0);
 }
 
 fn console<P: Platform>(device: &mut Device<'_, P>) {

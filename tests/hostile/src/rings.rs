@@ -173,6 +173,9 @@ fn random_rings<P: Platform>(device: &mut Device<'_, P>) {
 /// Changes of a queue while it is in use.
 fn moments<P: Platform>(device: &mut Device<'_, P>) {
     device.recover_all("before a queue is changed");
+    // A device with queues behind this one was set up up to the last of them.
+    let queue = device.queue();
+    device.write(register::QUEUE_SEL, queue.into());
     device.write(register::QUEUE_READY, 0);
     let before = device.used();
     device.offer(0);
@@ -182,7 +185,6 @@ fn moments<P: Platform>(device: &mut Device<'_, P>) {
     device.recover("a queue made ready too late");
 
     let elsewhere = [device.at(table(0)); 3];
-    let queue = device.queue();
     device.set_up(queue, 1, elsewhere);
     device.honest_request("rings changed while in use");
     device.write(register::QUEUE_READY, 1);

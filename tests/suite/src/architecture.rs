@@ -150,11 +150,14 @@ fn translations(image: &Image) -> Result<()> {
 
 /// Before Gear2's stage 2 replaces a guest's, pending SErrors are collected for the guest.
 fn serrors_of_guests(image: &Image) -> Result<()> {
-    for name in ["vcpu::leave_as_is", "supervise::leave_and_rejoin"] {
+    for name in [
+        "exit::device_access",
+        "vcpu::leave_as_is",
+        "supervise::leave_and_rejoin",
+    ] {
         let function = image.named(name)?;
-        let exchange = (function.words.iter())
-            .position(|word| word & !RT == VTTBR_EL2)
-            .or_else(|| function.call_of(image, "switch_slowly_to_gear2"));
+        let words = &mut function.words.iter();
+        let exchange = words.position(|word| word & !RT == VTTBR_EL2);
         let exchange = exchange.with_context(|| format!("{name} does not leave the guest"))?;
         collected(image, name, &function.words[..exchange])?;
     }
@@ -163,8 +166,10 @@ fn serrors_of_guests(image: &Image) -> Result<()> {
 
 /// Before a guest is entered, pending SErrors are collected for Gear2.
 fn serrors_of_gear2(image: &Image) -> Result<()> {
-    let name = "gear2_call::dispatch";
-    collected(image, name, &image.named(name)?.words)
+    for name in ["run::next_at_once", "run::next"] {
+        collected(image, name, &image.named(name)?.words)?;
+    }
+    Ok(())
 }
 
 /// Both ways to see an SError that is pending: with RAS, and without.
@@ -378,13 +383,5 @@ impl Function {
             let from = self.start + 4 * at as u64;
             (word & 0x7c00_0000 == 0x1400_0000).then(|| (at, from.wrapping_add_signed(offset)))
         })
-    }
-
-    /// Returns the place of the first call of a function.
-    fn call_of(&self, image: &Image, name: &str) -> Option<usize> {
-        let to = image.named(name).ok()?.start;
-        self.calls()
-            .find(|(_, called)| *called == to)
-            .map(|(at, _)| at)
     }
 }

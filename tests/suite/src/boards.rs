@@ -142,7 +142,7 @@ fn use_system(session: &mut Session, command: &str) -> Result<usize> {
     for vm in ["device", "linux"] {
         ensure!(list.contains(vm), "{vm} is not in\n{list}");
     }
-    session.send("gearctl console linux\n")?;
+    session.send("gearctl console --all linux\n")?;
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}linux{after}"), BOOT)?;
     smoke::check_input(session)?;

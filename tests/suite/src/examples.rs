@@ -149,7 +149,7 @@ fn use_third(session: &mut Session) -> Result<()> {
     session.send("stty cols 1000\n")?;
     let list = shell(session, "until gearctl list; do sleep 0.2; done")?;
     ensure!(list.contains("third"), "third is not in\n{list}");
-    session.send("gearctl console third\n")?;
+    session.send("gearctl console --all third\n")?;
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}third{after}"), BOOT)?;
     smoke::check_input(session)
@@ -180,7 +180,7 @@ fn find_shared(session: &mut Session) -> Result<()> {
     let name = dax_device(session)?;
     let size = shell(session, &format!("cat {name}/size; ls /dev/{name}"))?;
     ensure!(size.contains("4194304"), "{name} has {size}");
-    session.send("gearctl console linux\n")?;
+    session.send("gearctl console --all linux\n")?;
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}linux{after}"), BOOT)?;
     let node = "cat /proc/device-tree/pmem-region@6fe00000/compatible";
@@ -414,7 +414,7 @@ fn mixed(tally: &mut Tally) -> Result<()> {
         change(&mut example.session, how, "control", state)?;
         tally.pass(1);
     }
-    example.session.send("gearctl console linux\n")?;
+    example.session.send("gearctl console --all linux\n")?;
     let (before, after) = initramfs::READY;
     example.expect(&format!("{before}linux{after}"))?;
     example.wait_for_report()?;
@@ -429,7 +429,7 @@ fn clocks_agree(example: &mut Example, tally: &mut Tally) -> Result<()> {
     let first = seconds(&shell(&mut example.session, guest)?)?;
     smoke::device_vm::leave(&mut example.session)?;
     let device = seconds(&shell(&mut example.session, "date +%s")?)?;
-    example.session.send("gearctl console linux\n")?;
+    example.session.send("gearctl console --all linux\n")?;
     let last = seconds(&shell(&mut example.session, guest)?)?;
     let between = first - 1..=last + 1;
     ensure!(

@@ -4,7 +4,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use workbench::{build_images, tools, workspace};
+use workbench::tools::{self, Program};
+use workbench::{build_images, workspace};
 
 use crate::part::{Part, Tally};
 use crate::record;
@@ -39,6 +40,8 @@ pub(super) fn parts() -> Vec<Part> {
         }),
         Part::new("unit tests", unit_tests),
         Part::new("a disk by qemu-storage-daemon on the host", storage_daemon),
+        Part::new("a file system by virtiofsd on the host", file_daemon),
+        Part::new("a graphics card by vhost-user-gpu on the host", graphics),
         Part::new(
             "ownership, a million calls and all receivers",
             long_ownership,
@@ -79,19 +82,33 @@ fn unit_tests(tally: &mut Tally) -> Result<()> {
 /// Runs the device model's tests beside Debian's qemu-storage-daemon, which is killed in the middle
 /// of writes.
 fn storage_daemon(tally: &mut Tally) -> Result<()> {
-    let daemon = tools::storage("qemu-storage-daemon")?.command();
-    let libraries = daemon.get_envs().find_map(|(_, value)| value);
+    let program = tools::storage("qemu-storage-daemon")?;
+    beside(tally, &program, "daemon", "GEARV_STORAGE_DAEMON")
+}
+
+/// Runs the device model's tests beside Debian's virtiofsd.
+fn file_daemon(tally: &mut Tally) -> Result<()> {
+    let program = tools::storage("virtiofsd")?;
+    beside(tally, &program, "filesystem", "GEARV_FILE_DAEMON")
+}
+
+/// Runs the device model's tests beside Debian's vhost-user-gpu.
+fn graphics(tally: &mut Tally) -> Result<()> {
+    beside(tally, &tools::graphics()?, "graphics", "GEARV_GRAPHICS")
+}
+
+/// Runs the tests in a module of the device model's that are ignored without a program, which they
+/// find by a variable. All packages are chosen, as by [`unit_tests`]: with one package alone crates
+/// have other features, and cargo would compile the tests a second time.
+fn beside(tally: &mut Tally, program: &Program, module: &str, variable: &str) -> Result<()> {
+    let program = program.command();
+    let libraries = program.get_envs().find_map(|(_, value)| value);
     let output = workspace::cargo()
-        .args([
-            "test",
-            "-p",
-            "device-model",
-            "--lib",
-            "vhost_user::tests::daemon",
-        ])
+        .args(["test", "--lib"])
+        .arg(format!("vhost_user::tests::{module}"))
         .args(["--", "--ignored"])
-        .env("GEARV_STORAGE_DAEMON", daemon.get_program())
-        .env("GEARV_STORAGE_LIBRARIES", libraries.unwrap_or_default())
+        .env(variable, program.get_program())
+        .env("GEARV_LIBRARIES", libraries.unwrap_or_default())
         .output()?;
     let printed = String::from_utf8_lossy(&output.stdout);
     let counted = count(&printed);

@@ -1,6 +1,9 @@
 //! The device model under attack: a hostile guest beside an honest one, both served by a device VM
 //! on the stock kernel (`tests/manifests/hostile.dts`).
 //!
+//! `tests/manifests/hostile-code.dts` has another device model, one of whose processes is subverted:
+//! the code of the guest that it serves runs there, and reaches for other guests.
+//!
 //! The guests judge the effects inside their VMs. From outside, the test checks that the honest
 //! guest continues all the time, that the device model is the same process at the end and has
 //! reported no bug of its own, and that only the guests' own parts of the disk have changed.
@@ -20,7 +23,7 @@ use workbench::qemu::{Machine, Qemu};
 use workbench::{device_userland, workspace};
 use xtask::run;
 use xtask::smoke::device_vm::{LEAVE, json, number, widen};
-use xtask::smoke::shell;
+use xtask::smoke::{shell, shell_within};
 
 use crate::guests::count_verdicts;
 use crate::part::{Part, Tally};
@@ -50,17 +53,39 @@ pub(super) fn parts() -> Vec<Part> {
             attacked(Some(LONG), tally)
         })
         .slow(true),
+        Part::new("hostile code in the device model", |tally| {
+            subverted(attack_from_within, tally)
+        }),
+        // The host's test of the processes (device-model/tests/processes.rs) has the same attacks
+        // in every run.
+        Part::new("hostile code without a filter of system calls", |tally| {
+            subverted(attack_without_filter, tally)
+        })
+        .slow(true),
     ]
 }
 
-/// Runs the machine with `operations` random attacks, or as many as the manifest says.
-fn attacked(operations: Option<u64>, tally: &mut Tally) -> Result<()> {
-    let manifest = workspace::root().join("tests/manifests/hostile.dts");
-    let manifest = match operations {
-        Some(count) => longer(&manifest, count)?,
-        None => manifest,
-    };
-    let images = build_images::build(&manifest)?;
+/// Attacks by code in the process of one guest (`device-model/src/bin/gdm_hostile`), and those of
+/// them that the filter of system calls may answer without ending the process.
+const SUBVERTED_ATTACKS: usize = 27;
+
+/// Has a subverted process attack.
+fn subverted(
+    attack: impl FnOnce(&mut Session, &mut Tally) -> Result<()>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let manifest = workspace::root().join("tests/manifests/hostile-code.dts");
+    on_disk(&manifest, |session| {
+        attack(session, tally)?;
+        honest_goes_on(session, tally)
+    })?;
+    Ok(())
+}
+
+/// Boots a manifest on a new disk, and runs `check` at the device VM's prompt. Returns the disk as
+/// the machine left it.
+fn on_disk(manifest: &Path, check: impl FnOnce(&mut Session) -> Result<()>) -> Result<Vec<u8>> {
+    let images = build_images::build(manifest)?;
     let directory = images.archive.with_file_name("");
     let disk = directory.join("disk.img");
     fs::write(&disk, new_disk())?;
@@ -71,11 +96,87 @@ fn attacked(operations: Option<u64>, tally: &mut Tally) -> Result<()> {
         ..Machine::default()
     };
     let mut session = start(&images, &machine, &directory.join("test.log"))?;
-    let result = check(&mut session, tally);
+    let result = check(&mut session);
     result.with_context(|| last_words(&session))?;
     drop(session);
-    tally.check("the disk", check_disk(&fs::read(&disk)?));
+    let content = fs::read(&disk)?;
     fs::remove_file(disk)?;
+    Ok(content)
+}
+
+/// Judges what the device model has logged since its start.
+fn attack_from_within(session: &mut Session, tally: &mut Tally) -> Result<()> {
+    shell(session, "until gearctl version; do sleep 0.2; done")?;
+    let log = shell_within(session, &attacks_in("/run/gdm.log"), ATTACKS)?;
+    judge_attacks(&log, true, tally);
+    Ok(())
+}
+
+/// Starts the device model again, without its filters, and judges what it logs then.
+fn attack_without_filter(session: &mut Session, tally: &mut Tally) -> Result<()> {
+    shell(session, "until gearctl version; do sleep 0.2; done")?;
+    let again = format!(
+        "touch /run/gdm.hold; kill -9 $(pidof gdm); sleep 2; \
+         (gdm --no-seccomp > /run/without.log 2>&1 < /dev/null &); {}",
+        attacks_in("/run/without.log")
+    );
+    let log = shell_within(session, &again, ATTACKS)?;
+    judge_attacks(&log, false, tally);
+    Ok(())
+}
+
+/// Returns a command that waits until all attacks are made, and prints a log.
+fn attacks_in(log: &str) -> String {
+    let made = format!("hostile: made all of {SUBVERTED_ATTACKS} attacks");
+    format!("until grep -q '{made}' {log}; do sleep 1; done; cat {log}")
+}
+
+/// The guest beside the subverted process has been served all the time, and turns off.
+fn honest_goes_on(session: &mut Session, tally: &mut Tally) -> Result<()> {
+    let said = console(session, "honest", "q")?;
+    judge(&said, "honest: ", 1, tally);
+    session.send("sync; poweroff -f\n")?;
+    let status = session.expect_end(END)?;
+    ensure!(status.success(), "QEMU ended with {status}");
+    Ok(())
+}
+
+/// Tallies the attacks: each was refused by an error or by the end of the process, and no other
+/// process ended.
+fn judge_attacks(log: &str, is_filtered: bool, tally: &mut Tally) {
+    let lines = || log.lines().map(str::trim);
+    for line in lines().filter(|line| line.starts_with("hostile: refused")) {
+        println!("{line}");
+    }
+    let through: Vec<&str> = lines()
+        .filter(|line| line.contains("WENT THROUGH"))
+        .collect();
+    through.iter().for_each(|line| tally.fail(*line));
+    let refused = log.matches("hostile: refused: ").count();
+    let killed = log
+        .matches("hostile: its process ended with signal: 31")
+        .count();
+    println!("{refused} attacks were refused by an error, {killed} ended the process");
+    // The last attack is a message that gdm ends the process for.
+    let all = refused + killed == SUBVERTED_ATTACKS - 1 && is_filtered == (killed > 0);
+    let honest = log.matches("honest: its process").count();
+    match all && honest == 0 {
+        true => tally.pass(refused + killed),
+        false => tally.fail(format!(
+            "{honest} processes of the other guest ended:\n{log}"
+        )),
+    }
+}
+
+/// Runs the machine with `operations` random attacks, or as many as the manifest says.
+fn attacked(operations: Option<u64>, tally: &mut Tally) -> Result<()> {
+    let manifest = workspace::root().join("tests/manifests/hostile.dts");
+    let manifest = match operations {
+        Some(count) => longer(&manifest, count)?,
+        None => manifest,
+    };
+    let disk = on_disk(&manifest, |session| check(session, tally))?;
+    tally.check("the disk", check_disk(&disk));
     Ok(())
 }
 
@@ -115,7 +216,7 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     judge(&said, "hostile: ", 10, tally);
     let said = console(session, "honest", "q")?;
     judge(&said, "honest: ", 1, tally);
-    let virtio = printed_by(session, "gearctl console hostile --virtio")?;
+    let virtio = printed_by(session, "gearctl console --all hostile --virtio")?;
     // The attacks' output overwrites earlier output in the ring.
     let found = virtio.contains("the honest driver after the attacks");
     tally.check(
@@ -178,7 +279,7 @@ fn state(session: &mut Session, vm: &str) -> Result<String> {
 
 /// Types something on a guest's console, and returns all that the guest has said up to its end.
 fn console(session: &mut Session, vm: &str, typed: &str) -> Result<String> {
-    session.send(&format!("gearctl console {vm}\n"))?;
+    session.send(&format!("gearctl console --all {vm}\n"))?;
     if !typed.is_empty() {
         session.expect("begins", END)?;
         session.send(typed)?;

@@ -1,53 +1,57 @@
 //! CPUs that leave the scheduler and come back, by `gearctl`, while all vCPUs of the machine are
 //! busy (`tests/manifests/moves.dts`).
 //!
-//! The guests judge inside their VMs whether a wake-up is lost; Linux in the device VM, whose vCPUs
-//! move as well, complains about CPUs that stall.
+//! The bare guests judge inside their VMs whether a wake-up is lost. stress-ng works beneath Linux
+//! in rounds with an end: a wake-up that is lost leaves a process of it asleep, and the round does
+//! not end. Both kernels, whose vCPUs move as well, complain about CPUs that stall.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use workbench::build_images::{self, last_words};
 use workbench::expect::Session;
-use workbench::qemu::{Machine, Qemu};
-use workbench::{device_userland, workspace};
-use xtask::run;
-use xtask::smoke::device_vm::{LEAVE, json, number, widen};
+use workbench::manifest::VmSummary;
+use workbench::qemu::Machine;
+use xtask::smoke::device_vm::{LEAVE, enter, json, leave, number};
 use xtask::smoke::{shell, shell_within};
 
+use crate::device_shell::{on_machine, power_off};
 use crate::guests::count_verdicts;
+use crate::linux::STRESSORS;
 use crate::part::{Part, Tally};
 
-const BOOT: Duration = Duration::from_secs(180);
-const STORM: Duration = Duration::from_secs(1_800);
+const STORM: Duration = Duration::from_secs(3_600);
 const END: Duration = Duration::from_secs(60);
 /// Times that a CPU is turned off and on.
 const TIMES: u32 = 1_000;
+/// The guest in which stress-ng works, the seconds of a round, and the longest time of one: its
+/// vCPUs get a part of CPUs that are slow.
+const STRESSED: &str = "stress";
+const ROUND_S: u32 = 10;
+const ROUND: Duration = Duration::from_secs(300);
+/// Lines of a kernel's log about CPUs that did not go on.
+const COMPLAINTS: &str = "dmesg | grep -c 'stall\\|lockup\\|Oops\\|BUG' || :";
 
 pub(super) fn parts() -> Vec<Part> {
     vec![Part::new("CPUs leave and come back", storm).slow(true)]
 }
 
 fn storm(tally: &mut Tally) -> Result<()> {
-    let images = build_images::build(&workspace::root().join("tests/manifests/moves.dts"))?;
     let machine = Machine {
         cpus: 4,
-        memory_mib: run::memory_for(&images)?,
         ..Machine::default()
     };
-    let log = images.archive.with_file_name("test.log");
-    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-    let result = check(&mut session, tally);
-    result.with_context(|| last_words(&session))
+    on_machine("moves", machine, |session, manifest| {
+        let stressed = manifest.vms.iter().find(|vm| vm.name == STRESSED);
+        let stressed = stressed.with_context(|| format!("no VM {STRESSED}"))?;
+        check(session, stressed, tally)
+    })
 }
 
-fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
-    session.expect(device_userland::READY, BOOT)?;
-    widen(session)?;
-    shell(session, "until gearctl version; do sleep 0.2; done")?;
+fn check(session: &mut Session, stressed: &VmSummary, tally: &mut Tally) -> Result<()> {
     refuses(session)?;
     tally.pass(1);
+    begin_stress(session, stressed)?;
     let before = moves(session)?;
     let turns = format!(
         "i=0; while [ $i -lt {TIMES} ]; do c=$((i % 4)); gearctl sched cpu $c off > /run/sched && \
@@ -57,24 +61,53 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     tally.pass(TIMES as usize);
     let moved = moves(session)? - before;
     println!("figure: {moved} moves while a CPU was turned off and on {TIMES} times");
-    // Six vCPUs are on four CPUs: one or two move each time.
+    // Eight vCPUs are on four CPUs: about two move each time.
     ensure!(moved >= u64::from(TIMES), "{moved} moves only");
     tally.pass(1);
+    end_stress(session, stressed, tally)?;
     for vm in ["one", "two"] {
         let said = console(session, vm)?;
         let passed = count_verdicts(&said, tally);
         ensure!(passed > 0, "{vm} has no verdict");
     }
-    let kernel = "dmesg | grep -c 'stall\\|lockup\\|Oops\\|BUG' || :";
-    let complaints = shell(session, kernel)?;
+    no_cpu_stalled(session, tally)?;
+    power_off(session)
+}
+
+/// Has stress-ng work in the guest, round after round, until the file `stop` is there.
+fn begin_stress(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    enter(session, guest)?;
+    let round = format!("stress-ng {STRESSORS} --timeout {ROUND_S}s --oomable");
+    let rounds = format!("until [ -e /stop ]; do {round} || echo BROKEN; done");
+    shell(session, &format!("({rounds}) > /said 2>&1 & :"))?;
+    leave(session)
+}
+
+/// Waits for the end of the last round, and judges all of them.
+fn end_stress(session: &mut Session, guest: &VmSummary, tally: &mut Tally) -> Result<()> {
+    enter(session, guest)?;
+    shell_within(session, "touch /stop; wait", ROUND).context("a round of stress-ng never ends")?;
+    let said = shell(session, "grep 'BROKEN\\|FAIL\\|fail:' /said || :")?;
+    ensure!(said.trim().is_empty(), "stress-ng says {said}");
+    let done = shell(session, "grep -c 'successful run completed' /said || :")?;
+    let rounds: u64 = done
+        .trim()
+        .parse()
+        .with_context(|| format!("{done:?} rounds"))?;
+    println!("figure: {rounds} rounds of stress-ng, {ROUND_S} s each");
+    ensure!(rounds > 1, "{rounds} rounds of stress-ng only");
+    tally.pass(1);
+    no_cpu_stalled(session, tally)?;
+    leave(session)
+}
+
+fn no_cpu_stalled(session: &mut Session, tally: &mut Tally) -> Result<()> {
+    let complaints = shell(session, COMPLAINTS)?;
     ensure!(
         complaints.trim() == "0",
         "the kernel complains: {complaints}"
     );
     tally.pass(1);
-    session.send("poweroff -f\n")?;
-    let status = session.expect_end(END)?;
-    ensure!(status.success(), "QEMU ended with {status}");
     Ok(())
 }
 
@@ -111,7 +144,7 @@ fn moves(session: &mut Session) -> Result<u64> {
 
 /// Returns what a guest has said up to its next end.
 fn console(session: &mut Session, vm: &str) -> Result<String> {
-    session.send(&format!("gearctl console {vm}\n"))?;
+    session.send(&format!("gearctl console --all {vm}\n"))?;
     let said = session.expect("DONE\n", END)?;
     session.send(LEAVE)?;
     std::thread::sleep(Duration::from_millis(500));

@@ -17,10 +17,10 @@ use crate::lane::{Lane, Ran};
 use crate::part::{Part, Tally};
 use crate::record::Run;
 use crate::{
-    bench, boards, boot, chaos, coverage, documents, examples, fuzz, gear2_registers,
+    bench, boards, boot, chaos, coverage, devices, documents, examples, fuzz, gear2_registers,
     gearctl_sched, ghost, guests, halt, host, hostile, images, invalid, jitter, kvm, lane, layouts,
-    linux, moves, mutants, planted, programs, realtime, refusals, running, schedules, storage,
-    tour, userlands, worst_cases,
+    linux, moves, mutants, peripherals, planted, programs, realtime, refusals, running, schedules,
+    storage, tour, userlands, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -71,6 +71,8 @@ fn parts() -> Vec<Part> {
     parts.extend(moves::parts());
     parts.extend(storage::parts());
     parts.extend(programs::parts());
+    parts.extend(devices::parts());
+    parts.extend(peripherals::parts());
     parts.extend(planted::parts());
     parts.extend(mutants::parts());
     parts.extend(jitter::parts());

@@ -1,5 +1,6 @@
-//! Devices that another program serves: a Linux guest on Debian's qemu-storage-daemon, which is
-//! killed in the middle of writes, as the device model is.
+//! Devices that other programs serve: a Linux guest on Debian's qemu-storage-daemon, which is
+//! killed in the middle of writes, as the device model is; a folder by virtiofsd ([`folder`]); and a
+//! screen by vhost-user-gpu ([`screen`]).
 
 use anyhow::{Context as _, Result, ensure};
 use workbench::build_images::{self, last_words};
@@ -12,6 +13,9 @@ use xtask::smoke::device_vm::{FINISH, KILL, LONG, answers, enter, fio, fio_resul
 use xtask::smoke::{BOOT, ready, shell, shell_within};
 
 use crate::part::{Part, Tally};
+
+mod folder;
+mod screen;
 
 /// The user of the program that serves channel 0, without capabilities and without a way to gain
 /// any.
@@ -32,31 +36,57 @@ const KILL_PROGRAM: &str = "for n in 1 2 3; do old=$(pidof qemu-storage-daemon);
 const STOP: &str = "touch /run/stop";
 
 pub(super) fn parts() -> Vec<Part> {
-    vec![Part::new("a guest's disk by qemu-storage-daemon", disk)]
+    vec![
+        Part::new("a guest's disk by qemu-storage-daemon", disk),
+        Part::new("a guest's folder by virtiofsd", folder::part),
+        Part::new("a guest's screen by vhost-user-gpu", screen::part),
+    ]
 }
 
 fn disk(tally: &mut Tally) -> Result<()> {
-    let manifest = workspace::root().join("tests/manifests/vhost-user.dts");
-    let images = build_images::build(&manifest)?;
-    let machine = run::machine_for(&images)?;
-    let image = machine.disk.clone().context("the machine has no disk")?;
-    let log = workspace::output_dir().join("vhost-user.log");
-    let vms = &images.manifest.vms;
-    let guest = vms.iter().find(|vm| vm.may_power_off);
-    let guest = guest.context("no guest may power the machine off")?;
-    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-    let outcome = use_disk(&mut session, guest);
-    outcome.with_context(|| last_words(&session))?;
-    ext4::check(&image)?;
+    with_guest("vhost-user", use_disk)?;
     tally.pass(5);
     Ok(())
 }
 
-fn use_disk(session: &mut Session, guest: &VmSummary) -> Result<()> {
+/// Boots a manifest of the tests, does something with its guest, and examines the disk afterwards.
+fn with_guest(name: &str, act: impl FnOnce(&mut Session, &VmSummary) -> Result<()>) -> Result<()> {
+    let manifest = workspace::root().join(format!("tests/manifests/{name}.dts"));
+    let images = build_images::build(&manifest)?;
+    let machine = run::machine_for(&images)?;
+    let image = machine.disk.clone().context("the machine has no disk")?;
+    let log = workspace::output_dir().join(format!("{name}.log"));
+    let vms = &images.manifest.vms;
+    let guest = vms.iter().find(|vm| vm.may_power_off);
+    let guest = guest.context("no guest may power the machine off")?;
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = act(&mut session, guest);
+    outcome.with_context(|| last_words(&session))?;
+    ext4::check(&image)
+}
+
+/// Boots, and leaves the guest's shell at the console. `before` is what the device VM does first.
+fn boot(session: &mut Session, guest: &VmSummary, before: &str) -> Result<()> {
     is_up(session)?;
+    shell_within(session, before, LONG)?;
     session.send(&format!("{}\n", guest.console_command()))?;
     session.expect(&ready(&guest.name), BOOT)?;
-    answers(session, &guest.name)?;
+    answers(session, &guest.name)
+}
+
+/// Starts the guest when the programs of its devices serve.
+const START: &str = "until [ -e /run/gearv/screen3 ] && [ -S /run/gearv-shared/socket ]; do \
+    sleep 0.2; done; gearctl start linux";
+
+/// Powers the machine off from the guest.
+fn power_off(session: &mut Session) -> Result<()> {
+    session.send("poweroff\n")?;
+    session.expect_end(LONG)?;
+    Ok(())
+}
+
+fn use_disk(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    boot(session, guest, "true")?;
     shell(
         session,
         "grep -qx 'DRIVER=virtio_blk' /sys/block/vda/device/uevent",
@@ -84,7 +114,5 @@ fn use_disk(session: &mut Session, guest: &VmSummary) -> Result<()> {
     shell(session, STOP)?;
     let printed = shell_within(session, FINISH, LONG)?;
     println!("{}", fio_result(&printed)?);
-    session.send("poweroff\n")?;
-    session.expect_end(LONG)?;
-    Ok(())
+    power_off(session)
 }

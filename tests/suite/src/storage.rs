@@ -50,8 +50,9 @@ const KILL: &str = "old=$(pidof gdm); kill -9 $old; \
 /// Waits until the guest has booted: its init has set its network up.
 const BOOTED: &str = "until ping -c 1 -W 1 10.0.2.101 > /dev/null; do sleep 0.5; done";
 /// Prints descriptors and KiB of GDM.
-const USAGE: &str = "pid=$(pidof gdm); echo uses $(ls /proc/$pid/fd | wc -l) \
-$(awk '/^VmRSS/ { print $2 }' /proc/$pid/status)";
+const USAGE: &str = "fds=0; kib=0; for pid in $(pidof gdm); do \
+    fds=$((fds+$(ls /proc/$pid/fd | wc -l))); \
+    kib=$((kib+$(awk '/^VmRSS/ { print $2 }' /proc/$pid/status))); done; echo uses $fds $kib";
 /// Most KiB and per cent by which GDM's memory may differ from start to start.
 const SLACK_KIB: u64 = 1024;
 const SLACK_PERCENT: u64 = 25;
@@ -350,7 +351,8 @@ fn mount_and_free(session: &mut Session, guest: &VmSummary) -> Result<()> {
     Ok(())
 }
 
-/// A thread of GDM that hangs ends GDM, the device VM goes on, and the next GDM serves the disk.
+/// A thread that hangs ends the process of its guest, GDM goes on, and the next process serves the
+/// disk.
 fn hangs(tally: &mut Tally) -> Result<()> {
     let rig = Rig::new("storage-hangs")?;
     let mut session = rig.boot()?;
@@ -366,14 +368,16 @@ const READS: &str = "rm -f /run/stop; (n=0; while [ ! -e /run/stop ]; do \
     dd if=/dev/vda of=/dev/null bs=4k count=1 iflag=direct || break; \
     n=$((n+1)); echo $n > /run/count; sleep 0.5; done 2> /run/read; \
     [ -e /run/stop ] && echo good > /run/status || echo bad > /run/status) & :";
-/// Freezes the disk's thread alone, by a cgroup of threads, and waits until another GDM answers.
+/// Freezes the disk's thread alone, by a cgroup of threads, and waits until another process serves.
+/// The guest's first process ends, and GDM's own, the oldest, does not.
 const HANG: &str = "old=$(pidof gdm); mkdir /run/groups; mount -t cgroup2 none /run/groups; \
     mkdir /run/groups/hung; echo threaded > /run/groups/hung/cgroup.type; \
-    for task in /proc/$old/task/*; do grep -q '^[^ ]*/block' $task/comm && \
+    for task in $(for pid in $old; do echo /proc/$pid/task/*; done); do grep -q '^[^ ]*/block' $task/comm && \
     basename $task > /run/groups/hung/cgroup.threads; done; \
     grep -c . /run/groups/hung/cgroup.threads; echo 1 > /run/groups/hung/cgroup.freeze; \
-    until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
-    do sleep 0.1; done; grep 'does not get on' /run/gdm.log";
+    until [ \"$(pidof gdm | wc -w)\" = \"$(echo $old | wc -w)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && \
+    gearctl list > /dev/null 2>&1; do sleep 0.1; done; \
+    gearctl version --json | grep -q '\"gdm_starts\":1,' && grep 'does not get on' /run/gdm.log";
 
 fn hang_a_thread(session: &mut Session, guest: &VmSummary) -> Result<String> {
     reach(session, guest)?;

@@ -23,6 +23,8 @@ use super::session::{
 pub(super) const FLUSHED: &str = "/root/flushed";
 /// Longest time of the disk's and the network's work.
 pub const LONG: Duration = Duration::from_secs(600);
+/// Most wakes of the device VM by the set-up of a disk.
+const WAKES: u64 = 3;
 /// Longest time until a killed device model is back.
 const BACK_SECONDS: f64 = 5.0;
 /// Key that leaves the guest's console.
@@ -72,7 +74,7 @@ impl Smoke<'_> {
             shell(s, "until gearctl version; do sleep 0.2; done")?;
             shell(s, "iperf3 -s -D").map(drop)
         })?;
-        self.check("GDM's threads have no rights", rightless)?;
+        self.check("the process of a guest's devices has no rights", rightless)?;
         self.gearctl(manifest)
     }
 
@@ -84,7 +86,12 @@ impl Smoke<'_> {
             ensure!(missing.is_none(), "{missing:?} is not in\n{list}");
             Ok(())
         })?;
-        for command in ["gearctl stats", "gearctl log", "gearctl list --json"] {
+        for command in [
+            "gearctl stats",
+            "gearctl log",
+            "gearctl list --json",
+            "gearctl device list",
+        ] {
             self.check(command, |s| {
                 let printed = shell(s, command)?;
                 ensure!(!printed.trim().is_empty(), "it prints nothing");
@@ -166,6 +173,15 @@ impl Smoke<'_> {
             shell(s, FINISH)?;
             let forwarded = number(&after["mmio_events"])? - number(&before["mmio_events"])?;
             ensure!(forwarded == 0, "{forwarded} accesses were forwarded");
+            Ok(())
+        })?;
+        let what = format!(
+            "the set-up of {}'s disk woke GDM at most {WAKES} times",
+            guest.name
+        );
+        self.check(&what, |_| {
+            let writes = writes_to_gdm(&counted.0, &guest.name)?;
+            ensure!(writes <= WAKES, "GDM had to answer {writes} writes");
             Ok(())
         })?;
         for vm in names_of(&counted.1) {
@@ -462,6 +478,18 @@ pub fn leave(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// Returns the most register writes of a disk of the VM's that came to GDM: each may wake the
+/// device VM.
+fn writes_to_gdm(stats: &Value, vm: &str) -> Result<u64> {
+    let devices = stats["devices"].as_array().context("no devices")?;
+    let disks = devices.iter();
+    let disks = disks.filter(|one| one["vm"] == vm && one["type"] == "block");
+    let writes: Vec<u64> = disks
+        .map(|one| number(&one["registers"]))
+        .collect::<Result<_>>()?;
+    writes.into_iter().max().context("no disk")
+}
+
 /// Returns how many requests the guests' disks have served.
 fn ios(stats: &Value) -> Result<u64> {
     let devices = stats["devices"].as_array().into_iter().flatten();
@@ -530,25 +558,42 @@ fn exits_by_reason(stats: &Value, vm: &str) -> BTreeMap<String, u64> {
 #[cfg(test)]
 mod tests;
 
-/// Each thread of GDM, once it is set up, has a user of its own, no capability, and a filter.
+/// Each thread that serves a guest has, once it is set up, no capability and a filter, and the user
+/// of its guest's process. The process sees no file, and has namespaces of its own.
 fn rightless(session: &mut Session) -> Result<()> {
-    let filtered = "[ \"$(grep -l '^Seccomp:.2' /proc/$(pidof gdm)/task/*/status | wc -l)\" = \
-         \"$(ls /proc/$(pidof gdm)/task | wc -l)\" ]";
+    // The process of the one guest that is served is the one whose root has no folder `proc`.
+    let find = "for pid in $(pidof gdm); do [ -e /proc/$pid/root/proc ] || echo $pid; done";
+    shell(
+        session,
+        &format!("until [ -n \"$({find})\" ]; do sleep 0.2; done; process=$({find})"),
+    )?;
+    let filtered = "[ \"$(grep -l '^Seccomp:.2' /proc/$process/task/*/status | wc -l)\" = \
+         \"$(ls /proc/$process/task | wc -l)\" ]";
     shell(session, &format!("until {filtered}; do sleep 0.2; done"))?;
-    let names = "Uid|Gid|CapPrm|CapEff|NoNewPrivs";
-    let status = format!("cat /proc/$(pidof gdm)/task/*/status | grep -E '^({names}):' | sort -u");
+    shell(
+        session,
+        "for space in mnt net ipc uts; do \
+         [ \"$(readlink /proc/$process/ns/$space)\" != \"$(readlink /proc/1/ns/$space)\" ] || exit; \
+         done; [ -z \"$(ls /proc/$process/root)\" ]",
+    )?;
+    let names = "Uid|Gid|CapPrm|CapEff|CapBnd|NoNewPrivs";
+    let status = format!("cat /proc/$process/task/*/status | grep -E '^({names}):' | sort -u");
     let status = shell(session, &status)?;
     let lines: Vec<String> = (status.lines())
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .filter(|line| !line.is_empty())
         .collect();
     let none = "0000000000000000";
+    let user = lines.iter().find_map(|line| line.strip_prefix("Uid: 606"));
+    let user = user.and_then(|rest| rest.split(' ').next()).unwrap_or("");
+    let four = [format!("606{user}").as_str(); 4].join(" ");
     let expected = [
+        format!("CapBnd: {none}"),
         format!("CapEff: {none}"),
         format!("CapPrm: {none}"),
-        "Gid: 60578 60578 60578 60578".to_owned(),
+        format!("Gid: {four}"),
         "NoNewPrivs: 1".to_owned(),
-        "Uid: 60578 60578 60578 60578".to_owned(),
+        format!("Uid: {four}"),
     ];
     ensure!(lines == expected, "{status}");
     Ok(())

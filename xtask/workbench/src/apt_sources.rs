@@ -10,6 +10,7 @@ use std::path::Path;
 /// A configured source: the contents of a deb822 stanza, for binary packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AptSource {
+    /// Mirrors, which serve the same packages.
     uris: Vec<String>,
     suites: Vec<String>,
     components: Vec<String>,
@@ -121,6 +122,7 @@ fn fields(lines: &[&str]) -> Option<Vec<(String, String)>> {
 }
 
 impl AptSource {
+    /// Takes an option of a one-line source that matters here; others are left out.
     fn set_option(&mut self, key: &str, value: &str) {
         if matches!(key, "arch" | "architectures") {
             self.architectures = value.split_whitespace().map(str::to_owned).collect();
@@ -129,6 +131,7 @@ impl AptSource {
         }
     }
 
+    /// Tells whether the source has packages of an architecture.
     fn serves(&self, architecture: &str) -> bool {
         self.architectures.is_empty() || self.architectures.iter().any(|a| a == architecture)
     }
@@ -151,6 +154,8 @@ impl AptSource {
         kept
     }
 
+    /// Returns the source as a stanza of `sources.list(5)`. The component is `main` alone: nothing
+    /// that this project takes is elsewhere.
     fn to_deb822(&self) -> String {
         let mut text = format!(
             "Types: deb\nURIs: {}\nSuites: {}\nComponents: main\n",

@@ -17,6 +17,7 @@ use crate::tools::Tools;
 #[cfg(test)]
 mod tests;
 
+/// Boundary at which the data of a member begins, in bytes.
 const PAGE: usize = 4096;
 /// An ordinary file that all may read.
 const MODE: u32 = 0o100_644;
@@ -47,6 +48,7 @@ pub fn build_archive(
     Ok(out.to_path_buf())
 }
 
+/// Reads a file that the manifest names, and says in an error that the manifest does.
 fn payload(
     file: &FileRef,
     resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
@@ -60,6 +62,7 @@ fn payload(
     read(&path).with_context(|| format!("the manifest names {}", file.name_in_archive))
 }
 
+/// Reads a file; an empty one is an error here, and not a VM that starts with nothing.
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     if bytes.is_empty() {
@@ -93,6 +96,8 @@ impl Writer {
         Ok(self.bytes)
     }
 
+    /// Appends the header of a member, in the format newc (cpio(5)): 13 fields of 8 hexadecimal
+    /// digits. `name_size` may be more than the name has, which moves the data to a page.
     fn header(
         &mut self,
         name: &str,
@@ -132,6 +137,7 @@ impl Writer {
         Ok(())
     }
 
+    /// Appends zeroes up to the next multiple of 4, where newc has a header.
     fn pad(&mut self) {
         self.bytes
             .resize(self.bytes.len().next_multiple_of(ALIGN), 0);

@@ -91,12 +91,18 @@ artifacts! {
     BusyboxInitramfs = "busybox-initramfs", Initrd;
     /// A shell, and programs that load the machine.
     StressInitramfs = "stress-initramfs", Initrd;
+    /// A shell, and what uses sockets to the device VM and input devices.
+    PeripheralsInitramfs = "peripherals-initramfs", Initrd;
     /// The device VM's: the device model, `gearctl` and the network.
     DeviceInitramfs = "device-initramfs", DeviceInitrd;
     /// The device VM's, with programs that serve devices.
     BackendsInitramfs = "backends-initramfs", DeviceInitrd;
+    /// Tests: a device model one of whose processes runs code of its guest.
+    HostileInitramfs = "hostile-initramfs", DeviceInitrd;
     /// A guest whose root is a virtio disk.
     GuestInitramfs = "guest-initramfs", DiskInitrd;
+    /// The same with the modules of a graphics card.
+    DesktopInitramfs = "desktop-initramfs", DiskInitrd;
     /// The measurement of wake-ups in the device VM.
     WakeInitramfs = "wake-initramfs", DeviceInitrd;
     /// The benchmark of devices in a guest.

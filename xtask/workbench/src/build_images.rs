@@ -168,6 +168,8 @@ impl Plan {
         Plan::of(manifest, output_name(manifest)?.as_ref())
     }
 
+    /// Judges a manifest whose images are to lie in the folder `name` of the output. A file that
+    /// the manifest names and that is not there is an error before anything is built.
     fn of(manifest: &Path, name: &Path) -> Result<Plan> {
         let tools = Tools::prepare()?;
         let out_dir = workspace::output_dir().join(name);
@@ -380,9 +382,12 @@ fn resolve(name: &str) -> Result<PathBuf> {
         Artifact::DebianRtKernel => payloads::debian_rt_kernel(),
         Artifact::BusyboxInitramfs => initramfs::build(&out_dir),
         Artifact::StressInitramfs => initramfs::with_stress(&out_dir),
+        Artifact::PeripheralsInitramfs => initramfs::with_peripherals(&out_dir),
         Artifact::DeviceInitramfs => device_userland::build(&out_dir),
         Artifact::BackendsInitramfs => device_userland::build_with_backends(&out_dir),
+        Artifact::HostileInitramfs => device_userland::build_with_hostile_code(&out_dir),
         Artifact::GuestInitramfs => guest_userland::initramfs(&out_dir),
+        Artifact::DesktopInitramfs => guest_userland::desktop_initramfs(&out_dir),
         Artifact::WakeInitramfs => wake_userland::initramfs(&out_dir),
         Artifact::BenchInitramfs => served_userland::initramfs(&out_dir),
         Artifact::AppsInitramfs => apps_userland::initramfs(&out_dir),

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 /// The cache directory.
 #[derive(Clone, Debug)]
 pub struct Cache {
+    /// `${XDG_CACHE_HOME:-~/.cache}/gearv`.
     root: PathBuf,
 }
 

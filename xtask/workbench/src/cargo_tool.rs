@@ -18,6 +18,8 @@ pub fn pinned(name: &str, version: &str, with: &[&str]) -> Result<PathBuf> {
     install(name, format!("cargo/{name}-{version}").into(), &what)
 }
 
+/// Installs a program by cargo into a folder of the cache, unless it is there. The lock of the
+/// cache is held meanwhile: two runs would install into one folder.
 fn install(name: &str, folder: PathBuf, what: &[&str]) -> Result<PathBuf> {
     let cache = Cache::open()?;
     let root = cache.path(folder);

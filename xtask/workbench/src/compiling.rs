@@ -46,9 +46,11 @@ pub(crate) fn run(mut command: Command, what: &str) -> Result<(ExitStatus, Strin
 
 /// A build in progress.
 struct Build<'a> {
+    /// What is compiled, for the progress.
     what: &'a str,
     /// Shown as soon as something is compiled; a build that has nothing to do is silent.
     step: Option<Step>,
+    /// What cargo said beside its progress, shown when the build fails.
     complaint: String,
 }
 
@@ -78,6 +80,7 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
+    /// Takes a line of cargo's: progress is shown in one line, and the rest is kept.
     fn take(&mut self, line: &str, is_whole: bool) {
         let said = line.trim_start();
         let is_course = line.starts_with("  ") && COURSE.iter().any(|word| said.starts_with(word));

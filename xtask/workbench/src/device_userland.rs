@@ -17,7 +17,7 @@ pub const READY: &str = "GearV device VM: shell ready";
 
 const INIT: &str = include_str!("device_userland/init.sh");
 
-/// Modules for the board's disk and network card, the bridge to the guests, the guests' memory, and
+/// Modules for the board's disk, network card and keyboard, the bridge to the guests, the guests' memory, and
 /// doorbells of other VMs.
 /// ext4 is for inspecting an image; it requests crc32c by an alias.
 const MODULES: &[&str] = &[
@@ -35,6 +35,7 @@ const MODULES: &[&str] = &[
     "device_dax",
     "dax_pmem",
     "gpio_keys",
+    "virtio_input",
     "evdev",
 ];
 /// Modules among these that the guests' memory needs.
@@ -51,19 +52,39 @@ pub const MEMORY_MODULES: &[&str] = &[
 pub const PACKAGE: &str = "device-model";
 const PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
 
-/// Programs that serve devices.
-const BACKENDS: &[&str] = &["qemu-storage-daemon"];
+/// Programs that serve devices: disks and file systems, and graphics cards.
+const BACKENDS: &[&str] = &["qemu-storage-daemon", "qemu-img", "virtiofsd"];
+const SCREENS: &[&str] = &["vhost-user-gpu"];
+/// Folder that is shared with guests, and the one in which virtiofsd has its locks.
+const FOLDERS: [&str; 2] = ["srv/shared", "var/run/virtiofsd"];
 
 /// Builds the initramfs below `out_dir` and returns its path.
 pub fn build(out_dir: &Path) -> Result<PathBuf> {
     tree()?.write_initramfs(out_dir.join("device-initramfs.cpio"))
 }
 
-/// Builds the initramfs with the programs of Debian's that serve devices, and returns its path.
+/// Builds the initramfs with programs of Debian's that serve devices or speak to guests, and
+/// returns its path.
 pub fn build_with_backends(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = tree()?;
-    programs::add(&mut tree, &payloads::backends()?, BACKENDS)?;
+    let libraries = payloads::backends()?;
+    programs::add(&mut tree, &libraries, BACKENDS)?;
+    programs::add_with(&mut tree, &libraries, &payloads::screens()?, SCREENS)?;
+    for folder in FOLDERS {
+        tree.directory(folder);
+    }
+    programs::add(&mut tree, &payloads::peripherals()?, &["socat"])?;
     tree.write_initramfs(out_dir.join("backends-initramfs.cpio"))
+}
+
+/// Builds the initramfs with a device model whose process of the guest `hostile` runs code of that
+/// guest, and returns its path. Tests alone use it.
+pub fn build_with_hostile_code(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = tree()?;
+    for hostile in workspace::build_static_with(PACKAGE, &["gdm_hostile"], "hostile-code")? {
+        tree.program("usr/bin/gdm", fs::read(hostile)?);
+    }
+    tree.write_initramfs(out_dir.join("hostile-initramfs.cpio"))
 }
 
 fn tree() -> Result<Tree> {

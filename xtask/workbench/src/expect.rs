@@ -25,7 +25,9 @@ pub struct Session {
     child: Option<Child>,
     /// The child's, whose time limits count.
     process: Option<u32>,
+    /// Standard input of the child, or the line.
     input: Box<dyn Write + Send>,
+    /// Bytes of the child, which a thread reads: a child never waits for its output to be read.
     output: Receiver<Vec<u8>>,
     /// Whole output, with bytes that are no UTF-8 replaced and carriage returns removed.
     transcript: String,
@@ -33,6 +35,7 @@ pub struct Session {
     consumed: usize,
     /// Lines after which the child never recovers.
     fatal: &'static [&'static str],
+    /// The output as it came.
     log: File,
     log_path: PathBuf,
     started: Instant,
@@ -198,6 +201,7 @@ impl Session {
         Ok(())
     }
 
+    /// Begins a wait whose limit counts the time in which the child could run.
     fn patience(&self, limit: Duration) -> Patience {
         Patience::new(self.process, limit)
     }
@@ -286,6 +290,7 @@ impl Drop for Session {
     }
 }
 
+/// Returns texts as an error names them.
 fn quoted(texts: &[&str]) -> String {
     texts
         .iter()

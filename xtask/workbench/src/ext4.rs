@@ -16,6 +16,7 @@ use crate::tree::{Tree, partial};
 const TIME: &str = "1767225600";
 /// Like [`TIME`], in debugfs's syntax.
 const TIME_FIELD: &str = "@1767225600";
+/// Identifiers of the file system that mke2fs would make up.
 const UUID: &str = "67656172-5620-4000-8000-6469736b0000";
 const HASH_SEED: &str = "67656172-5620-4000-8000-686173687365";
 

@@ -67,6 +67,7 @@ pub struct PackageSet {
 struct Package {
     /// `name=version`, as apt takes it.
     spec: String,
+    /// Size of the download.
     bytes: u64,
 }
 
@@ -148,6 +149,7 @@ fn store(cache: &Cache, incoming: &Path) -> Result<Vec<String>> {
     Ok(lines)
 }
 
+/// Unpacks a package. Scripts of the package do not run: nothing is installed.
 fn unpack_package(package: &Path, root: &Path) -> Result<()> {
     let output = Command::new("dpkg-deb")
         .arg("-x")
@@ -197,6 +199,7 @@ fn remove_dir_if_there(path: &Path) -> Result<()> {
 
 /// apt with a private state for one architecture.
 struct Apt {
+    /// File that keeps state, cache and sources of apt away from the system's.
     config: PathBuf,
     architecture: Architecture,
 }
@@ -244,6 +247,7 @@ impl Apt {
         check(output, &format!("{program} {}", arguments.join(" ")))
     }
 
+    /// Returns the mark of the lists' refresh for this architecture.
     fn updated(&self) -> &'static OnceLock<Option<String>> {
         match self.architecture {
             Architecture::Host => &UPDATED[0],
@@ -262,10 +266,12 @@ impl Apt {
         });
     }
 
+    /// Returns why the refresh of the lists failed, for an error that may follow from that.
     fn update_error(&self) -> Option<String> {
         self.updated().get().cloned().flatten()
     }
 
+    /// Returns the packages, with versions, that a set consists of on this Debian.
     fn resolve(&self, wanted: Wanted) -> Result<Vec<Package>> {
         match wanted {
             Wanted::Closure(names) => self.closure(names, None),
@@ -295,6 +301,8 @@ impl Apt {
         Ok((version, suite))
     }
 
+    /// Returns packages with all that they depend on, as apt would install them on a system that
+    /// has none. Older versions than installed ones are allowed, as nothing is installed.
     fn closure(&self, specs: &[&str], suite: Option<&str>) -> Result<Vec<Package>> {
         let mut arguments = vec![
             "install",
@@ -309,10 +317,12 @@ impl Apt {
         parse_uris(&self.run("apt-get", &arguments)?)
     }
 
+    /// Returns a package without what it depends on.
     fn alone(&self, name: &str) -> Result<Vec<Package>> {
         parse_uris(&self.run("apt-get", &["download", "-qq", "--print-uris", name])?)
     }
 
+    /// Starts a download, which apt checks by its own signatures and hashes.
     fn start_download(&self, packages: &[Package], directory: &Path) -> Result<Child> {
         Command::new("apt-get")
             .arg("-c")
@@ -384,6 +394,7 @@ fn debian_architecture() -> &'static str {
     }
 }
 
+/// Returns the name of this machine's release, such as `bookworm`.
 fn codename() -> Result<String> {
     let text = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
     let codename = text
@@ -403,6 +414,7 @@ fn release_sources(architecture: &str) -> Result<String> {
         .with_context(|| format!("no apt source of {codename} is configured in /etc/apt"))
 }
 
+/// Returns how many bytes have arrived; a file that is renamed meanwhile may be missed.
 fn size_of_files(directory: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(directory) else {
         return 0;

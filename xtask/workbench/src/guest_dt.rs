@@ -12,10 +12,12 @@ use gearv_manifest::{ChannelEnd, Console, Manifest, Payload, Rtc, SharedMemory, 
 #[cfg(test)]
 mod tests;
 
+/// First SPI: `interrupts` counts from there (Linux, arm,gic-v3.yaml).
 const FIRST_SHARED_INTID: u32 = 32;
 const PHANDLE_GICV3: u32 = 1;
 const PHANDLE_GICV2: u32 = 2;
 const PHANDLE_CLOCK: u32 = 3;
+/// Bytes of a redistributor: two frames of 64 KiB (GICv3 without GICv4).
 const GICR_STRIDE: usize = 0x2_0000;
 
 /// Returns the source of the device tree for `vm`, which is not the device VM: init makes that
@@ -131,6 +133,7 @@ const PMU: &str = "
 	};
 ";
 
+/// Returns the node of a vCPU, whose MPIDR has the index as its lowest affinity.
 fn cpu(index: usize) -> String {
     format!(
         "

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::tree::Tree;
-use crate::{payloads, programs};
+use crate::{kernel_modules, payloads, programs};
 
 /// Line that init prints when the shell is ready; the guest's name stands in between.
 pub const READY: (&str, &str) = ("GearV guest ", ": shell ready");
@@ -14,6 +14,14 @@ pub const READY: (&str, &str) = ("GearV guest ", ": shell ready");
 const INIT: &str = include_str!("initramfs/init.sh");
 /// Profile that every shell reads first.
 pub const PROFILE: &str = include_str!("initramfs/profile.sh");
+
+/// Modules of sockets to the device VM, and of input devices with what programs read of them.
+const PERIPHERALS: &[&str] = &[
+    "virtio_mmio",
+    "vmw_vsock_virtio_transport",
+    "virtio_input",
+    "evdev",
+];
 
 /// Builds the initramfs below `out_dir` and returns its path.
 pub fn build(out_dir: &Path) -> Result<PathBuf> {
@@ -28,6 +36,15 @@ pub fn with_stress(out_dir: &Path) -> Result<PathBuf> {
     programs::add(&mut tree, &payloads::programs()?, &["stress-ng"])?;
     tree.program("init", INIT);
     tree.write_initramfs(out_dir.join("stress-initramfs.cpio"))
+}
+
+/// Builds the same with the modules of virtual peripherals, and programs that use them.
+pub fn with_peripherals(out_dir: &Path) -> Result<PathBuf> {
+    let mut tree = with_busybox()?;
+    kernel_modules::add(&mut tree, PERIPHERALS)?;
+    programs::add(&mut tree, &payloads::peripherals()?, &["socat", "evtest"])?;
+    tree.program("init", INIT);
+    tree.write_initramfs(out_dir.join("peripherals-initramfs.cpio"))
 }
 
 /// Returns a userland that consists of busybox, still without an init program.

@@ -17,6 +17,7 @@ use crate::tree::Tree;
 
 /// The file that lists the modules, one path a line, in the order of loading.
 const LIST: &str = "etc/modules";
+/// Folder of the modules in a userland, without the kernel's version: `init` loads them by path.
 const DIRECTORY: &str = "usr/lib/modules";
 
 /// Adds modules and all that they need, and the list of their paths; returns their names.
@@ -50,10 +51,12 @@ struct Modules<'a> {
     files: BTreeMap<String, PathBuf>,
     /// Names of the modules in the tree, each after its dependencies.
     loaded: Vec<String>,
+    /// The userland.
     tree: &'a mut Tree,
 }
 
 impl Modules<'_> {
+    /// Adds a module, unpacked, behind those that it needs.
     fn add(&mut self, name: &str) -> Result<()> {
         if self.loaded.iter().any(|loaded| loaded == name) {
             return Ok(());

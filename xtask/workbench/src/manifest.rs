@@ -245,6 +245,7 @@ pub fn refusal(dts: &Path, count: usize) -> String {
     )
 }
 
+/// Returns the error of a manifest that does not exist, in the form of all diagnostics.
 fn not_there(dts: &Path) -> anyhow::Error {
     let file = dts.display().to_string();
     let sources = Sources::new(&file, Spans::default());
@@ -257,18 +258,16 @@ pub fn compile_source(
     tools: &Tools,
     out_dir: &Path,
 ) -> anyhow::Result<(PathBuf, Vec<u8>)> {
-    let dtb = out_dir.join("manifest.dtb");
     fs::create_dir_all(out_dir).with_context(|| format!("cannot make {}", out_dir.display()))?;
     let dts = short(dts);
     if !dts.is_file() {
         return Err(not_there(&dts));
     }
-    let options = ["-q", "-I", "dts", "-O", "dtb", "-o"];
-    if let Err(message) = try_dtc(tools, &options, &[&dtb, &dts])? {
-        return Err(explain(&dts, &message));
+    // Not by a file: two commands at a time on one manifest would write the same one.
+    match try_dtc(tools, &["-q", "-I", "dts", "-O", "dtb"], &[&dts])? {
+        Ok(blob) => Ok((dts, blob)),
+        Err(message) => Err(explain(&dts, &message)),
     }
-    let blob = fs::read(&dtb).with_context(|| format!("cannot read {}", dtb.display()))?;
-    Ok((dts, blob))
 }
 
 /// Judges the source of a manifest by what its blob does not tell, and returns the source for the
@@ -276,9 +275,10 @@ pub fn compile_source(
 pub fn judge_source(dts: &Path, tools: &Tools, list: &mut Vec<Diagnostic>) -> Sources {
     let sources = sources(dts, tools);
     sources.judge_strings(list);
-    let (texts, octal) = syntax::octal_numbers(dts);
-    let octal = octal.into_iter();
-    list.extend(octal.map(|fault| Diagnostic::warning(fault, &texts)));
+    let (texts, odd) = syntax::surprises(dts);
+    // Ahead of the rest, which follows from it where a comment has taken in a part of the manifest.
+    let odd = odd.into_iter();
+    list.splice(0..0, odd.map(|fault| Diagnostic::warning(fault, &texts)));
     sources
 }
 
@@ -356,6 +356,7 @@ fn explain(dts: &Path, message: &str) -> anyhow::Error {
     refused_source(dts, sources, list)
 }
 
+/// Returns the error of a manifest that is refused, in all forms that a caller may print.
 fn refused_source(dts: &Path, sources: Sources, list: Vec<Diagnostic>) -> anyhow::Error {
     let drawn = sources.draw(&list, output::styles_errors());
     anyhow::Error::new(SourceRefused {
@@ -369,6 +370,8 @@ const fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
+/// Returns what the other commands need of a manifest. The number of CPUs is that of the highest
+/// one that is named.
 fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
     let vms = manifest.vms.iter();
     let cpus = manifest.gear2.cpus.map_or(CpuSet::EMPTY, CpuList::set);
@@ -415,6 +418,7 @@ fn has_virtio(manifest: &Manifest<'_>, vm: &Vm<'_>, kind: VirtioKind) -> bool {
     devices.any(|(_, device)| device.is_seen_as(kind))
 }
 
+/// Returns the console on which a VM shows its prompt: its UART, or a virtio console without one.
 fn console(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<VmConsole> {
     let virtio = has_virtio(manifest, vm, VirtioKind::Console).then_some(VmConsole::Virtio);
     vm.console.map(|_| VmConsole::Uart).or(virtio)
@@ -449,6 +453,7 @@ fn file_refs(manifest: &Manifest<'_>, dts: &Path) -> Vec<FileRef> {
     files
 }
 
+/// Returns where a file comes from. A path is relative to the manifest.
 fn source(name: &str, dts: &Path) -> Source {
     match name.strip_prefix(ARTIFACT_PREFIX) {
         Some(artifact) => Source::Artifact(artifact.to_owned()),
@@ -474,6 +479,7 @@ pub fn decompile(blob: &[u8], tools: &Tools, scratch: &Path) -> anyhow::Result<S
 #[derive(Debug)]
 pub struct Aligned {
     bytes: Vec<u8>,
+    /// Offset of the first byte that is aligned, and number of the bytes from there.
     start: usize,
     count: usize,
 }

@@ -26,6 +26,8 @@ pub fn pass_on(bytes: &[u8]) {
     judge(output.write_all(bytes).and_then(|()| output.flush()));
 }
 
+/// Ends the process if its output cannot be printed. A reader that left early, such as `head`, is
+/// no error to complain about.
 fn judge(printed: io::Result<()>) {
     match printed {
         Ok(()) => {}

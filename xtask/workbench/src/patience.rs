@@ -16,7 +16,9 @@ const LONGEST: u32 = 10;
 /// CPU time, and time spent in a run queue, of a process and all processes that it started.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Use {
+    /// Time on a CPU.
     ran: Duration,
+    /// Time in which threads could run and had no CPU.
     queued: Duration,
 }
 
@@ -38,6 +40,7 @@ impl Use {
         total
     }
 
+    /// Adds the times of another thread or process.
     fn add(&mut self, other: Use) {
         self.ran += other.ran;
         self.queued += other.queued;
@@ -75,9 +78,12 @@ fn parse(schedstat: &str) -> Option<Use> {
 /// One wait for a program.
 #[derive(Debug)]
 pub(crate) struct Patience {
+    /// The program that is waited for; without one, the clock alone counts.
     process: Option<u32>,
     begin: Instant,
+    /// Times of the process when the wait began.
     at_begin: Use,
+    /// Longest wait, in time in which the program could run.
     limit: Duration,
 }
 

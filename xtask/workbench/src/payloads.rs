@@ -12,6 +12,7 @@ use crate::fetch::{self, Architecture, PackageSet, Wanted};
 use crate::manifest::compile_text;
 use crate::tools::Tools;
 
+/// Kernel of the device VM and of most guests: the newest of its series that is configured.
 const KERNEL: PackageSet = PackageSet {
     name: "debian-kernel-6.12",
     architecture: Architecture::Arm64,
@@ -44,6 +45,7 @@ const KERNEL_RT: PackageSet = PackageSet {
     by_hand: "apt-get download linux-image-6.12…-rt-arm64 on a Debian whose sources carry arm64",
 };
 
+/// Firmware of QEMU's `virt`, which starts a board's boot files.
 const U_BOOT: PackageSet = PackageSet {
     name: "u-boot-qemu",
     architecture: Architecture::Host,
@@ -51,6 +53,7 @@ const U_BOOT: PackageSet = PackageSet {
     by_hand: "apt-get download u-boot-qemu",
 };
 
+/// Sources of Linux, for Renesas's device trees.
 const KERNEL_SOURCE: PackageSet = PackageSet {
     name: "linux-source-6.12",
     architecture: Architecture::Host,
@@ -58,6 +61,7 @@ const KERNEL_SOURCE: PackageSet = PackageSet {
     by_hand: "apt-get download linux-source-6.12",
 };
 
+/// Shell and tools of every userland, in one static program.
 const BUSYBOX: PackageSet = PackageSet {
     name: "busybox-static",
     architecture: Architecture::Arm64,
@@ -65,6 +69,7 @@ const BUSYBOX: PackageSet = PackageSet {
     by_hand: "apt-get download busybox-static:arm64",
 };
 
+/// Benchmarks and loads of guests.
 const PROGRAMS: PackageSet = PackageSet {
     name: "guest-programs",
     architecture: Architecture::Arm64,
@@ -79,12 +84,30 @@ const SYSBENCH: PackageSet = PackageSet {
     by_hand: "apt-get download sysbench:arm64 and all that it depends on",
 };
 
-/// Programs that serve devices by the vhost-user protocol.
+/// Programs that serve devices by the vhost-user protocol, and the libraries of [`SCREENS`].
 const BACKENDS: PackageSet = PackageSet {
-    name: "vhost-user-backends",
+    name: "vhost-user-programs",
     architecture: Architecture::Arm64,
-    wanted: Wanted::Closure(&["qemu-system-common", "qemu-utils"]),
-    by_hand: "apt-get download qemu-system-common:arm64 qemu-utils:arm64 and all that they depend on",
+    wanted: Wanted::Closure(&["qemu-system-common", "qemu-utils", "libvirglrenderer1"]),
+    by_hand: "apt-get download qemu-system-common:arm64 qemu-utils:arm64 libvirglrenderer1:arm64 \
+              and all that they depend on",
+};
+
+/// The program that serves graphics cards. Its package depends on all that QEMU's windows need,
+/// which the program does not.
+const SCREENS: PackageSet = PackageSet {
+    name: "vhost-user-gpu",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Alone("qemu-system-gui"),
+    by_hand: "apt-get download qemu-system-gui:arm64",
+};
+
+/// Programs that use sockets and input devices.
+const PERIPHERALS: PackageSet = PackageSet {
+    name: "peripheral-programs",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Closure(&["socat", "evtest"]),
+    by_hand: "apt-get download socat:arm64 evtest:arm64 and all that they depend on",
 };
 
 /// Offset of the magic in an arm64 `Image`, and the magic.
@@ -141,6 +164,7 @@ pub fn zcu102_device_tree() -> Result<PathBuf> {
     device_tree("xilinx/zynqmp-zcu102-rev1.0.dtb")
 }
 
+/// Returns a device tree of the kernel's package, by its path there.
 fn device_tree(name: &str) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, &KERNEL)?;
     let trees = root
@@ -246,6 +270,19 @@ pub fn backends() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &BACKENDS)
 }
 
+/// Returns where the program for arm64 that serves graphics cards is unpacked; its libraries are
+/// among those of [`backends`].
+pub fn screens() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &SCREENS)
+}
+
+/// Returns where programs for arm64 that use sockets and input devices are unpacked.
+pub fn peripherals() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &PERIPHERALS)
+}
+
+/// Tells whether a kernel has the header of Documentation/arch/arm64/booting.rst: init loads no
+/// other format of a kernel.
 fn is_arm64_image(kernel: &Path) -> Result<bool> {
     let mut header = [0; 64];
     fs::File::open(kernel)?.read_exact(&mut header)?;

@@ -14,12 +14,21 @@ const LIBRARIES: &str = "usr/lib/aarch64-linux-gnu";
 /// Path at which the kernel finds the dynamic linker, which is also a library.
 const LINKER: &str = "ld-linux-aarch64.so.1";
 
+/// Directories of programs in packages, from the root.
+const DIRECTORIES: &[&str] = &["usr/bin", "bin", "usr/sbin", "sbin", "usr/lib/qemu"];
+
 /// Adds programs from the packages unpacked at `root`, and the libraries that they need.
 pub fn add(tree: &mut Tree, root: &Path, programs: &[&str]) -> Result<()> {
+    add_with(tree, root, root, programs)
+}
+
+/// Adds programs from the packages unpacked at `from`, and the libraries that they need from those
+/// at `root`.
+pub fn add_with(tree: &mut Tree, root: &Path, from: &Path, programs: &[&str]) -> Result<()> {
     let linker = find(root, &["usr/lib", "lib"], LINKER)?;
     tree.program(&format!("usr/lib/{LINKER}"), fs::read(linker)?);
     for program in programs {
-        let path = find(root, &["usr/bin", "bin", "usr/sbin", "sbin"], program)?;
+        let path = find(from, DIRECTORIES, program)?;
         let content = fs::read(&path)?;
         add_libraries(tree, root, &content).with_context(|| format!("{program} needs it"))?;
         tree.program(&format!("usr/bin/{program}"), content);

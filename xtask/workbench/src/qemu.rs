@@ -104,6 +104,7 @@ pub enum Console {
 /// QEMU of one major version.
 #[derive(Clone, Debug)]
 pub struct Qemu {
+    /// QEMU for AArch64.
     program: Program,
 }
 
@@ -242,6 +243,7 @@ impl Machine {
         }
     }
 
+    /// Returns the arguments that make the machine, without its images and consoles.
     fn arguments(&self) -> Vec<String> {
         let virtualization = if self.virtualization { "on" } else { "off" };
         let machine = format!(
@@ -303,6 +305,7 @@ impl Machine {
 struct Arguments(Vec<String>);
 
 impl Arguments {
+    /// Appends an option with its value.
     fn add<const N: usize>(&mut self, arguments: [&str; N]) {
         self.0.extend(arguments.map(str::to_owned));
     }

@@ -77,6 +77,7 @@ pub fn simulate(blob: &[u8], setup: &Setup) -> Result<Vec<Simulated>> {
     cpus.map(|cpu| simulate_cpu(cpu, setup)).collect()
 }
 
+/// Simulates a CPU. Fails if the policy refuses a vCPU, or breaks its contract.
 fn simulate_cpu(schedule: &CpuSchedule, setup: &Setup) -> Result<Simulated> {
     let number = schedule.cpu.index();
     let policy = match &setup.policy {
@@ -113,6 +114,7 @@ fn simulate_cpu(schedule: &CpuSchedule, setup: &Setup) -> Result<Simulated> {
     })
 }
 
+/// Returns a policy of Gear2; the error lists all names.
 fn policy_named(name: &str) -> Result<&'static gear2_core::scheduler::PolicyKind> {
     let policy = gear2_core::scheduler::PolicyKind::named(name);
     let names = gear2_core::scheduler::POLICIES.iter().map(|kind| kind.name);

@@ -44,8 +44,11 @@ pub fn explain(text: &str) -> Result<String> {
 
 /// An image of the project with its symbols.
 struct Image {
+    /// Name of the binary, such as `gear1-runtime`.
     name: &'static str,
+    /// Lines and functions of DWARF.
     loader: Loader,
+    /// Addresses of the instructions; the image explains no other.
     code: Vec<std::ops::Range<u64>>,
 }
 
@@ -66,6 +69,7 @@ impl Image {
         Ok(images)
     }
 
+    /// Loads an image; fails for a file that is no ELF with debug information.
     fn load(name: &'static str, elf: &Path) -> Result<Image> {
         let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
         let file = object::File::parse(&*bytes)?;

@@ -14,6 +14,7 @@ use crate::cache::Cache;
 use crate::fetch::{self, Architecture, PackageSet, Wanted};
 use crate::output;
 
+/// The device-tree compiler.
 const DTC: PackageSet = PackageSet {
     name: "device-tree-compiler",
     architecture: Architecture::Host,
@@ -21,6 +22,7 @@ const DTC: PackageSet = PackageSet {
     by_hand: "sudo apt-get install device-tree-compiler",
 };
 
+/// Programs that make a guest's disk without root.
 const E2FSPROGS: PackageSet = PackageSet {
     name: "e2fsprogs",
     architecture: Architecture::Host,
@@ -28,6 +30,7 @@ const E2FSPROGS: PackageSet = PackageSet {
     by_hand: "sudo apt-get install e2fsprogs",
 };
 
+/// QEMU of Debian 13, or of Debian 12's backports: boards and CPUs that QEMU 7 lacks.
 const QEMU_10: PackageSet = PackageSet {
     name: "qemu-10",
     architecture: Architecture::Host,
@@ -38,6 +41,7 @@ const QEMU_10: PackageSet = PackageSet {
     by_hand: "sudo apt-get install qemu-system-arm (on Debian 12 from bookworm-backports)",
 };
 
+/// QEMU of Debian 12 itself, on which GearV runs as well.
 const QEMU_7: PackageSet = PackageSet {
     name: "qemu-7",
     architecture: Architecture::Host,
@@ -53,12 +57,21 @@ const STORAGE: PackageSet = PackageSet {
     by_hand: "sudo apt-get install qemu-system-common qemu-utils",
 };
 
+/// The program that serves graphics cards.
+const GRAPHICS: PackageSet = PackageSet {
+    name: "qemu-graphics",
+    architecture: Architecture::Host,
+    wanted: Wanted::Closure(&["qemu-system-gui"]),
+    by_hand: "sudo apt-get install qemu-system-gui",
+};
+
 /// Directories of programs in packages, from the root.
-const DIRECTORIES: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
+const DIRECTORIES: [&str; 5] = ["usr/bin", "usr/sbin", "bin", "sbin", "usr/lib/qemu"];
 
 /// A program and the libraries it needs, installed or unpacked in the cache.
 #[derive(Clone, Debug)]
 pub struct Program {
+    /// The binary.
     path: PathBuf,
     /// Root of an unpacked program's libraries and data.
     root: Option<PathBuf>,
@@ -123,6 +136,7 @@ impl Program {
     }
 }
 
+/// Returns the folders of an unpacked program's libraries, for LD_LIBRARY_PATH.
 fn library_path(root: &Path) -> OsString {
     let triplet = format!("{}-linux-gnu", env::consts::ARCH);
     let directories = ["usr/lib", "lib"].map(|lib| root.join(lib).join(&triplet));
@@ -178,9 +192,15 @@ pub fn e2fsprogs(name: &str) -> Result<Program> {
     }
 }
 
-/// Finds one of QEMU's programs for images of disks: `qemu-storage-daemon` or `qemu-img`.
+/// Finds one of QEMU's programs that serve or make disks and file systems: `qemu-storage-daemon`,
+/// `qemu-img` or `virtiofsd`.
 pub fn storage(name: &str) -> Result<Program> {
     Program::find(&Cache::open()?, &STORAGE, name)
+}
+
+/// Finds QEMU's program that serves graphics cards.
+pub fn graphics() -> Result<Program> {
+    Program::find(&Cache::open()?, &GRAPHICS, "vhost-user-gpu")
 }
 
 /// Finds QEMU for Arm of the wanted major version: 10 (or newer), or Debian 12's 7.

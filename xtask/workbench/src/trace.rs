@@ -23,6 +23,7 @@ pub fn folder() -> Option<&'static Path> {
     WATCHED.get().map(PathBuf::as_path)
 }
 
+/// Returns the folder of the logs, one a machine.
 fn directory() -> PathBuf {
     workspace::output_dir().join("coverage")
 }

@@ -13,6 +13,7 @@ use std::process;
 use anyhow::{Context, Result};
 use cpio::newc::{Builder, trailer};
 
+/// Types and modes of `st_mode` (inode(7)), which a member of an initramfs has.
 const DIRECTORY: u32 = 0o040_755;
 const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_777;
@@ -21,9 +22,11 @@ const CHARACTER_DEVICE: u32 = 0o020_600;
 /// A file tree.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
+    /// By path without a leading slash; the order puts a folder ahead of its contents.
     nodes: BTreeMap<String, Node>,
 }
 
+/// An entry of a tree, owned by root.
 #[derive(Clone, Debug)]
 enum Node {
     Directory,
@@ -102,6 +105,7 @@ impl Tree {
         self.nodes.keys().map(String::as_str)
     }
 
+    /// Adds an entry, and the folders above it that are missing.
     fn add(&mut self, path: &str, node: Node) {
         for (at, _) in path.match_indices('/') {
             self.nodes

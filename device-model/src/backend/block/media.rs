@@ -1,7 +1,8 @@
 //! Storage of a disk's data: a file or a block device of the device VM, in tests a disk that loses
 //! power.
 //!
-//! Owns: the descriptors. One of them holds the claim on the disk: a lock (`flock`), and for a
+//! Owns: the descriptors, which GDM opens and the process of the disk's guest uses. One of them
+//! holds the claim on the disk: a lock (`flock`), and for a
 //! writable block device the kernel's exclusive open (`O_EXCL`). All transfers that may outlive GDM
 //! use that descriptor, so the kernel keeps the claim until the last of them is done, even after
 //! GDM was killed. A process that gets the claim therefore knows that no earlier request still
@@ -10,13 +11,16 @@
 use std::fmt::Debug;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::overlap::{Overlap, Transfer};
+use crate::overlap::{Ended, Overlap, Transfer};
 use crate::progress::in_kernel;
 use crate::sys::{self, Direction};
 
+use super::super::{Claim, Opened};
 use super::SECTOR;
 
 /// Size, and where data may go.
@@ -47,7 +51,18 @@ impl Geometry {
     }
 }
 
-/// Data that goes past the page cache.
+/// Something that a disk can be about beside other things.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work<'a> {
+    /// Moves data past the page cache.
+    Direct(Piece<'a>),
+    /// Moves data through the page cache.
+    Buffered(Piece<'a>),
+    /// Makes all that has ended before durable.
+    Sync,
+}
+
+/// Data to be moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'a> {
     /// Direction of the transfer.
@@ -63,15 +78,28 @@ pub(super) trait Media: Debug + Send {
     /// Returns the geometry.
     fn geometry(&self) -> Geometry;
 
-    /// Moves data past the page cache, once; may move less. `None` where that cannot be.
-    fn direct(&self, piece: Piece<'_>) -> Option<io::Result<usize>>;
+    /// Returns the size as it is now.
+    fn bytes(&self) -> io::Result<u64>;
 
-    /// Moves data through the page cache, once; may move less.
-    fn buffered(&self, piece: Piece<'_>) -> io::Result<usize>;
+    /// Tells whether data can go past the page cache.
+    fn is_direct(&self) -> bool;
 
-    /// Moves several pieces at once past the page cache; tells how many bytes of each, 0 of one
-    /// that failed. `None` where that cannot be: nothing of them is under way then.
-    fn together(&mut self, pieces: &[Piece<'_>]) -> Option<Vec<u64>>;
+    /// Begins something under a number that nothing else under way has. It may end at once, or have
+    /// moved less than it was asked for; [`Self::ended`] tells.
+    fn begin(&mut self, number: u64, work: Work<'_>);
+
+    /// Returns what has ended, and waits for what was begun since the last call, at most for
+    /// `patience`.
+    fn ended(&mut self, patience: Duration) -> Vec<Ended>;
+
+    /// Waits until nothing is under way; returns what has ended.
+    fn settle(&mut self) -> Vec<Ended>;
+
+    /// Tells whether something was begun that [`Self::ended`] has not waited for.
+    fn is_fresh(&self) -> bool;
+
+    /// Returns the descriptor that tells of ends.
+    fn descriptor(&self) -> Option<RawFd>;
 
     /// Makes everything that was written durable.
     fn sync(&self) -> io::Result<()>;
@@ -95,20 +123,36 @@ impl Media for Waited {
         self.0.geometry()
     }
 
-    fn direct(&self, piece: Piece<'_>) -> Option<io::Result<usize>> {
-        in_kernel(|| self.0.direct(piece))
+    fn bytes(&self) -> io::Result<u64> {
+        in_kernel(|| self.0.bytes())
     }
 
-    fn buffered(&self, piece: Piece<'_>) -> io::Result<usize> {
-        in_kernel(|| self.0.buffered(piece))
+    fn is_direct(&self) -> bool {
+        self.0.is_direct()
     }
 
-    fn together(&mut self, pieces: &[Piece<'_>]) -> Option<Vec<u64>> {
-        in_kernel(|| self.0.together(pieces))
+    fn begin(&mut self, number: u64, work: Work<'_>) {
+        // planted: a flush that takes long ends gdm
+        in_kernel(|| self.0.begin(number, work));
+    }
+
+    fn ended(&mut self, patience: Duration) -> Vec<Ended> {
+        in_kernel(|| self.0.ended(patience))
+    }
+
+    fn settle(&mut self) -> Vec<Ended> {
+        in_kernel(|| self.0.settle())
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.0.is_fresh()
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.0.descriptor()
     }
 
     fn sync(&self) -> io::Result<()> {
-        // planted: a flush that takes long ends gdm
         in_kernel(|| self.0.sync())
     }
 
@@ -135,41 +179,89 @@ pub(super) struct Files {
     geometry: Geometry,
     /// io_uring; `None` where the kernel offers none, then requests run one after the other.
     overlap: Option<Overlap>,
-    /// Claim on the disk, released with the descriptors.
-    _user: User,
+    /// Requests done at once that nobody is told of yet.
+    at_once: Vec<Ended>,
+    /// Claim on the disk, if this process holds it; else GDM's own process does.
+    _claim: Option<Box<dyn Claim>>,
 }
 
 impl Files {
-    /// Opens the disk at `path`, for this device alone unless all of its users only read.
-    pub(super) fn open(path: &str, read_only: bool) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(!read_only);
-        let mut file = options.open(path)?;
-        let metadata = file.metadata()?;
-        let is_device = metadata.file_type().is_block_device();
-        if !is_device && !metadata.file_type().is_file() {
-            return Err(io::Error::other("is neither a file nor a block device"));
-        }
-        // A reader keeps nobody out, but does not read what others write behind its back.
-        if is_device && read_only {
-            open_with(&mut options, libc::O_EXCL, path)?;
-        }
-        let alone = is_device && !read_only;
-        let exclusive = if alone { libc::O_EXCL } else { 0 };
-        let direct = open_direct(&mut options, exclusive, path)?;
-        // Two exclusive opens exclude each other, so only one of the descriptors has the claim.
-        if direct.is_none() && alone {
-            file = open_with(&mut options, exclusive, path)?;
-        }
-        let claimed = direct.as_ref().unwrap_or(&file);
-        let user = User::new(identity(&metadata), read_only, claimed)?;
+    /// Takes the descriptors of a disk that is claimed; `direct` goes past the page cache.
+    pub(super) fn new(
+        file: File,
+        direct: Option<File>,
+        claim: Option<Box<dyn Claim>>,
+    ) -> io::Result<Self> {
+        let is_device = file.metadata()?.file_type().is_block_device();
         Ok(Self {
             geometry: Geometry::of(&file, is_device)?,
             file,
             direct,
             overlap: Overlap::new().ok(),
-            _user: user,
+            at_once: Vec::new(),
+            _claim: claim,
         })
+    }
+}
+
+/// Opens the disk at `path`, for one device alone unless all of its users only read.
+pub(super) fn claim(path: &str, read_only: bool) -> io::Result<Opened> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(!read_only);
+    let mut file = options.open(path)?;
+    let metadata = file.metadata()?;
+    let is_device = metadata.file_type().is_block_device();
+    if !is_device && !metadata.file_type().is_file() {
+        return Err(io::Error::other("is neither a file nor a block device"));
+    }
+    // A reader keeps nobody out, but does not read what others write behind its back.
+    if is_device && read_only {
+        open_with(&mut options, libc::O_EXCL, path)?;
+    }
+    let alone = is_device && !read_only;
+    let exclusive = if alone { libc::O_EXCL } else { 0 };
+    let direct = open_direct(&mut options, exclusive, path)?;
+    // Two exclusive opens exclude each other, so only one of the descriptors has the claim.
+    if direct.is_none() && alone {
+        file = open_with(&mut options, exclusive, path)?;
+    }
+    let claimed = direct.as_ref().unwrap_or(&file);
+    let user = User::new(identity(&metadata), read_only, claimed)?;
+    Ok(Opened {
+        parts: std::iter::once(file)
+            .chain(direct)
+            .map(OwnedFd::from)
+            .collect(),
+        claim: Some(Box::new(user)),
+    })
+}
+
+impl Files {
+    /// Does something and waits for it.
+    fn at_once(&self, work: Work<'_>) -> io::Result<u64> {
+        let moved = match work {
+            Work::Direct(piece) => piece.transfer(self.direct.as_ref().unwrap_or(&self.file)),
+            Work::Buffered(piece) => piece.transfer(&self.file),
+            Work::Sync => self.sync().map(|()| 0),
+        };
+        moved.map(|moved| moved as u64)
+    }
+}
+
+impl<'a> Piece<'a> {
+    /// Returns the transfer of this piece from or to a file.
+    fn of(self, file: &'a File) -> Transfer<'a> {
+        Transfer {
+            file,
+            direction: self.direction,
+            vectors: self.vectors,
+            offset: self.offset,
+        }
+    }
+
+    /// Moves the piece from or to a file, once.
+    fn transfer(self, file: &File) -> io::Result<usize> {
+        sys::transfer(file, self.direction, self.vectors, self.offset)
     }
 }
 
@@ -214,12 +306,15 @@ type Disk = (u64, u64);
 /// A device's use of a disk, in the list of those of this process.
 #[derive(Debug)]
 struct User {
+    /// Two paths, or a link and its target, are one disk.
     identity: Disk,
+    /// Readers share a disk with readers, and a writer with nobody.
     read_only: bool,
 }
 
-/// All uses: the disk, and whether the user only reads. The list tells a later reader of this
-/// process, which shares the first one's lock, from the first, which must find the disk unlocked.
+/// All uses, in GDM's own process: the disk, and whether the user only reads. The list tells a
+/// later reader, which shares the first one's lock, from the first, which must find the disk
+/// unlocked.
 static USERS: Mutex<Vec<(Disk, bool)>> = Mutex::new(Vec::new());
 
 /// Locks the disk. The first reader takes the lock exclusively for a moment, because it must know
@@ -261,6 +356,8 @@ impl User {
     }
 }
 
+impl Claim for User {}
+
 impl Drop for User {
     fn drop(&mut self) {
         let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -276,43 +373,55 @@ impl Media for Files {
         self.geometry
     }
 
-    fn direct(&self, piece: Piece<'_>) -> Option<io::Result<usize>> {
-        let file = self.direct.as_ref()?;
-        Some(sys::transfer(
-            file,
-            piece.direction,
-            piece.vectors,
-            piece.offset,
-        ))
+    fn bytes(&self) -> io::Result<u64> {
+        // No transfer uses the position.
+        (&self.file).seek(SeekFrom::End(0))
     }
 
-    fn buffered(&self, piece: Piece<'_>) -> io::Result<usize> {
-        sys::transfer(&self.file, piece.direction, piece.vectors, piece.offset)
+    fn is_direct(&self) -> bool {
+        self.direct.is_some()
     }
 
-    fn together(&mut self, pieces: &[Piece<'_>]) -> Option<Vec<u64>> {
-        let file = self.direct.as_ref()?;
-        // Taken out for the call: a ring that fails is not used again.
-        let mut overlap = self.overlap.take()?;
-        let transfers: Vec<Transfer<'_>> = pieces
-            .iter()
-            .map(|piece| Transfer {
-                file,
-                direction: piece.direction,
-                vectors: piece.vectors,
-                offset: piece.offset,
-            })
-            .collect();
-        match overlap.run(&transfers) {
-            Ok(moved) => {
-                self.overlap = Some(overlap);
-                Some(moved)
-            }
-            Err(error) => {
-                eprintln!("gdm: requests are done one by one: {error}");
-                None
+    fn begin(&mut self, number: u64, work: Work<'_>) {
+        if let Some(overlap) = &mut self.overlap {
+            let begun = match work {
+                Work::Direct(piece) => {
+                    let file = self.direct.as_ref().unwrap_or(&self.file);
+                    overlap.begin(number, &piece.of(file))
+                }
+                Work::Buffered(piece) => overlap.begin(number, &piece.of(&self.file)),
+                Work::Sync => overlap.begin_sync(number, &self.file),
+            };
+            if begun.is_ok() {
+                return;
             }
         }
+        let result = self.at_once(work);
+        self.at_once.push((number, result));
+    }
+
+    fn ended(&mut self, patience: Duration) -> Vec<Ended> {
+        let mut ended = std::mem::take(&mut self.at_once);
+        if let Some(overlap) = &mut self.overlap {
+            ended.extend(overlap.ended(patience));
+        }
+        ended
+    }
+
+    fn settle(&mut self) -> Vec<Ended> {
+        let mut ended = std::mem::take(&mut self.at_once);
+        if let Some(overlap) = &mut self.overlap {
+            ended.extend(overlap.settle());
+        }
+        ended
+    }
+
+    fn is_fresh(&self) -> bool {
+        !self.at_once.is_empty() || self.overlap.as_ref().is_some_and(Overlap::is_fresh)
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.overlap.as_ref().map(Overlap::descriptor)
     }
 
     fn sync(&self) -> io::Result<()> {

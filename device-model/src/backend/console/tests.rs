@@ -13,19 +13,27 @@ fn console(backend: &str) -> (Guest, Directory) {
     let node = DeviceNode {
         channel: CHANNEL,
         vm: "linux".into(),
+        vm_id: 0,
         kind: DeviceKind::Console,
         backend: backend.into(),
         queues: 0,
         config_size: 0,
+        limit: None,
         command: Vec::new(),
         files: Vec::new(),
         tag: String::new(),
         read_only: false,
         mac: [0; 6],
+        label: String::new(),
+        serial: String::new(),
+        mtu: 0,
+        limits: [0; 3],
+        cid: 0,
         memory: [0; 3],
         registers: [0; 2],
     };
-    let console = Console::open(&node, directory.text()).unwrap();
+    let opened = Console::claim(&node, directory.text()).unwrap();
+    let console = Console::of(&mut opened.into()).unwrap();
     let mut guest = Guest::new(Box::new(console));
     guest.initialise(0, 2);
     (guest, directory)

@@ -11,6 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::sandbox::Role;
+
 /// State that a call and the thread share.
 #[derive(Debug, Default)]
 struct State {
@@ -22,6 +24,7 @@ struct State {
     has_ended: bool,
 }
 
+/// State with its lock, and the signal of a change.
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
@@ -29,6 +32,7 @@ struct Shared {
 }
 
 impl Shared {
+    /// Locks the state. A panic elsewhere leaves no half-written state: each change is one store.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -37,7 +41,9 @@ impl Shared {
 /// Deadline of the calls of a connection.
 #[derive(Debug)]
 pub(super) struct Deadline {
+    /// State that the thread looks at.
     shared: Arc<Shared>,
+    /// Longest time of a call.
     patience: Duration,
 }
 
@@ -47,13 +53,13 @@ impl Deadline {
     pub(super) fn start(
         sockets: Vec<UnixStream>,
         patience: Duration,
-        confine: fn(),
+        confine: fn(Role),
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let watched = Arc::clone(&shared);
         let builder = thread::Builder::new().name("deadline".into());
         builder.spawn(move || {
-            confine();
+            confine(Role::Sockets);
             watch(&watched, &sockets);
         })?;
         Ok(Self { shared, patience })
@@ -77,6 +83,7 @@ impl Deadline {
         self.patience
     }
 
+    /// Sets the end of the call in progress, or that there is none, and wakes the thread for it.
     fn set(&self, until: Option<Instant>) {
         self.shared.lock().until = until;
         self.shared.changed.notify_one();

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::board::DeviceNode;
+use crate::sandbox::Role;
 use crate::sys;
 
 /// User and group of the program of channel 0; the others follow. They are free on Debian, and next
@@ -30,15 +31,23 @@ const MESSAGE_BYTES: u64 = 2048;
 /// The program of a device.
 pub(crate) struct Program {
     name: String,
+    /// Path of the program and its arguments.
     command: Vec<String>,
+    /// Paths of the files that become the account's at each start.
     files: Vec<String>,
+    /// Path where the program makes its socket.
     socket: String,
     /// Path of the file that each program of the device locks.
     lock: String,
+    /// User and group, which no other program has.
     account: u32,
-    confine: fn(),
+    /// Takes rights from the thread that reads the messages.
+    confine: fn(Role),
+    /// The process, until its end was seen.
     child: Option<Child>,
+    /// Time of the last start, or of the last end.
     started: Instant,
+    /// Least time between an end and the next start.
     pause: Duration,
 }
 
@@ -49,7 +58,7 @@ impl Program {
         node: &DeviceNode,
         name: &str,
         run_directory: &str,
-        confine: fn(),
+        confine: fn(Role),
     ) -> Option<Self> {
         (!node.command.is_empty()).then(|| Self {
             name: name.to_owned(),
@@ -103,6 +112,14 @@ impl Program {
         self.started = Instant::now();
     }
 
+    /// Ends the program, and tells whether nothing of it is left: what it started may live on, and
+    /// has its lock.
+    pub(crate) fn end_all(&mut self) -> bool {
+        self.end();
+        self.lock().is_ok()
+    }
+
+    /// Says something of the program, which is named by its path.
     fn says(&self, what: &dyn std::fmt::Display) -> String {
         let program = self.command.first().map_or("", String::as_str);
         format!("{program}: {what}")
@@ -131,7 +148,7 @@ impl Program {
             let (name, confine) = (self.name.clone(), self.confine);
             let builder = thread::Builder::new().name(format!("says {name}"));
             builder.spawn(move || {
-                confine();
+                confine(Role::Sockets);
                 log(&name, messages);
             })?;
         }

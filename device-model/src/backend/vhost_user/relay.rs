@@ -6,6 +6,7 @@
 //! backend that dies costs no request. GDM knows when the backend has finished with the guest's
 //! memory. A backend that completes what it was not given is found out before the guest sees it.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,19 +37,17 @@ const _: () = assert!(USED + ENTRIES + USED_SIZE * MAX_REQUESTS as u64 <= QUEUE_
 /// `VRING_USED_F_NO_NOTIFY`.
 const NO_NOTIFY: u16 = 1;
 
-/// Makes the memory of all rings of a device.
-pub(super) fn memory() -> Result<Memory, String> {
+/// Makes the memory of all rings of a device; also returns it as what it is made of.
+pub(super) fn memory() -> Result<(Memory, Arc<File>), String> {
     let size = QUEUE_BYTES * MAX_QUEUES as u64;
-    let file = sys::shared_memory(size).map_err(|error| format!("memory of rings: {error}"))?;
-    let range = (
-        GuestAddress(BASE),
-        size as usize,
-        Some(FileOffset::new(file, 0)),
-    );
+    let file = sys::shared_memory(c"gdm-rings", size);
+    let file = file.map_err(|error| format!("memory of rings: {error}"))?;
+    let file = Arc::new(file);
+    let place = FileOffset::from_arc(Arc::clone(&file), 0);
+    let range = (GuestAddress(BASE), size as usize, Some(place));
     let memory = GuestMemoryMmap::from_ranges_with_files([range]);
-    memory
-        .map(Arc::new)
-        .map_err(|error| format!("memory of rings: {error}"))
+    let memory = memory.map_err(|error| format!("memory of rings: {error}"))?;
+    Ok((Arc::new(memory), file))
 }
 
 /// Returns what a backend maps: the guest's RAM, and the rings.
@@ -65,9 +64,12 @@ pub(super) fn regions(
 /// The rings of one queue, seen from the driver's side.
 #[derive(Debug)]
 pub(super) struct Relay {
+    /// Memory of all rings of the device; nothing that is read from it is believed.
     memory: Memory,
+    /// Addresses of both rings among the backend's memory.
     available: u64,
     used: u64,
+    /// Entries of each ring, a power of two.
     size: u16,
     /// Index behind the last request offered.
     offered: u16,
@@ -162,12 +164,14 @@ impl Relay {
         Ok(self.used_index()? == base)
     }
 
+    /// Reads the index behind the last completion. Acquire: its entry is read after it.
     fn used_index(&self) -> Result<u16, String> {
         let index = Shared::load(&self.memory, self.used + INDEX, Ordering::Acquire);
         index.map_err(in_words)
     }
 }
 
+/// An access outside of the rings is a defect of GDM, and ends the use of this backend alone.
 fn in_words(error: GuestMemoryError) -> String {
     format!("rings of a queue: {error}")
 }

@@ -20,9 +20,11 @@ use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 use vmm_sys_util::eventfd::EventFd;
+use vmm_sys_util::sock_ctrl_msg::ScmSocket as _;
 
 use super::deadline::Deadline;
 use crate::progress;
+use crate::sandbox::Role;
 use crate::state::MAX_QUEUES;
 use crate::sys::{self, Wait};
 
@@ -31,6 +33,9 @@ const PROTOCOL_FEATURES: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
 /// Features that GDM shows to every driver and that the backend has to understand: descriptors are
 /// read by the backend.
 const NEEDED: u64 = 1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_INDIRECT_DESC;
+/// `VHOST_USER_GPU_SET_SOCKET`, which the crate `vhost` has no function for, with the version of
+/// the protocol and without a body.
+const GPU_SET_SOCKET: [u32; 3] = [33, 1, 0];
 /// Features of device types (virtio 1.2, 2.2). The rings and the transport are GDM's.
 const OF_DEVICE_TYPES: u64 = (1 << 24) - 1;
 /// Features of the protocol that GDM has a use for. `INFLIGHT_SHMFD` is none: GDM notes requests in
@@ -60,7 +65,7 @@ pub(super) struct Bounds {
     /// Longest time of a call.
     pub(super) patience: Duration,
     /// Takes rights from the thread that watches the time.
-    pub(super) confine: fn(),
+    pub(super) confine: fn(Role),
 }
 
 /// A connection to a backend.
@@ -79,9 +84,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Connects to the backend and negotiates. The error does not name the path.
-    pub(super) fn open(path: &str, bounds: Bounds) -> Result<Self, String> {
-        let socket = connect(path)?;
+    /// Negotiates with the backend. The error does not name its path.
+    pub(super) fn open(socket: UnixStream, bounds: Bounds) -> Result<Self, String> {
         let changes = Arc::new(Changes::default());
         let channel = FrontendReqHandler::new(Arc::clone(&changes)).map_err(in_words)?;
         let copies = [sys::same_socket(&socket), sys::same_socket(&channel)];
@@ -148,6 +152,21 @@ impl Session {
         self.call("SET_BACKEND_REQ_FD", |front| {
             front.set_backend_request_fd(&theirs)
         })
+    }
+
+    /// Gives the backend of a graphics card the socket of its screen. The message has no answer.
+    pub(super) fn set_screen(&self, screen: &UnixStream) -> Result<(), String> {
+        let message: Vec<u8> = GPU_SET_SOCKET
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let socket = sys::same_socket(&self.socket).map_err(in_words)?;
+        let sent = socket.send_with_fd(&*message, screen.as_raw_fd());
+        let sent = sent.map_err(|error| format!("VHOST_USER_GPU_SET_SOCKET: {error}"))?;
+        match sent == message.len() {
+            true => Ok(()),
+            false => Err("VHOST_USER_GPU_SET_SOCKET: the socket is full".into()),
+        }
     }
 
     /// Refuses a backend that has fewer queues than the manifest says. A backend without `MQ` does
@@ -307,7 +326,7 @@ impl Session {
 }
 
 /// Connects, and says what is there instead of a backend.
-fn connect(path: &str) -> Result<UnixStream, String> {
+pub(super) fn connect(path: &str) -> Result<UnixStream, String> {
     let is_other = fs::metadata(path).is_ok_and(|file| !file.file_type().is_socket());
     match UnixStream::connect(path) {
         Ok(socket) => Ok(socket),

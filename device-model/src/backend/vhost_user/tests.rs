@@ -1,6 +1,9 @@
 //! Tests of devices whose function is another program: beside Debian's qemu-storage-daemon
-//! ([`daemon`], a part of the suite), and beside a back end that breaks the rules ([`faults`]).
+//! ([`daemon`]) and virtiofsd ([`filesystem`]), which are parts of the suite, and beside a back end
+//! that breaks the rules ([`faults`]).
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -14,10 +17,15 @@ use crate::hub;
 use crate::testing::Guest;
 use crate::worker::Arrival;
 
+mod absence;
 mod daemon;
+mod debian;
 mod fake;
 mod faults;
+mod filesystem;
+mod graphics;
 mod program;
+mod screen;
 
 /// Longest time in which the slowest machine gets on.
 const LONG: Duration = Duration::from_secs(60);
@@ -27,24 +35,35 @@ fn node(socket: &str) -> DeviceNode {
     DeviceNode {
         channel: 2,
         vm: "linux".into(),
+        vm_id: 0,
         kind: DeviceKind::VhostUser(VIRTIO_ID_BLOCK),
         backend: socket.into(),
         queues: 1,
         config_size: BLOCK_CONFIG,
+        limit: None,
         command: Vec::new(),
         files: Vec::new(),
         tag: String::new(),
         read_only: false,
         mac: [0; 6],
+        label: String::new(),
+        serial: String::new(),
+        mtu: 0,
+        limits: [0; 3],
+        cid: 0,
         memory: [0; 3],
         registers: [0; 2],
     }
 }
 
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
 fn bounds(patience: Duration) -> Bounds {
     Bounds {
         patience,
-        confine: || {},
+        confine: |_| {},
     }
 }
 
@@ -55,8 +74,10 @@ fn arrivals(node: DeviceNode, patience: Duration) -> Arrival {
     std::thread::spawn(move || {
         let kick = EventFd::new(0).unwrap();
         let folder = Path::new(&node.backend).parent().unwrap().to_owned();
+        let run_directory = folder.to_str().unwrap().to_owned();
         while folder.exists() {
-            let Ok(backend) = VhostUser::open_within(&node, bounds(patience)) else {
+            let Ok(backend) = VhostUser::open_within(&node, &run_directory, bounds(patience))
+            else {
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             };

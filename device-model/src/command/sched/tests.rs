@@ -66,9 +66,9 @@ default  0     edf     2500      load      device
 work     1     edf     2500      load      linux
 
 cpus:
-CPU  POOL     POLICY  SLICE_US  BALANCER  VCPUS  STATE
-0    default  edf     2500      load      4      on
-1    work     edf     2500      load      0      on
+CPU  CLUSTER  POOL     POLICY  SLICE_US  BALANCER  VCPUS  STATE
+0    0        default  edf     2500      load      4      on
+1    1        work     edf     2500      load      0      on
 
 vcpus:
 VM      INDEX  CPU  PINNED  ALLOWED

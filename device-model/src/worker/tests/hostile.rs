@@ -9,10 +9,9 @@ use hostile_driver::{
     sector_byte,
 };
 
-use crate::backend::Backend;
 use crate::backend::block::Block;
-use crate::backend::console::Console;
 use crate::backend::rng::Rng;
+use crate::backend::{self, Backend};
 use crate::board::{DeviceKind, DeviceNode};
 use crate::mapping::Mapping;
 use crate::testing::{Directory, Guest, RAM, RAM_SIZE};
@@ -24,9 +23,9 @@ const CANARY: u8 = 0xc9;
 const BEHIND: usize = 0x20_0000;
 
 /// The attacked guest, and all that was not as it should be.
-struct Attacked {
-    guest: Guest,
-    violations: Vec<String>,
+pub(crate) struct Attacked {
+    pub(crate) guest: Guest,
+    pub(crate) violations: Vec<String>,
 }
 
 impl Attacked {
@@ -36,6 +35,11 @@ impl Attacked {
         guest.kill_gdm();
         guest.memory = Mapping::of_zeroes(size).unwrap().memory(RAM).unwrap();
         guest.start_gdm(open());
+        Self::over(guest)
+    }
+
+    /// Takes a guest whose device there is already.
+    pub(crate) fn over(guest: Guest) -> Self {
         let attacked = Self {
             guest,
             violations: Vec::new(),
@@ -57,7 +61,7 @@ impl Attacked {
         ]
     }
 
-    fn attack(&mut self, kind: Kind, operations: u64, seed: u64) -> Counts {
+    pub(crate) fn attack(&mut self, kind: Kind, operations: u64, seed: u64) -> Counts {
         let layout = Layout {
             ram: RAM..RAM + RAM_SIZE as u64,
             arena: ARENA,
@@ -80,7 +84,10 @@ impl Platform for Attacked {
     fn write(&mut self, register: u64, size: u64, value: u64) -> bool {
         let access = 4 | size.ilog2();
         let value = value & (u64::MAX >> (64 - 8 * size));
-        self.guest.access(register as usize, access, value) == slot::DONE
+        let mut answer = || self.guest.access(register as usize, access, value);
+        // A reset waits for a backend that has the guest's memory.
+        let mut answers = std::iter::from_fn(|| Some(answer()));
+        answers.find(|answer| *answer != slot::POSTED) == Some(slot::DONE)
     }
 
     fn load(&mut self, address: u64, bytes: &mut [u8]) {
@@ -112,23 +119,58 @@ fn disk(directory: &Directory) -> impl Fn() -> Box<dyn Backend> + use<> {
     move || Box::new(Block::open(&path, false).unwrap())
 }
 
-fn console(directory: &Directory) -> Box<dyn Backend> {
+fn input(directory: &Directory) -> Box<dyn Backend> {
     let node = DeviceNode {
+        kind: DeviceKind::Input,
+        backend: format!("socket:{}/input", directory.text()),
+        ..node()
+    };
+    opened(&node, directory)
+}
+
+fn sockets(directory: &Directory) -> Box<dyn Backend> {
+    let node = DeviceNode {
+        kind: DeviceKind::Vsock,
+        backend: format!("{}/vsock", directory.text()),
+        cid: 3,
+        ..node()
+    };
+    opened(&node, directory)
+}
+
+fn console(directory: &Directory) -> Box<dyn Backend> {
+    opened(&node(), directory)
+}
+
+/// Opens a backend and makes it, as GDM and the process of a guest do.
+fn opened(node: &DeviceNode, directory: &Directory) -> Box<dyn Backend> {
+    let opened = backend::open(node, directory.text(), |_| {}).unwrap();
+    backend::make(node, opened.into(), |_| {}).unwrap()
+}
+
+fn node() -> DeviceNode {
+    DeviceNode {
         channel: 0,
         vm: "hostile".into(),
+        vm_id: 0,
         kind: DeviceKind::Console,
         backend: String::new(),
         queues: 0,
         config_size: 0,
+        limit: None,
         command: Vec::new(),
         files: Vec::new(),
         tag: String::new(),
         read_only: false,
         mac: [0; 6],
+        label: String::new(),
+        serial: String::new(),
+        mtu: 0,
+        limits: [0; 3],
+        cid: 0,
         memory: [0; 3],
         registers: [0; 2],
-    };
-    Box::new(Console::open(&node, directory.text()).unwrap())
+    }
 }
 
 #[test]
@@ -157,6 +199,23 @@ fn a_console_withstands_all_attacks() {
 fn entropy_withstands_all_attacks() {
     let mut attacked = Attacked::new(|| Box::new(Rng), RAM_SIZE);
     let counts = attacked.attack(Kind::Rng, 400, 3);
+    assert_eq!(attacked.violations, [""; 0], "{counts:?}");
+}
+
+/// A program is connected all the time, and others come and go.
+#[test]
+fn sockets_withstand_all_attacks() {
+    let directory = Directory::new("hostile-vsock");
+    let mut attacked = Attacked::new(|| sockets(&directory), RAM_SIZE);
+    let counts = attacked.attack(Kind::Vsock, 400, 5);
+    assert_eq!(attacked.violations, [""; 0], "{counts:?}");
+}
+
+#[test]
+fn an_input_device_withstands_all_attacks() {
+    let directory = Directory::new("hostile-input");
+    let mut attacked = Attacked::new(|| input(&directory), RAM_SIZE);
+    let counts = attacked.attack(Kind::Input, 400, 6);
     assert_eq!(attacked.violations, [""; 0], "{counts:?}");
 }
 

@@ -178,7 +178,7 @@ impl VcpuShared {
             .is_ok()
     }
 
-    /// Moves from one state to another. Returns `false` if the state was a different one.
+    /// Makes the vCPU Running, if it is Ready or in Wfi. Returns whether it was.
     #[inline(always)]
     pub fn claim(&self) -> bool {
         self.transition(VcpuState::Ready, VcpuState::Running)

@@ -153,7 +153,7 @@ impl Machine {
     }
 
     /// `vcpu::prepare_entry` and `messages::resume`: what the guest gets, unless it stops.
-    fn prepare_entry(&self) -> Result<u32, Left> {
+    pub(crate) fn prepare_entry(&self) -> Result<u32, Left> {
         let wanted = self.vcpu.requests();
         let mut got = 0;
         if wanted.intersects(Requests::STOP) {

@@ -24,6 +24,8 @@ fn a_card_has_the_address_that_the_manifest_gives() {
     let disk = "/vms/linux/virtio/disk";
     let net = manifest()
         .unset(disk, "read-only")
+        .unset(disk, "queues")
+        .unset(disk, "serial")
         .set(disk, "type", text("net"))
         .set(disk, "backend", text("tap0"));
     let mac = |manifest: &Tree| {
@@ -41,12 +43,15 @@ fn a_device_of_another_program_is_described() {
     let disk = "/vms/linux/virtio/disk";
     let manifest = manifest()
         .unset(disk, "read-only")
+        .unset(disk, "serial")
+        .unset(disk, "iops-limit")
         .unset(disk, "backend")
         .set(disk, "type", text("vhost-user"))
         .set(disk, "device", text("fs"))
         .set(disk, "socket", text("/run/fs/socket"))
         .set(disk, "tag", text("shared"))
         .set(disk, "queues", cells(&[3]))
+        .set(disk, "timeout-ms", cells(&[5000]))
         .set(disk, "command", text("/usr/bin/fsd\0--verbose"))
         .set(disk, "files", text("/srv"));
     let made = tree(&made(&manifest, tree(VIRT_GICV3).flatten().as_slice()).unwrap());
@@ -55,8 +60,29 @@ fn a_device_of_another_program_is_described() {
     assert_eq!(device("vhost-user"), Some(cells(&[26, 3, 40])));
     assert_eq!(device("backend"), Some(text("/run/fs/socket")));
     assert_eq!(device("tag"), Some(text("shared")));
+    assert_eq!(device("timeout-ms"), Some(cells(&[5000])));
     assert_eq!(device("command"), Some(text("/usr/bin/fsd\0--verbose")));
     assert_eq!(device("files"), Some(text("/srv")));
+}
+
+#[test]
+fn the_device_model_is_told_of_sockets() {
+    let disk = "/vms/linux/virtio/disk";
+    let manifest = manifest()
+        .unset(disk, "read-only")
+        .unset(disk, "backend")
+        .unset(disk, "serial")
+        .unset(disk, "iops-limit")
+        .unset(disk, "queues")
+        .set(disk, "type", text("vsock"))
+        .set(disk, "cid", cells(&[7]))
+        .set(disk, "socket", text("/run/gearv/linux.vsock"));
+    let made = tree(&made(&manifest, tree(VIRT_GICV3).flatten().as_slice()).unwrap());
+    let device = |name: &str| value(&made, "/gearv/device@3", name);
+    assert_eq!(device("type"), Some(text("vsock")));
+    assert_eq!(device("cid"), Some(cells(&[7])));
+    assert_eq!(device("backend"), Some(text("/run/gearv/linux.vsock")));
+    assert_eq!(device("vhost-user"), None);
 }
 
 fn manifest() -> Tree {
@@ -65,6 +91,9 @@ fn manifest() -> Tree {
         .set("/vms/linux/virtio/disk", "type", text("block"))
         .set("/vms/linux/virtio/disk", "backend", text("/dev/vda"))
         .set("/vms/linux/virtio/disk", "read-only", Vec::new())
+        .set("/vms/linux/virtio/disk", "serial", text("A-1"))
+        .set("/vms/linux/virtio/disk", "iops-limit", cells(&[500]))
+        .set("/vms/linux/virtio/disk", "queues", cells(&[2]))
         .set(DEVICE, "kind", text("device"))
         .set(DEVICE, "memory-mib", cells(&[2]))
         .set(DEVICE, "image", text("flat"))
@@ -285,6 +314,11 @@ fn what_gear1_adds_is_described() {
     assert_eq!(device("type"), Some(text("block")));
     assert_eq!(device("backend"), Some(text("/dev/vda")));
     assert_eq!(device("read-only"), Some(Vec::new()));
+    assert_eq!(device("label"), Some(text("disk")));
+    assert_eq!(device("serial"), Some(text("A-1")));
+    assert_eq!(device("limits"), Some(cells(&[500, 0, 100])));
+    assert_eq!(device("mtu"), None);
+    assert_eq!(device("queues"), Some(cells(&[2])));
     let memory = cells(&[0, 0x8000_0000, 0, 0x5020_0000, 0, 0x1000_0000]);
     assert_eq!(device("guest-memory"), Some(memory));
     assert_eq!(device("register-page"), Some(cells(&[1, 0])));

@@ -118,16 +118,23 @@ fn the_device_vm_sees_its_devices_and_whom_it_serves() {
 }
 
 #[test]
-fn a_register_page_can_be_written_by_one_side_and_cached_by_none() {
+fn a_register_page_can_be_written_by_the_device_model_and_gear2_and_cached_by_none() {
     let (memory, info) = booted(&case());
+    let (_, gear2_info) = memory.gear2_info.unwrap();
+    assert_eq!(gear2_info.register_pages, 1);
+    let by_gear2 = stage2(&memory, info.gear2.root);
+    assert_eq!(leaf(&by_gear2, gear2::REGISTERS + 0x1000), None);
+    let by_gear2 = leaf(&by_gear2, gear2::REGISTERS).unwrap();
     let guest = leaf(&stage2(&memory, info.vms[0].root), 0xa00_0000).unwrap();
     let device = leaf(&stage2(&memory, info.vms[2].root), WINDOW + 0x9_0000).unwrap();
     assert_eq!(guest.output, device.output);
+    assert_eq!(guest.output, by_gear2.output);
+    let leaves = [guest, device, by_gear2];
     assert_eq!(
-        (guest.descriptor & WRITE, device.descriptor & WRITE),
-        (0, WRITE)
+        leaves.each_ref().map(|leaf| leaf.descriptor & WRITE),
+        [0, WRITE, WRITE]
     );
-    for leaf in [guest, device] {
+    for leaf in leaves {
         assert_eq!(leaf.descriptor & MEMORY_TYPE, UNCACHED);
         assert_ne!(leaf.descriptor & NEVER_EXECUTE, 0);
     }
@@ -234,7 +241,7 @@ fn channels_and_pl061_are_listed() {
             device.first_channel,
             device.channel_count
         ),
-        (0, 4, 4)
+        (0, 4, 5)
     );
     let channel = |ipa, kind, target, number| BootChannel {
         ipa,
@@ -242,7 +249,8 @@ fn channels_and_pl061_are_listed() {
         target,
         number,
     };
-    let doorbells = WINDOW + 0x8_0000;
+    let gdms = WINDOW + 0x8_0000;
+    let doorbells = gdms + 0x1000;
     let expected = [
         channel(0xa00_0050, ChannelKind::Pl061, 1, 0),
         channel(0xa00_0064, ChannelKind::Acknowledge, 0, 0),
@@ -250,11 +258,12 @@ fn channels_and_pl061_are_listed() {
         channel(0xa00_0264, ChannelKind::Acknowledge, 0, 0),
         channel(doorbells, ChannelKind::Interrupt, 0, 48),
         channel(doorbells + 8, ChannelKind::Interrupt, 0, 49),
+        channel(gdms + 0x800, ChannelKind::Gear2, 0, 0),
         channel(doorbells + 0x800, ChannelKind::Gear2, 0, 0),
-        channel(doorbells + 0x908, ChannelKind::Arm, 1, 0),
+        channel(doorbells + 0x908, ChannelKind::Arm, 1, 0b11),
         BootChannel::default(),
     ];
-    assert_eq!(info.channels[..9], expected);
+    assert_eq!(info.channels[..10], expected);
     let pl061 = |ipa, intid| BootPl061 { ipa, intid, vm: 2 };
     let expected = [
         pl061(WINDOW, 232),
@@ -286,6 +295,10 @@ fn the_device_model_finds_whom_it_serves() {
     assert_eq!(info.vms[2].argument, load.destination);
 }
 
+/// VMs of the largest system, each with the number of PL061 blocks that its devices are on: the
+/// first one has two devices, and moves the others' eight by two.
+const ARMINGS: usize = 1 + 2 + 2 + 2 + 1;
+
 /// The largest number of guests and devices fits into the tables of the ABI.
 #[test]
 fn the_largest_system_fits() {
@@ -307,8 +320,18 @@ fn the_largest_system_fits() {
         .channels
         .iter()
         .filter(|channel| channel.kind != ChannelKind::None);
-    // Three for each device, one for Gear2, one for each PL061 of devices.
-    assert_eq!(used.count(), 32 * 3 + 1 + 4);
+    // Three for each device; for Gear2 one of GDM's own and one for each of five VMs; one for each
+    // VM and PL061 of its devices.
+    assert_eq!(used.count(), 32 * 3 + 6 + ARMINGS);
+    let armed = (info.channels.iter()).filter(|channel| channel.kind == ChannelKind::Arm);
+    let armed: Vec<(u32, u32)> = armed
+        .map(|channel| (channel.target, channel.number))
+        .collect();
+    // Each line of the four is armed at one place.
+    for pl061 in 1..=4 {
+        let lines = armed.iter().filter(|(target, _)| *target == pl061);
+        assert_eq!(lines.map(|(_, lines)| lines).sum::<u32>(), 0xff);
+    }
     assert!(info.pl061.iter().all(|pl061| pl061.ipa != 0));
     let mut addresses: Vec<(u64, usize)> = Vec::new();
     for (index, vm) in info.vms.iter().enumerate() {
@@ -317,7 +340,7 @@ fn the_largest_system_fits() {
     }
     addresses.sort_unstable();
     addresses.dedup();
-    assert_eq!(addresses.len(), 101);
+    assert_eq!(addresses.len(), 32 * 3 + 6 + ARMINGS);
     let own = stage2(&memory, info.vms[2].root);
     assert!(leaf(&own, WINDOW + 0x9_4000).is_some());
 }

@@ -84,13 +84,18 @@ impl<'b, 'a> Bus<'b, 'a> {
             .ok_or_else(wrong)?;
         let mut regions = Vec::new();
         while cells.len() != 0 {
-            let address = number(&mut cells, self.address_cells).ok_or_else(wrong)?;
-            let size = number(&mut cells, self.size_cells).ok_or_else(wrong)?;
-            let start = self.translate(address).ok_or_else(wrong)?;
-            let end = start.checked_add(size).ok_or_else(wrong)?;
-            regions.push(Region::new(start, end));
+            regions.push(self.region(&mut cells).ok_or_else(wrong)?);
         }
         Ok(regions)
+    }
+
+    /// Reads one region of a `reg`, and returns where the CPU sees it; `None`: the cells end within
+    /// the region, no bus above translates it, or it wraps around.
+    fn region(&self, cells: &mut impl Iterator<Item = u32>) -> Option<Region> {
+        let address = number(cells, self.address_cells)?;
+        let size = number(cells, self.size_cells)?;
+        let start = self.translate(address)?;
+        Some(Region::new(start, start.checked_add(size)?))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The board's CPUs: their affinities, and how they are turned on.
+//! The board's CPUs: their affinities and clusters, and how they are turned on.
 //!
 //! Requirements: G1-BOOT-001.
 
@@ -8,6 +8,7 @@ use gear1_abi::boot::EnableMethod;
 use gearv_manifest::blob::Node;
 
 use super::bus::{cell_counts, number};
+use super::clusters::{self, phandle_in};
 use super::{Cpu, text};
 use crate::refusal::{Refusal, refusal};
 
@@ -23,7 +24,7 @@ pub(super) fn read_cpus(
     psci: Option<EnableMethod>,
 ) -> Result<(Vec<Cpu>, EnableMethod), Refusal> {
     let (address_cells, _) = cell_counts(cpus, "/cpus")?;
-    let mut list = Vec::new();
+    let (mut list, mut phandles) = (Vec::new(), Vec::new());
     let mut method = psci.unwrap_or_default();
     let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
     for node in cpus.children().filter(is_cpu) {
@@ -36,11 +37,14 @@ pub(super) fn read_cpus(
         list.push(Cpu {
             mpidr,
             release_addr: spin_table.unwrap_or(0),
+            cluster: 0,
         });
+        phandles.push(phandle_in(&node, "phandle"));
     }
     if list.is_empty() {
         return Err(refusal!(Board, "/cpus: no CPU"));
     }
+    clusters::assign(cpus, &phandles, &mut list);
     Ok((list, method))
 }
 

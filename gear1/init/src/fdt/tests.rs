@@ -35,6 +35,7 @@ fn virt_is_understood() {
     let cpu = |mpidr| Cpu {
         mpidr,
         release_addr: 0,
+        cluster: 0,
     };
     assert_eq!(board.cpus, vec![cpu(0), cpu(1)]);
     assert_eq!(
@@ -205,7 +206,8 @@ fn spin_tables_and_clusters_are_understood() {
         board.cpus[1],
         Cpu {
             mpidr: 0x101,
-            release_addr: 0x1_0000_00e0
+            release_addr: 0x1_0000_00e0,
+            cluster: 0,
         }
     );
 }

@@ -152,6 +152,24 @@ fn what_is_declared_shared_has_one_owner_and_one_kind_of_memory() {
     let of_other = Purpose::VirtioRegisters(VmId::new(1).unwrap());
     refused(&[device, with(guest, guest.attributes, of_other)], too);
 
+    // Gear2 borrows the page beside the guest, which cannot write it; no VM does beside Gear2.
+    let written = Attributes {
+        write: true,
+        ..Attributes::REGISTERS
+    };
+    let gear2 = mapping(Space::Gear2, 0x5100_0000, at, PAGE);
+    let gear2 = with(gear2, written, registers);
+    assert_eq!(judge(&[device, guest, gear2]), Ok(()));
+    refused(&[device, with(guest, written, registers), gear2], too);
+    refused(&[device, guest, with(gear2, written, of_other)], too);
+    refused(&[device, guest, with(gear2, owned, registers)], too);
+    let second = with(guest, guest.attributes, registers);
+    let second = Mapping {
+        space: vm(2),
+        ..second
+    };
+    refused(&[device, guest, second], too);
+
     let control = Purpose::ControlRegion;
     let (lent, borrowed) = (PageState::SharedOwned, PageState::SharedBorrowed);
     let gear2 = mapping(Space::Gear2, 0x1_0000, at, PAGE);

@@ -106,6 +106,7 @@ pub(super) fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'
         slot.gicd_ipa = board.gic.gicd;
         slot.gicr_ipa = board.gic.gicr;
         slot.powers_machine = vm.may_power_off;
+        // Of a VM that Gear2 schedules, Gear2 decides the restarts; these are for real-time VMs.
         slot.restarts_after_fault = vm.restart != Restart::Never;
         slot.restarts_after_off = vm.restart == Restart::Always;
         slot.real_time = real_time(vm);
@@ -130,6 +131,7 @@ pub(super) fn fill_channels(
         let of_devices = device_vm.map(|device_vm| device_vm.channels(vm));
         let mut channels = of_devices.unwrap_or_default();
         channels.extend(doorbells::channels(manifest, vm));
+        // The rules on manifests bound devices and channels, so that all of them have room.
         boot.first_channel = next;
         boot.channel_count = channels.len() as u16;
         let free = info.channels.iter_mut().skip(next.into());

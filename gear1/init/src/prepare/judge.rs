@@ -58,7 +58,7 @@ fn warn(
     let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
     let masters = devices::bus_masters(&tree);
     let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
-    let clusters: Vec<u64> = board.cpus.iter().map(|cpu| cpu.mpidr >> 8).collect();
+    let clusters: Vec<u64> = board.cpus.iter().map(|cpu| cpu.cluster.into()).collect();
     let exposed = Exposed {
         cpu_count: board.cpus.len(),
         clusters: &clusters,

@@ -75,6 +75,8 @@ impl<'a> Placed<'a> {
         let before = free.clone();
         let (pool, runtime) = place_runtime(system, free, memory)?;
         let mut gear1 = free.given_since(&before, "the runtime");
+        // Not among Gear1's own: the device VM has these regions in its stage 2, and the check of
+        // the list refuses a mapping of what Gear1 keeps.
         let device_vm = system.owners.device_vm.as_ref();
         let shared = device_vm.map(|vm| vm.take(free, memory)).transpose()?;
         // A VM that owns the boot UART has it alone: Gear2 has no console of its own then, and is
@@ -191,6 +193,7 @@ impl<'a> Placed<'a> {
             memory,
             free: &mut pool,
         };
+        // The empty tree is a root without a table below, so that its translation faults at once.
         let null = next_root(&system.geometry, &mut tables)?;
         let roots = next_roots(system, &mut tables)?;
         partition.apply(&roots, system.manifest, &mut tables)?;
@@ -198,6 +201,7 @@ impl<'a> Placed<'a> {
         let mut info = self.information(system, &null, &roots);
         self.load_vms(system, partition, &roots, &mut info, memory);
         self.fill_shared(system, &mut info, memory);
+        // Tables are taken from the pool's start, so one number tells the runtime where to go on.
         info.pool_used = self.pool.bytes() - pool.total();
         Ok(info)
     }
@@ -300,6 +304,7 @@ fn next_root<M: PhysicalMemory>(
     geometry: &Geometry,
     tables: &mut BootTables<'_, M>,
 ) -> Result<Stage2, Refusal> {
+    // VTTBR_EL2.BADDR has no bits below the size of the concatenated tables (Arm ARM, D8.2).
     let size = geometry.root_size();
     let root = tables.free.take(size, size, "stage-2 roots")?;
     tables.memory.zero(root, size);

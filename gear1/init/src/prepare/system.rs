@@ -90,6 +90,7 @@ impl<'m, 'a> Owners<'m, 'a> {
             real_time: Passthrough::find_real_time(manifest, tree, board, faults)?,
         };
         check_owners(owners.all(), faults);
+        // Behind the owners: whether a doorbell's interrupt is a device's depends on who has what.
         if !manifest.channels.is_empty() {
             let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
             doorbells::check(manifest, owners.all(), &tree, faults);

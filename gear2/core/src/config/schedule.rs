@@ -79,7 +79,7 @@ impl Config {
 /// Describes a machine as Gear1's init does: vCPUs are counted through all VMs in the manifest's
 /// order.
 fn info(manifest: &Manifest<'_>, cpu_count: usize, counter_hz: u32) -> Gear2Info {
-    // UART, device model and MPIDRs stay empty: no schedule depends on them.
+    // UART, device model, MPIDRs and clusters stay empty: no schedule depends on them.
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let mut info = Gear2Info {
         magic: INFO_MAGIC,
@@ -94,8 +94,10 @@ fn info(manifest: &Manifest<'_>, cpu_count: usize, counter_hz: u32) -> Gear2Info
         shared_size: 0,
         cpu_mask: manifest.gear2_cpus(cpu_count).mask(),
         mpidr: [0; MAX_CPUS],
+        cluster: [0; MAX_CPUS],
         first_vcpu: [0; MAX_VMS],
         vcpu_count: [0; MAX_VMS],
+        register_pages: 0,
     };
     let mut next = 0;
     let slots = info.first_vcpu.iter_mut().zip(&mut info.vcpu_count);

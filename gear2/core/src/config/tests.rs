@@ -4,7 +4,7 @@ use gear1_abi::id::MAX_CPUS;
 use gearv_manifest::binding::SCHEDULERS;
 use gearv_manifest::{
     BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Parameters, Payload,
-    RestartLimit, Scheduler, VhostUser, VirtioDevice, Vm,
+    RestartLimit, Scheduler, Service, VhostUser, VirtioDevice, Vm,
 };
 
 use super::*;
@@ -85,8 +85,10 @@ fn info(vcpu_counts: &[u16]) -> Gear2Info {
         shared_size: 0,
         cpu_mask: 0b1111,
         mpidr: [0; MAX_CPUS],
+        cluster: [0; MAX_CPUS],
         first_vcpu: [0; _],
         vcpu_count: [0; _],
+        register_pages: 0,
     };
     let mut first = 0;
     for (place, &count) in vcpu_counts.iter().enumerate() {
@@ -276,6 +278,9 @@ fn device(vm: usize, index: usize) -> VirtioDevice<'static> {
         backend: None,
         read_only: false,
         mac: None,
+        service: Service::default(),
+        socket: None,
+        cid: None,
         vhost_user: VhostUser::default(),
     }
 }
@@ -372,6 +377,7 @@ fn parameters_become_ticks_of_each_vcpu() {
         server: budget(25_000),
         priority: 31,
         latency: 6_250,
+        needed: false,
     };
     assert_eq!(config.share(id), expected, "at 62.5 MHz");
     assert_eq!(config.share(other), Share::of(other));

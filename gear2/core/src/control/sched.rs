@@ -53,10 +53,18 @@ pub(super) fn cpu<P: Platform>(machine: &Machine<P>, cpu: CpuIndex) -> Answer {
     } else {
         0
     };
+    let cluster = u64::from(config.clusters[cpu.index()]) << cpu_flag::CLUSTER;
     let vcpus = machine.placement.counts()[cpu.index()];
     // In microseconds, as the manifest gives the slice.
     let slice = config.pool(cpu).plan.slice.saturating_mul(1_000_000) / config.counter_hz.max(1);
-    done([first, second, balancer, flags, vcpus.into(), slice])
+    done([
+        first,
+        second,
+        balancer,
+        flags | cluster,
+        vcpus.into(),
+        slice,
+    ])
 }
 
 /// Returns where a vCPU is.
@@ -123,7 +131,7 @@ pub(super) fn share<P: Platform>(machine: &Machine<P>, vm: &VmConfig, half: u64)
     }
     // One look: parameters, refusal and progress are of one moment.
     let shares = machine.shares.lock();
-    let (share, changing) = (shares.of(vm.id), shares.is_changing());
+    let (share, changing) = (*shares.of(vm.id), shares.is_changing());
     let refusal = shares.refusal(vm.id).map_or(0, |why| why.number().into());
     drop(shares);
     let us = |ticks| machine.us(ticks);

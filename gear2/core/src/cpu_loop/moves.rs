@@ -14,6 +14,7 @@ use gear1_abi::regs::NO_DEADLINE;
 
 use super::CpuLoop;
 use super::jobs::BALANCE_JOB;
+use crate::balancer::Other;
 use crate::gear1::Gear1;
 use crate::kept::bit;
 use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays};
@@ -31,6 +32,8 @@ pub(super) struct Moves {
     clears: bool,
     /// CPUs, a bit each, that refused each vCPU since then.
     tried: [u8; MAX_VCPUS],
+    /// vCPU that the balancer offered last.
+    offered: Option<VcpuId>,
 }
 
 // `Moves::tried` has a bit for each CPU.
@@ -44,6 +47,7 @@ impl Moves {
             balance_at: 0,
             clears: false,
             tried: [0; MAX_VCPUS],
+            offered: None,
         }
     }
 
@@ -188,7 +192,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         if shares.is_changing() {
             return Some(Stays::Changes);
         }
-        let taken = self.scheduler.add(vcpu, &shares.of(vm), now);
+        let taken = self.scheduler.add(vcpu, shares.of(vm), now);
         taken.err().map(Stays::Policy)
     }
 
@@ -276,14 +280,21 @@ impl<P: Platform> CpuLoop<'_, P> {
         }
     }
 
-    /// Returns the CPU with the fewest vCPUs of those that may take a vCPU and have not refused it.
+    /// Returns the CPU with the fewest vCPUs of those that may take a vCPU and have not refused it;
+    /// of several the one of this cluster.
     fn untried(&self, vcpu: VcpuId, counts: &[u32; MAX_CPUS]) -> Option<CpuIndex> {
         let machine = self.machine;
         let tried = self.moves.tried[vcpu.index()];
         let others = machine.pool(self.cpu).iter().filter(|cpu| {
             *cpu != self.cpu && tried >> cpu.index() & 1 == 0 && machine.bars(vcpu, *cpu).is_none()
         });
-        others.min_by_key(|cpu| counts[cpu.index()])
+        // planted: a vCPU of a closed CPU goes to another cluster
+        others.min_by_key(|cpu| {
+            (
+                counts[cpu.index()],
+                !machine.config.are_near(self.cpu, *cpu),
+            )
+        })
     }
 
     /// Opens this CPU again, since a vCPU of it has nowhere to go.
@@ -336,7 +347,12 @@ impl<P: Platform> CpuLoop<'_, P> {
         let others = pool
             .iter()
             .filter(|cpu| *cpu != self.cpu && !machine.is_closed(*cpu));
-        let target = balancer.target(load(self.cpu), &mut others.map(|cpu| (cpu, load(cpu))));
+        let mut others = others.map(|cpu| Other {
+            cpu,
+            near: machine.config.are_near(self.cpu, cpu),
+            seen: load(cpu),
+        });
+        let target = balancer.target(load(self.cpu), &mut others);
         let moved = target.is_some_and(|to| self.offer_one(gear1, to, next.vcpu, now));
         let pause = machine.config.ticks(balancer.pause(moved));
         // A slow counter may have no tick in the pause: without one, each event would look again.
@@ -346,29 +362,29 @@ impl<P: Platform> CpuLoop<'_, P> {
 
     /// Offers one of the vCPUs that wait to another CPU. At most one such offer is under way, as
     /// the loads of both CPUs follow from it.
-    fn offer_one(&self, gear1: &mut impl Gear1, to: CpuIndex, next: VcpuId, now: u64) -> bool {
+    fn offer_one(&mut self, gear1: &mut impl Gear1, to: CpuIndex, next: VcpuId, now: u64) -> bool {
         let machine = self.machine;
-        let stay = machine
-            .config
-            .ticks(machine.config.pool(self.cpu).balancer.stay());
+        let offered = self.moves.offered.filter(|vcpu| self.moves.has(*vcpu));
+        if offered.is_some_and(|vcpu| !machine.placement.of(vcpu).stage.rests()) {
+            return false;
+        }
+        let stay = machine.config.pool(self.cpu).balancer.stay();
+        let stay = machine.config.ticks(stay);
         let ready = machine.loads[self.cpu.index()].ready();
-        let mut chosen = None;
-        for vcpu in vcpus_of(self.moves.here) {
+        let may_go = |vcpu: VcpuId| {
+            // One look for all: `offer` stores only if the word is still this one.
             let place = machine.placement.of(vcpu);
-            if !place.stage.rests() {
-                return false;
-            }
             let moved = machine.placement.moved(vcpu);
             let settled = moved == 0 || now.saturating_sub(moved) >= stay;
-            let waits = ready & bit(vcpu) != 0 && vcpu != next;
-            let free = chosen.is_none() && waits && settled;
-            if free && machine.bars(vcpu, to).is_none() {
-                chosen = Some((vcpu, place));
-            }
-        }
-        let Some((vcpu, place)) = chosen else {
+            // One that somebody wants elsewhere is under way already.
+            let free = settled && place.stage.rests() && machine.bars(vcpu, to).is_none();
+            free.then_some((vcpu, place))
+        };
+        let mut waiting = vcpus_of(ready & self.moves.here & !bit(next));
+        let Some((vcpu, place)) = waiting.find_map(may_go) else {
             return false;
         };
+        self.moves.offered = Some(vcpu);
         self.offer(gear1, vcpu, place, to, ready.count_ones());
         true
     }

@@ -13,7 +13,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use gear1_abi::id::{MAX_VCPUS, VcpuId};
-use gear2_protocol::{MmioSlot, slot};
+use gear2_protocol::{MAX_DEVICES, MmioSlot, slot};
 
 use crate::kept::Kept;
 use crate::platform::Answer;
@@ -50,23 +50,34 @@ struct Entry {
     /// The access that is posted when the slot is free.
     waiting: Option<Request>,
     sequence: u64,
+    /// Place in [`Slots::busy`] of the device that GDM has an access to.
+    device: usize,
 }
+
+/// The place of each vCPU's slot in the region, by the vCPU's number. A VM's slots have a page of
+/// their own.
+pub(crate) type Places = [Option<&'static MmioSlot>; MAX_VCPUS];
 
 /// The slots of all vCPUs.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    slots: &'static [MmioSlot],
+    slots: Places,
     kept: &'static Kept,
     entries: [Entry; MAX_VCPUS],
+    /// How many accesses to each device GDM has; the last place is all others'.
+    busy: [u8; MAX_DEVICES + 1],
     forwarded: u64,
 }
 
+const _: () = assert!(MAX_VCPUS < u8::MAX as usize);
+
 impl Slots {
-    pub(crate) fn new(slots: &'static [MmioSlot], kept: &'static Kept) -> Self {
+    pub(crate) fn new(slots: Places, kept: &'static Kept) -> Self {
         Self {
             slots,
             kept,
             entries: [Entry::default(); MAX_VCPUS],
+            busy: [0; MAX_DEVICES + 1],
             forwarded: 0,
         }
     }
@@ -77,7 +88,7 @@ impl Slots {
     /// last, since one of an earlier life of the VM may differ in nothing, or in its value alone.
     pub(crate) fn take_over(&mut self, vcpu: VcpuId, awaited: Option<[u32; 3]>) {
         let index = vcpu.index();
-        let Some(slot) = self.slots.get(index) else {
+        let Some(slot) = self.slots[index] else {
             return;
         };
         let held = [&slot.device, &slot.register, &slot.access].map(|word| word.load(Relaxed));
@@ -90,6 +101,23 @@ impl Slots {
             _ if awaited == Some(held) && self.kept.asked(vcpu) == entry.sequence => Use::Asked,
             _ => Use::Abandoned,
         };
+        if entry.used != Use::Free {
+            self.take(index, held[0]);
+        }
+    }
+
+    /// Notes that GDM has an access to a device in a slot.
+    fn take(&mut self, index: usize, device: u32) {
+        let place = (device as usize).min(MAX_DEVICES);
+        self.entries[index].device = place;
+        self.busy[place] += 1;
+    }
+
+    /// Tells whether GDM has no access to a device: it has answered all.
+    pub(crate) fn is_idle(&self, device: u32) -> bool {
+        self.busy
+            .get(device as usize)
+            .is_none_or(|count| *count == 0)
     }
 
     /// Returns how many accesses of guests were forwarded.
@@ -147,6 +175,7 @@ impl Slots {
                 continue;
             };
             self.entries[index].used = Use::Free;
+            self.busy[self.entries[index].device] -= 1;
             if used == Use::Asked {
                 answered(vcpu, answer);
             }
@@ -160,7 +189,7 @@ impl Slots {
 
     /// Takes GDM's answer out of a slot. What is no state of the protocol is an abort.
     fn answer(&self, index: usize) -> Option<Answer> {
-        let slot = self.slots.get(index)?;
+        let slot = self.slots[index]?;
         if self.entries[index].used == Use::Free {
             return None;
         }
@@ -175,19 +204,21 @@ impl Slots {
 
     /// Posts an access in a free slot.
     fn fill(&mut self, vcpu: VcpuId, request: Request) {
-        let Some(slot) = self.slots.get(vcpu.index()) else {
+        let Some(slot) = self.slots[vcpu.index()] else {
             return;
         };
         let entry = &mut self.entries[vcpu.index()];
         entry.used = Use::Asked;
         // 0 is nobody's.
         entry.sequence = entry.sequence.wrapping_add(1).max(1);
-        self.kept.set_asked(vcpu, entry.sequence);
+        let sequence = entry.sequence;
+        self.take(vcpu.index(), request.device);
+        self.kept.set_asked(vcpu, sequence);
         slot.device.store(request.device, Relaxed);
         slot.register.store(request.register, Relaxed);
         slot.access.store(request.access, Relaxed);
         slot.value.store(request.value, Relaxed);
-        slot.sequence.store(entry.sequence, Relaxed);
+        slot.sequence.store(sequence, Relaxed);
         slot.set_state(slot::POSTED);
     }
 }

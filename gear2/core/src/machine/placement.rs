@@ -60,7 +60,7 @@ pub(crate) enum Stays {
 }
 
 /// Reasons, in the order of their numbers from 1 on.
-pub(crate) const REASONS: [Stays; 10] = [
+pub(crate) const REASONS: [Stays; 11] = [
     Stays::CpuIsOff,
     Stays::Elsewhere,
     Stays::Pinned,
@@ -71,6 +71,7 @@ pub(crate) const REASONS: [Stays; 10] = [
     Stays::NoOther,
     Stays::Changes,
     Stays::OutOfRange,
+    Stays::Policy(Refused::Starves),
 ];
 
 impl Stays {
@@ -341,7 +342,9 @@ impl<P: Platform> Machine<P> {
         if self.pin(vcpu).is_some_and(|pin| pin != cpu) {
             return Some(Stays::Pinned);
         }
-        let placed = !self.affinity(vcpu).contains(cpu);
+        let vm = self.config.vm(config.vm)?;
+        let pool = self.config.pool(config.cpu).cpus;
+        let placed = !pool.contains(cpu) || !vm.affinity.contains(cpu);
         // A window is a part of one CPU's frame.
         let windowed = config.cpu != cpu && windows.iter().any(|w| w.vm == Some(config.vm));
         (placed || windowed).then_some(Stays::Elsewhere)

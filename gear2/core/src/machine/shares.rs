@@ -15,7 +15,10 @@ use super::{Machine, Platform, Stays};
 use crate::config::Config;
 use crate::gear1::Gear1;
 use crate::kept::KeptShare;
-use crate::scheduler::{Budget, MAX_WEIGHT, Share};
+use crate::scheduler::{Budget, MAX_WEIGHT, Refused, Share};
+
+/// Name of the policy whose order is fixed priorities.
+const PRIORITY: &str = "priority";
 
 /// A parameter with its new value, as `gearctl` asks for it. Times are microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +70,8 @@ impl Shares {
     }
 
     /// Returns the parameters of a VM.
-    pub(crate) const fn of(&self, vm: VmId) -> Share {
-        self.all[vm.index()]
+    pub(crate) const fn of(&self, vm: VmId) -> &Share {
+        &self.all[vm.index()]
     }
 
     /// Tells whether a change is under way.
@@ -133,7 +136,7 @@ const fn bit(cpu: CpuIndex) -> u8 {
 impl<P: Platform> Machine<P> {
     /// Returns the parameters of a VM.
     pub(crate) fn share(&self, vm: VmId) -> Share {
-        self.shares.lock().of(vm)
+        *self.shares.lock().of(vm)
     }
 
     /// Begins to change a parameter of a VM.
@@ -147,9 +150,12 @@ impl<P: Platform> Machine<P> {
         if shares.is_changing() {
             return Err(Stays::Changes);
         }
-        let old = shares.of(vm);
+        let old = *shares.of(vm);
         // `gearctl` is in the device VM, whose words are judged like a manifest's.
         let new = self.with(old, parameter).ok_or(Stays::OutOfRange)?;
+        if new.priority != old.priority && self.starves_device_vm(&shares, &new) {
+            return Err(Stays::Policy(Refused::Starves));
+        }
         let cpus = self.config.cpus.iter();
         // All CPUs are asked, whether a vCPU of the VM is there or not: one may be arriving.
         let waits = cpus.fold(0, |all, cpu| all | bit(cpu));
@@ -185,6 +191,34 @@ impl<P: Platform> Machine<P> {
             self.kept.set_share(vm, kept);
         }
         self.poke_all(gear1, back);
+    }
+
+    /// Tells whether a VM, with new parameters of this one or another one, could run for ever
+    /// before the device VM does: by a higher priority on a CPU of both, without a ceiling
+    /// (M-SCH-023). Of budgets, the policy of each CPU tells.
+    fn starves_device_vm(&self, shares: &Shares, new: &Share) -> bool {
+        let device = self.config.device_vm.and_then(|vm| self.config.vm(vm));
+        let Some(device) = device else {
+            return false;
+        };
+        let first = self.config.vcpus().find(|(_, vcpu)| vcpu.vm == device.id);
+        let Some(pool) = first.map(|(_, vcpu)| self.config.pool(vcpu.cpu)) else {
+            return false;
+        };
+        if pool.policy.name != PRIORITY || pool.plan.ceiling != 0 {
+            return false;
+        }
+        let priority = |vm: VmId| match vm == new.vm {
+            true => new.priority,
+            false => shares.of(vm).priority,
+        };
+        let both = |cpu: &CpuIndex| pool.cpus.contains(*cpu) && device.affinity.contains(*cpu);
+        let mut others = self.config.vms.iter().filter(|vm| vm.scheduled);
+        others.any(|vm| {
+            let meet = vm.affinity.iter().any(|cpu| both(&cpu));
+            // planted: a priority that is set later starves the device VM
+            meet && priority(vm.id) > priority(device.id)
+        })
     }
 
     fn poke_all(&self, gear1: &mut impl Gear1, cpus: u8) {
@@ -258,7 +292,7 @@ impl<P: Platform> Machine<P> {
             ];
             // Cap and budget fit to the other words only together: one bad word leaves all of the
             // VM's as they are in the manifest.
-            let begin = Some(shares.of(vm));
+            let begin = Some(*shares.of(vm));
             let share = parameters
                 .into_iter()
                 .fold(begin, |share, parameter| self.with(share?, parameter));

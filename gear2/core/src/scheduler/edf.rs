@@ -19,50 +19,13 @@ use gear1_abi::regs::NO_DEADLINE;
 
 use super::queue::{Queue, Set};
 use super::{Admission, Budget, Choice, Policy, Refused, Run, Share};
+use room::Room;
+use server::Server;
 
+mod room;
+mod server;
 #[cfg(test)]
 mod tests;
-
-/// Account of a server.
-#[derive(Clone, Copy, Debug)]
-struct Server {
-    budget: Budget,
-    /// Ticks left until the deadline.
-    left: u64,
-    /// Ticks used beyond the budget.
-    debt: u64,
-    deadline: u64,
-    ready: bool,
-}
-
-impl Server {
-    const fn new(budget: Budget) -> Self {
-        Self {
-            budget,
-            left: 0,
-            debt: 0,
-            deadline: 0,
-            ready: false,
-        }
-    }
-
-    /// Begins a period that ends at `deadline`. Debts are paid first.
-    fn begin(&mut self, deadline: u64) {
-        let paid = self.debt.min(self.budget.ticks);
-        self.debt -= paid;
-        self.left = self.budget.ticks - paid;
-        self.deadline = deadline;
-    }
-
-    /// Tells whether the rest of the budget would exceed the server's share until the deadline.
-    fn is_stale(&self, now: u64) -> bool {
-        let Some(rest) = self.deadline.checked_sub(now).filter(|rest| *rest > 0) else {
-            return true;
-        };
-        let needed = u128::from(self.left) * u128::from(self.budget.period);
-        needed > u128::from(rest) * u128::from(self.budget.ticks)
-    }
-}
 
 /// The earliest-deadline-first policy of one CPU, with `R` for vCPUs without a server.
 #[derive(Debug)]
@@ -76,11 +39,7 @@ pub struct Edf<R> {
     rest: R,
     /// Ready vCPUs of the inner policy.
     rest_ready: Set,
-    admission: Admission,
-    /// Demand of all servers, in millionths of the CPU.
-    demand: u64,
-    /// Demand that was given up, and the time from which it is free for others.
-    given_up: (u64, u64),
+    room: Room,
 }
 
 impl<R: Policy> Edf<R> {
@@ -94,49 +53,15 @@ impl<R: Policy> Edf<R> {
             spent: Queue::new(),
             rest,
             rest_ready: Set::default(),
-            admission,
-            demand: 0,
-            given_up: (0, 0),
+            room: Room::new(admission),
         }
     }
 
-    /// Returns the demand with another budget in place of a vCPU's.
-    fn admit(&self, vcpu: VcpuId, budget: Option<Budget>, now: u64) -> Result<u64, Refused> {
-        let old = self.demand_of(vcpu);
-        let new = budget.map_or(Ok(0), |budget| self.admission.demand(budget))?;
-        let sum = self.demand - old + new;
-        // A smaller budget is taken also while what others gave up is still held.
-        if new > old && !self.admission.has_room(sum + self.held(now)) {
-            return Err(Refused::Overload);
-        }
-        Ok(sum)
-    }
-
-    /// Returns the demand of a vCPU's server, which was admitted.
-    fn demand_of(&self, vcpu: VcpuId) -> u64 {
-        let server = self.servers[vcpu.index()];
-        server.map_or(0, |server| {
-            self.admission.demand(server.budget).unwrap_or(0)
-        })
-    }
-
-    /// Returns the demand that was given up and is not free yet.
-    const fn held(&self, now: u64) -> u64 {
-        let (part, free) = self.given_up;
-        if now < free { part } else { 0 }
-    }
-
-    /// Takes the demand with a vCPU's admitted budget into the account. What the vCPU gives up
-    /// stays held until its deadline.
-    fn take_over(&mut self, vcpu: VcpuId, demand: u64, now: u64) {
-        let less = self.demand.saturating_sub(demand);
-        let deadline = self.servers[vcpu.index()].map_or(0, |server| server.deadline);
-        if less > 0 && deadline > now {
-            // planted: a server's part is free although it was used in advance
-            let free = self.given_up.1.max(deadline);
-            self.given_up = (self.held(now) + less, free);
-        }
-        self.demand = demand;
+    /// Returns the admitted budget of a vCPU's server, and its deadline.
+    fn admitted(&self, vcpu: VcpuId) -> (Option<Budget>, u64) {
+        let server = &self.servers[vcpu.index()];
+        let server = server.as_ref();
+        server.map_or((None, 0), |server| (Some(server.budget), server.deadline))
     }
 
     /// Queues a ready server.
@@ -176,13 +101,14 @@ impl<R: Policy> Edf<R> {
 
 impl<R: Policy> Policy for Edf<R> {
     fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
-        let demand = self.admit(vcpu, share.server, now)?;
+        let admitted = self.admitted(vcpu);
+        let found = self.room.admit(vcpu, admitted.0, share, now)?;
         if share.server.is_none() {
             self.rest.add(vcpu, share, now)?;
         } else {
             self.rest.remove(vcpu, now);
         }
-        self.take_over(vcpu, demand, now);
+        self.room.take_over(admitted.1, found, now);
         self.leave_queues(vcpu);
         self.rest_ready.remove(vcpu);
         self.known.insert(vcpu);
@@ -191,7 +117,8 @@ impl<R: Policy> Policy for Edf<R> {
     }
 
     fn remove(&mut self, vcpu: VcpuId, now: u64) {
-        self.take_over(vcpu, self.demand - self.demand_of(vcpu), now);
+        let (budget, deadline) = self.admitted(vcpu);
+        self.room.release(vcpu, budget, deadline, now);
         self.leave_queues(vcpu);
         self.servers[vcpu.index()] = None;
         self.known.remove(vcpu);
@@ -204,12 +131,10 @@ impl<R: Policy> Policy for Edf<R> {
         if !self.known.contains(vcpu) {
             return Ok(());
         }
-        let demand = self.admit(vcpu, share.server, now)?;
+        let admitted = self.admitted(vcpu);
+        let found = self.room.admit(vcpu, admitted.0, share, now)?;
         match (share.server, &mut self.servers[vcpu.index()]) {
-            (Some(budget), Some(server)) => {
-                server.budget = budget;
-                self.take_over(vcpu, demand, now);
-            }
+            (Some(budget), Some(server)) => server.budget = budget,
             (None, None) => self.rest.set(vcpu, share, now)?,
             (budget, _) => {
                 let ready = self.servers[vcpu.index()]
@@ -220,7 +145,6 @@ impl<R: Policy> Policy for Edf<R> {
                     self.rest_ready.remove(vcpu);
                     self.rest.remove(vcpu, now);
                 }
-                self.take_over(vcpu, demand, now);
                 self.leave_queues(vcpu);
                 self.servers[vcpu.index()] = budget.map(Server::new);
                 if ready {
@@ -228,6 +152,7 @@ impl<R: Policy> Policy for Edf<R> {
                 }
             }
         }
+        self.room.take_over(admitted.1, found, now);
         Ok(())
     }
 
@@ -281,7 +206,9 @@ impl<R: Policy> Policy for Edf<R> {
     }
 
     fn pick(&mut self, now: u64) -> Choice {
-        self.replenish(now);
+        if self.spent.len() != 0 {
+            self.replenish(now);
+        }
         let back = self.spent.first().map_or(NO_DEADLINE, |(_, time)| time);
         let server = self.eligible.first().map(|(vcpu, _)| vcpu);
         if let Some((vcpu, server)) =

@@ -161,13 +161,21 @@ impl Fair {
             if self.used < self.slice && fresh.is_none_or(|fresh| time < fresh + self.grain()) {
                 return Some(turn);
             }
-            self.give_up(turn);
-            self.turn = None;
         }
         let least = self.raise_floor()?;
-        let vcpu = self.waiting.take_next(self.grain())?;
+        let vcpu = match self.turn.take() {
+            Some(turn) => self.replace(turn)?,
+            None => self.waiting.take_next(self.grain())?,
+        };
         self.begin(vcpu, least);
         Some(vcpu)
+    }
+
+    /// Lets a vCPU wait whose turn has ended. Returns the next one.
+    fn replace(&mut self, turn: VcpuId) -> Option<VcpuId> {
+        let account = turn.select(&self.accounts);
+        let may_preempt = account.lags() && self.used < self.slice;
+        (self.waiting).exchange(turn, account.virtual_time, may_preempt, self.grain())
     }
 
     /// Returns the vCPU whose turn it is, and the ticks that its cap leaves. Those whose caps are
@@ -206,9 +214,14 @@ impl Fair {
 impl Policy for Fair {
     fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
         share.cap.map_or(Ok(()), super::Budget::check)?;
-        self.remove(vcpu, now);
-        self.known.insert(vcpu);
-        *vcpu.select_mut(&mut self.accounts) = Account::new(*share, self.floor);
+        if self.known.insert(vcpu) {
+            // Whoever comes begins where those are that are ready now.
+            self.raise_floor();
+        } else {
+            self.block(vcpu, now);
+        }
+        let floor = self.floor;
+        vcpu.select_mut(&mut self.accounts).begin(share, floor);
         Ok(())
     }
 

@@ -150,6 +150,20 @@ impl Queue {
         there
     }
 
+    /// Inserts a vCPU that is not in the queue, then removes and returns the first one, which may
+    /// be the same. One entry takes the other one's place, so this is half the work of both.
+    #[inline]
+    pub(super) fn exchange(&mut self, vcpu: VcpuId, key: u64) -> VcpuId {
+        let Some((first, _)) = self.first().filter(|(_, least)| *least <= key) else {
+            return vcpu;
+        };
+        self.arrivals += 1;
+        self.members.remove(first);
+        self.members.insert(vcpu);
+        self.sink(0, Entry::new(vcpu, key, self.arrivals));
+        first
+    }
+
     /// Removes and returns the first vCPU, if its key is at most `limit`.
     pub(super) fn pop_until(&mut self, limit: u64) -> Option<VcpuId> {
         let (vcpu, _) = self.first().filter(|(_, key)| *key <= limit)?;

@@ -46,15 +46,25 @@ fn budget() -> impl Strategy<Value = Option<Budget>> {
 
 fn share() -> impl Strategy<Value = Share> {
     let latency = prop_oneof![Just(0), 0..50_000_u64, Just(u64::MAX)];
-    let numbers = (0..=MAX_WEIGHT, any::<u8>(), latency, 0..4_usize);
-    (numbers, budget(), budget()).prop_map(|((weight, priority, latency, vm), cap, server)| Share {
-        vm: VmId::from_low_bits(vm),
-        weight,
-        cap,
-        server,
-        priority,
+    let numbers = (
+        0..=MAX_WEIGHT,
+        any::<u8>(),
         latency,
-    })
+        0..4_usize,
+        any::<bool>(),
+    );
+    let all = (numbers, budget(), budget());
+    all.prop_map(
+        |((weight, priority, latency, vm, needed), cap, server)| Share {
+            vm: VmId::from_low_bits(vm),
+            weight,
+            cap,
+            server,
+            priority,
+            latency,
+            needed,
+        },
+    )
 }
 
 fn call() -> impl Strategy<Value = Call> {

@@ -61,6 +61,24 @@ impl Waiting {
         self.fresh.first().map(|(_, time)| time)
     }
 
+    /// Has a vCPU wait as [`Self::insert`] does, and returns the next one as [`Self::take_next`]
+    /// does.
+    #[inline]
+    pub(super) fn exchange(
+        &mut self,
+        vcpu: VcpuId,
+        time: u64,
+        fresh: bool,
+        grain: u64,
+    ) -> Option<VcpuId> {
+        // Nobody preempts at most ends of turns: the least virtual time alone decides then.
+        if !fresh && self.fresh.len() == 0 {
+            return Some(self.all.exchange(vcpu, time));
+        }
+        self.insert(vcpu, time, fresh);
+        self.take_next(grain)
+    }
+
     /// Removes and returns the vCPU that is next: one that may preempt is before those that wait
     /// for their next turn, if it is at most `grain` ahead of them.
     pub(super) fn take_next(&mut self, grain: u64) -> Option<VcpuId> {

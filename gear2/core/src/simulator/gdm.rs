@@ -176,7 +176,13 @@ impl Gdm {
         };
         let mut looking = 0;
         let region = self.region;
-        for (count, slot) in region.slots.iter().filter(posted).enumerate() {
+        for (count, slot) in region
+            .slots
+            .iter()
+            .flat_map(|page| page.iter())
+            .filter(posted)
+            .enumerate()
+        {
             if mishap == Some(count) {
                 self.dies(now);
                 return false;

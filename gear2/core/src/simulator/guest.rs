@@ -211,7 +211,9 @@ impl Vcpu {
         let Some(Event::Mmio(id, access)) = self.asked else {
             return false;
         };
-        let slot = gdm.as_ref().map(|gdm| &gdm.region.slots[id.index()]);
+        let slot = gdm
+            .as_ref()
+            .and_then(|gdm| gdm.region.slot(self.vm, id.index()));
         let virtio = access.ipa & !0xfff == VIRTIO_IPA;
         virtio && slot.is_some_and(|slot| slot.state() != gear2_protocol::slot::IDLE)
     }

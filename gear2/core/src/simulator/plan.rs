@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use gear1_abi::id::{CpuIndex, MAX_VCPUS, VmId};
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VmId};
 use gearv_manifest::{Balancer, CpuSet, Restart};
 
 use super::{CONSOLE, SLICE, UART_INTID, VIRTIO_IPA};
@@ -52,7 +52,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
     let mut vcpus = [None; MAX_VCPUS];
     let mut next = 0;
     let mut vms = Vec::new();
-    let mut first_channel = 0;
+    let (mut first_channel, mut served) = (0, 0);
     for (place, plan) in plans.iter().enumerate() {
         let id = VmId::new(place).unwrap();
         let first = next;
@@ -83,13 +83,16 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
                 ipa: VIRTIO_IPA,
                 first_channel,
                 count: plan.devices,
+                number: served,
             }),
             vcpus: first..next,
         });
         first_channel += plan.devices;
+        served += usize::from(plan.devices > 0);
     }
     Config {
         cpus: CpuSet::first(cpu_count),
+        clusters: [0; MAX_CPUS],
         counter_hz: 1_000_000,
         uart_intid: UART_INTID,
         default_pool: PoolConfig {

@@ -17,6 +17,7 @@ pub(in crate::rules) fn check<'a>(
     check_pools(manifest, report);
     for vm in scheduled(manifest) {
         check_parameters(manifest, vm, report);
+        // Without a board nobody knows which CPU a vCPU starts on.
         let starved = cpu_count.and_then(|count| starved_on(manifest, vm, count));
         if let Some((cpu, ppm)) = starved
             && vm.kind != VmKind::Device
@@ -31,6 +32,7 @@ pub(in crate::rules) fn check<'a>(
 fn check_pools<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     for (index, pool) in manifest.pools.iter().enumerate() {
         let path = Pool::path(pool.name);
+        // Times that no policy reads are told for each pool: a pool may have another policy.
         check_policy(&pool.policy, path, report);
         check_balancer(manifest, pool, report);
         // A VM that was left out may be in the pool, or mean this one.

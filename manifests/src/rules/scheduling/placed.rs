@@ -11,10 +11,12 @@ use crate::model::{Budget, CpuSet, Manifest, Pool, Scheduler, Vm, VmKind};
 /// Judges a manifest that broke no rule so far, on a machine with `cpu_count` CPUs.
 pub(crate) fn check<'a>(manifest: &Manifest<'a>, cpu_count: usize, report: &mut Report<'_, 'a>) {
     let before = report.error_count;
+    // Pools before VMs: a pool on a CPU that is not there has no place for its VMs.
     check_pool_cpus(manifest, cpu_count, report);
     for vm in scheduled(manifest) {
         check_vm(manifest, vm, cpu_count, report);
     }
+    // Sums on a CPU mean nothing while a VM has none.
     // What follows counts on places that are good.
     if before == report.error_count {
         for cpu in manifest.gear2_cpus(cpu_count).iter() {
@@ -63,11 +65,21 @@ fn check_vm<'a>(
     cpu_count: usize,
     report: &mut Report<'_, 'a>,
 ) {
+    // planted: a VM has no CPU outside of pools
+    // Without pools the machine has no CPU for Gear2 at all, which is another rule's message.
     if manifest.cpus_of(vm, cpu_count).is_empty() && !manifest.pools.is_empty() {
         report.error(error(Rule::NoCpuOutsidePools, vm, "pool"));
     }
+    check_window(manifest, vm, report);
+}
+
+/// Refuses a VM on CPUs of `arinc653` that no window lets run.
+fn check_window<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let mut windows = manifest.windows_of(manifest.pool_of(vm));
+    // Any other policy gives each vCPU some time, if little.
     let is_arinc = scheduler_of(manifest, vm) == Scheduler::Arinc653;
+    // A window without a VM is for all VMs of the pool that have none of their own.
+    // planted: a VM has no window
     let runs = |name: Option<&str>| name.is_none_or(|name| name == vm.name);
     if is_arinc && !windows.any(|window| runs(window.vm)) {
         report.error(ManifestError::at(Rule::NeverRuns, NodePath::vm(vm.name)));
@@ -101,6 +113,7 @@ fn check_budgets<'a>(
     report: &mut Report<'_, 'a>,
 ) {
     let pool = manifest.pool_of_cpu(cpu);
+    // Without a policy that knows budgets there is nothing to add up.
     let Some(mut sum) = supply_of(manifest, pool).map(|supply| Sum::new(cpu, supply)) else {
         return;
     };
@@ -124,6 +137,7 @@ fn check_budgets<'a>(
 #[must_use]
 pub fn supply_of(manifest: &Manifest<'_>, pool: Option<usize>) -> Option<Supply> {
     match manifest.policy_of(pool).scheduler {
+        // Servers run before everything else, so all of the CPU is theirs to promise.
         Scheduler::Edf => Some(Supply::WHOLE),
         Scheduler::Arinc653 => Supply::of_free_windows(manifest, pool),
         _ => None,
@@ -145,6 +159,7 @@ pub fn server_of(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<Budget> {
 /// Returns what the budgets on a CPU ask for; `None`: the scheduler reads none.
 #[must_use]
 pub fn load_on(manifest: &Manifest<'_>, cpu: CpuIndex, cpu_count: usize) -> Option<Load> {
+    // As check_budgets, without its refusals: the figure is for a report.
     let mut sum = Sum::new(cpu, supply_of(manifest, manifest.pool_of_cpu(cpu))?);
     for vm in starting_on(manifest, cpu, cpu_count) {
         if let Some(server) = server_of(manifest, vm) {
@@ -183,6 +198,7 @@ fn check_time_left<'a>(
         return;
     };
     let path = NodePath::vm(device.name);
+    // The last budget is the one that went too far, as in check_budgets.
     let on_cpu = starting_on(manifest, cpu, cpu_count);
     let last = on_cpu.filter(|vm| server_of(manifest, vm).is_some()).last();
     let place = match last {
@@ -201,11 +217,14 @@ fn check_higher_priorities<'a>(
     report: &mut Report<'_, 'a>,
 ) {
     let policy = manifest.policy_of(manifest.pool_of(device));
+    // With a ceiling each vCPU gets a slice at times, whatever its priority.
     if policy.scheduler != Scheduler::Priority || policy.ceiling_us != 0 {
         return;
     }
     for vm in scheduled(manifest) {
         let cpus = manifest.cpus_of(vm, cpu_count);
+        // By the CPUs they may use, not only by where they start: a balancer may bring them
+        // together.
         let shared = super::common(cpus, manifest.cpus_of(device, cpu_count)).is_some();
         // planted: a higher priority starves the device VM
         if shared && vm.parameters.priority() > device.parameters.priority() {

@@ -468,3 +468,32 @@ fn warns_of_a_balancer_of_one_cpu() {
     let none = pool("fair").set(control, "balancer", text("none"));
     assert_eq!(warned(&none), [""; 0]);
 }
+
+#[test]
+fn warns_of_a_cpu_between_others_that_nobody_has() {
+    let idle = |cpus: &[u32]| {
+        let tree = smallest().set("/gear2", "cpus", cells(cpus));
+        let blob = tree.flatten();
+        let manifest = crate::read(blob.as_slice(), &mut |error| panic!("{error}")).unwrap();
+        let board = crate::Exposed {
+            cpu_count: 4,
+            clusters: &[0; 4],
+            masters: &[],
+        };
+        let mut said = Vec::new();
+        crate::warn(
+            &manifest,
+            Some(&board),
+            &mut |error: crate::ManifestError<'_>| {
+                said.push((error.rule, error.found));
+            },
+        );
+        said.retain(|(rule, _)| *rule == crate::Rule::IdleCpu);
+        said.first().map(|(_, found)| found.to_string())
+    };
+    assert_eq!(idle(&[0, 2, 3]).as_deref(), Some(" (1)"));
+    assert_eq!(idle(&[3]).as_deref(), Some(" (0)"));
+    // A list that ends early is meant.
+    assert_eq!(idle(&[0, 1]), None);
+    assert_eq!(idle(&[0, 1, 2, 3]), None);
+}

@@ -18,6 +18,7 @@ pub(super) fn check<'a>(
     if check_presence(manifest, pool, policy, node, report) {
         return;
     }
+    // Windows are compared with those ahead of them, so each pair is told once.
     let windows = node.child("windows");
     for (index, window) in manifest.windows_of(pool).enumerate() {
         let path = windows.child(window.name);
@@ -25,6 +26,7 @@ pub(super) fn check<'a>(
             let before = manifest.windows_of(pool).take(index);
             check_overlap(window, before, windows, report);
         }
+        // The VM of a window may be one that was left out for its own errors.
         if complete {
             check_vm(manifest, window, path, report);
         }
@@ -38,6 +40,7 @@ fn check_overlap<'m, 'a: 'm>(
     windows: NodePath<'a>,
     report: &mut Report<'_, 'a>,
 ) {
+    // Sums of two times are 64 bits wide: the latest end is beyond 32.
     let overlaps = |other: &&Window<'_>| {
         // planted: windows overlap
         u64::from(window.start_us) < other.end_us() && u64::from(other.start_us) < window.end_us()
@@ -60,11 +63,15 @@ fn check_presence<'a>(
 ) -> bool {
     let has_windows = manifest.windows_of(pool).next().is_some();
     let is_arinc = policy.scheduler == Scheduler::Arinc653;
+    // By what there is of the three: the policy, a frame, windows. All cases are written out, so
+    // that a new one has to be thought of.
     let (rule, property) = match (is_arinc, policy.frame_us, has_windows) {
+        // planted: windows have no frame
         (true, 0, _) => (Rule::NoFrame, "frame-us"),
         // A window that could not be read may be all that there is.
         (true, _, false) if report.gear2_is_faulty => return true,
         (true, _, false) => (Rule::NoFrame, "windows"),
+        // planted: windows are nobody's to read
         (false, _, true) => (Rule::WindowsUnread, "windows"),
         (false, 1.., false) => (Rule::WindowsUnread, "frame-us"),
         (true, 1.., true) | (false, 0, false) => return false,
@@ -84,6 +91,7 @@ fn check_place<'a>(
         ("start-us", window.start_us, START_US),
         ("length-us", window.length_us, LENGTH_US),
     ];
+    // Ranges first: an end that is the sum of damaged numbers says nothing about the frame.
     for (property, value, range) in values {
         if !range.contains(&value) {
             let place = ManifestError::at_property(Rule::OutOfRange, path, property);
@@ -100,7 +108,8 @@ fn check_place<'a>(
     true
 }
 
-/// Judges the VM of a window, and that the VM is in the pool.
+/// Judges the VM of a window, and that the VM is in the pool: other CPUs follow other windows. A
+/// real-time VM has its CPUs all the time, so that a window for one is a mistake, too.
 fn check_vm<'a>(
     manifest: &Manifest<'a>,
     window: &Window<'a>,
@@ -111,10 +120,12 @@ fn check_vm<'a>(
     let place = |rule| ManifestError::at_property(rule, path, "vm").found(Found::Text(name));
     let scheduled = || manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime);
     match scheduled().find(|vm| vm.name == name) {
+        // planted: a window is nobody's
         None => {
             let near = nearest(name, scheduled().map(|vm| vm.name));
             report.error(place(Rule::WindowVm).near(near));
         }
+        // planted: a window is another pool's VM's
         Some(vm) if manifest.pool_of(vm) != window.pool => {
             report.error(place(Rule::WindowUnused).conflicts(NodePath::vm(name)));
         }

@@ -19,7 +19,7 @@ fn disk() -> Tree {
         .set(DEVICE, "socket", text("/run/disk.socket"))
 }
 
-fn first(tree: &Tree) -> String {
+pub(super) fn first(tree: &Tree) -> String {
     let errors = errors(&tree.flatten());
     errors
         .first()
@@ -28,7 +28,7 @@ fn first(tree: &Tree) -> String {
 }
 
 /// Tells whether the first error begins so.
-fn assert_refused(tree: &Tree, expected: &str) {
+pub(super) fn assert_refused(tree: &Tree, expected: &str) {
     let message = first(tree);
     assert!(
         message.starts_with(expected),
@@ -115,6 +115,30 @@ fn a_file_system_has_a_tag_and_nothing_else_has() {
     assert_refused(&disk().set(DEVICE, "tag", text("x")), "M-VIO-007: ");
 }
 
+/// A type whose requests cannot fail is refused, by name and by number.
+#[test]
+fn requests_fail_by_time_where_they_can() {
+    let place = "M-VIO-030: /vms/linux/virtio/program: timeout-ms: ";
+    let with = |tree: &Tree, time: u32| tree.clone().set(DEVICE, "timeout-ms", cells(&[time]));
+    for time in [100, 30_000, 3_600_000] {
+        assert_eq!(first(&with(&disk(), time)), "");
+    }
+    for time in [0, 99, 3_600_001] {
+        assert_refused(&with(&disk(), time), place);
+    }
+    for function in ["input", "vsock", "scmi"] {
+        let tree = disk().set(DEVICE, "device", text(function));
+        assert_refused(&with(&tree, 1000), place);
+    }
+    let number = |id: u32| {
+        disk()
+            .unset(DEVICE, "device")
+            .set(DEVICE, "device-id", cells(&[id]))
+    };
+    assert_eq!(first(&with(&number(26), 1000)), "");
+    assert_refused(&with(&number(1), 1000), place);
+}
+
 #[test]
 fn a_program_is_named_by_its_path() {
     let with = |command: &str| disk().set(DEVICE, "command", text(command));
@@ -145,9 +169,9 @@ fn properties_go_with_their_type() {
         ("socket", text("/run/x")),
         ("device", text("block")),
         ("device-id", cells(&[2])),
-        ("queues", cells(&[1])),
         ("config-size", cells(&[60])),
         ("tag", text("x")),
+        ("timeout-ms", cells(&[1000])),
         ("command", text("/bin/x")),
         ("files", text("/dev/vda")),
     ] {

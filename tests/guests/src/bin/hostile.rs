@@ -19,8 +19,12 @@ use test_guests::virtio::{self, GuestHal};
 use test_guests::{Machine, VirtioNode, check, cpu, guest, report, say, timer};
 use virtio_drivers::device::blk::VirtIOBlk;
 use virtio_drivers::device::console::VirtIOConsole;
+use virtio_drivers::device::input::{InputConfigSelect, VirtIOInput};
 use virtio_drivers::device::net::VirtIONetRaw;
 use virtio_drivers::device::rng::VirtIORng;
+use virtio_drivers::device::socket::{
+    ConnectionInfo, DisconnectReason, VirtIOSocket, VsockAddr, VsockEventType,
+};
 use virtio_drivers::transport::mmio::MmioTransport;
 
 guest!(main);
@@ -97,6 +101,8 @@ fn honest(kind: Kind, when: &str, node: &VirtioNode) {
         Kind::Net => honest_net(node),
         Kind::Console => honest_console(when, node),
         Kind::Rng => honest_entropy(node),
+        Kind::Input => honest_input(node),
+        Kind::Vsock => honest_sockets(node),
     };
     match result {
         Ok(()) => say!("PASS honest-{kind:?}-{when}"),
@@ -164,6 +170,37 @@ fn honest_entropy(node: &VirtioNode) -> Result<(), Wrong> {
         entropy.request_entropy(&mut second)?,
     ];
     ensure(lengths == [64; 2] && first != second, "no entropy")
+}
+
+/// Reads what the device is.
+fn honest_input(node: &VirtioNode) -> Result<(), Wrong> {
+    let mut input = VirtIOInput::<GuestHal, _>::new(virtio::transport(node))?;
+    let mut name = [0; 128];
+    let length = input.query_config_select(InputConfigSelect::IdName, 0, &mut name)?;
+    let name = name.get(..usize::from(length));
+    ensure(
+        name == Some(b"GearV keyboard and tablet"),
+        "it has another name",
+    )
+}
+
+/// Asks for a program that there is not, and is told so.
+fn honest_sockets(node: &VirtioNode) -> Result<(), Wrong> {
+    let mut sockets = VirtIOSocket::<GuestHal, _>::new(virtio::transport(node))?;
+    let connection = ConnectionInfo::new(VsockAddr { cid: 2, port: 1 }, 1);
+    sockets.connect(&connection)?;
+    let start = timer::now();
+    loop {
+        if let Some(event) = sockets.poll(|event, _| Ok(Some(event)))? {
+            let refused = VsockEventType::Disconnected {
+                reason: DisconnectReason::Reset,
+            };
+            return ensure(event.event_type == refused, "the refusal is none");
+        }
+        virtio::wait_for_interrupt(node, 10_000);
+        let late = timer::to_ns(timer::now() - start) > ANSWER_MS * 1_000_000;
+        ensure(!late, "no refusal arrives")?;
+    }
 }
 
 fn honest_console(when: &str, node: &VirtioNode) -> Result<(), Wrong> {

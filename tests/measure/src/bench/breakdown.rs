@@ -20,9 +20,8 @@ use workbench::build_images::{self, Images};
 use workbench::expect::Session;
 use workbench::qemu::{Console, Machine, Qemu};
 use workbench::workspace;
-use xtask::run;
 
-use super::column::{Column, TIMEOUT, Under, log, source};
+use super::column::{Column, SERVED, TIMEOUT, Under, log, machine_of, source};
 
 /// Iterations of a row, the warm-up included: `tests/guests/src/bin/bench.rs`.
 const ITERATIONS: u64 = 1100;
@@ -80,29 +79,34 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
         bail!("{} is not under GearV", column.name());
     };
     let directory = if column.gic == 2 { "gicv2" } else { "" };
+    let manifest = manifest_of(row);
+    let images = |row: &str| build_images::build(&source(manifest, el1, &format!("row={row}"))?);
+    let with_row = images(row)?;
+    // Behind the build, which makes them.
     let gear1 = Program::load(&workspace::bare_elf_in(directory, "gear1-runtime"))?;
     let gear2 = Program::load(&workspace::bare_elf("gear2"))?;
     let ranges = [gear1.code.clone(), gear2.code.clone()];
-    let counted = |row: &str| {
-        let images = images(el1, row)?;
-        let machine = machine_for(column, &images)?;
-        trace(qemu, &machine, &images, &ranges, None)
+    let counted = |images: &Images| {
+        let machine = machine_of(images, column.machine(false))?;
+        trace(qemu, &machine, images, &ranges, None)
     };
-    let mut counts = counted(row)?;
+    let mut counts = counted(&with_row)?;
     let is_measured = counts.remove(&MEASURED).is_some();
     ensure!(is_measured, "the guest has no row {row:?}");
-    take_off(&mut counts, counted(NONE)?);
+    take_off(&mut counts, counted(&images(NONE)?)?);
     print!("{row}: {}", gear1.describe("Gear1", &counts));
     print!("{}", gear1.describe_kinds(&counts));
     print!("{row}: {}", gear2.describe("Gear2", &counts));
     Ok(())
 }
 
-fn machine_for(column: &Column, images: &Images) -> Result<Machine> {
-    Ok(Machine {
-        memory_mib: run::memory_for(images)?,
-        ..column.machine(false)
-    })
+/// Returns the manifest whose guest measures a row: rows of the device model need the device VM.
+fn manifest_of(row: &str) -> &'static str {
+    if row.starts_with("mmio_user_") {
+        SERVED
+    } else {
+        "bench"
+    }
 }
 
 /// Takes off what a run without any row executes: boot and the guest's own start.
@@ -114,14 +118,9 @@ fn take_off(counts: &mut BTreeMap<u64, u64>, without: BTreeMap<u64, u64>) {
     }
 }
 
-/// Builds the benchmark with a guest that measures this row alone.
-fn images(el1: bool, row: &str) -> Result<Images> {
-    build_images::build(&source("bench", el1, &format!("row={row}"))?)
-}
-
 /// Has QEMU log each execution of an instruction in these ranges: each instruction is a translation
 /// block of its own, and without chaining no block is entered past the log.
-fn log_instructions(command: &mut Command, ranges: &[Range<u64>], to: &Path) {
+pub(super) fn log_instructions(command: &mut Command, ranges: &[Range<u64>], to: &Path) {
     let filter = ranges
         .iter()
         .map(|range| format!("{:#x}+{:#x}", range.start, range.end - range.start));
@@ -158,7 +157,7 @@ pub(super) fn trace(
 }
 
 /// Makes the named pipe that QEMU writes its log to.
-fn make_pipe() -> Result<PathBuf> {
+pub(super) fn make_pipe() -> Result<PathBuf> {
     let directory = workspace::output_dir().join("breakdown");
     fs::create_dir_all(&directory)?;
     let pipe = directory.join("trace");
@@ -220,9 +219,10 @@ impl Program {
         })
     }
 
-    fn word(&self, pc: u64) -> u32 {
-        let at = (pc - self.code.start) as usize;
-        let bytes = self.text.get(at..at + 4);
+    /// Returns the instruction at a program counter, or 0 outside the code.
+    pub(super) fn word(&self, pc: u64) -> u32 {
+        let at = pc.wrapping_sub(self.code.start) as usize;
+        let bytes = self.text.get(at..at.saturating_add(4));
         bytes.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 
@@ -238,6 +238,22 @@ impl Program {
                 .file
         };
         innermost().is_some_and(|file| file.ends_with(MMIO))
+    }
+
+    /// Returns the functions that an instruction is of: the one that it was written in, then those
+    /// that this one is inlined in.
+    pub(super) fn functions(&self, pc: u64) -> Vec<String> {
+        let mut names = Vec::new();
+        let Ok(mut frames) = self.loader.find_frames(pc) else {
+            return names;
+        };
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame
+                .function
+                .and_then(|name| Some(name.raw_name().ok()?.into_owned()));
+            names.extend(name.map(|name| function_name(&name)));
+        }
+        names
     }
 
     pub(super) fn function(&self, pc: u64) -> String {

@@ -18,6 +18,11 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(600);
 /// A counter tick an instruction: most models' own frequency cannot show short paths.
 pub(super) const COUNTER: &str = "cntfrq=1000000000";
 
+/// The guest in a manifest.
+const GUEST: &str = "image = \"artifact:guest:bench\";";
+/// The manifest of the guest with a device that GDM serves.
+pub(super) const SERVED: &str = "bench-gdm";
+
 /// Under what the guest runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Under {
@@ -125,7 +130,7 @@ impl Column {
     /// Runs the guest with a disk served by GDM, if this column is GearV.
     pub(super) fn measure_served(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
         match self.under {
-            Under::GearV { .. } => self.run(qemu, wall, "bench-gdm", None),
+            Under::GearV { .. } => self.run(qemu, wall, SERVED, None),
             Under::Native | Under::Kvm { .. } => Ok(Figures::new()),
         }
     }
@@ -163,7 +168,7 @@ impl Column {
 }
 
 /// Returns the machine with the CPUs and the memory that images need.
-fn machine_of(images: &Images, machine: Machine) -> Result<Machine> {
+pub(super) fn machine_of(images: &Images, machine: Machine) -> Result<Machine> {
     Ok(Machine {
         memory_mib: run::memory_for(images)?,
         cpus: u32::try_from(images.manifest.cpu_count)?,
@@ -205,8 +210,8 @@ fn kvm_host(guest: &Path, polls: bool, manifest: &str) -> KvmHost {
     }
 }
 
-/// Returns a manifest of `tests/manifests`, with Gear2 at EL1 if that is wanted and a command line
-/// for a guest that has none.
+/// Returns a manifest of `tests/manifests`, with Gear2 at EL1 if that is wanted and these words on
+/// the guest's command line.
 pub(super) fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBuf> {
     let path = workspace::root().join(format!("tests/manifests/{name}.dts"));
     if !el1 && command_line.is_empty() {
@@ -218,9 +223,11 @@ pub(super) fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBu
         text = replaced(&text, "\tvms {", with_el1).context(name.to_owned())?;
     }
     if !command_line.is_empty() {
-        let guest = "image = \"artifact:guest:bench\";";
-        let with_line = format!("{guest} cmdline = \"{command_line}\";");
-        text = replaced(&text, guest, &with_line).context(name.to_owned())?;
+        let (from, to) = match name {
+            SERVED => ("\"role=3\"", format!("\"role=3 {command_line}\"")),
+            _ => (GUEST, format!("{GUEST} cmdline = \"{command_line}\";")),
+        };
+        text = replaced(&text, from, &to).context(name.to_owned())?;
     }
     let variant = if el1 { "-el1" } else { "" };
     write_source(&format!("{name}{variant}.dts"), &text)

@@ -35,7 +35,7 @@ const ROWS: [Row; 5] = [
     Row {
         name: "I/O out",
         papers: [8774, 7811],
-        ours: "mmio_user_write",
+        ours: "mmio_user_answer",
     },
 ];
 /// The columns that stand for the papers' two: the same core, no VHE.

@@ -237,6 +237,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a doorbell of the device model is at another guest",
+        change: Change::Swap("vm.id.reg() as u32", "vm.id.reg() as u32 + 1"),
+        breaks: &["G1-CHN-001"],
+        test: "gear1/init/src/device_vm/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a guest's doorbell is another device's",
         change: Change::Swap(" + device.offset()", ""),
         breaks: &["G1-CHN-001"],

@@ -15,6 +15,20 @@ pub(crate) struct Bug {
     pub(super) finder: Finder,
 }
 
+impl Bug {
+    /// Makes a bug that breaks no requirement on Gear1 by itself, and that the host tests in the
+    /// module `test` find.
+    pub(super) const fn on_host(test: &'static str, name: &'static str, change: Change) -> Bug {
+        Bug {
+            name,
+            change,
+            breaks: &[],
+            test,
+            finder: Finder::Host,
+        }
+    }
+}
+
 /// Test that finds a bug.
 pub(super) enum Finder {
     /// The host tests in the module that the test's file is.

@@ -5,9 +5,13 @@
 pub(super) mod attacks;
 pub(super) mod clients;
 pub(super) mod disks;
+pub(super) mod input;
+pub(super) mod processes;
 pub(super) mod programs;
 pub(super) mod rings;
 pub(super) mod sandbox;
+pub(super) mod services;
+pub(super) mod sockets;
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;
@@ -20,16 +24,5 @@ const fn bug(name: &'static str, change: Change) -> Bug {
         breaks: &[],
         test: "device-model/src/worker/tests/hostile.rs",
         finder: Finder::HostNamed("hostile"),
-    }
-}
-
-/// A bug that the host tests of one module find.
-const fn bug_of(test: &'static str, name: &'static str, change: Change) -> Bug {
-    Bug {
-        name,
-        change,
-        breaks: &[],
-        test,
-        finder: Finder::Host,
     }
 }

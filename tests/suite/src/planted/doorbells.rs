@@ -5,6 +5,7 @@ use crate::change::Change;
 
 const PROTOCOL: &str = "gear1/core/tests/protocol/doorbell.rs";
 const INIT: &str = "gear1/init/src/doorbells/tests.rs";
+const SOURCE: &str = "gear1/init/src/devices/source/tests.rs";
 const RULES: &str = "manifests/src/rules/channels/tests.rs";
 const GUEST: &str = "tests/guests/src/bin/doorbell.rs";
 
@@ -56,6 +57,13 @@ pub(super) const BUGS: &[Bug] = &[
         change: Change::Swap("channel.intid", "0"),
         breaks: &["G1-CHN-007"],
         test: INIT,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a doorbell has an interrupt that a bridge passes on",
+        change: Change::Swap("||", "&&"),
+        breaks: &["G1-CHN-007"],
+        test: SOURCE,
         finder: Finder::Host,
     },
     Bug {

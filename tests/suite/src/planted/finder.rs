@@ -1,6 +1,7 @@
 //! Tests that must find the planted bugs, run on the copy of the workspace.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
@@ -12,6 +13,9 @@ use super::bug::{Bug, Finder};
 use super::list::bugs;
 use crate::part::Tally;
 use crate::{architecture, boot, change, chaos, gear2_registers, guests, realtime, refusals};
+
+#[cfg(test)]
+mod tests;
 
 /// Directory of Gear1 builds with a bug.
 const PLANTED: &str = "planted";
@@ -28,8 +32,12 @@ const INITS: [&str; 4] = [
 /// Cargo option that builds the crate with most of the bugs without optimization: few of its tests
 /// run long, and tests that find a bug end early.
 const QUICKLY_BUILT: &str = "profile.dev.package.gear1-core.opt-level=0";
-/// Longest time of tests on the host, in seconds.
-const HOST_SECONDS: &str = "400";
+/// Bytes of a test thread's stack: code without optimization moves whole machines of the model about.
+const STACK_BYTES: &str = "67108864";
+/// Longest CPU time of tests on the host, in seconds. A busy machine does not add to CPU time.
+const HOST_CPU_SECONDS: &str = "400";
+/// Longest time of tests on the host, in seconds: ends tests that wait for ever and use no CPU time.
+const HOST_SECONDS: &str = "3600";
 
 impl Finder {
     /// Makes sure that tests on the host pass without the bug, those of all bugs of the package at
@@ -125,20 +133,20 @@ struct Program {
 impl Program {
     /// Returns the program that a source of tests belongs to, and the source's module there.
     fn of(source: &str) -> Option<(Program, String)> {
-        let name = |directory: &str| directory.replace('/', "-");
         let module = |file: &str| file.trim_end_matches(".rs").replace('/', "::");
         if let Some((directory, file)) = source.split_once("/src/") {
-            let package = name(directory);
             let program = Program {
-                package,
+                package: package(directory)?,
                 below_tests: None,
             };
             return Some((program, module(file)));
         }
         let (directory, file) = source.split_once("/tests/")?;
-        let (program, file) = file.split_once('/')?;
+        // A program of one file has no modules: all of its tests are meant.
+        let (program, file) =
+            (file.split_once('/')).or(file.strip_suffix(".rs").map(|name| (name, "")))?;
         let program = Program {
-            package: name(directory),
+            package: package(directory)?,
             below_tests: Some(program.to_owned()),
         };
         Some((program, module(file)))
@@ -151,9 +159,11 @@ impl Program {
         let complaint = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "\n{complaint}");
         // A bug may have a test run for ever.
-        let mut command = Command::new("timeout");
-        command.args(["-k", "5", HOST_SECONDS, "cargo"]);
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--cpu={HOST_CPU_SECONDS}"));
+        command.args(["timeout", "-k", "5", HOST_SECONDS, "cargo"]);
         let mut command = self.cargo(command, copy);
+        command.env("RUST_MIN_STACK", STACK_BYTES);
         let output = (command.arg("--").args(tests).output()).context("cargo cannot be run")?;
         self.verdict(tests, &output)
     }
@@ -192,4 +202,14 @@ impl Program {
         command.arg(workspace::target_dir());
         command
     }
+}
+
+/// Returns the package in a directory, as its `Cargo.toml` names it: a package need not have the
+/// name of its directory, as that of `manifests` has not.
+fn package(directory: &str) -> Option<String> {
+    let path = workspace::root().join(directory).join("Cargo.toml");
+    let text = fs::read_to_string(path).ok()?;
+    let mut lines = text.lines();
+    let name = lines.find_map(|line| line.strip_prefix("name = \""))?;
+    Some(name.trim_end_matches('"').to_owned())
 }

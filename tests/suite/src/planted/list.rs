@@ -6,7 +6,7 @@ use super::{
 };
 
 /// All bugs, area by area.
-const BUGS: [&[Bug]; 17] = [
+const BUGS: [&[Bug]; 21] = [
     memory::BUGS,
     boot::BUGS,
     manifest::BUGS,
@@ -19,9 +19,13 @@ const BUGS: [&[Bug]; 17] = [
     device_model::attacks::BUGS,
     device_model::clients::BUGS,
     device_model::disks::BUGS,
+    device_model::input::BUGS,
+    device_model::processes::BUGS,
     device_model::programs::BUGS,
     device_model::rings::BUGS,
     device_model::sandbox::BUGS,
+    device_model::services::BUGS,
+    device_model::sockets::BUGS,
     fuzz::BUGS,
     gear2::BUGS,
 ];

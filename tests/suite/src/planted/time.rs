@@ -49,7 +49,7 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "nobody looks behind the load for whom it woke",
         change: Change::Swap(
-            "(!is_loaded || machine::cpu_shared(cpu.index()).is_pending())",
+            "(!was_loaded || machine::cpu_shared(cpu.index()).is_pending())",
             "cpu.data.has_gear2_irq",
         ),
         breaks: &["G1-TIM-004"],

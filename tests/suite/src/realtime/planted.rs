@@ -138,7 +138,7 @@ const REMOVED: &[Removed] = &[
     },
     Removed {
         name: "a real-time VM's path takes no lock of others",
-        change: Change::Swap("::boot_vm(machine, vm).peers", ".boot.vm_count"),
+        change: Change::Swap("boot.peers", "machine.boot.vm_count"),
         by: By::Others("foe", "foe attacks"),
         features: "image,check-locks",
     },

@@ -4,7 +4,8 @@ use std::fs;
 
 use gearv_manifest::{
     BINDING_VERSION, Blob, Console, CpuList, Gear2Config, GicMode, List, Manifest, Memory, Node,
-    Payload, Restart, RestartLimit, Rtc, VhostUser, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
+    Payload, Restart, RestartLimit, Rtc, Service, VhostUser, VirtioDevice, VirtioKind, Vm, VmId,
+    VmKind,
 };
 
 use super::{escape, source};
@@ -74,6 +75,9 @@ fn manifest(vm: Vm<'static>) -> Manifest<'static> {
             backend: None,
             read_only: false,
             mac: None,
+            service: Service::default(),
+            socket: None,
+            cid: None,
             vhost_user: VhostUser::default(),
         };
         manifest.virtio.push(device).unwrap();

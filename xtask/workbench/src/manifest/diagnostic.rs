@@ -34,13 +34,17 @@ pub struct Diagnostic {
     pub message: String,
     /// Repair.
     help: String,
+    /// Path of the node that is wrong.
     node: String,
+    /// Property that is wrong or missing; `None`: the node itself.
     property: Option<String>,
     /// Wrong string, where the value is a list of strings.
     text: Option<String>,
     /// Whether the node's name is wrong.
     at_name: bool,
+    /// Path of the node that the first one contradicts.
     other: Option<String>,
+    /// Known name that is most like the wrong one.
     nearest: Option<String>,
     /// Place in the text, of a fault that has no node yet.
     site: Option<Site>,
@@ -172,6 +176,7 @@ impl Diagnostic {
         }
     }
 
+    /// Returns the severity as compilers name it, which editors look for.
     fn severity_name(&self) -> &'static str {
         match self.severity {
             Severity::Error => "error",

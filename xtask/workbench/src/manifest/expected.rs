@@ -165,7 +165,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ),
     (
         "type",
-        "\"block\", \"net\", \"console\", \"rng\" or \"vhost-user\"",
+        "\"block\", \"net\", \"console\", \"rng\", \"input\", \"vsock\" or \"vhost-user\"",
         "\"block\"",
     ),
     (
@@ -180,6 +180,27 @@ const TABLE: &[(&str, &str, &str)] = &[
         "\"02:00:00:00:00:01\"",
     ),
     (
+        "serial",
+        "1 to 20 characters in a string",
+        "\"system-disk-1\"",
+    ),
+    ("mtu", "a number of bytes from 68 to 65521", "<1500>"),
+    (
+        "iops-limit",
+        "a number a second from 1 to 10000000",
+        "<500>",
+    ),
+    (
+        "bytes-per-second-limit",
+        "a number of bytes a second from 65536 to 4294967295",
+        "<20000000>",
+    ),
+    (
+        "burst-ms",
+        "a number of milliseconds from 1 to 10000",
+        "<100>",
+    ),
+    (
         "device",
         "\"block\", \"fs\", \"gpu\", \"input\", \"vsock\", \"sound\", \"i2c\", \"gpio\" or \"scmi\"",
         "\"block\"",
@@ -192,6 +213,12 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("device-id", "a number from 1 to 63", "<26>"),
     ("queues", "a number from 1 to 4", "<1>"),
     ("config-size", "a number of bytes from 0 to 256", "<60>"),
+    (
+        "timeout-ms",
+        "a number of milliseconds from 100 to 3600000",
+        "<30000>",
+    ),
+    ("cid", "a number from 3 to 4294967294", "<3>"),
     ("tag", "a name of 1 to 36 bytes in a string", "\"shared\""),
     (
         "command",

@@ -52,6 +52,10 @@ const HABITS: &[(&str, &str)] = &[
         "a VM starts with the machine: write no-autostart; for one that does not, or remove it",
     ),
     ("baud", "remove it: an emulated UART takes every rate"),
+    (
+        "phandle",
+        "dtc adds it to a node that a value refers to by its label: write a number or a name there",
+    ),
     ("dtb", "remove it: xtask writes the device tree of each VM"),
     (
         "load-address",
@@ -96,6 +100,7 @@ const MISPLACED: &[(&str, &str)] = &[
         "write it below the node virtio of the VM: virtio { disk { type = \"block\"; ... }; };",
     ),
     ("gear2", "write it below the root, beside vms"),
+    ("channels", "write it below the root, beside vms"),
     ("memory", "write memory-mib = <N>; in the VM"),
     (
         "net",
@@ -146,8 +151,22 @@ fn exact(error: &ManifestError<'_>) -> Option<String> {
         Rule::DeviceStays if says(error, "emulated console") => {
             Some("take it out of devices, or remove the VM's node console".into())
         }
+        Rule::NoPayload => below_vms(name),
         _ => one_for_each(error),
     }
+}
+
+/// Says where a node belongs that stands among the VMs, and so is one: most have a name that no VM
+/// would be given.
+fn below_vms(name: &str) -> Option<String> {
+    let place = if VM_NODES.contains(&name) {
+        format!("{name} is a node of a VM: write it between the braces of that VM")
+    } else {
+        habit(MISPLACED, name)?
+    };
+    Some(format!(
+        "{place}; a VM of this name needs a kernel or an image"
+    ))
 }
 
 /// Tells whether the reason names `what`.
@@ -180,6 +199,10 @@ fn instead_of_property(node: &str, property: &str) -> Option<String> {
 
 /// Says what to write for a node that is none of the binding's.
 fn instead_of_node(parent: &str, name: &str) -> Option<String> {
+    let above = parent.rsplit('/').next().unwrap_or_default();
+    if is_vm(parent) && VM_NODES.contains(&above) {
+        return below_vms(above);
+    }
     if is_vm(parent) && VM_PROPERTIES.contains(&name) {
         return expected::value(name).map(|value| format!("{name} is a property: {value}"));
     }

@@ -32,6 +32,8 @@ sleep 0.5
 serve --poll
 gearctl start bench > /dev/null || echo "FAIL start"
 finished 2
-sed -n '1,/^DONE/d; s/mmio_user_write_asleep /mmio_user_write_poll /p; /FAIL /p' /run/printed
+sed -n '1,/^DONE/d; /FAIL /p
+    s/mmio_user_write_asleep /mmio_user_write_poll /p
+    s/mmio_user_answer_asleep /mmio_user_answer_poll /p' /run/printed
 echo DONE
 sleep 1000000

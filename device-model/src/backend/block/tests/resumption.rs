@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::backend::{Backend, Progress};
+use crate::state::DeviceState;
 use crate::transport::Identity;
 use crate::vring::{Broken, Vring};
 
@@ -73,8 +74,16 @@ impl Backend for Deadly {
         self.disk.expire(queue, pending);
     }
 
+    fn keep(&mut self, state: DeviceState) {
+        self.disk.keep(state);
+    }
+
+    fn poll(&mut self) {
+        self.disk.poll();
+    }
+
     fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
-        if self.disk.expired == 0 && ring.pending() > 0 {
+        if self.disk.expired == [0; crate::state::MAX_QUEUES] && ring.pending() > 0 {
             (self.deed)();
         }
         self.disk.process(queue, ring)
@@ -192,7 +201,7 @@ fn a_crash_loop_fails_the_guest_that_causes_it_alone() {
 fn a_register_write_posted_while_gdm_was_away_is_answered() {
     let mut disk = Disk::new();
     disk.guest.kill_gdm();
-    let slot = &disk.guest.region.slots[0];
+    let slot = &disk.guest.region.slots[0][0];
     let posted = disk.guest.access(register::STATUS, 6, 0);
     assert_eq!(posted, gear2_protocol::slot::POSTED);
     slot.set_state(posted);

@@ -5,11 +5,13 @@ use std::fs;
 use std::process::{Child, Command};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
 };
 
+use super::debian::{self, Daemon, guest_of};
 use super::{LONG, arrivals, node, until};
 use crate::board::DeviceKind;
 use crate::sandbox::{self, Role};
@@ -25,47 +27,33 @@ const FLUSH: u64 = 1 << 9;
 /// Memory of a request: header, status, data.
 const ROOM: u64 = 0x4000;
 
-struct Daemon {
-    child: Child,
-    directory: Directory,
+/// Requests a second of a disk that is limited.
+const LIMIT: u16 = 40;
+
+/// Returns a program of the package, by its name.
+fn program(name: &str) -> Command {
+    debian::command(debian::path("GEARV_STORAGE_DAEMON").with_file_name(name))
 }
 
+mod hostile;
+
 impl Daemon {
-    fn start() -> Self {
+    /// Starts one with a disk of zeroes.
+    fn with_disk() -> Self {
         let directory = Directory::new("daemon");
         directory.file("disk", &vec![0; (SECTORS * SECTOR) as usize]);
-        let child = Self::run(&directory);
-        Self { child, directory }
+        Self::start(directory, run)
     }
 
-    fn run(directory: &Directory) -> Child {
-        let program = std::env::var_os("GEARV_STORAGE_DAEMON").expect("GEARV_STORAGE_DAEMON");
-        let folder = directory.text();
-        let mut command = Command::new(program);
-        if let Some(libraries) = std::env::var_os("GEARV_STORAGE_LIBRARIES") {
-            command.env("LD_LIBRARY_PATH", libraries);
-        }
-        command.arg("--blockdev");
-        command.arg(format!("driver=file,node-name=disk,filename={folder}/disk"));
-        command.arg("--export").arg(format!(
-            "type=vhost-user-blk,id=disk,node-name=disk,writable=on,\
-             addr.type=unix,addr.path={folder}/socket"
-        ));
-        command.spawn().unwrap()
-    }
-
-    /// Kills the daemon, as `kill -9` does.
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn restart(&mut self) {
-        self.child = Self::run(&self.directory);
-    }
-
-    fn socket(&self) -> String {
-        format!("{}/socket", self.directory.text())
+    /// Starts one whose image is qcow2, at [`LIMIT`] requests a second.
+    fn with_limit() -> Self {
+        let directory = Directory::new("qcow2");
+        let image = directory.path().join("disk");
+        let mut command = program("qemu-img");
+        command.args(["create", "-q", "-f", "qcow2"]).arg(&image);
+        let made = command.arg((SECTORS * SECTOR).to_string()).status();
+        assert!(made.unwrap().success());
+        Self::start(directory, run_with_limit)
     }
 
     fn content(&self) -> Vec<u8> {
@@ -73,19 +61,39 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn run(directory: &Directory) -> Child {
+    let mut command = program("qemu-storage-daemon");
+    command.arg("--blockdev");
+    let folder = directory.text();
+    command.arg(format!("driver=file,node-name=disk,filename={folder}/disk"));
+    export(command, directory)
+}
+
+fn run_with_limit(directory: &Directory) -> Child {
+    let mut command = program("qemu-storage-daemon");
+    let group = format!("throttle-group,id=limit,limits.iops-total={LIMIT}");
+    command.args(["--object", &group]);
+    let folder = directory.text();
+    let image = format!("driver=file,node-name=file,filename={folder}/disk");
+    command.args(["--blockdev", &image]);
+    command.args(["--blockdev", "driver=qcow2,node-name=image,file=file"]);
+    let limited = "driver=throttle,node-name=disk,throttle-group=limit,file=image";
+    command.args(["--blockdev", limited]);
+    export(command, directory)
+}
+
+fn export(mut command: Command, directory: &Directory) -> Child {
+    let folder = directory.text();
+    command.arg("--export").arg(format!(
+        "type=vhost-user-blk,id=disk,node-name=disk,writable=on,\
+         addr.type=unix,addr.path={folder}/socket"
+    ));
+    command.spawn().unwrap()
 }
 
 /// A guest with the daemon's disk, whose driver is ready.
 fn start(daemon: &Daemon) -> Guest {
-    let mut guest = Guest::new(Box::new(crate::backend::Absent));
-    guest.kill_gdm();
-    guest.start_gdm_of(arrivals(node(&daemon.socket()), LONG));
-    assert_eq!(guest.read(register::DEVICE_ID), 2);
+    let mut guest = guest_of(node(&daemon.socket()), 2);
     assert_eq!(u64::from(guest.read(register::CONFIG)), SECTORS);
     guest.initialise(FLUSH, 1);
     guest
@@ -121,7 +129,7 @@ fn done(count: u16) -> impl Fn(&Guest) -> bool {
 #[test]
 #[ignore = "needs qemu-storage-daemon: a part of the suite runs it"]
 fn a_disk_is_written_and_read() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::with_disk();
     let mut guest = start(&daemon);
     for round in 0..2 {
         let fill = 0x51 + round;
@@ -141,6 +149,37 @@ fn a_disk_is_written_and_read() {
     assert_eq!(guest.state().get(Word::Breaks), 0);
 }
 
+/// A disk whose image is qcow2 and whose requests are limited: the image has the data, and takes no
+/// more of them than it may.
+#[test]
+#[ignore = "needs qemu-storage-daemon: a part of the suite runs it"]
+fn a_disk_may_be_an_image_with_a_limit() {
+    const WRITES: u16 = 20;
+    let daemon = Daemon::with_limit();
+    let mut guest = start(&daemon);
+    let begin = Instant::now();
+    for count in 1..=WRITES {
+        let block = u64::from(count);
+        offer(&mut guest, 0, VIRTIO_BLK_T_OUT, block, Some(count as u8));
+        until(&mut guest, "a write", done(count));
+        assert_eq!(status(&guest, 0), 0);
+    }
+    // A tenth of a second's requests may come at once.
+    let at_once = LIMIT / 10;
+    let least = Duration::from_secs((WRITES - at_once - 1).into()) / LIMIT.into();
+    assert!(begin.elapsed() >= least, "{:?}", begin.elapsed());
+    offer(&mut guest, 1, VIRTIO_BLK_T_IN, WRITES.into(), None);
+    until(&mut guest, "a read", done(WRITES + 1));
+    let read = guest.get(DATA + ROOM + BLOCK, BLOCK as usize);
+    assert_eq!(read, [WRITES as u8; BLOCK as usize]);
+    let image = daemon.content();
+    assert!(image.starts_with(b"QFI\xfb"));
+    assert!(
+        image.len() < (SECTORS * SECTOR) as usize,
+        "clusters that nobody wrote are there"
+    );
+}
+
 /// Resets the device as its driver does, with rings as new for the next use.
 fn reset(guest: &mut Guest) {
     guest.write(register::STATUS, 0);
@@ -157,7 +196,7 @@ fn reset(guest: &mut Guest) {
 fn a_daemon_that_dies_loses_nothing() {
     const KILLS: u8 = 12;
     const BATCH: u16 = 5;
-    let mut daemon = Daemon::start();
+    let mut daemon = Daemon::with_disk();
     let mut guest = start(&daemon);
     let mut last = [0; BATCH as usize];
     for round in 0..KILLS {
@@ -202,7 +241,7 @@ fn a_daemon_that_dies_loses_nothing() {
 #[test]
 #[ignore = "needs qemu-storage-daemon: a part of the suite runs it"]
 fn a_thread_that_is_restricted_takes_up_the_next_daemon() {
-    let mut daemon = Daemon::start();
+    let mut daemon = Daemon::with_disk();
     let mut guest = start(&daemon);
     let (kill, killed) = (Barrier::new(2), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -230,7 +269,7 @@ fn a_thread_that_is_restricted_takes_up_the_next_daemon() {
 #[ignore = "needs qemu-storage-daemon: a part of the suite runs it"]
 fn a_gdm_that_dies_loses_nothing() {
     const BATCH: u16 = 5;
-    let daemon = Daemon::start();
+    let daemon = Daemon::with_disk();
     let mut guest = start(&daemon);
     for round in 0..8 {
         let before = guest.used_index(0);
@@ -263,7 +302,7 @@ fn a_gdm_that_dies_loses_nothing() {
 #[test]
 #[ignore = "needs qemu-storage-daemon: a part of the suite runs it"]
 fn a_daemon_may_come_late() {
-    let mut daemon = Daemon::start();
+    let mut daemon = Daemon::with_disk();
     let mut guest = start(&daemon);
     daemon.kill();
     guest.kill_gdm();

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use gear2_protocol::slot;
+
 use super::fake::{self, Act, message, news, serve};
 use super::{LONG, VhostUser, arrivals, bounds, node, until};
 use crate::backend::{Absent, Backend};
@@ -21,7 +23,7 @@ fn refusal(queues: usize, act: fn(u32) -> Act) -> String {
     let directory = Directory::new("fault");
     let mut node = node(&serve(&directory, act));
     node.queues = queues;
-    match VhostUser::open_within(&node, bounds(SHORT)) {
+    match VhostUser::open_within(&node, directory.text(), bounds(SHORT)) {
         Ok(_) => panic!("it is accepted"),
         Err(error) => error,
     }
@@ -30,7 +32,11 @@ fn refusal(queues: usize, act: fn(u32) -> Act) -> String {
 #[test]
 fn what_is_no_backend_is_named() {
     let directory = Directory::new("none");
-    let open = |path: &str| VhostUser::open(&node(path), || {}).err().unwrap();
+    let open = |path: &str| {
+        VhostUser::connect(&node(path), directory.text())
+            .err()
+            .unwrap()
+    };
     let file = directory.file("file", b"");
     assert_eq!(open(&file), format!("{file}: is no socket"));
     let nothing = format!("{}/nothing", directory.text());
@@ -282,6 +288,30 @@ fn a_reset_is_answered_when_the_memory_is_at_rest() {
     });
 }
 
+/// A driver's own reset is not answered either, as long as the backend may have the memory.
+#[test]
+fn a_drivers_reset_waits_for_the_memory() {
+    let mut bad = Bad::new(|request| match request {
+        fake::GET_VRING_BASE => Act::Nothing,
+        _ => Act::Well,
+    });
+    bad.offer();
+    bad.guest.turn();
+    let reset = |guest: &mut Guest| guest.access(register::STATUS, 6, 0);
+    assert_eq!(reset(&mut bad.guest), slot::POSTED);
+    assert_eq!(
+        (bad.guest.status(), bad.guest.state().get(Word::Messages)),
+        (0xf, 1)
+    );
+    // The next connection: the one before has ended for the backend.
+    let begin = Instant::now();
+    while reset(&mut bad.guest) != slot::DONE {
+        assert!(begin.elapsed() < LONG, "the reset is not answered");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(bad.guest.status(), 0);
+}
+
 #[test]
 fn news_of_a_backend_are_told_or_end_it() {
     const CONFIG_CHANGE: u32 = 2;
@@ -326,7 +356,7 @@ fn a_file_system_without_a_configuration_has_its_tag() {
     let mut node = node(&socket);
     node.kind = crate::board::DeviceKind::VhostUser(26);
     (node.queues, node.config_size, node.tag) = (2, 40, "shared".into());
-    let backend = VhostUser::open_within(&node, bounds(LONG)).unwrap();
+    let backend = VhostUser::open_within(&node, directory.text(), bounds(LONG)).unwrap();
     let identity = backend.identity();
     assert_eq!((identity.device_id, identity.config.len()), (26, 40));
     assert!(identity.config.starts_with(b"shared\0"));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::program::Program;
-use super::{LONG, node};
+use super::{LONG, is_root, node};
 use crate::board::DeviceNode;
 use crate::testing::Directory;
 
@@ -22,11 +22,7 @@ fn shell(directory: &Directory, words: &str) -> DeviceNode {
 fn program(node: &DeviceNode) -> Program {
     let own = Path::new(&node.backend).parent().unwrap();
     let directory = own.parent().unwrap().to_str().unwrap();
-    Program::of(node, "linux/vhost-user2", directory, || {}).unwrap()
-}
-
-fn is_root() -> bool {
-    fs::metadata("/proc/self").unwrap().uid() == 0
+    Program::of(node, "linux/vhost-user2", directory, |_| {}).unwrap()
 }
 
 /// Waits until a file has a last line, and returns its text.
@@ -44,7 +40,7 @@ fn text_of(path: &str) -> String {
 
 #[test]
 fn a_device_without_a_command_has_no_program() {
-    assert!(Program::of(&node("/run/x"), "x", "/run", || {}).is_none());
+    assert!(Program::of(&node("/run/x"), "x", "/run", |_| {}).is_none());
 }
 
 #[test]

@@ -21,13 +21,20 @@ type Server = (u32, u32);
 /// Returns a manifest with these budgets on one CPU, in the free half of a frame or on the whole
 /// CPU.
 fn with_budgets(servers: &[Server], in_windows: bool) -> Manifest<'static> {
-    const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-    let vms = (0..).zip(servers).map(|(place, &(budget, period))| Vm {
+    let servers: Vec<_> = servers.iter().copied().map(Some).collect();
+    with_device_vm(&servers, in_windows)
+}
+
+/// Returns the same with a device VM where a budget is missing.
+fn with_device_vm(servers: &[Option<Server>], in_windows: bool) -> Manifest<'static> {
+    const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+    let vms = (0..).zip(servers).map(|(place, server)| Vm {
         parameters: Parameters {
-            budget_us: Some(budget),
-            period_us: Some(period),
+            budget_us: server.map(|(budget, _)| budget),
+            period_us: server.map(|(_, period)| period),
             ..Parameters::default()
         },
+        kind: server.map_or(VmKind::Device, |_| VmKind::Guest),
         ..vm(place, NAMES[place], 1, &[0])
     });
     let vms: Vec<_> = vms.collect();
@@ -60,12 +67,12 @@ fn is_taken(manifest: &Manifest<'_>, counter_hz: u64) -> bool {
         counter_hz: u32::try_from(counter_hz).unwrap(),
         cpu_count: 1,
         cpu_mask: 1,
-        ..info(&[1; 6])
+        ..info(&[1; 7])
     };
     let mut policy = PoolConfig::new(&info, manifest, None).make_policy();
     let mut vms = manifest.vms.iter();
     vms.all(|vm| {
-        let share = share(vm.id, &vm.parameters, counter_hz);
+        let share = share(vm, counter_hz);
         let vcpu = VcpuId::new(vm.id.index()).unwrap();
         policy.add(vcpu, &share, 0).is_ok()
     })
@@ -113,11 +120,13 @@ proptest! {
         last in 600..20_000_u32,
         off in -2..3_i64,
         in_windows: bool,
+        device: Option<bool>,
         frequency in 0..FREQUENCIES.len(),
     ) {
         let supply = if in_windows { 500_000 } else { 1_000_000_i64 };
         let delay = if in_windows { 500 } else { 0 };
-        let mut left = supply;
+        // A device VM without a budget needs the least part for itself.
+        let mut left = supply - device.map_or(0, |_| 50_000);
         let count = servers.len() as i64;
         for (budget, period) in &mut servers {
             let usable = i64::from(*period) - delay;
@@ -128,7 +137,13 @@ proptest! {
         let usable = i64::from(last) - delay;
         let rest = usable * left / 1_000_000 - 4 + off;
         servers.push((u32::try_from(rest.max(1)).unwrap(), last));
-        let manifest = with_budgets(&servers, in_windows);
+        let mut servers: Vec<_> = servers.into_iter().map(Some).collect();
+        match device {
+            Some(true) => servers.insert(0, None),
+            Some(false) => servers.push(None),
+            None => {}
+        }
+        let manifest = with_device_vm(&servers, in_windows);
         let counter_hz = FREQUENCIES[frequency];
         prop_assert_eq!(is_checked(&manifest), is_taken(&manifest, counter_hz), "{:?}", servers);
     }

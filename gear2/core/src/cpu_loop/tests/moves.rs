@@ -170,12 +170,18 @@ fn a_cpu_whose_vcpus_fit_nowhere_stays_on() {
 }
 
 fn balanced(cpus: usize, plans: &[Plan], seed: u64, policy: &str) -> Simulation {
-    let options = Options {
+    clustered(&vec![0; cpus], plans, seed, policy)
+}
+
+/// A machine whose CPUs are in these clusters.
+fn clustered(clusters: &[u8], plans: &[Plan], seed: u64, policy: &str) -> Simulation {
+    let mut options = Options {
         policy: PolicyKind::named(policy),
         balancer: Some(Balancer::Load),
         ..Options::default()
     };
-    Simulation::plain(cpus, plans, seed, options)
+    options.clusters[..clusters.len()].copy_from_slice(clusters);
+    Simulation::plain(clusters.len(), plans, seed, options)
 }
 
 /// Time is in microseconds.
@@ -211,6 +217,42 @@ fn an_idle_cpu_takes_what_waits() {
     assert_eq!(simulation.moves(), moves, "and stays there");
 }
 
+/// An idle CPU of another cluster is left alone while the own one has another.
+#[test]
+fn vcpus_stay_in_their_cluster_while_it_has_room() {
+    for clusters in [[0, 0, 1, 1], [1, 0, 1, 0]] {
+        let near = (1..4).find(|cpu| clusters[*cpu] == clusters[0]).unwrap();
+        let plans = [plan(Guest::Spins, &[0]), plan(Guest::Spins, &[0])];
+        let mut simulation = clustered(&clusters, &plans, 5, "fair");
+        simulation.until(200_000);
+        let mut expected = vec![1, 0, 0, 0];
+        expected[near] = 1;
+        assert_eq!((simulation.counts(4), simulation.moves()), (expected, 1));
+    }
+}
+
+/// A cluster with more than its part gives vCPUs to another one.
+#[test]
+fn clusters_become_equal() {
+    let plans: Vec<_> = (0..4).map(|_| plan(Guest::Spins, &[0])).collect();
+    let mut simulation = clustered(&[0, 0, 1, 1], &plans, 5, "fair");
+    simulation.until(200_000);
+    assert_eq!(simulation.counts(4), [1; 4]);
+}
+
+/// A closed CPU gives its vCPUs to its own cluster, if a CPU there has as few.
+#[test]
+fn vcpus_of_a_closed_cpu_stay_in_their_cluster() {
+    for clusters in [[1, 0, 1], [1, 1, 0]] {
+        let near = (1..3).find(|cpu| clusters[*cpu] == clusters[0]).unwrap();
+        let mut simulation = clustered(&clusters, &[plan(Guest::Spins, &[0])], 5, "fair");
+        simulation.steps(500);
+        assert_eq!(simulation.close(0, true), Ok(()));
+        simulation.steps(200);
+        assert_eq!(simulation.place(0), Place::home(cpu(near)));
+    }
+}
+
 #[test]
 fn vcpus_with_one_cpu_are_not_moved() {
     let alone = |cpus: usize| Plan {
@@ -225,17 +267,20 @@ fn vcpus_with_one_cpu_are_not_moved() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// A balancer ends: with a constant load, no vCPU moves once the CPUs have equally many.
+    /// A balancer ends: with a constant load, no vCPU moves once the CPUs have equally many,
+    /// whatever clusters they are in.
     #[test]
     fn the_balancer_ends(
-        (cpus, places) in (2..5_usize).prop_flat_map(|cpus| {
-            (Just(cpus), proptest::collection::vec(0..cpus, 1..10))
-        }),
+        (clusters, places) in (2..5_usize).prop_flat_map(|cpus| (
+            proptest::collection::vec(0..2_u8, cpus),
+            proptest::collection::vec(0..cpus, 1..10),
+        )),
         policy in policy(),
         seed in any::<u64>(),
     ) {
         let plans: Vec<_> = places.iter().map(|&cpu| plan(Guest::Spins, &[cpu])).collect();
-        let mut simulation = balanced(cpus, &plans, seed, policy.name);
+        let cpus = clusters.len();
+        let mut simulation = clustered(&clusters, &plans, seed, policy.name);
         simulation.until(100_000);
         let (counts, moves) = (simulation.counts(cpus), simulation.moves());
         let (most, least) = (counts.iter().max().unwrap(), counts.iter().min().unwrap());

@@ -10,9 +10,13 @@ fn new_kept() -> &'static Kept {
     Box::leak(Box::new(Kept::new()))
 }
 
+fn places(region: &'static [MmioSlot]) -> Places {
+    core::array::from_fn(|index| region.get(index))
+}
+
 fn slots() -> (Slots, &'static [MmioSlot]) {
     let region: &'static [MmioSlot] = Vec::leak((0..32).map(|_| MmioSlot::default()).collect());
-    (Slots::new(region, new_kept()), region)
+    (Slots::new(places(region), new_kept()), region)
 }
 
 fn request(value: u64) -> Request {
@@ -113,7 +117,7 @@ fn what_an_earlier_gear2_posted_is_taken_over_by_who_waits_for_it() {
     for awaited in waits {
         let (mut before, shared) = slots();
         before.post(vcpu(2), request(9));
-        let mut slots = Slots::new(shared, before.kept);
+        let mut slots = Slots::new(places(shared), before.kept);
         slots.take_over(vcpu(2), awaited);
         assert_eq!(slots.awaits(vcpu(2)), awaited == Some(held), "{awaited:?}");
         assert!(!slots.is_free(vcpu(2)), "GDM has it still");
@@ -135,7 +139,7 @@ fn an_answer_to_another_life_of_the_vm_is_dropped_after_a_restart() {
     before.post(vcpu(2), request(1));
     before.abandon(vcpu(2));
     assert!(!before.post(vcpu(2), request(2)));
-    let mut slots = Slots::new(shared, before.kept);
+    let mut slots = Slots::new(places(shared), before.kept);
     slots.take_over(vcpu(2), Some([3, 0x30, 0b110]));
     assert!(!slots.awaits(vcpu(2)), "it has to ask again");
     answer(&shared[2], slot::DONE, 77);

@@ -28,6 +28,13 @@ impl Account {
         }
     }
 
+    /// Begins the account of a vCPU that is new on the CPU. In place: an account is long.
+    pub(super) fn begin(&mut self, share: &Share, virtual_time: u64) {
+        (self.virtual_time, self.rest, self.lags_until) = (virtual_time, 0, 0);
+        self.cap = share.cap.map(|budget| Box::new(Cap::new(budget)));
+        self.share = *share;
+    }
+
     /// Changes weight and cap.
     pub(super) fn set(&mut self, share: Share) {
         self.share = share;

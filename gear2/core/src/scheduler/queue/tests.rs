@@ -10,7 +10,7 @@ proptest! {
     /// The reference is a list in the order of arrival, sorted by key.
     #[test]
     fn keeps_the_order_of_a_sorted_list(
-        steps in proptest::collection::vec((0..4, 0..MAX_VCPUS, 0..20_u64), 1..400),
+        steps in proptest::collection::vec((0..5, 0..MAX_VCPUS, 0..20_u64), 1..400),
     ) {
         let mut queue = Queue::new();
         let mut list: Vec<(VcpuId, u64)> = Vec::new();
@@ -27,7 +27,14 @@ proptest! {
                     prop_assert_eq!(queue.remove(vcpu), place.is_some());
                     place.map(|place| list.remove(place));
                 }
-                2 => {
+                2 if place.is_none() => {
+                    list.push((vcpu, key));
+                    // Of several that are least, the first one to arrive.
+                    let least = list.iter().copied().min_by_key(|(_, key)| *key).unwrap();
+                    prop_assert_eq!(queue.exchange(vcpu, key), least.0);
+                    list.retain(|(vcpu, _)| *vcpu != least.0);
+                }
+                2 | 3 => {
                     queue.set_key(vcpu, key);
                     if let Some(place) = place {
                         list[place].1 = key;

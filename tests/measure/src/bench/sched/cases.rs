@@ -77,6 +77,7 @@ pub(super) fn all(size: Size) -> Vec<Case> {
     cases.extend(jobs(size));
     cases.push(windows(size));
     cases.extend(balances());
+    cases.push(moves());
     cases
 }
 
@@ -385,6 +386,22 @@ fn balances() -> Vec<Case> {
     });
     cases.into()
 }
+
+/// Returns the case of moves: of eight spinners on one CPU, four go to the other one.
+fn moves() -> Case {
+    let mut vms = vec![spinner(); 8];
+    vms.push(Vm::new("role=busy").only_on(1));
+    Case {
+        what: "a move to another CPU".to_owned(),
+        cpus: 2,
+        system: System::gearv_with("fair", "balancer = \"load\";"),
+        runs: vec![Run { vms, ms: MOVES_MS }],
+        question: Question::Moves,
+    }
+}
+
+/// Length of that run: each instruction of it is logged on its own.
+const MOVES_MS: u64 = 40;
 
 /// Times from the start of the guests to the release of their threads.
 const FREE_MS: [u64; 4] = [100, 101, 102, 103];

@@ -6,7 +6,7 @@ use super::balance;
 use super::guest::Report;
 
 /// A question, with the parameters of its answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Question {
     /// How late VM 0 wakes up: the worse of all runs.
     Latency {
@@ -50,6 +50,8 @@ pub(super) enum Question {
         /// Whether this system has the goal.
         judged: bool,
     },
+    /// What a move to another CPU costs, by a trace.
+    Moves,
 }
 
 /// A figure of a row.
@@ -96,6 +98,8 @@ const BURST_US: [f64; 2] = [3001.0, 3003.0];
 const WINDOW_US: f64 = 2.0;
 /// Most microseconds until the spinners are balanced.
 const BALANCED_US: f64 = 8_000.0;
+/// Most instructions of a move.
+const MOVE: f64 = 5_000.0;
 
 impl Question {
     /// Computes the answer from the reports of each run.
@@ -113,6 +117,7 @@ impl Question {
             Question::Jobs { judged } => jobs(only(runs)?, *judged),
             Question::Windows => windows(only(runs)?),
             Question::Balance { judged } => balanced(runs, *judged),
+            Question::Moves => anyhow::bail!("no report tells what a move costs"),
         }
     }
 }
@@ -290,6 +295,42 @@ fn balanced(runs: &[Vec<Report>], has_goal: bool) -> Result<Vec<Figure>> {
         figure("balanced after us", us(*least)),
         judged("at most us", us(*most), goal),
     ])
+}
+
+/// Instructions of all stretches of a leg of a vCPU's move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Leg {
+    pub(super) count: u64,
+    /// Up to Gear2's decisions.
+    pub(super) instructions: u64,
+    /// From those behind which a guest was entered to the entries.
+    pub(super) way_back: u64,
+}
+
+/// Returns the means of the legs of `count` moves, and their sum.
+pub(super) fn moves(count: u64, legs: [Leg; 4]) -> Vec<Figure> {
+    const NAMES: [&str; 4] = [
+        "offer instructions",
+        "agreement instructions",
+        "giving instructions",
+        "arrival instructions",
+    ];
+    let mean = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
+    let means = legs.map(|leg| mean(leg.instructions, leg.count));
+    let back = legs.map(|leg| mean(leg.way_back, leg.count));
+    let sum = means.iter().sum();
+    let mut figures = vec![
+        figure("moves", count as f64),
+        judged("together instructions", sum, Some(Goal::AtMost(MOVE))),
+    ];
+    figures.extend(
+        NAMES
+            .iter()
+            .zip(means)
+            .map(|(name, mean)| figure(name, mean)),
+    );
+    figures.push(figure("ways back instructions", back.iter().sum()));
+    figures
 }
 
 #[cfg(test)]

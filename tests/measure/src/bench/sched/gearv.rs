@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use workbench::build_images;
+use workbench::build_images::{self, Images};
+use workbench::expect::Session;
 use workbench::qemu::{Machine, Qemu};
 use workbench::workspace;
 use xtask::run;
@@ -29,6 +30,13 @@ pub(super) fn measure(qemu: &Qemu, guest: &Path, case: &Case) -> Result<Vec<Vec<
 }
 
 fn start(qemu: &Qemu, guest: &Path, case: &Case, run: &Run) -> Result<Vec<Report>> {
+    let (images, machine) = prepare(guest, case, run)?;
+    let mut session = images.start(qemu, &machine, &log("sched-gearv"))?;
+    guest::reports(run, &wait(&mut session, run)?)
+}
+
+/// Returns the images of a run, and its machine.
+pub(super) fn prepare(guest: &Path, case: &Case, run: &Run) -> Result<(Images, Machine)> {
     let source = write(&manifest(case, run))?;
     let images = build_images::build_below("sched", &source)?;
     ensure_holds(&images.archive, guest)?;
@@ -40,14 +48,18 @@ fn start(qemu: &Qemu, guest: &Path, case: &Case, run: &Run) -> Result<Vec<Report
         memory_mib: run::memory_for(&images)?,
         ..Machine::default()
     };
-    let mut session = images.start(qemu, &machine, &log("sched-gearv"))?;
+    Ok((images, machine))
+}
+
+/// Waits until all VMs are done, and returns what they printed.
+pub(super) fn wait(session: &mut Session, run: &Run) -> Result<String> {
     let mut printed = String::new();
     for _ in &run.vms {
         let more = session.expect("DONE\n", TIMEOUT);
-        let last_words = || build_images::last_words(&session);
+        let last_words = || build_images::last_words(session);
         printed += &more.map_err(|error| anyhow!("{error:#}\n{}", last_words()))?;
     }
-    guest::reports(run, &printed)
+    Ok(printed)
 }
 
 fn write(manifest: &str) -> Result<PathBuf> {

@@ -37,11 +37,14 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     ),
     bug(
         "rings outside of memory are accepted",
-        Change::Swap("queue.is_valid(memory.as_ref()).then(|| ", "Some("),
+        Change::Swap(
+            "\n                && ram.start <= start\n                && end.is_some_and(|end| end <= ram.end)",
+            "",
+        ),
     ),
     bug(
         "a size is cut to 16 bits",
-        Change::Become("queue.try_set_size(setup.size as u16).ok()?;"),
+        Change::Become("let size = word(SIZE) & 0xffff;"),
     ),
     bug(
         "a reset leaves the rings",

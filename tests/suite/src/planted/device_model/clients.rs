@@ -1,92 +1,96 @@
 //! Bugs in sockets, in what clients are told, and in addresses.
 
 use super::super::bug::Bug;
-use super::bug_of;
 use crate::change::Change;
 
 const BY_HUB: &str = "device-model/src/hub/tests.rs";
+const BY_GUEST: &str = "device-model/src/guest/tests.rs";
 
 pub(in crate::planted) const BUGS: &[Bug] = &[
-    bug_of(
+    Bug::on_host(
         "device-model/src/address/tests.rs",
         "every board's network cards have the same addresses",
         Change::Swap("board", "&board[..0]"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/address/tests.rs",
         "a board's addresses are those that firmware made up at this boot",
         Change::Swap("mac[0] & LOCAL =", "LOCAL !"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/serial/tests.rs",
         "a client that left is waited for",
         Change::Swap("wait.read || wait.write", "true"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/serial/tests.rs",
         "what a client typed before it left is forgotten",
         Change::Become("self.client = None;"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/control/tests.rs",
         "a client that cannot be accepted is waited for",
         Change::Become("read: true,"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/control/tests.rs",
         "an idle client keeps its place",
         Change::Swap(" || self.idlest().is_some()", ""),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/socket/tests.rs",
         "what a slow reader lost is not said",
         Change::Swap("0", "u32::MAX / 2"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/command/tests.rs",
         "gearctl follows the log with one cursor",
         Change::Swap("found > cpu", "false"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/command/tests.rs",
         "gearctl enters a console that does not exist",
         Change::Swap("all.contains(&vm.name)", "true"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/command/table/tests.rs",
         "a table is wider than the terminal",
         Change::Swap("!narrow(&mut widths, width)", "false"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/terminal/tests.rs",
         "gearctl console does not read the terminal while the guest does not read",
         Change::Swap("is_terminal || self.", ""),
     ),
-    bug_of(
+    Bug::on_host(
+        "device-model/src/terminal/tests.rs",
+        "gearctl console shows nothing of what was before",
+        Change::Swap("last_lines(&kept, lines)", "&[]"),
+    ),
+    Bug::on_host(
         "device-model/src/worker/tests.rs",
         "a thread at work arms its line",
         Change::Swap("milliseconds != 0 && ", ""),
     ),
-    bug_of(
-        BY_HUB,
-        "a line is armed where nobody knows of it",
-        Change::Swap("ARMING_VERSION", "0"),
+    Bug::on_host(
+        BY_GUEST,
+        "a device whose set-up fails is dead",
+        Change::Drop,
     ),
-    bug_of(BY_HUB, "a device whose set-up fails is dead", Change::Drop),
-    bug_of(BY_HUB, "consoles whose set-up fails are dead", Change::Drop),
-    bug_of(
+    Bug::on_host(BY_HUB, "consoles whose set-up fails are dead", Change::Drop),
+    Bug::on_host(
         BY_HUB,
         "the heart beats beside a thread that is stuck",
         Change::Swap("== Health::Well", "!= Health::Late"),
     ),
-    bug_of(
+    Bug::on_host(
         "device-model/src/progress/tests.rs",
         "a thread that ended is forgotten",
         Change::Become("self.looks = 0;"),
     ),
-    bug_of(
-        BY_HUB,
+    Bug::on_host(
+        BY_GUEST,
         "the heartbeat does not say when gdm lived",
-        Change::Become("let _ = (page, counter());"),
+        Change::Become("let _ = (device.state, counter());"),
     ),
 ];

@@ -75,6 +75,11 @@ fn ranges_are_those_of_the_rules() {
         ("vcpus", 1_u64, limits::MAX_VCPUS_PER_VM as u64),
         ("queues", 1, gearv_manifest::MAX_VHOST_QUEUES.into()),
         ("config-size", 0, gearv_manifest::MAX_VHOST_CONFIG.into()),
+        (
+            "timeout-ms",
+            (*limits::TIMEOUT_MS.start()).into(),
+            (*limits::TIMEOUT_MS.end()).into(),
+        ),
         ("cpus", 0, limits::MAX_CPUS as u64 - 1),
         ("boot-order", 0, limits::MAX_BOOT_ORDER.into()),
         ("restart-limit", 0, limits::MOST_RESTARTS.into()),

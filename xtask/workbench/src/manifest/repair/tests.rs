@@ -85,3 +85,17 @@ fn several_names_in_one_string_are_told() {
         "write one string for each: \"alpha\", \"beta\""
     );
 }
+
+#[test]
+fn a_node_among_the_vms_is_told_where_it_belongs() {
+    let of = |name: &'static str| {
+        let place = ManifestError::at_property(Rule::NoPayload, NodePath::vm(name), "kernel");
+        text(&place)
+    };
+    assert!(of("console").starts_with("console is a node of a VM: "));
+    assert!(of("gear2").starts_with("write it below the root, beside vms; "));
+    assert_eq!(of("linux"), Rule::NoPayload.repair());
+    let below = NodePath::vm("virtio").child("disk");
+    let said = text(&ManifestError::at(Rule::UnknownNode, below));
+    assert!(said.starts_with("virtio is a node of a VM: "), "{said}");
+}

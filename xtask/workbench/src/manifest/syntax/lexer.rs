@@ -167,14 +167,47 @@ impl Lexer<'_> {
         });
     }
 
+    /// Reads a comment, which ends at the first `*/` whatever stands in it.
     fn comment(&mut self) {
-        match self.text[self.at..].find("*/") {
-            Some(end) => self.at += end + 2,
-            None => {
-                self.fault(2, "the comment has no end", "end the comment with */", None);
-                self.at = self.text.len();
-            }
-        }
+        let Some(inside) = self.text[self.at + 2..].find("*/") else {
+            self.fault(2, "the comment has no end", "end the comment with */", None);
+            self.at = self.text.len();
+            return;
+        };
+        let end = self.at + 2 + inside + 2;
+        self.comment_in_comment(end);
+        self.at = end;
+    }
+
+    /// Reports a comment up to `end` in which another one begins: either it was to go on behind the
+    /// inner one's end, or its own end is missing, and it takes in what was to count. A path such as
+    /// `/soc/*` in a comment begins none, nor does a comment in which prose alone stands before.
+    fn comment_in_comment(&mut self, end: usize) {
+        let (outer, body) = (self.at..self.at + 2, self.at + 2..end - 2);
+        let Some(inner) = opener(&self.text[body.clone()]) else {
+            return;
+        };
+        let inner = body.start + inner;
+        let rest = &self.text[end..];
+        let goes_on = match (rest.find("*/"), rest.find("/*")) {
+            (Some(close), Some(open)) => close < open,
+            (close, _) => close.is_some(),
+        };
+        let mut before = self.text[body.start..inner].lines();
+        let hides_code = before.any(|line| line.trim_end().ends_with([';', '{']));
+        let (what, help) = match (goes_on, hides_code) {
+            (true, _) => (
+                "comments do not nest: the first */ ends both",
+                "end this one before the other begins, or write // in front of each line",
+            ),
+            (false, true) => (
+                "the comment has no end before the next one begins",
+                "end it with */ where it was to end",
+            ),
+            (false, false) => return,
+        };
+        let fault = Fault::new(self.file, outer, what, help);
+        self.faults.push(fault.against(self.file, inner..inner + 2));
     }
 
     /// Reads a string. dtc lets a string go on over the end of the line, which nobody means.
@@ -194,6 +227,12 @@ impl Lexer<'_> {
         let what = "the string has no closing quote on its line";
         self.fault(length, what, "close the string with \"", closed);
     }
+}
+
+/// Returns where a comment begins in the text of another one. A person puts a blank before it.
+fn opener(text: &str) -> Option<usize> {
+    let mut found = text.match_indices("/*").map(|(at, _)| at);
+    found.find(|at| text[..*at].ends_with(char::is_whitespace))
 }
 
 /// Quotes that are none in device tree source.

@@ -57,6 +57,12 @@ impl<'t> Parser<'t> {
         self.ahead(count).is_some_and(|token| token.is(mark))
     }
 
+    /// Tells whether a node or a property of the text has this label.
+    pub(super) fn has_label(&self, label: &str) -> bool {
+        let mut pairs = self.tokens.iter().zip(self.tokens.iter().skip(1));
+        pairs.any(|(name, colon)| colon.is(':') && self.text(name) == label)
+    }
+
     pub(super) fn pass(&mut self, count: usize) {
         self.at += count;
     }
@@ -253,9 +259,21 @@ impl<'t> Parser<'t> {
                     self.report(fault.repaired(bare))?;
                     return Err(Lost);
                 }
+                Kind::Mark('{') => return self.no_name(token, names.is_empty()),
                 _ => return Err(Lost),
             }
         }
+    }
+
+    /// Reports a brace without a name before it; `is_second`: it may belong to the brace before.
+    fn no_name(&mut self, brace: &Token, is_second: bool) -> Result<&'t Token, Lost> {
+        let what = "this brace has no name before it";
+        let help = match is_second {
+            true => "write the name of the node, or remove a second brace",
+            false => "write the name of the node: NAME { ... };",
+        };
+        self.report(Self::fault(brace, what, help))?;
+        Err(Lost)
     }
 
     /// Reads a label and its colon (Devicetree Specification 0.4, 6.2).

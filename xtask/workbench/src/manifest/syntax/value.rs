@@ -11,6 +11,10 @@ const SWITCHES: &[&str] = &[
 ];
 const ARITHMETIC: &str = "arithmetic between < and > stands in parentheses";
 const ARITHMETIC_HELP: &str = "write <(1 + 2)>";
+/// Statement on a range of numbers.
+pub(super) const NO_RANGES: &str = "cells have no ranges";
+/// A longer range is written by nobody who means each of its numbers.
+const MOST_IN_RANGE: u64 = 32;
 /// How many of [`SWITCHES`] turn on.
 const ON: usize = 4;
 
@@ -20,9 +24,19 @@ impl<'t> Parser<'t> {
         loop {
             let token = self.ahead(0).ok_or(Lost)?;
             let last = match token.kind {
-                Kind::Text | Kind::Reference => {
+                Kind::Text => {
                     self.pass(1);
                     token
+                }
+                Kind::Reference => {
+                    self.reference(token)?;
+                    token
+                }
+                Kind::Mark('=') if equals.is('=') => {
+                    let fault = Self::fault(token, "one = stands before a value", "remove it");
+                    self.report(fault.repaired(""))?;
+                    self.pass(1);
+                    continue;
                 }
                 Kind::Mark('<') => self.cells(name)?,
                 Kind::Mark('[') => self.until(']')?,
@@ -65,6 +79,16 @@ impl<'t> Parser<'t> {
                 }
                 _ => return self.semicolon(last, "the value"),
             }
+        }
+    }
+
+    /// Judges a reference: dtc refuses one to a label that nothing has, and makes a number of others.
+    fn reference(&mut self, token: &Token) -> Understood {
+        self.pass(1);
+        let label = self.text(token).trim_start_matches('&');
+        match label.starts_with('{') || self.has_label(label) {
+            true => Ok(()),
+            false => self.report(reference_fault(token)),
         }
     }
 
@@ -121,6 +145,7 @@ impl<'t> Parser<'t> {
                 }
                 Kind::Word => self.cell(name, token)?,
                 Kind::Mark('(') => drop(self.until(')')?),
+                Kind::Reference => self.reference(token)?,
                 Kind::Text => {
                     let what = "a string stands without angle brackets";
                     self.report(Self::fault(
@@ -163,6 +188,15 @@ impl<'t> Parser<'t> {
     }
 }
 
+/// Says that a value refers to a node. The board's labels are in another tree, and a label of the
+/// manifest's own becomes a phandle, which nothing reads.
+pub(super) fn reference_fault(token: &Token) -> Fault {
+    let what = "a value refers to a node by its label, which no property takes";
+    let help = "write CPUs as numbers, <0 1>; VMs, pools and memory by name, \"NAME\"; and devices \
+                by path, \"/pl011@9000000\"";
+    Fault::new(token.file, token.range.clone(), what, help)
+}
+
 /// What is said, the help, and the text that repairs.
 type CellFault = (String, String, Option<String>);
 
@@ -179,6 +213,14 @@ fn cell_fault(name: &str, text: &str) -> Option<CellFault> {
         let what = "cells are separated by blanks, not by commas";
         let repair = is_list.then(|| parts.join(" "));
         return Some(cell_says(what, "remove the comma", repair));
+    }
+    if let Some((first, last)) = range(text) {
+        let count = last
+            .checked_sub(first)
+            .filter(|count| *count < MOST_IN_RANGE);
+        let numbers = count.map(|_| (first..=last).map(|number| number.to_string()));
+        let repair = numbers.map(|numbers| numbers.collect::<Vec<_>>().join(" "));
+        return Some(cell_says(NO_RANGES, "write each number", repair));
     }
     let Some(value) = number(text) else {
         return Some(no_number(text).unwrap_or_else(|| with_unit(name, text)));
@@ -235,6 +277,13 @@ fn with_unit(name: &str, text: &str) -> CellFault {
     };
     let repair = in_unit_of(name, head, tail).map(|value| value.to_string());
     cell_says("a number has no unit behind it", &help, repair)
+}
+
+/// Returns the ends of a range as lists of CPUs elsewhere have them: `0-3`, or `0..3`.
+pub(super) fn range(text: &str) -> Option<(u64, u64)> {
+    let ends = text.split_once("..").or_else(|| text.split_once('-'));
+    let (first, last) = ends?;
+    Some((number(first)?, number(last.trim_start_matches('='))?))
 }
 
 /// Returns the value of a number that begins with 0 and is octal for that.

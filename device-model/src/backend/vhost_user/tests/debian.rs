@@ -1,0 +1,79 @@
+//! Debian's programs that serve devices: found by the variables that the suite sets, started on a
+//! directory of a test's, and ended with the test.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use super::{LONG, arrivals};
+use crate::backend::Absent;
+use crate::board::DeviceNode;
+use crate::testing::{Directory, Guest};
+use crate::transport::register;
+
+/// Returns the path that a variable of the suite names.
+pub(super) fn path(variable: &str) -> PathBuf {
+    env::var_os(variable).expect(variable).into()
+}
+
+/// Returns the command of a program, which may be of a newer Debian than this machine: its
+/// libraries come with it.
+pub(super) fn command(program: PathBuf) -> Command {
+    let mut command = Command::new(program);
+    if let Some(libraries) = env::var_os("GEARV_LIBRARIES") {
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
+    command
+}
+
+/// A program that serves a device.
+pub(super) struct Daemon {
+    pub(super) child: Child,
+    /// Socket, disk and shared folder, which outlive the process.
+    pub(super) directory: Directory,
+    run: fn(&Directory) -> Child,
+}
+
+impl Daemon {
+    /// Starts the program by `run`.
+    pub(super) fn start(directory: Directory, run: fn(&Directory) -> Child) -> Self {
+        let child = run(&directory);
+        Self {
+            child,
+            directory,
+            run,
+        }
+    }
+
+    /// Kills the program, as `kill -9` does.
+    pub(super) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts another one in the same directory. The program must have ended.
+    pub(super) fn restart(&mut self) {
+        self.child = (self.run)(&self.directory);
+    }
+
+    /// Returns the path of the socket.
+    pub(super) fn socket(&self) -> String {
+        format!("{}/socket", self.directory.text())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns a guest whose GDM has found a device of this type behind the node's socket.
+pub(super) fn guest_of(node: DeviceNode, device_id: u32) -> Guest {
+    let mut guest = Guest::new(Box::new(Absent));
+    guest.kill_gdm();
+    guest.start_gdm_of(arrivals(node, LONG));
+    assert_eq!(guest.read(register::DEVICE_ID), device_id);
+    guest
+}

@@ -1,0 +1,201 @@
+//! Devices that change while a guest uses them: a Linux guest sees its disk grow, chooses its
+//! cache, is held to its limits, loses no request when GDM is killed, has the medium of its disk
+//! taken out and exchanged, and loses the link of its network card for a while.
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::build_images::{self, last_words};
+use workbench::expect::Session;
+use workbench::manifest::VmSummary;
+use workbench::qemu::Qemu;
+use workbench::{ext4, workspace};
+use xtask::run;
+use xtask::smoke::device_vm::{
+    FINISH, KILL, LONG, answers, enter, fio, fio_result, is_up, json, leave, number,
+};
+use xtask::smoke::{BOOT, ready, shell, shell_within};
+
+use crate::part::{Part, Tally};
+
+/// Makes the file of the second disk, and starts the guest.
+const BEGIN: &str = "truncate -s 16M /run/data.img && gearctl start linux";
+/// What the guest knows of its second disk and of its card.
+const FACTS: [(&str, &str); 4] = [
+    ("/sys/block/vdb/serial", "data-0001"),
+    ("/sys/block/vdb/size", "32768"),
+    ("/sys/block/vdb/cache_type", "write back"),
+    ("/sys/class/net/eth0/mtu", "2000"),
+];
+/// Reads 1.2 MB in requests of 4 KiB, past the guest's cache, and prints how long that took: at
+/// least 2.9 s by the limit of bytes, less a tenth of a second's burst.
+const READ: &str = "begin=$(cut -d' ' -f1 /proc/uptime); \
+    dd if=/dev/vdb of=/dev/null bs=4k count=293 iflag=direct 2> /dev/null; \
+    echo $begin $(cut -d' ' -f1 /proc/uptime)";
+const LEAST_SECONDS: f64 = 2.8;
+/// The file grows, and the disk looks at once.
+const GROW: &str = "truncate -s 32M /run/data.img && gearctl device resize linux data --json";
+/// The file grows, and nobody says so.
+const GROW_UNSAID: &str = "truncate -s 48M /run/data.img";
+
+/// Another medium, with a mark in its first bytes.
+const OTHER: &str = "truncate -s 8M /run/other.img && \
+    echo another-medium | dd of=/run/other.img conv=notrunc 2> /dev/null";
+const DETACH: &str = "gearctl device detach linux data";
+const ATTACH_OTHER: &str = "gearctl device attach linux data /run/other.img --json";
+const ATTACH_AGAIN: &str = "gearctl device attach linux data --json";
+/// Ends at once while there is no medium.
+const READS_NOTHING: &str =
+    "[ $(dd if=/dev/vdb bs=4k count=1 iflag=direct 2> /dev/null | wc -c) = 0 ]";
+const MARKED: &str = "dd if=/dev/vdb bs=512 count=1 iflag=direct 2> /dev/null | head -c 14";
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![Part::new("devices that change at run time", change)]
+}
+
+fn change(tally: &mut Tally) -> Result<()> {
+    let manifest = workspace::root().join("tests/manifests/devices.dts");
+    let images = build_images::build(&manifest)?;
+    let machine = run::machine_for(&images)?;
+    let image = machine.disk.clone().context("the machine has no disk")?;
+    let log = workspace::output_dir().join("devices.log");
+    let vms = &images.manifest.vms;
+    let guest = vms.iter().find(|vm| vm.may_power_off);
+    let guest = guest.context("no guest may power the machine off")?;
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = use_devices(&mut session, guest);
+    outcome.with_context(|| last_words(&session))?;
+    ext4::check(&image)?;
+    tally.pass(10);
+    Ok(())
+}
+
+fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    is_up(session)?;
+    shell(session, BEGIN)?;
+    session.send(&format!("{}\n", guest.console_command()))?;
+    session.expect(&ready(&guest.name), BOOT)?;
+    answers(session, &guest.name)?;
+    for (file, expected) in FACTS {
+        is(session, file, expected)?;
+    }
+    is_limited(session)?;
+    chooses_cache(session)?;
+    loses_nothing(session, guest)?;
+    leave(session)?;
+    grows(session, guest)?;
+    changes_medium(session, guest)?;
+    loses_link(session, guest)?;
+    session.send("poweroff\n")?;
+    session.expect_end(LONG)?;
+    Ok(())
+}
+
+/// Checks what a file of the guest's holds, or will soon.
+fn is(session: &mut Session, file: &str, expected: &str) -> Result<()> {
+    let wait = format!("until [ \"$(cat {file})\" = '{expected}' ]; do sleep 0.2; done");
+    let outcome = shell_within(session, &wait, LONG);
+    outcome
+        .map(drop)
+        .with_context(|| format!("{file} is not {expected}"))
+}
+
+/// Checks that reads take as long as the limits say.
+fn is_limited(session: &mut Session) -> Result<()> {
+    let printed = shell_within(session, READ, LONG)?;
+    let times = printed.split_whitespace().map(str::parse);
+    let times: Vec<f64> = times.filter_map(Result::ok).collect();
+    ensure!(times.len() == 2, "the guest says {printed:?}");
+    let seconds = times[1] - times[0];
+    ensure!(seconds >= LEAST_SECONDS, "it took {seconds} s");
+    println!("1.2 MB at 400 kB/s took {seconds:.1} s");
+    Ok(())
+}
+
+/// Has the guest turn its disk's cache off and on.
+fn chooses_cache(session: &mut Session) -> Result<()> {
+    for cache in ["write through", "write back"] {
+        let choose = format!("echo '{cache}' > /sys/block/vdb/cache_type");
+        shell(session, &choose)?;
+        is(session, "/sys/block/vdb/cache_type", cache)?;
+        let write = "dd if=/dev/zero of=/dev/vdb bs=4k count=4 oflag=direct 2> /dev/null";
+        shell(session, write)?;
+    }
+    Ok(())
+}
+
+/// Kills GDM three times while fio writes and verifies, several requests at a time: each request is
+/// done, and none is lost.
+fn loses_nothing(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    let work = format!(
+        "rm -f /run/stop /run/status; (while :; do {} > /run/fio; status=$?; \
+         [ $status = 0 ] && [ ! -e /run/stop ] || break; done; echo $status > /run/status) & :",
+        fio(1)
+    );
+    shell(session, &work)?;
+    leave(session)?;
+    for _ in 0..3 {
+        shell_within(session, KILL, LONG)?;
+        shell(session, "sleep 1")?;
+    }
+    let said = shell(session, "cat /run/gdm.log")?;
+    ensure!(!said.contains("bug in gdm"), "GDM says {said}");
+    enter(session, guest)?;
+    shell(session, "touch /run/stop")?;
+    let printed = shell_within(session, FINISH, LONG)?;
+    println!("with three kills: {}", fio_result(&printed)?);
+    Ok(())
+}
+
+/// Has the disk grow, by order and without, and returns to the guest for what it sees.
+fn grows(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    let size = json(session, GROW)?;
+    ensure!(number(&size["bytes"])? == 32 << 20, "gearctl says {size}");
+    enter(session, guest)?;
+    is(session, "/sys/block/vdb/size", "65536")?;
+    leave(session)?;
+    shell(session, GROW_UNSAID)?;
+    enter(session, guest)?;
+    is(session, "/sys/block/vdb/size", "98304")?;
+    leave(session)
+}
+
+/// Takes the medium of the second disk out, puts another one in, which a killed GDM keeps, and then
+/// the first one again.
+fn changes_medium(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    shell(session, OTHER)?;
+    shell(session, DETACH)?;
+    enter(session, guest)?;
+    is(session, "/sys/block/vdb/size", "0")?;
+    shell(session, READS_NOTHING).context("a disk without a medium")?;
+    leave(session)?;
+    let size = json(session, ATTACH_OTHER)?;
+    ensure!(number(&size["bytes"])? == 8 << 20, "gearctl says {size}");
+    shell_within(session, KILL, LONG)?;
+    shell(session, "sleep 1")?;
+    enter(session, guest)?;
+    is(session, "/sys/block/vdb/size", "16384")?;
+    let read = shell(session, MARKED)?;
+    ensure!(read.contains("another-medium"), "the guest reads {read:?}");
+    leave(session)?;
+    let size = json(session, ATTACH_AGAIN)?;
+    ensure!(number(&size["bytes"])? == 48 << 20, "gearctl says {size}");
+    enter(session, guest)?;
+    is(session, "/sys/block/vdb/size", "98304")?;
+    leave(session)
+}
+
+/// Takes the card's link down and up, by order and by the tap device; the guest is left at its
+/// shell.
+fn loses_link(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    for (command, carrier) in [
+        ("gearctl device link linux net down", "0"),
+        ("gearctl device link linux net up", "1"),
+        ("ip link set tap0 down", "0"),
+        ("ip link set tap0 up", "1"),
+    ] {
+        shell(session, command)?;
+        enter(session, guest)?;
+        is(session, "/sys/class/net/eth0/carrier", carrier)?;
+        leave(session)?;
+    }
+    enter(session, guest)
+}

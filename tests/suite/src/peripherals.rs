@@ -1,0 +1,283 @@
+//! Peripherals of a Linux guest: sockets to the device VM, used by Debian's socat on both sides, and
+//! a keyboard that is typed on by a socket, and the machine's own, heard by Debian's evtest.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::build_images::{self, last_words};
+use workbench::expect::Session;
+use workbench::manifest::VmSummary;
+use workbench::qemu::{Machine, Qemu};
+use workbench::workspace;
+use xtask::run;
+use xtask::smoke::device_vm::{KILL, LONG, answers, enter, is_up, leave};
+use xtask::smoke::{BOOT, ready, shell, shell_within};
+
+use crate::part::{Part, Tally};
+
+/// Bytes that go each way.
+const BYTES: u32 = 10 << 20;
+/// Name of QEMU's keyboard.
+const KEYBOARD: &str = "QEMU Virtio Keyboard";
+const END: Duration = Duration::from_secs(60);
+/// Path of the guest's socket in the device VM.
+const SOCKET: &str = "/run/gearv/linux.vsock";
+/// Prints the rights of the thread that connects the guest to programs, in whichever of GDM's
+/// processes it is.
+const BROKER: &str = "for p in $(pidof gdm); do for t in /proc/$p/task/*; do \
+    [ \"$(cat $t/comm)\" = broker ] && grep -E '^(Uid|CapPrm|CapEff|NoNewPrivs|Seccomp):' \
+    $t/status; done; done; :";
+/// Root's files can be reached, and files of others; nothing else can.
+const RIGHTS: [&str; 5] = [
+    "Uid:\t0\t0\t0\t0",
+    "CapPrm:\t0000000000000002",
+    "CapEff:\t0000000000000002",
+    "NoNewPrivs:\t1",
+    "Seccomp:\t2",
+];
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![Part::new(
+        "sockets between a guest and the device VM, and keys",
+        sockets,
+    )]
+}
+
+fn sockets(tally: &mut Tally) -> Result<()> {
+    let manifest = workspace::root().join("tests/manifests/peripherals.dts");
+    let images = build_images::build(&manifest)?;
+    let machine = run::machine_for(&images)?;
+    let log = workspace::output_dir().join("peripherals.log");
+    let mut vms = images.manifest.vms.iter();
+    let guest = vms.find(|vm| vm.name == "linux").context("no guest")?;
+    let monitor = workspace::output_dir().join("peripherals.monitor");
+    let machine = with_keyboard(machine, &monitor);
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let outcome = use_peripherals(&mut session, guest, &monitor, tally);
+    outcome.with_context(|| last_words(&session))?;
+    session.send("poweroff -f\n")?;
+    session.expect_end(END)?;
+    Ok(())
+}
+
+/// Returns the machine with a keyboard, whose keys are typed by commands to QEMU's monitor.
+fn with_keyboard(mut machine: Machine, monitor: &Path) -> Machine {
+    let monitor = format!("unix:{},server=on,wait=off", monitor.display());
+    let options = ["-device", "virtio-keyboard-device", "-monitor", &monitor];
+    machine.options.extend(options.map(Into::into));
+    machine
+}
+
+fn use_peripherals(
+    session: &mut Session,
+    guest: &VmSummary,
+    monitor: &Path,
+    tally: &mut Tally,
+) -> Result<()> {
+    is_up(session)?;
+    let keyboard = event_of(KEYBOARD);
+    let start = format!("ln -s {keyboard} /dev/input/keyboard; gearctl start linux");
+    shell(session, &start)?;
+    session.send(&format!("{}\n", guest.console_command()))?;
+    session.expect(&ready(&guest.name), BOOT)?;
+    answers(session, &guest.name)?;
+    tally.check("Debian's driver", driver(session));
+    tally.check("a port without a program", refusals(session));
+    tally.check("from the guest", from_guest(session, guest));
+    tally.check("to the guest", to_guest(session, guest));
+    tally.check("the broker's rights", rights(session));
+    tally.check("a kill of GDM", killed(session, guest));
+    tally.check("typed keys", keys(session, guest));
+    let keyboard = board_keys(session, guest, monitor);
+    tally.check("the machine's keyboard", keyboard);
+    Ok(())
+}
+
+/// The guest has the identifier of the manifest, by the kernel's own driver.
+fn driver(session: &mut Session) -> Result<()> {
+    let driver = "ls -d /sys/bus/virtio/drivers/vmw_vsock_virtio_transport/virtio*";
+    shell(session, driver)?;
+    shell(session, "[ -c /dev/vsock ]").map(drop)
+}
+
+/// Nobody listens: the guest's program is told at once.
+fn refusals(session: &mut Session) -> Result<()> {
+    let refused = "! socat -u VSOCK-CONNECT:2:9 - 2> /tmp/said; cat /tmp/said";
+    let said = shell(session, refused)?;
+    ensure!(
+        said.contains("Connection reset by peer"),
+        "socat says {said:?}"
+    );
+    Ok(())
+}
+
+/// Returns a command that makes a file of random bytes, and prints its hash.
+fn make(path: &str) -> String {
+    format!("head -c {BYTES} /dev/urandom > {path}; sha256sum < {path}")
+}
+
+/// The guest connects to a program that listens in the device VM.
+fn from_guest(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    leave(session)?;
+    let listen = format!("socat -u UNIX-LISTEN:{SOCKET}_7 CREATE:/run/got & :");
+    shell(session, &listen)?;
+    shell(
+        session,
+        &format!("until [ -S {SOCKET}_7 ]; do sleep 0.1; done"),
+    )?;
+    enter(session, guest)?;
+    let sent = shell_within(session, &make("/tmp/data"), LONG)?;
+    shell_within(session, "socat -u FILE:/tmp/data VSOCK-CONNECT:2:7", LONG)?;
+    leave(session)?;
+    shell_within(session, "wait", LONG)?;
+    let got = shell(session, "sha256sum < /run/got; rm /run/got")?;
+    ensure!(hash(&got)? == hash(&sent)?, "{got:?}, not {sent:?}");
+    enter(session, guest)
+}
+
+/// A program of the device VM connects to one that listens in the guest.
+fn to_guest(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    let listen = "socat -u VSOCK-LISTEN:52 CREATE:/tmp/got & :";
+    shell(session, listen)?;
+    leave(session)?;
+    let sent = shell_within(session, &make("/run/data"), LONG)?;
+    let send = format!(
+        "(echo CONNECT 52; cat /run/data) | socat -t 60 - UNIX-CONNECT:{SOCKET} > /run/said; \
+         rm /run/data; cat /run/said"
+    );
+    let said = shell_within(session, &send, LONG)?;
+    ensure!(
+        said.contains("OK 10737418"),
+        "the device model says {said:?}"
+    );
+    enter(session, guest)?;
+    let got = shell_within(session, "wait; sha256sum < /tmp/got; rm /tmp/got", LONG)?;
+    ensure!(hash(&got)? == hash(&sent)?, "{got:?}, not {sent:?}");
+    Ok(())
+}
+
+/// Returns the hash that `sha256sum` printed.
+fn hash(printed: &str) -> Result<&str> {
+    let mut words = printed.split_whitespace();
+    let hash = words.find(|word| word.len() == 64);
+    hash.with_context(|| format!("no hash in {printed:?}"))
+}
+
+fn rights(session: &mut Session) -> Result<()> {
+    leave(session)?;
+    let rights = shell(session, BROKER)?;
+    for expected in RIGHTS {
+        ensure!(rights.contains(expected), "{expected} is not in {rights}");
+    }
+    Ok(())
+}
+
+/// A connection ends with GDM, both programs are told, and the next connection works.
+fn killed(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    let talk =
+        format!("(socat -u UNIX-LISTEN:{SOCKET}_8 CREATE:/run/none; echo over > /run/over) & :");
+    shell(session, &talk)?;
+    shell(
+        session,
+        &format!("until [ -S {SOCKET}_8 ]; do sleep 0.1; done"),
+    )?;
+    enter(session, guest)?;
+    let talk =
+        "(socat -u VSOCK-CONNECT:2:8 CREATE:/tmp/none 2> /tmp/said; echo over > /tmp/over) & :";
+    shell(session, talk)?;
+    shell(session, "sleep 2; [ ! -e /tmp/over ]")?;
+    leave(session)?;
+    shell_within(session, KILL, LONG)?;
+    shell(session, "until [ -e /run/over ]; do sleep 0.1; done")?;
+    enter(session, guest)?;
+    let said = shell(
+        session,
+        "until [ -e /tmp/over ]; do sleep 0.1; done; cat /tmp/said",
+    )?;
+    ensure!(
+        said.contains("Transport endpoint is not connected"),
+        "socat says {said:?}"
+    );
+    refusals(session)?;
+    leave(session)?;
+    let listen = format!("socat -u UNIX-LISTEN:{SOCKET}_10 CREATE:/run/got & :");
+    shell(session, &listen)?;
+    enter(session, guest)?;
+    shell(session, "echo again | socat -u - VSOCK-CONNECT:2:10")?;
+    leave(session)?;
+    let got = shell(session, "wait; cat /run/got")?;
+    ensure!(got.contains("again"), "it says {got:?}");
+    Ok(())
+}
+
+/// Events that are typed in the device VM reach a program of the guest, by the kernel's own driver.
+fn keys(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    const TYPED: &str =
+        "tap KEY_A\\nkey BTN_LEFT 1\\nabs ABS_X 1000\\nsyn\\nrel REL_WHEEL -1\\nsyn\\n";
+    hear(session, guest, "GearV keyboard and tablet")?;
+    let send =
+        format!("printf '{TYPED}hello\\n' | socat -t 2 - UNIX-CONNECT:/run/gearv/linux.input");
+    let said = shell(session, &send)?;
+    ensure!(
+        said.contains("error: a line is: key|rel|abs"),
+        "it says {said:?}"
+    );
+    let expected = [
+        "(KEY_A), value 1",
+        "(KEY_A), value 0",
+        "(BTN_LEFT), value 1",
+        "(ABS_X), value 1000",
+        "(REL_WHEEL), value -1",
+    ];
+    heard(session, guest, &expected)
+}
+
+/// Keys of the machine's keyboard, which is the device VM's, reach the guest alone.
+fn board_keys(session: &mut Session, guest: &VmSummary, monitor: &Path) -> Result<()> {
+    hear(session, guest, KEYBOARD)?;
+    let events = event_of(KEYBOARD);
+    // The kernel ends a read of a grabbed device with its time, without a byte.
+    let other = format!("(timeout 5 cat /dev/input/{events} > /run/other; :) & :");
+    shell(session, &other)?;
+    let mut monitor = UnixStream::connect(monitor).context("QEMU's monitor")?;
+    monitor.write_all(b"sendkey b\n")?;
+    heard(session, guest, &["(KEY_B), value 1", "(KEY_B), value 0"])?;
+    shell(session, "wait; [ ! -s /run/other ]").map(drop)
+}
+
+/// Returns the words by which a shell finds the events of an input device.
+fn event_of(name: &str) -> String {
+    format!("$(cd /sys/class/input; grep -lx '{name}' event*/device/name | cut -d / -f 1)")
+}
+
+/// Begins to write down what the guest hears of an input device.
+fn hear(session: &mut Session, guest: &VmSummary, name: &str) -> Result<()> {
+    enter(session, guest)?;
+    let events = event_of(name);
+    let hear = format!("evtest /dev/input/{events} > /tmp/heard 2>&1 < /dev/null & :");
+    shell(session, &hear)?;
+    shell(
+        session,
+        "until grep -q Testing /tmp/heard; do sleep 0.2; done; sleep 0.5",
+    )?;
+    leave(session)
+}
+
+/// Checks what the guest has heard; the last of `expected` is waited for.
+fn heard(session: &mut Session, guest: &VmSummary, expected: &[&str]) -> Result<()> {
+    enter(session, guest)?;
+    let last = expected.last().context("nothing to hear")?;
+    let heard = shell(
+        session,
+        &format!(
+            "until grep -q '{last}' /tmp/heard; do sleep 0.2; done; cat /tmp/heard; killall evtest; wait"
+        ),
+    )?;
+    for line in expected {
+        ensure!(heard.contains(line), "{line} is not in {heard}");
+    }
+    leave(session)
+}

@@ -1,0 +1,99 @@
+//! Bugs in what disks and network cards do beside moving data, and in their limits.
+
+use super::super::bug::Bug;
+use crate::change::Change;
+
+const BY_DISK: &str = "device-model/src/backend/block/tests/service.rs";
+const BY_FLIGHT: &str = "device-model/src/backend/block/tests/flight.rs";
+const BY_CARD: &str = "device-model/src/backend/net/tests.rs";
+const BY_WORKER: &str = "device-model/src/worker/tests.rs";
+const BY_RATE: &str = "device-model/src/rate/tests.rs";
+const BY_RULES: &str = "manifests/src/rules/tests/service.rs";
+
+pub(in crate::planted) const BUGS: &[Bug] = &[
+    Bug::on_host(
+        BY_RATE,
+        "a request that is larger than the burst waits for ever",
+        Change::Swap(".min(self.burst)", ""),
+    ),
+    Bug::on_host(
+        BY_RATE,
+        "a bucket is fuller than full",
+        Change::Become("let from = self.full_at;"),
+    ),
+    Bug::on_host(
+        BY_DISK,
+        "limits hold nothing back",
+        Change::Swap("self.limits.admit(cost)", "true"),
+    ),
+    Bug::on_host(
+        BY_DISK,
+        "a disk keeps its first size",
+        Change::Swap("self.looked.elapsed() >= LOOK", "false"),
+    ),
+    Bug::on_host(
+        BY_DISK,
+        "a disk that grew while nobody served it is not told of",
+        Change::Swap("is_known && shown != config", "false"),
+    ),
+    Bug::on_host(
+        BY_DISK,
+        "a choice of the cache is left over a reset",
+        Change::Drop,
+    ),
+    Bug::on_host(
+        BY_CARD,
+        "a link that is down receives",
+        Change::Swap("|| self.link.is_up()", "|| true"),
+    ),
+    Bug::on_host(
+        BY_CARD,
+        "a link that is down sends",
+        Change::Swap("|| !self.link.is_up()", ""),
+    ),
+    Bug::on_host(
+        BY_CARD,
+        "a link stays as it was at first",
+        Change::Swap("self.looked.elapsed() >= LOOK", "false"),
+    ),
+    Bug::on_host(
+        BY_CARD,
+        "a guest sends as fast as it likes",
+        Change::Swap("!self.sending.admit(cost)", "false"),
+    ),
+    Bug::on_host(
+        BY_RULES,
+        "a serial number is cut off",
+        Change::Swap("!(1..=MAX_SERIAL).contains(&serial.len()) || ", ""),
+    ),
+    Bug::on_host(
+        BY_RULES,
+        "a disk has as many queues as it likes",
+        Change::Swap("!DISK_QUEUES.contains(queues)", "*queues > 100"),
+    ),
+    Bug::on_host(
+        BY_FLIGHT,
+        "one queue takes the room of all",
+        Change::Swap("/ queues.max(1)", ""),
+    ),
+    Bug::on_host(
+        BY_FLIGHT,
+        "a queue that is always full keeps the limits for itself",
+        Change::Swap("*first == queue", "*first < 9 || *first == queue"),
+    ),
+    Bug::on_host(
+        BY_FLIGHT,
+        "a medium is taken out under its requests",
+        Change::Drop,
+    ),
+    Bug::on_host(
+        BY_WORKER,
+        "a thread that has looked in vain asks for no notification",
+        Change::Become("let more = false;"),
+    ),
+    Bug::on_host(
+        BY_RULES,
+        "a limit of nothing is accepted",
+        Change::Swap("!range.contains(number)", "*number > *range.end()"),
+    ),
+];

@@ -1,0 +1,15 @@
+//! Tests of what finds the planted bugs.
+
+use super::{Program, bugs};
+
+/// Each test on the host is one of a package of the workspace, by the package's own name.
+#[test]
+fn packages_have_their_own_names() {
+    let of = |source| Program::of(source).unwrap().0.package;
+    assert_eq!(of("manifests/src/rules/tests.rs"), "gearv-manifest");
+    assert_eq!(of("gear1/core/tests/protocol/doorbell.rs"), "gear1-core");
+    assert_eq!(of("device-model/tests/processes.rs"), "device-model");
+    for bug in bugs() {
+        assert!(bug.finder.host_tests(bug).is_ok(), "{}", bug.name);
+    }
+}

@@ -1,0 +1,105 @@
+//! A guest's screen by Debian's vhost-user-gpu, driven by Debian's stock driver: what the guest
+//! draws is in the screenshot that the device VM takes, also after an end of the program.
+
+use std::fs;
+use std::io::Cursor;
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::expect::Session;
+use workbench::manifest::VmSummary;
+use workbench::workspace;
+use xtask::smoke::device_vm::{LONG, enter, leave};
+use xtask::smoke::{shell, shell_within};
+
+use super::{START, boot, power_off, with_guest};
+use crate::part::Tally;
+
+/// Size of the screen.
+const WIDTH: u32 = 1024;
+const HEIGHT: u32 = 768;
+/// Waits for the frame buffer, and takes the text console from it.
+const PREPARE: &str = "until [ -c /dev/fb0 ]; do sleep 0.2; done; \
+    for each in /sys/class/vtconsole/*; do grep -q 'frame buffer' $each/name && \
+    echo 0 > $each/bind; done; cat /sys/class/graphics/fb0/virtual_size";
+/// Draws three stripes.
+const DRAW: &str = "rm -f /tmp/all; for colour in '\\0\\0\\377\\0' '\\0\\377\\0\\0' '\\377\\0\\0\\0'; do \
+    printf $colour > /tmp/a; for n in $(seq 18); do cat /tmp/a /tmp/a > /tmp/b; mv /tmp/b /tmp/a; \
+    done; cat /tmp/a >> /tmp/all; done; cat /tmp/all > /dev/fb0; sync; sleep 1";
+const STRIPES: [[u8; 3]; 3] = [[255, 0, 0], [0, 255, 0], [0, 0, 255]];
+/// Has the driver begin anew.
+const REBIND: &str = "cd /sys/bus/virtio/drivers/virtio_gpu; card=$(ls -d virtio*); \
+    echo $card > unbind; echo $card > bind; cd /root";
+/// Takes a picture, and prints it.
+const TAKE: &str = "gearctl screenshot linux /root/screen.png && xxd -p /root/screen.png";
+const KILL_PROGRAM: &str = "old=$(pidof vhost-user-gpu); kill -9 $old; \
+    until [ -n \"$(pidof vhost-user-gpu)\" ] && [ \"$(pidof vhost-user-gpu)\" != \"$old\" ]; \
+    do sleep 0.1; done; cat /run/gdm.log";
+
+pub(super) fn part(tally: &mut Tally) -> Result<()> {
+    with_guest("vhost-user-desktop", use_screen)?;
+    tally.pass(5);
+    Ok(())
+}
+
+fn use_screen(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    boot(session, guest, START)?;
+    draw(session)?;
+    leave(session)?;
+    let picture = take(session)?;
+    let file = workspace::output_dir().join("screen.png");
+    fs::write(&file, &picture)?;
+    has_stripes(&picture)?;
+    let log = shell_within(session, KILL_PROGRAM, LONG)?;
+    ensure!(!log.contains("given up"), "GDM says {log}");
+    enter(session, guest)?;
+    // The driver's own requests end with errors, as the program has none of its resources.
+    shell(session, "hostname")?;
+    shell_within(session, REBIND, LONG)?;
+    draw(session)?;
+    leave(session)?;
+    has_stripes(&take(session)?)?;
+    enter(session, guest)?;
+    power_off(session)
+}
+
+fn draw(session: &mut Session) -> Result<()> {
+    let size = shell_within(session, PREPARE, LONG)?;
+    ensure!(
+        size.contains(&format!("{WIDTH},{HEIGHT}")),
+        "the screen has {size}"
+    );
+    shell_within(session, DRAW, LONG).map(drop)
+}
+
+/// Takes a picture of the screen in the device VM; returns the PNG.
+fn take(session: &mut Session) -> Result<Vec<u8>> {
+    let printed = shell_within(session, TAKE, LONG)?;
+    let is_hex = |line: &&str| line.len() >= 2 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let digits: String = printed.lines().map(str::trim).filter(is_hex).collect();
+    let (pairs, _) = digits.as_bytes().as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| Ok(u8::from_str_radix(str::from_utf8(pair)?, 16)?);
+    pairs.iter().map(byte).collect()
+}
+
+/// Checks each pixel of a picture.
+fn has_stripes(picture: &[u8]) -> Result<()> {
+    let decoder = png::Decoder::new(Cursor::new(picture));
+    let mut reader = decoder.read_info().context("the screenshot is no PNG")?;
+    let size = reader.output_buffer_size().context("it has no size")?;
+    let mut colours = vec![0; size];
+    let info = reader.next_frame(&mut colours)?;
+    ensure!(
+        (info.width, info.height) == (WIDTH, HEIGHT),
+        "it has {info:?}"
+    );
+    let (pixels, _) = colours.as_chunks::<3>();
+    let stripes = pixels.chunks((WIDTH * HEIGHT / 3) as usize);
+    for (number, (stripe, colour)) in stripes.zip(STRIPES).enumerate() {
+        let others = stripe.iter().filter(|pixel| **pixel != colour).count();
+        ensure!(
+            others == 0,
+            "{others} pixels of stripe {number} are not {colour:?}"
+        );
+    }
+    Ok(())
+}
