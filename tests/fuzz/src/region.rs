@@ -17,7 +17,8 @@ use gear2_protocol::virtio::{QUEUES, word};
 use gear2_protocol::{ConsoleRing, MAGIC, MmioSlot, PROTOCOL_VERSION, Region, RegisterPage};
 
 /// The manifest of the machine: a device VM, and a guest with a disk.
-const MANIFEST: &[u8] = include_bytes!("region.dtb");
+static MANIFEST: Aligned<{ include_bytes!("region.dtb").len() }> =
+    Aligned(*include_bytes!("region.dtb"));
 /// Number of VMs, with a vCPU each.
 const VMS: u64 = 2;
 /// Bytes of a piece.
@@ -26,6 +27,10 @@ const PIECE: usize = 16;
 const PLACES: usize = 4;
 /// Guest address of its disk.
 const VIRTIO: u64 = gearv_manifest::Vm::DEFAULT_VIRTIO;
+
+/// Bytes at an address that the reader of blobs accepts: `include_bytes!` aligns to one byte.
+#[repr(align(4))]
+struct Aligned<const COUNT: usize>([u8; COUNT]);
 
 struct Fuzzed;
 
@@ -140,7 +145,7 @@ fn config() -> Config {
 }
 
 fn read_config() -> Config {
-    match Config::new(&info(), MANIFEST) {
+    match Config::new(&info(), &MANIFEST.0) {
         Ok(config) => config,
         Err(error) => panic!("the manifest of this target: {error}"),
     }
@@ -154,7 +159,7 @@ fn info() -> Gear2Info {
         cpu_count: 1,
         vm_count: VMS as u32,
         counter_hz: 1_000_000,
-        manifest_size: MANIFEST.len() as u64,
+        manifest_size: MANIFEST.0.len() as u64,
         heap_size: 1 << 20,
         uart_kind: uart::NONE,
         uart_intid: 0,
