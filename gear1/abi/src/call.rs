@@ -165,26 +165,35 @@ impl Decision {
     /// Returns the decision in the argument registers, or `None` when they hold none.
     #[inline]
     pub const fn decode(regs: &Regs) -> Option<Self> {
-        let [word, vcpu, deadline, value, ..] = *regs;
+        let [word, vcpu, deadline, ..] = *regs;
         match word & 0xff {
-            RUN => {
-                let Some(vcpu) = VcpuId::from_reg(vcpu) else {
-                    return None;
-                };
-                let Some(reply) = Reply::from_reg((word >> REPLY_SHIFT) & 0xff) else {
-                    return None;
-                };
-                Some(Self::Run {
-                    vcpu,
-                    deadline,
-                    reply,
-                    value,
-                    trap_wfe: word & TRAP_WFE != 0,
-                })
-            }
+            RUN => match VcpuId::from_reg(vcpu) {
+                Some(vcpu) => Self::decode_run_of(regs, vcpu),
+                None => None,
+            },
             IDLE => Some(Self::Idle { deadline }),
             _ => None,
         }
+    }
+
+    /// Returns the decision in the argument registers if it runs `vcpu`. A caller that compares with
+    /// a vCPU anyway saves the look whether the register names one that can exist.
+    #[inline]
+    pub const fn decode_run_of(regs: &Regs, vcpu: VcpuId) -> Option<Self> {
+        let [word, named, deadline, value, ..] = *regs;
+        if word & 0xff != RUN || named != vcpu.reg() {
+            return None;
+        }
+        let Some(reply) = Reply::from_reg((word >> REPLY_SHIFT) & 0xff) else {
+            return None;
+        };
+        Some(Self::Run {
+            vcpu,
+            deadline,
+            reply,
+            value,
+            trap_wfe: word & TRAP_WFE != 0,
+        })
     }
 }
 
@@ -233,3 +242,6 @@ reg_enum! {
         Stopping = 4,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,28 +58,26 @@ fn next_slowly(cpu: &mut Cpu) -> Resume {
 #[inline(always)]
 fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
     let loaded = cpu.data.loaded?;
-    let regs = arguments(cpu);
-    // Before all is decoded: a decision for another vCPU takes long enough.
-    let [_, named, ..] = regs;
-    if named != loaded.id.reg() {
-        return None;
-    }
     let Some(Decision::Run {
         vcpu: _,
         deadline,
         reply,
         value,
         trap_wfe,
-    }) = Decision::decode(&regs)
+    }) = Decision::decode_run_of(&arguments(cpu), loaded.id)
     else {
         return None;
     };
-    let is_same = deadline == cpu.data.deadline && reply != Reply::Abort;
-    if !is_same || event::is_pending(cpu) || !vcpu::is_switched_shortly(cpu) {
+    let is_answered = match reply {
+        Reply::None => false,
+        Reply::Value => true,
+        Reply::Abort => return None,
+    };
+    if event::is_pending(cpu) || deadline != cpu.data.deadline || !vcpu::is_switched_shortly(cpu) {
         return None;
     }
     let shared = loaded.shared;
-    let waits = if reply == Reply::None {
+    let waits = if !is_answered {
         VcpuState::Ready
     } else if shared.is(VcpuState::AwaitsHypercall) {
         VcpuState::AwaitsHypercall
@@ -90,9 +88,7 @@ fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
     if !shared.transition(waits, VcpuState::Running) {
         return None;
     }
-    if waits != VcpuState::Ready
-        && let Some(context) = cpu.context()
-    {
+    if is_answered && let Some(context) = cpu.context() {
         reply::put_value(context, waits, value);
     }
     if shared.requests().is_none() {
