@@ -21,7 +21,7 @@ use gear2_protocol::virtio::{QUEUE_WORDS, QUEUES, queue_word, word};
 /// Words of the page.
 pub const WORDS: usize = DEVICE_SIZE / 8;
 /// Changes when the meaning of a word changes: another layout is not resumed from.
-const LAYOUT: u64 = 0x4744_4d00_0000_0002;
+const LAYOUT: u64 = 0x4744_4d00_0000_0003;
 
 /// Words of the page, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,9 @@ pub enum Word {
     Serves,
     /// The state of a network card's link: a number of [`Link`].
     Link,
+    /// Pairs of queues that the driver of a network card has chosen; 0: it has chosen none, and uses
+    /// one.
+    Pairs,
     /// The driver wrote the configuration: a reset is GDM's to do.
     Configured = CONFIGURED,
     /// Register writes that Gear2 did.
@@ -132,8 +135,11 @@ const PUBLISHED: usize = 5;
 const NOTES: usize = QUEUES + MAX_QUEUES * QUEUE_WORDS;
 /// Words of a queue's notes: four notes of 16 bits in each.
 pub(crate) const QUEUE_NOTES: usize = 32;
+/// Queues whose requests can be noted: those of a disk, or of a device that another program serves.
+/// A network card completes requests in order.
+pub(crate) const NOTED_QUEUES: usize = 4;
 /// First word behind the notes, which must end before the words that Gear2 has in the page.
-const NOTES_END: usize = NOTES + MAX_QUEUES * QUEUE_NOTES;
+const NOTES_END: usize = NOTES + NOTED_QUEUES * QUEUE_NOTES;
 const _: () = assert!(NOTES_END <= SIZES && RESET_SEEN < WORDS);
 
 /// A device's page.
@@ -192,13 +198,13 @@ impl DeviceState {
 
     /// Returns word `index` of the notes of a queue's requests.
     pub(crate) fn notes(&self, queue: usize, index: usize) -> &'static AtomicU64 {
-        let queue = queue.min(MAX_QUEUES - 1);
+        let queue = queue.min(NOTED_QUEUES - 1);
         self.word(NOTES + queue * QUEUE_NOTES + index.min(QUEUE_NOTES - 1))
     }
 
     /// Returns the word with the used index that the notes of a queue's requests match.
     pub(crate) fn published(&self, queue: usize) -> &'static AtomicU64 {
-        let queue = queue.min(MAX_QUEUES - 1);
+        let queue = queue.min(NOTED_QUEUES - 1);
         self.word(QUEUES + queue * QUEUE_WORDS + PUBLISHED)
     }
 
@@ -226,6 +232,8 @@ impl DeviceState {
             Word::UsedShown,
             // planted: a choice of the cache is left over a reset
             Word::WriteThrough,
+            // planted: a reset leaves several pairs
+            Word::Pairs,
             Word::Configured,
         ];
         for word in words {

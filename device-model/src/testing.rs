@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use gear2_protocol::virtio::SetUp;
+use gear2_protocol::virtio::{MAX_QUEUES, SetUp};
 use gear2_protocol::{
     DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, op, outcome, slot, vm_flag,
 };
@@ -165,7 +165,7 @@ pub(crate) struct Guest {
 impl Guest {
     /// Makes a guest whose driver has done nothing yet.
     pub(crate) fn new(backend: Box<dyn Backend>) -> Self {
-        let rings = (0..4).map(|queue| Ring {
+        let rings = (0..MAX_QUEUES as u64).map(|queue| Ring {
             size: 16,
             base: RAM + 0x1_0000 * queue,
             added: 0,

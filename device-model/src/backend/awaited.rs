@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::{Backend, Progress, Remains, TURN, block, console, input, net, rng, vhost_user, vsock};
 use crate::board::DeviceKind;
 use crate::in_flight::InFlight;
-use crate::state::{MAX_QUEUES, Word};
+use crate::state::{MAX_QUEUES, NOTED_QUEUES, Word};
 use crate::sys;
 use crate::transport::{Dependency, Identity};
 use crate::vring::{Broken, Chain, Vring};
@@ -44,10 +44,18 @@ impl Awaited {
     /// last.
     pub fn new(kind: DeviceKind, features: u64, config: Vec<u8>) -> Self {
         let (device_id, queue_sizes, dependencies) = match kind {
-            DeviceKind::Block => (block::DEVICE_ID, vec![block::QUEUE_SIZE; MAX_QUEUES], NONE),
+            DeviceKind::Block => (
+                block::DEVICE_ID,
+                vec![block::QUEUE_SIZE; NOTED_QUEUES],
+                NONE,
+            ),
             DeviceKind::Rng => (rng::DEVICE_ID, vec![rng::QUEUE_SIZE], NONE),
             DeviceKind::Console => (console::DEVICE_ID, vec![console::QUEUE_SIZE; 2], NONE),
-            DeviceKind::Net => (net::DEVICE_ID, vec![net::QUEUE_SIZE; 2], net::DEPENDENCIES),
+            DeviceKind::Net => (
+                net::DEVICE_ID,
+                vec![net::QUEUE_SIZE; MAX_QUEUES],
+                net::DEPENDENCIES,
+            ),
             DeviceKind::Input => (
                 input::DEVICE_ID,
                 vec![input::QUEUE_SIZE; input::QUEUES],
@@ -59,7 +67,7 @@ impl Awaited {
                 NONE,
             ),
             DeviceKind::VhostUser(device_id) => {
-                (device_id, vec![vhost_user::QUEUE_SIZE; MAX_QUEUES], NONE)
+                (device_id, vec![vhost_user::QUEUE_SIZE; NOTED_QUEUES], NONE)
             }
         };
         let identity = Identity {

@@ -24,7 +24,7 @@ use crate::frame;
 use crate::in_flight::{InFlight, MAX_REQUESTS};
 use crate::progress;
 use crate::sandbox::Role;
-use crate::state::{DeviceState, MAX_QUEUES, Word};
+use crate::state::{DeviceState, NOTED_QUEUES, Word};
 use crate::transport::Identity;
 use crate::vring::{Broken, Chain, Vring};
 use relay::Relay;
@@ -99,7 +99,7 @@ pub struct VhostUser {
     /// Tells of an error of the backend's.
     error: EventFd,
     /// The queues that the backend serves.
-    relays: [Option<Relay>; MAX_QUEUES],
+    relays: [Option<Relay>; NOTED_QUEUES],
     /// The device's page, once the backend has the guest's memory.
     state: Option<DeviceState>,
     /// Features that the driver accepted.
@@ -154,7 +154,7 @@ impl VhostUser {
     /// graphics card, the file of its frame.
     fn within(node: &DeviceNode, parts: &mut Parts, bounds: Bounds) -> Result<Self, String> {
         let mut session = Session::open(parts.take()?.into(), bounds)?;
-        let count = node.queues.min(MAX_QUEUES);
+        let count = node.queues.min(NOTED_QUEUES);
         session.check_queues(count)?;
         let config = first_config(&mut session, node)?;
         let events: Result<Vec<Events>, String> = (0..count).map(|_| Events::new()).collect();
@@ -177,7 +177,7 @@ impl VhostUser {
             shared,
             events: events?,
             error: eventfd()?,
-            relays: [const { None }; MAX_QUEUES],
+            relays: [const { None }; NOTED_QUEUES],
             state: None,
             features: 0,
             news: None,
@@ -352,7 +352,11 @@ fn first_config(session: &mut Session, node: &DeviceNode) -> Result<Vec<u8>, Str
     }
     if session.has_config() {
         let config = session.config(node.config_size)?;
-        return Ok(adapt(config, device_id(node), node.queues.min(MAX_QUEUES)));
+        return Ok(adapt(
+            config,
+            device_id(node),
+            node.queues.min(NOTED_QUEUES),
+        ));
     }
     if node.tag.is_empty() {
         return Err(format!(
@@ -364,7 +368,7 @@ fn first_config(session: &mut Session, node: &DeviceNode) -> Result<Vec<u8>, Str
     let mut config: Vec<u8> = node.tag.bytes().take(TAG_LENGTH).collect();
     config.resize(TAG_LENGTH, 0);
     // The first queue is for requests of high priority.
-    let requests = node.queues.min(MAX_QUEUES).saturating_sub(1) as u32;
+    let requests = node.queues.min(NOTED_QUEUES).saturating_sub(1) as u32;
     config.extend(requests.to_le_bytes());
     Ok(config)
 }
@@ -460,7 +464,7 @@ impl Backend for VhostUser {
             }
             Err(why) => self.lose(why),
         }
-        self.relays = [const { None }; MAX_QUEUES];
+        self.relays = [const { None }; NOTED_QUEUES];
     }
 
     fn write_config(&mut self, offset: usize, bytes: &[u8]) {

@@ -35,7 +35,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 2.7 | [`cpu_flag::CLUSTER`], without which `gearctl sched` shows all CPUs in cluster 0, and [`stays::STARVES`], of which an older `gearctl` shows the number |
 /// | 2.8 | [`device_word::SET_UP`], without which GDM does each write of a register |
 /// | 3.0 | a page of slots ([`offset::MMIO`]) and a page of doorbells ([`doorbell_page`]) for each VM, in other places than before |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0000;
+/// | 3.1 | nine queues of a device in place of four ([`device_word::SET_UP_HERE`] is 2), without which GDM does each write of a register |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0001;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -104,8 +105,9 @@ pub mod device_word {
     /// a slot, or has a reset to answer. GDM stores 0 before the words change their meaning, as for
     /// a device that is not there. A GDM that ends leaves the word as it is: Gear2 goes on.
     pub const SET_UP: usize = 507;
-    /// Value of [`SET_UP`] that stands for the words as they are described here.
-    pub const SET_UP_HERE: u64 = 1;
+    /// Value of [`SET_UP`] that stands for the words as they are described here. 1 stood for four
+    /// queues.
+    pub const SET_UP_HERE: u64 = 2;
     /// GDM stores 1 when the driver has written what a reset by Gear2 does not take back, which is
     /// the configuration: GDM does the next reset then, and stores 0.
     pub const CONFIGURED: usize = 508;

@@ -28,6 +28,7 @@ fn the_version_says_which_numbers_hold() {
         device_word::RESET_ASKED,
         device_word::RESET_SEEN,
     ];
+    let set_up = [device_word::SET_UP_HERE, virtio::MAX_QUEUES as u64];
     let parts = [
         offset::HEADER,
         offset::MMIO,
@@ -74,11 +75,20 @@ fn the_version_says_which_numbers_hold() {
     ];
     let states = [slot::IDLE, slot::POSTED, slot::DONE, slot::ABORT];
     assert_eq!(
-        (PROTOCOL_VERSION, doorbells, words, parts, sizes, states),
         (
-            0x0003_0000,
+            PROTOCOL_VERSION,
+            doorbells,
+            words,
+            set_up,
+            parts,
+            sizes,
+            states
+        ),
+        (
+            0x0003_0001,
             [0, 8, 0x800, 0x900, 0x908],
             [464, 503, 504, 505, 506, 507, 508, 509, 510, 511],
+            [2, 9],
             [0, 0x16_0000, 0x2000, 0x1_0000, 0x4_0000, 0x2000, 0x1000],
             [
                 0x1000, 0x1_2000, 0x1_0000, 0x1000, 0x800, 0x20_0000, 32, 32, 96, 16

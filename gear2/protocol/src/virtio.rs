@@ -23,8 +23,8 @@ use crate::device_word::{
 };
 use crate::offset::DEVICE_SIZE;
 
-/// Most queues of a device.
-pub const MAX_QUEUES: usize = 4;
+/// Most queues of a device: those of a network card with four pairs and a control queue.
+pub const MAX_QUEUES: usize = 9;
 /// Index of the first queue's words in a device's page.
 pub const QUEUES: usize = 32;
 /// Number of words of each queue.

@@ -17,7 +17,7 @@ use vm_memory::{
 
 use crate::in_flight::MAX_REQUESTS;
 use crate::mapping::Memory;
-use crate::state::MAX_QUEUES;
+use crate::state::NOTED_QUEUES;
 use crate::sys;
 use crate::vring::{Shared, Vring};
 
@@ -39,7 +39,7 @@ const NO_NOTIFY: u16 = 1;
 
 /// Makes the memory of all rings of a device; also returns it as what it is made of.
 pub(super) fn memory() -> Result<(Memory, Arc<File>), String> {
-    let size = QUEUE_BYTES * MAX_QUEUES as u64;
+    let size = QUEUE_BYTES * NOTED_QUEUES as u64;
     let file = sys::shared_memory(c"gdm-rings", size);
     let file = file.map_err(|error| format!("memory of rings: {error}"))?;
     let file = Arc::new(file);

@@ -25,7 +25,7 @@ use vmm_sys_util::sock_ctrl_msg::ScmSocket as _;
 use super::deadline::Deadline;
 use crate::progress;
 use crate::sandbox::Role;
-use crate::state::MAX_QUEUES;
+use crate::state::NOTED_QUEUES;
 use crate::sys::{self, Wait};
 
 /// `VHOST_USER_F_PROTOCOL_FEATURES`, beside the features of virtio.
@@ -94,7 +94,7 @@ impl Session {
         let deadline = Deadline::start(copies, bounds.patience, bounds.confine);
         let mut session = Self {
             socket: File::from(OwnedFd::from(socket.try_clone().map_err(in_words)?)),
-            front: Frontend::from_stream(socket, MAX_QUEUES as u64),
+            front: Frontend::from_stream(socket, NOTED_QUEUES as u64),
             channel: Some(channel),
             changes,
             deadline: deadline.map_err(in_words)?,

@@ -83,7 +83,7 @@ impl Backend for Deadly {
     }
 
     fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
-        if self.disk.expired == [0; crate::state::MAX_QUEUES] && ring.pending() > 0 {
+        if self.disk.expired == [0; crate::state::NOTED_QUEUES] && ring.pending() > 0 {
             (self.deed)();
         }
         self.disk.process(queue, ring)
