@@ -8,6 +8,7 @@
 //! at once, or one request that alone is larger than the burst; and each request passes at the
 //! latest when the bucket is full.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 #[cfg(test)]
@@ -61,6 +62,55 @@ impl Bucket {
         // planted: a bucket is fuller than full
         let from = self.full_at.max(now);
         self.full_at = from.saturating_add(self.refill(tokens));
+    }
+}
+
+/// Limits that the queues of a device share. A queue that is always full keeps their share from none
+/// of the others: those that wait pass in the order in which they came.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    limits: Limits,
+    /// Queues with a request that waits.
+    line: VecDeque<usize>,
+}
+
+impl Shared {
+    /// Makes limits as [`Limits::new`] does.
+    pub(crate) fn new(limits: [u32; 3]) -> Self {
+        Self {
+            limits: Limits::new(limits),
+            line: VecDeque::new(),
+        }
+    }
+
+    /// Tells whether a queue's request of so many bytes may pass now, and charges for it if it may.
+    /// The queue of a request that may not stands in line.
+    pub(crate) fn admit(&mut self, queue: usize, bytes: u64) -> bool {
+        // planted: a queue that is always full keeps the limits for itself
+        let is_next = self.line.front().is_none_or(|first| *first == queue);
+        let passes = is_next && self.limits.admit(bytes);
+        if passes {
+            self.leave(queue);
+        } else if !self.line.contains(&queue) {
+            self.line.push_back(queue);
+        }
+        passes
+    }
+
+    /// Takes a queue out of the line: its request passes by, or is given up.
+    pub(crate) fn leave(&mut self, queue: usize) {
+        self.line.retain(|waits| *waits != queue);
+    }
+
+    /// Takes all queues out of the line.
+    pub(crate) fn clear(&mut self) {
+        self.line.clear();
+    }
+
+    /// Returns how long what was not admitted has to wait from now on; `None`: the limits were not
+    /// asked, as another queue came first.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        self.limits.pause()
     }
 }
 

@@ -9,7 +9,6 @@
 //! completed.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -24,8 +23,8 @@ use crate::board::DeviceNode;
 use crate::in_flight::MAX_REQUESTS;
 use crate::mapping::Memory;
 use crate::order::{Answer, Order};
-use crate::rate::Limits;
-use crate::state::{DeviceState, MAX_QUEUES, Word};
+use crate::rate::Shared;
+use crate::state::{DeviceState, NOTED_QUEUES, Word};
 use crate::transport::Identity;
 use crate::vring::{Broken, Vring};
 use empty::Empty;
@@ -54,7 +53,7 @@ pub(super) const QUEUE_SIZE: u16 = MAX_REQUESTS;
 /// Header and status take two of the queue's descriptors.
 const SEGMENTS: u32 = QUEUE_SIZE as u32 - 2;
 /// Most queues of a disk.
-const QUEUES: usize = MAX_QUEUES;
+const QUEUES: usize = NOTED_QUEUES;
 /// Requests that are taken in a turn.
 const TURN: usize = super::TURN;
 /// Bytes of VIRTIO_BLK_T_GET_ID's answer.
@@ -87,12 +86,9 @@ pub struct Block {
     /// Time of the last look at the size.
     looked: Instant,
     /// Rates of the manifest, in requests and bytes a second.
-    limits: Limits,
+    limits: Shared,
     /// By queue, the request that was taken and waits for its share of the limits.
     held: [Option<(Request, u16)>; QUEUES],
-    /// Queues that hold one, in the order in which they pass: a queue that is always full keeps the
-    /// limits' share from none of the others.
-    line: VecDeque<usize>,
     /// Requests under way, whose number is bounded.
     flights: Flights,
     /// The guest's RAM, once a queue was served.
@@ -149,7 +145,7 @@ impl Block {
     /// Makes the disk of the manifest's device.
     pub(super) fn of_node(parts: &mut Parts, node: &DeviceNode) -> Result<Self, String> {
         let mut disk = Self::of(parts, &node.backend, node.read_only)?;
-        disk.limits = Limits::new(node.limits);
+        disk.limits = Shared::new(node.limits);
         disk.queues = node.queues.clamp(1, QUEUES);
         if !node.serial.is_empty() {
             disk.id = id_of(&node.serial);
@@ -176,9 +172,8 @@ impl Block {
             state: None,
             news: None,
             looked: Instant::now(),
-            limits: Limits::new([0; 3]),
+            limits: Shared::new([0; 3]),
             held: [const { None }; QUEUES],
-            line: VecDeque::with_capacity(QUEUES),
             queues: 1,
             is_rewired: false,
             buffered: Cell::new(false),
@@ -260,24 +255,15 @@ impl Block {
         // A request that fails because it has waited too long waits no longer.
         let expires = self.expired.get(queue).is_some_and(|left| *left > 0);
         // planted: limits hold nothing back
-        let passes = expires || self.is_next(queue) && self.limits.admit(cost);
+        let passes = expires || self.limits.admit(queue, cost);
         if !passes {
             if let Some(place) = self.held.get_mut(queue) {
                 *place = Some((request, position));
             }
-            if !self.line.contains(&queue) {
-                self.line.push_back(queue);
-            }
             return Ok(None);
         }
-        self.line.retain(|waits| *waits != queue);
+        self.limits.leave(queue);
         Ok(Some((request, position)))
-    }
-
-    /// Tells whether no other queue's request is to pass first.
-    fn is_next(&self, queue: usize) -> bool {
-        // planted: a queue that is always full keeps the limits for itself
-        self.line.front().is_none_or(|first| *first == queue)
     }
 
     /// Returns how many bytes of the disk a request moves: none if it will fail, so that a guest
@@ -423,7 +409,7 @@ impl Backend for Block {
         }
         self.expired = [0; QUEUES];
         self.held = [const { None }; QUEUES];
-        self.line.clear();
+        self.limits.clear();
         self.features = 0;
         self.write_through = false;
         self.news.get_or_insert(false);

@@ -15,7 +15,7 @@ use crate::backend::block::media::{Geometry, Media, Work};
 use crate::in_flight::InFlight;
 use crate::order::Order;
 use crate::overlap::Ended;
-use crate::rate::Limits;
+use crate::rate::Shared;
 use crate::sys;
 use crate::testing::CHANNEL;
 
@@ -456,7 +456,7 @@ fn a_full_queue_leaves_others_their_share_of_the_limits() {
     let path = directory.file("disk", &[0; SECTORS * 512]);
     let mut block = Block::open(&path, false).unwrap();
     block.queues = 2;
-    block.limits = Limits::new([100, 0, 1]);
+    block.limits = Shared::new([100, 0, 1]);
     let mut guest = Guest::new(Box::new(block));
     guest.initialise(FLUSH | MQ, 2);
     let desk = Arc::default();

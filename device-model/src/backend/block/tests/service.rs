@@ -7,7 +7,7 @@ use super::*;
 use crate::backend::Backend;
 use crate::order::Order;
 use crate::orders::Desk;
-use crate::rate::Limits;
+use crate::rate::Shared;
 
 /// VIRTIO_BLK_F_CONFIG_WCE.
 const WCE: u64 = 1 << 11;
@@ -163,7 +163,7 @@ fn the_rest_of_the_configuration_is_not_written() {
 #[test]
 fn limits_hold_requests_back() {
     let begin = Instant::now();
-    let mut disk = Disk::changed(FLUSH, |block| block.limits = Limits::new([100, 0, 20]));
+    let mut disk = Disk::changed(FLUSH, |block| block.limits = Shared::new([100, 0, 20]));
     for number in 0..5 {
         offer_one_of_many(&mut disk, number, 0, number.into());
     }
@@ -182,7 +182,7 @@ fn limits_hold_requests_back() {
 /// A reset forgets a request that waits for its limits; after a kill the next GDM does the request.
 #[test]
 fn what_is_held_back_survives_a_kill_and_no_reset() {
-    let slow = |block: &mut Block| block.limits = Limits::new([1, 0, 1]);
+    let slow = |block: &mut Block| block.limits = Shared::new([1, 0, 1]);
     let mut disk = Disk::changed(FLUSH, slow);
     disk.offer(0, 3, &[(BUFFER, 512, true)]);
     disk.guest.work();
@@ -212,9 +212,9 @@ fn what_is_held_back_says_for_how_long() {
     disk.guest.kill_gdm();
     let mut block = Block::open(&disk.path, false).unwrap();
     assert_eq!(block.pause(), None);
-    block.limits = Limits::new([10, 0, 1]);
+    block.limits = Shared::new([10, 0, 1]);
     block.held[0] = Some((Default::default(), 0));
-    assert!(!block.limits.admit(0));
+    assert!(!block.limits.admit(0, 0));
     assert!(block.pause().unwrap() <= Duration::from_millis(100));
     block.reset();
     assert_eq!(block.pause(), None);
@@ -223,7 +223,7 @@ fn what_is_held_back_says_for_how_long() {
 /// A request that moves nothing costs no bytes: a guest cannot buy a wait of years.
 #[test]
 fn a_request_that_fails_costs_no_bytes() {
-    let mut disk = Disk::changed(FLUSH, |block| block.limits = Limits::new([0, 65_536, 1]));
+    let mut disk = Disk::changed(FLUSH, |block| block.limits = Shared::new([0, 65_536, 1]));
     let huge = [(RAM, RAM_SIZE as u32, true)];
     for sector in [0, u64::MAX] {
         assert_eq!(disk.request(0, sector, &huge), 1);
