@@ -52,7 +52,8 @@ pub struct DeviceNode {
     pub kind: DeviceKind,
     /// Backend: a path or a name.
     pub backend: String,
-    /// Queues of a device whose function is another program, or of a disk.
+    /// Queues of a device whose function is another program, or of a disk; pairs of them, of a
+    /// network card.
     pub queues: usize,
     /// Bytes of that device's configuration.
     pub config_size: usize,
@@ -198,7 +199,7 @@ fn read_devices(node: &Node) -> Result<Vec<DeviceNode>, String> {
 fn read_device(node: &Node) -> Result<DeviceNode, String> {
     let kind = node.text("type")?;
     let [device_id, queues, config_size] = node.cells("vhost-user").unwrap_or_default();
-    // A disk of GDM's own has one queue unless the manifest gives it more.
+    // A disk or a card of GDM's own has one, or a pair, unless the manifest gives it more.
     let [queues] = node.cells("queues").unwrap_or([queues]);
     let kind = DeviceKind::from_name(&kind, device_id)
         .ok_or_else(|| node.error("type", &format!("no backend for `{kind}`")))?;

@@ -13,11 +13,13 @@ pub const RUN_DIRECTORY: &str = "/run/gearv";
 /// Help text.
 pub const USAGE: &str = "\
 usage: gdm [--poll] [--no-seccomp] [--run DIR] [--device-tree DIR]
+       gdm --make-taps [--device-tree DIR]
 
   --poll             look all the time instead of waiting for interrupts
   --no-seccomp       do not restrict the threads' system calls; without this option gdm ends if it cannot
   --run DIR          directory of the sockets (/run/gearv)
   --device-tree DIR  device tree (/proc/device-tree)
+  --make-taps        make the tap devices of the guests' network cards, print their names, and end
   --version          print the version";
 
 /// Code that runs in a device's thread, with the region as the process has it.
@@ -34,6 +36,8 @@ pub struct Options {
     pub spin: bool,
     /// Restrict the threads' system calls.
     pub sandbox: bool,
+    /// Make tap devices, and serve nothing.
+    pub makes_taps: bool,
     /// The VM whose devices this process serves; `None`: this process is GDM itself.
     pub guest: Option<usize>,
     /// Sources of memory, registers and lines.
@@ -50,6 +54,7 @@ impl Default for Options {
             run_directory: RUN_DIRECTORY.into(),
             spin: false,
             sandbox: true,
+            makes_taps: false,
             guest: None,
             hardware: &Kernel,
             inside: None,
@@ -68,6 +73,7 @@ impl Options {
             match word.as_str() {
                 "--poll" => options.spin = true,
                 "--no-seccomp" => options.sandbox = false,
+                "--make-taps" => options.makes_taps = true,
                 "--run" => options.run_directory = value()?,
                 "--device-tree" => options.tree = value()?.into(),
                 // GDM's own, for the processes that it starts.

@@ -141,8 +141,8 @@ const MAKING: &[libc::c_long] = &[
 
 /// `FIONBIO`, by which the standard library makes an accepted socket non-blocking.
 const SOCKET_IOCTLS: &[u64] = &[0x5421];
-/// `BLKDISCARD`, `BLKZEROOUT`, `TUNSETOFFLOAD`.
-const DEVICE_IOCTLS: &[u64] = &[0x1277, 0x127f, 0x4004_54d0];
+/// `BLKDISCARD`, `BLKZEROOUT`, `TUNSETOFFLOAD`, `TUNSETQUEUE`.
+const DEVICE_IOCTLS: &[u64] = &[0x1277, 0x127f, 0x4004_54d0, 0x4004_54d9];
 /// `BLKSSZGET`.
 const MAKING_IOCTLS: &[u64] = &[0x1268];
 /// Direction and type of a request that reads from an input device (`_IOC_READ`, 'E'), and the bits

@@ -13,9 +13,10 @@ use std::process::Command;
 
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::ioctl::{ioctl_with_mut_ref, ioctl_with_ref};
-use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iow_nr, ioctl_iowr_nr};
+use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iowr_nr};
 
 pub(crate) mod confine;
+pub(crate) mod tap;
 
 /// Direction of a vectored transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,72 +222,6 @@ pub(crate) fn set_nonblocking(file: &File) -> io::Result<()> {
     let flags = flags | libc::O_NONBLOCK;
     // SAFETY: no memory is involved.
     checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) })?;
-    Ok(())
-}
-
-/// Type of the requests to tap devices (include/uapi/linux/if_tun.h).
-const TUN: u32 = b'T' as u32;
-ioctl_iow_nr!(TUNSETIFF, TUN, 202, libc::c_int);
-ioctl_iow_nr!(TUNSETOFFLOAD, TUN, 208, libc::c_uint);
-ioctl_iow_nr!(TUNSETVNETHDRSZ, TUN, 216, libc::c_int);
-
-/// Most characters of a network device's name (`IFNAMSIZ` less its end).
-const TAP_NAME: usize = 15;
-
-/// Attaches `file` (`/dev/net/tun`) to the tap device `name`, making it if need be; each
-/// frame is preceded by a virtio-net header of `header` bytes.
-pub(crate) fn open_tap(file: &File, name: &str, header: usize) -> io::Result<()> {
-    // `struct ifreq`: the name, then the flags.
-    let mut request = [0_u8; 40];
-    if name.is_empty() || name.len() > TAP_NAME {
-        let message = format!(
-            "its name has {} characters, not 1 to {TAP_NAME}",
-            name.len()
-        );
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
-    let flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as u16;
-    for (to, from) in request.iter_mut().zip(name.bytes()) {
-        *to = from;
-    }
-    let tail = request.iter_mut().skip(16);
-    for (to, from) in tail.zip(flags.to_ne_bytes()) {
-        *to = from;
-    }
-    // SAFETY: the kernel reads and writes a `struct ifreq`, which is not larger.
-    checked(unsafe { ioctl_with_mut_ref(file, TUNSETIFF(), &mut request) })?;
-    let header = header as libc::c_int;
-    // SAFETY: the kernel reads one `int`.
-    checked(unsafe { ioctl_with_ref(file, TUNSETVNETHDRSZ(), &header) })?;
-    Ok(())
-}
-
-/// Request for a network device's MTU (include/uapi/linux/sockios.h).
-const SIOCSIFMTU: libc::c_ulong = 0x8922;
-
-/// Sets the longest packet of the network device `name`.
-pub(crate) fn set_mtu(name: &str, mtu: u16) -> io::Result<()> {
-    // `struct ifreq`: the name, then the number.
-    let mut request = [0_u8; 40];
-    for (to, from) in request.iter_mut().zip(name.bytes().take(TAP_NAME)) {
-        *to = from;
-    }
-    let tail = request.iter_mut().skip(16);
-    for (to, from) in tail.zip(libc::c_int::from(mtu).to_ne_bytes()) {
-        *to = from;
-    }
-    // Any socket leads to the devices of the network namespace.
-    let socket = std::os::unix::net::UnixDatagram::unbound()?;
-    // SAFETY: the kernel reads a `struct ifreq`, which is not larger.
-    checked(unsafe { ioctl_with_ref(&socket, SIOCSIFMTU, &request) })?;
-    Ok(())
-}
-
-/// Configures the offloads that the guest accepts for received packets on a tap device.
-pub(crate) fn set_offload(file: &File, flags: u32) -> io::Result<()> {
-    let flags = flags as libc::c_ulong;
-    // SAFETY: the argument is a number, not an address.
-    checked(unsafe { vmm_sys_util::ioctl::ioctl_with_val(file, TUNSETOFFLOAD(), flags) })?;
     Ok(())
 }
 

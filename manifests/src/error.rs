@@ -333,8 +333,8 @@ rules! {
         "write backend = \"...\": a file or device, a tap device, \"pty\" or \"socket:...\"";
     /// A disk whose `read-only` stands in another node would be writable.
     VirtioOtherType = "M-VIO-007", "the property belongs to another type of virtio device",
-        "read-only and serial go with block, queues with block and vhost-user, mac and mtu with net, \
-         limits with block and net, cid with vsock, socket with vsock and vhost-user, and what names \
+        "read-only and serial go with block, queues with block, net and vhost-user, mac and mtu with \
+         net, limits with block and net, cid with vsock, socket with vsock and vhost-user, and what names \
          the socket's device with vhost-user; rng, vsock and vhost-user have no backend";
     /// A page is the least that traps by itself.
     VirtioAddress = "M-VIO-008", "the virtio registers are no multiple of 4 KiB below 2^48",
@@ -395,9 +395,10 @@ rules! {
     /// A guest cuts a longer one off, and names a link by it.
     SerialText = "M-VIO-025", "this is no serial number of a disk",
         "use 1 to 20 printable ASCII characters without blanks and '/'";
-    /// The device's page keeps the requests of four.
-    DiskQueues = "M-VIO-031", "no disk of the device model has so many queues",
-        "write queues from 1 to 4: one for each vCPU that uses the disk much";
+    /// The device's page keeps the requests of four queues of a disk, and has room for four pairs and
+    /// the control queue of a card.
+    ServedQueues = "M-VIO-031", "no disk or network card of the device model has so many queues",
+        "write queues from 1 to 4: one, or a pair, for each vCPU that uses the device much";
     /// Linux refuses others, and the card would have none.
     NoMtu = "M-VIO-026", "no network card of the device model has such packets",
         "write mtu = <1500>, or another number from 68 to 65521";

@@ -48,8 +48,8 @@ pub const BYTES_PER_SECOND: RangeInclusive<u32> = 65_536..=u32::MAX;
 pub const BURST_MS: RangeInclusive<u32> = 1..=10_000;
 /// Least and longest time after which requests fail that wait for another program, in milliseconds.
 pub const TIMEOUT_MS: RangeInclusive<u32> = 100..=LONGEST_MS;
-/// Values of `queues` of a disk.
-pub const DISK_QUEUES: RangeInclusive<u32> = 1..=4;
+/// Values of `queues` of a disk, and of a network card, which has pairs of them.
+pub const SERVED_QUEUES: RangeInclusive<u32> = 1..=4;
 /// Values of `mtu`, in bytes: what Linux takes for an Ethernet card and for a tap device.
 pub const MTU: RangeInclusive<u32> = 68..=65_521;
 /// INTIDs of shared interrupts that a console or a channel can have.

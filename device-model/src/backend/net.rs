@@ -3,32 +3,37 @@
 //! Frames leave the guest without a copy and enter it with one. Checksum and
 //! segmentation offloads are the tap device's, which checks the headers that come
 //! from the guest as it checks those of any process.
+//!
+//! A card has a queue of the tap device for each pair of its queues. The kernel spreads frames over
+//! the queues that are attached, which are those of the pairs that the driver has chosen.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
+use gear2_protocol::virtio::MAX_QUEUES;
 use virtio_bindings::bindings::virtio_net::{
-    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
-    VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MAC, VIRTIO_NET_F_MRG_RXBUF,
-    VIRTIO_NET_F_MTU, VIRTIO_NET_F_STATUS,
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_CTRL_VQ, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4,
+    VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_MAC,
+    VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF, VIRTIO_NET_F_MTU, VIRTIO_NET_F_STATUS,
 };
 use virtio_bindings::virtio_ids::VIRTIO_ID_NET;
 
-use super::{Backend, Opened, Parts, Progress, TURN};
+use super::{Backend, Opened, Parts, Progress};
 use crate::address::Mac;
 use crate::board::DeviceNode;
 use crate::order::{Answer, Order};
-use crate::rate::Limits;
 use crate::state::{DeviceState, Word};
-use crate::sys::{self, Direction};
+use crate::sys::tap;
 use crate::transport::{Dependency, Identity};
-use crate::vring::{Broken, Chain, Vring};
+use crate::vring::{Broken, Vring};
 use link::Link;
+use pair::{Common, HEADER, Pair};
 
+mod control;
 mod link;
+mod pair;
 #[cfg(test)]
 mod tests;
 
@@ -36,267 +41,177 @@ mod tests;
 pub(super) const DEVICE_ID: u32 = VIRTIO_ID_NET;
 /// Longest queue that a driver may choose.
 pub(super) const QUEUE_SIZE: u16 = 256;
+/// Most pairs of queues of a card: a device has no more queues, one of which is the control queue.
+pub(super) const MAX_PAIRS: usize = (MAX_QUEUES - 1) / 2;
 /// Dependencies of the offered features (virtio 1.2, 5.1.3.1).
 pub(crate) const DEPENDENCIES: &[Dependency] = &[
     needs(VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_CSUM),
     needs(VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_CSUM),
     needs(VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_CSUM),
     needs(VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_CSUM),
+    needs(VIRTIO_NET_F_MQ, VIRTIO_NET_F_CTRL_VQ),
 ];
 
-/// Queue 0 receives, queue 1 transmits (virtio 1.2, 5.1.2).
-const RECEIVE: usize = 0;
+/// Features of a card with several pairs.
+const SEVERAL: u64 = bit(VIRTIO_NET_F_CTRL_VQ) | bit(VIRTIO_NET_F_MQ);
 /// Offloads of TUNSETOFFLOAD (Linux, include/uapi/linux/if_tun.h): frames that the tap device may
 /// pass to the guest without a checksum, or unsegmented.
 const TUN_F_CSUM: u32 = 1;
 const TUN_F_TSO4: u32 = 2;
 const TUN_F_TSO6: u32 = 4;
-/// `struct virtio_net_hdr_mrg_rxbuf`.
-const HEADER: usize = 12;
-/// Offset of the number of buffers in it.
-const BUFFERS_AT: usize = 10;
-/// Longest frame with its header: a segmented packet of 64 KiB.
-/// Between them are the Ethernet header (14 bytes) and a VLAN tag (4 bytes).
-const MOST: usize = HEADER + 14 + 4 + 0x1_0000;
-/// Most requests that one frame is spread over.
-const MOST_CHAINS: usize = 64;
 
 /// A network card.
 #[derive(Debug)]
 pub struct Net {
-    /// A read or a write is one frame with a `virtio_net_hdr_mrg_rxbuf` before it.
-    tap: File,
+    /// A queue of the tap device for each pair. A read or a write is one frame with a
+    /// `virtio_net_hdr_mrg_rxbuf` before it.
+    taps: Vec<File>,
+    /// Queues of the tap device that are attached, from the first one on: as many as the driver has
+    /// chosen pairs.
+    attached: usize,
+    /// Whether others are attached than the thread watches.
+    is_watch_old: bool,
+    pairs: Vec<Pair>,
+    /// What the pairs share.
+    common: Common,
+    /// Pairs that the driver knows of: one, unless it has accepted VIRTIO_NET_F_MQ.
+    known: usize,
+    /// Number of the control queue, if the driver has accepted one.
+    control: Option<usize>,
     /// Address that the driver reads in the configuration.
     mac: Mac,
     /// Longest packet that the driver is told of; 0: none.
     mtu: u16,
-    /// Whether the link is up: as the tap device is, or as a person has ordered.
-    link: Link,
-    /// Limits of what the guest sends, and of what it receives.
-    sending: Limits,
-    receiving: Limits,
-    /// Frame of the guest's that was taken and waits for its share of the limits.
-    held: Option<Chain>,
-    /// The frame that comes in has its share.
-    is_admitted: bool,
-    /// Whether a frame may use several requests (VIRTIO_NET_F_MRG_RXBUF).
-    merge: bool,
-    /// The frame that comes in, with its header.
-    frame: Vec<u8>,
-    /// Bytes of that frame; 0: there is none.
-    frame_length: usize,
-    /// Taken for receiving, and not completed yet.
-    chains: Vec<Chain>,
-    /// Where a frame of the guest's is in this process, for the kernel.
-    vectors: Vec<libc::iovec>,
+    /// The device's page, which keeps the driver's choice.
+    state: Option<DeviceState>,
 }
 
-// SAFETY: the vectors are filled and used within one request; between requests they mean nothing.
-unsafe impl Send for Net {}
+/// Returns how many pairs of queues a card has.
+pub(crate) fn pairs_of(node: &DeviceNode) -> usize {
+    node.queues.clamp(1, MAX_PAIRS)
+}
+
+/// Makes the tap device of the manifest's card, which then outlives this program.
+pub(crate) fn make_tap(node: &DeviceNode) -> Result<(), String> {
+    let taps = tap::open(&node.backend, pairs_of(node), HEADER)?;
+    let kept = taps.first().map_or(Ok(()), tap::persist);
+    kept.map_err(|error| format!("tap device {}: {error}", node.backend))
+}
 
 impl Net {
     /// Attaches to the tap device of the manifest's card, for the process that serves it.
     pub(super) fn claim(node: &DeviceNode) -> Result<Opened, String> {
         let name = &node.backend;
-        let in_words = |error: std::io::Error| format!("tap device {name}: {error}");
-        let tap = open_tun()?;
-        sys::open_tap(&tap, name, HEADER).map_err(in_words)?;
+        let taps = tap::open(name, pairs_of(node), HEADER)?;
         if node.mtu > 0 {
             // A card must not pass on longer packets than it announces (virtio 1.2, 5.1.4.1).
-            sys::set_mtu(name, node.mtu).map_err(in_words)?;
+            let set = tap::set_mtu(name, node.mtu);
+            set.map_err(|error| format!("tap device {name}: {error}"))?;
         }
-        let parts = std::iter::once(tap).chain(link::flags_of(name));
+        let parts = taps.into_iter().chain(link::flags_of(name));
         Ok(Opened {
             parts: parts.map(Into::into).collect(),
             claim: None,
         })
     }
 
-    /// Makes the card of a tap device that is attached.
+    /// Makes the card of the queues of a tap device, of which the first one is attached.
     pub(super) fn of(parts: &mut Parts, node: &DeviceNode) -> Result<Self, String> {
-        let tap = parts.take()?.into();
+        let taps = (0..pairs_of(node)).map(|_| Ok(parts.take()?.into()));
+        let taps = taps.collect::<Result<_, String>>()?;
         let flags = parts.take_last().map(Into::into);
-        Ok(Self::over(tap, node, Link::by(flags)))
+        Ok(Self::over(taps, node, Link::by(flags)))
     }
 
-    /// Makes the card over an open tap device.
-    fn over(tap: File, node: &DeviceNode, link: Link) -> Self {
+    /// Makes the card over the open queues of a tap device.
+    fn over(taps: Vec<File>, node: &DeviceNode, link: Link) -> Self {
         Self {
-            tap,
+            attached: 1,
+            is_watch_old: false,
+            pairs: (0..taps.len()).map(Pair::new).collect(),
+            taps,
+            common: Common::new(node.limits, link),
+            known: 1,
+            control: None,
             mac: node.mac,
             mtu: node.mtu,
-            link,
-            sending: Limits::new(node.limits),
-            receiving: Limits::new(node.limits),
-            held: None,
-            is_admitted: false,
-            merge: false,
-            // Allocated once: a guest under load costs no memory.
-            frame: vec![0; MOST],
-            frame_length: 0,
-            chains: Vec::new(),
-            vectors: Vec::new(),
+            state: None,
         }
     }
 
-    /// Reads the next frame, unless there is one. A frame of a link that is down is lost.
-    fn read_frame(&mut self) {
-        while self.frame_length == 0 {
-            // An error says that no frame waits, or that the tap device is down: either ends the
-            // turn.
-            let length = self.tap.read(&mut self.frame).unwrap_or(0);
-            // planted: a link that is down receives
-            if length == 0 || self.link.is_up() {
-                self.frame_length = length;
-                return;
+    /// Has the kernel use the queues of so many pairs. The order is that of the pairs, because the
+    /// kernel moves the last queue to the place of one that is detached.
+    fn attach(&mut self, wanted: usize) -> io::Result<()> {
+        let wanted = wanted.clamp(1, self.taps.len().max(1));
+        // planted: pairs that a driver adds wake nobody
+        self.is_watch_old |= wanted != self.attached;
+        while self.attached > wanted {
+            self.attached -= 1;
+            // One that cannot be detached is not attached: its tap device is gone.
+            let _ = self.taps.get(self.attached).map(tap::detach);
+            if let Some(pair) = self.pairs.get_mut(self.attached) {
+                // No frame may come in once the driver's command is done (virtio 1.2, 5.1.6.5.6).
+                pair.drop_frame(&mut self.common);
             }
         }
-    }
-
-    /// Tells whether the frame that came in may pass now. The tap device drops what is too much, as
-    /// any card does.
-    fn may_receive(&mut self) -> bool {
-        let bytes = self.frame_length.saturating_sub(HEADER) as u64;
-        self.is_admitted = self.is_admitted || self.receiving.admit(bytes);
-        self.is_admitted
-    }
-
-    /// Passes frames to the guest. A frame that found no buffers stays, and the tap device's queue
-    /// behind it: what is too much is dropped there, as by any card.
-    fn receive(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
-        for _ in 0..TURN {
-            self.read_frame();
-            if self.frame_length < HEADER {
-                self.frame_length = 0;
-                return Ok(Progress::Waits);
-            }
-            if !self.may_receive() {
-                return Ok(Progress::Waits);
-            }
-            if !self.deliver(ring)? {
-                return Ok(Progress::Drained);
-            }
-            self.drop_frame();
+        while let Some(queue) = self.taps.get(self.attached)
+            && self.attached < wanted
+        {
+            tap::attach(queue)?;
+            self.attached += 1;
         }
-        Ok(Progress::More)
+        Ok(())
     }
 
-    /// Lets the frame that came in go, with its share of the limits.
-    fn drop_frame(&mut self) {
-        self.frame_length = 0;
-        self.is_admitted = false;
+    /// Has the tap device pass to the guest what its driver takes.
+    fn choose_offloads(&self, features: u64) -> Result<(), String> {
+        let pairs = [
+            (VIRTIO_NET_F_GUEST_CSUM, TUN_F_CSUM),
+            (VIRTIO_NET_F_GUEST_TSO4, TUN_F_TSO4),
+            (VIRTIO_NET_F_GUEST_TSO6, TUN_F_TSO6),
+        ];
+        let accepted = pairs
+            .iter()
+            .filter(|(feature, _)| features & bit(*feature) != 0);
+        let flags = accepted.fold(0, |flags, (_, flag)| flags | flag);
+        // A guest that takes no unsegmented frames gets them segmented by the tap device's kernel.
+        let set = self.taps.first().map(|tap| tap::set_offload(tap, flags));
+        set.unwrap_or(Ok(()))
+            .map_err(|error| format!("tap device: offloads {flags:#x} refused: {error}"))
     }
 
-    /// Gives the frame to the guest; false if it has too few buffers now.
-    fn deliver(&mut self, ring: &mut Vring) -> Result<bool, Broken> {
-        let Some(count) = self.take_room(ring)? else {
-            return Ok(false);
+    /// Has the driver use so many pairs, as the next GDM will; an error changes nothing.
+    fn choose(&mut self, pairs: usize) -> io::Result<()> {
+        let before = self.attached;
+        let result = self.attach(pairs);
+        if result.is_err() {
+            // This cannot fail: none is added.
+            let _ = self.attach(before);
+        }
+        if let Some(state) = self.state {
+            // planted: a killed gdm forgets the pairs
+            state.set(Word::Pairs, self.attached as u64);
+        }
+        result
+    }
+
+    /// Serves a queue of a pair. A driver may take pairs away and still have frames to send by them,
+    /// which go out by the first one's tap queue.
+    fn serve_pair(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
+        let number = queue / 2;
+        let is_attached = number < self.attached;
+        let wire = self.taps.get(if is_attached { number } else { 0 });
+        let pair = self.pairs.get_mut(number).filter(|_| number < self.known);
+        let (Some(pair), Some(wire)) = (pair, wire) else {
+            return Ok(Progress::Waits);
         };
-        // No number of buffers is enough: the frame is lost, and the next one is not held up.
-        if count == 0 {
-            return Ok(true);
-        }
-        self.set_buffer_count(count as u16);
-        let mut rest = self.frame.get(..self.frame_length).unwrap_or_default();
-        for chain in self.chains.drain(..count.min(self.chains.len())) {
-            let written = chain.writable.write(ring.memory(), 0, rest);
-            rest = rest.get(written..).unwrap_or_default();
-            ring.state().count(Word::BytesIn, written as u64);
-            ring.complete(chain.head, written as u64)?;
-        }
-        Ok(true)
-    }
-
-    /// Completes the frame's header: the tap device does not know the number of buffers (virtio
-    /// 1.2,
-    /// 5.1.6.4).
-    fn set_buffer_count(&mut self, count: u16) {
-        let field = self.frame.get_mut(BUFFERS_AT..HEADER).unwrap_or_default();
-        for (to, from) in field.iter_mut().zip(count.to_le_bytes()) {
-            *to = from;
+        // The even ones receive (virtio 1.2, 5.1.2).
+        match queue % 2 {
+            0 if is_attached => pair.receive(&mut self.common, wire, ring),
+            0 => Ok(Progress::Waits),
+            _ => pair.transmit(&mut self.common, wire, ring),
         }
     }
-
-    /// Returns how many requests the frame needs, all taken. `None`: there are too few yet;
-    /// those taken are kept. 0: they will never be enough, the frame is dropped.
-    fn take_room(&mut self, ring: &mut Vring) -> Result<Option<usize>, Broken> {
-        let most = if self.merge { MOST_CHAINS } else { 1 };
-        let mut room = 0;
-        // Chains that were taken in an earlier turn come first: their order is the driver's.
-        for index in 0..most {
-            if self.chains.len() <= index {
-                let mut chain = Chain::default();
-                if !ring.take(&mut chain)? {
-                    return Ok(None);
-                }
-                // A driver owes room for the header in each buffer (virtio 1.2, 5.1.6.3.1).
-                if chain.writable.length() < HEADER as u64 {
-                    return Err(Broken::Request);
-                }
-                self.chains.push(chain);
-            }
-            let chain = self.chains.get(index);
-            room += chain.map_or(0, |chain| chain.writable.length());
-            if room >= self.frame_length as u64 {
-                return Ok(Some(index + 1));
-            }
-        }
-        Ok(Some(0))
-    }
-
-    /// Takes frames from the guest.
-    fn transmit(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
-        for _ in 0..TURN {
-            let mut chain = Chain::default();
-            match self.held.take() {
-                Some(held) => chain = held,
-                None if ring.take(&mut chain)? => {}
-                None => return Ok(Progress::Drained),
-            }
-            let bytes = chain.readable.length().saturating_sub(HEADER as u64);
-            // What is too long for the tap device is lost, and costs a frame alone.
-            let cost = if bytes > MOST as u64 { 0 } else { bytes };
-            // planted: a guest sends as fast as it likes
-            if !self.sending.admit(cost) {
-                self.held = Some(chain);
-                return Ok(Progress::Waits);
-            }
-            // A frame that the tap device does not take is lost, as on any wire.
-            let (word, count) = match self.send(ring, &chain) {
-                Some(length) => (Word::BytesOut, length),
-                None => (Word::Errors, 1),
-            };
-            ring.state().count(word, count);
-            ring.complete(chain.head, 0)?;
-        }
-        Ok(Progress::More)
-    }
-
-    /// Sends a frame out of the guest's memory; returns the frame's length if the tap device took
-    /// it. The kernel copies the frame during the call: what the guest changes later is not sent.
-    fn send(&mut self, ring: &Vring, chain: &Chain) -> Option<u64> {
-        let length = chain.readable.length();
-        // No offload makes a frame longer: the kernel is not asked to copy it.
-        // planted: a link that is down sends
-        if length > MOST as u64 || !self.link.is_up() {
-            return None;
-        }
-        let vectors = &mut self.vectors;
-        chain.readable.vectors(ring.memory(), 0, length, vectors);
-        let sent = sys::stream(&self.tap, Direction::Write, vectors);
-        sent.is_ok().then_some(length)
-    }
-}
-
-/// Reads and writes return at once: a thread that serves a guest waits by `epoll` alone.
-fn open_tun() -> Result<File, String> {
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK);
-    let tun = options.open("/dev/net/tun");
-    tun.map_err(|error| format!("/dev/net/tun: {error}"))
 }
 
 /// Returns the mask of a feature, which the specification gives by its number.
@@ -313,17 +228,18 @@ const fn needs(feature: u32, other: u32) -> Dependency {
 }
 
 /// Returns `struct virtio_net_config` (virtio 1.2, 5.1.4).
-fn config(mac: Mac, link_is_up: bool, mtu: u16) -> Vec<u8> {
+fn config(mac: Mac, link_is_up: bool, pairs: usize, mtu: u16) -> Vec<u8> {
     let mut config = mac.to_vec();
     config.extend(u16::from(link_is_up).to_le_bytes());
-    config.extend(1_u16.to_le_bytes()); // pairs of queues
+    config.extend((pairs as u16).to_le_bytes());
     config.extend(mtu.to_le_bytes());
     config
 }
 
 impl Backend for Net {
     fn keep(&mut self, state: DeviceState) {
-        self.link.keep(state);
+        self.state = Some(state);
+        self.common.link.keep(state);
     }
 
     fn identity(&self) -> Identity {
@@ -332,9 +248,13 @@ impl Backend for Net {
         } else {
             0
         };
+        let pairs = self.pairs.len();
+        // A card with one pair has nothing to be told by a control queue.
+        let (several, control) = if pairs > 1 { (SEVERAL, 1) } else { (0, 0) };
         Identity {
             device_id: DEVICE_ID,
             features: mtu
+                | several
                 | bit(VIRTIO_NET_F_MAC)
                 | bit(VIRTIO_NET_F_STATUS)
                 | bit(VIRTIO_NET_F_MRG_RXBUF)
@@ -345,52 +265,51 @@ impl Backend for Net {
                 | bit(VIRTIO_NET_F_GUEST_TSO4)
                 | bit(VIRTIO_NET_F_GUEST_TSO6),
             dependencies: DEPENDENCIES,
-            // One pair of queues: a guest with several vCPUs shares it.
-            queue_sizes: vec![QUEUE_SIZE; 2],
-            config: config(self.mac, self.link.is_up(), self.mtu),
+            queue_sizes: vec![QUEUE_SIZE; 2 * pairs + control],
+            config: config(self.mac, self.common.link.is_up(), pairs, self.mtu),
         }
     }
 
     fn activate(&mut self, features: u64) -> Result<(), String> {
         // The header has the field in either case: VERSION_1 makes it part of each (virtio 1.2,
         // 5.1.6.1).
-        self.merge = features & bit(VIRTIO_NET_F_MRG_RXBUF) != 0;
-        let pairs = [
-            (VIRTIO_NET_F_GUEST_CSUM, TUN_F_CSUM),
-            (VIRTIO_NET_F_GUEST_TSO4, TUN_F_TSO4),
-            (VIRTIO_NET_F_GUEST_TSO6, TUN_F_TSO6),
-        ];
-        let accepted = pairs
-            .iter()
-            .filter(|(feature, _)| features & bit(*feature) != 0);
-        let flags = accepted.fold(0, |flags, (_, flag)| flags | flag);
-        // A guest that takes no unsegmented frames gets them segmented by the tap device's kernel.
-        sys::set_offload(&self.tap, flags)
-            .map_err(|error| format!("tap device: offloads {flags:#x} refused: {error}"))
+        self.common.merge = features & bit(VIRTIO_NET_F_MRG_RXBUF) != 0;
+        let has_several = features & bit(VIRTIO_NET_F_MQ) != 0;
+        self.known = if has_several { self.pairs.len() } else { 1 };
+        let has_control = features & bit(VIRTIO_NET_F_CTRL_VQ) != 0;
+        // The control queue follows those pairs that the driver knows of (virtio 1.2, 5.1.2).
+        self.control = has_control.then_some(2 * self.known);
+        let chosen = self.state.map_or(0, |state| state.get(Word::Pairs));
+        let chosen = usize::try_from(chosen).unwrap_or(1).min(self.known);
+        let attached = self.attach(chosen);
+        let attached = attached.map_err(|error| format!("tap device: no {chosen} queues: {error}"));
+        attached.and(self.choose_offloads(features))
     }
 
-    // Chains of the old rings mean nothing to the driver that comes next.
     fn reset(&mut self) {
-        self.drop_frame();
-        self.chains.clear();
-        self.held = None;
+        // A driver begins with one pair (virtio 1.2, 5.1.6.5.6.2). This cannot fail: none is added.
+        let _ = self.attach(1);
+        self.known = 1;
+        self.control = None;
+        for pair in &mut self.pairs {
+            pair.reset(&mut self.common);
+        }
     }
 
     fn news_of_config(&mut self) -> Option<(Vec<u8>, bool)> {
-        let is_up = self.link.news()?;
-        Some((config(self.mac, is_up, self.mtu), true))
+        let is_up = self.common.link.news()?;
+        let config = config(self.mac, is_up, self.pairs.len(), self.mtu);
+        Some((config, true))
     }
 
     fn pause(&self) -> Option<Duration> {
-        let sends = self.held.as_ref().and_then(|_| self.sending.pause());
-        let waits = self.frame_length > 0 && !self.is_admitted;
-        let receives = self.receiving.pause().filter(|_| waits);
-        sends.into_iter().chain(receives).min()
+        let pauses = self.pairs.iter().flat_map(|pair| pair.pauses(&self.common));
+        pauses.min()
     }
 
     fn obey(&mut self, order: Order) -> Answer {
         match order {
-            Order::Link(is_up) => Ok(self.link.order(is_up).into()),
+            Order::Link(is_up) => Ok(self.common.link.order(is_up).into()),
             Order::Detach | Order::Attach(_) => Err(
                 "a network card has no medium; `gearctl device link` takes its link down".into(),
             ),
@@ -399,18 +318,24 @@ impl Backend for Net {
     }
 
     fn poll(&mut self) {
-        self.link.poll();
+        self.common.link.poll();
     }
 
     fn watch(&self) -> Vec<RawFd> {
-        vec![self.tap.as_raw_fd()]
+        // A queue that is attached anew is watched anew: while it was detached, the kernel told of
+        // nothing.
+        let attached = self.taps.iter().take(self.attached);
+        attached.map(AsRawFd::as_raw_fd).collect()
+    }
+
+    fn watch_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_watch_old)
     }
 
     fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
-        if queue == RECEIVE {
-            self.receive(ring)
-        } else {
-            self.transmit(ring)
+        match self.control == Some(queue) {
+            true => self.serve_control(ring),
+            false => self.serve_pair(queue, ring),
         }
     }
 }

@@ -19,9 +19,14 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
-    let error = match Options::read(words).and_then(|options| start::run(&options)) {
-        Ok(never) => match never {},
-        Err(error) => error,
+    let options = Options::read(words);
+    let makes_taps = options.as_ref().is_ok_and(|options| options.makes_taps);
+    let ended = options.and_then(|options| match makes_taps {
+        true => start::make_taps(&options),
+        false => start::run(&options).map(|never| match never {}),
+    });
+    let Err(error) = ended else {
+        return ExitCode::SUCCESS;
     };
     output::complain(format_args!("gdm: {error}"));
     ExitCode::FAILURE

@@ -284,8 +284,8 @@ fn requests_of_devices_are_limited_by_number() {
     if !is_alone("requests_of_devices_are_limited_by_number") {
         return;
     }
-    // Non-blocking, discard, zero, offloads.
-    let (sockets, devices) = ([0x5421], [0x1277, 0x127f, 0x4004_54d0]);
+    // Non-blocking, discard, zero, offloads, queues.
+    let (sockets, devices) = ([0x5421], [0x1277, 0x127f, 0x4004_54d0, 0x4004_54d9]);
     // Of a block device: the size of its blocks. Of an input device: its types of events, its name,
     // an axis.
     let making = [0x1268, 0x8004_4520, 0x8100_4506, 0x8018_4540];

@@ -477,7 +477,8 @@ impl<'f, 'a> Maker<'f, 'a> {
         if let Some(mtu) = device.service.mtu {
             self.out.cells("mtu", &[mtu]);
         }
-        if let (Some(VirtioKind::Block), Some(queues)) = (device.kind, device.vhost_user.queues) {
+        let is_served = matches!(device.kind, Some(VirtioKind::Block | VirtioKind::Net));
+        if let Some(queues) = device.vhost_user.queues.filter(|_| is_served) {
             self.out.cells("queues", &[queues]);
         }
         if let Some(limits) = device.service.limits() {

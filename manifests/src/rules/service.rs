@@ -3,7 +3,7 @@
 
 use super::vhost_user;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
-use crate::limits::{BURST_MS, BYTES_PER_SECOND, DISK_QUEUES, IOPS, MTU};
+use crate::limits::{BURST_MS, BYTES_PER_SECOND, IOPS, MTU, SERVED_QUEUES};
 use crate::model::{VirtioDevice, VirtioKind};
 
 /// Most bytes of a serial number (`VIRTIO_BLK_ID_BYTES`).
@@ -79,10 +79,10 @@ fn check_numbers<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut
         }
     }
     let queues = device.vhost_user.queues;
-    let queues = queues.filter(|_| device.kind == Some(VirtioKind::Block));
+    let queues = queues.filter(|_| vhost_user::has_served_queues(device));
     // planted: a disk has as many queues as it likes
-    if let Some(number) = queues.filter(|queues| !DISK_QUEUES.contains(queues)) {
-        let error = ManifestError::at_property(Rule::DiskQueues, path, "queues");
+    if let Some(number) = queues.filter(|queues| !SERVED_QUEUES.contains(queues)) {
+        let error = ManifestError::at_property(Rule::ServedQueues, path, "queues");
         report.error(error.found(Found::Number(number.into())));
     }
     if service.burst_ms.is_some() && service.limits().is_none() {

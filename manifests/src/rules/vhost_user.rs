@@ -43,10 +43,14 @@ fn is_served_by_socket(device: &VirtioDevice<'_>) -> bool {
     device.kind == Some(VirtioKind::Vsock)
 }
 
+/// Tells whether a device that the device model serves itself may have several queues.
+pub(super) fn has_served_queues(device: &VirtioDevice<'_>) -> bool {
+    matches!(device.kind, Some(VirtioKind::Block | VirtioKind::Net))
+}
+
 /// Refuses in a device of another type what says how a program serves it.
 fn check_others<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut Report<'_, 'a>) {
     let vhost_user = &device.vhost_user;
-    let has_queues = device.kind == Some(VirtioKind::Block);
     let others = [
         (
             "socket",
@@ -54,7 +58,10 @@ fn check_others<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut 
         ),
         ("device", vhost_user.function.is_some()),
         ("device-id", vhost_user.device_id.is_some()),
-        ("queues", vhost_user.queues.is_some() && !has_queues),
+        (
+            "queues",
+            vhost_user.queues.is_some() && !has_served_queues(device),
+        ),
         ("config-size", vhost_user.config_size.is_some()),
         ("tag", vhost_user.tag.is_some()),
         ("timeout-ms", vhost_user.timeout_ms.is_some()),

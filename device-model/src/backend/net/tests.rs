@@ -5,13 +5,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
+use super::Net;
 use super::link::Link;
-use super::{HEADER, Net};
+use super::pair::HEADER;
 use crate::board::{DeviceKind, DeviceNode};
 use crate::order::Order;
 use crate::orders::Desk;
 use crate::testing::{CHANNEL, DATA, Directory, Guest};
 use crate::transport::register;
+
+mod hostile;
+mod pairs;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const FEATURES: u64 = 1 << 3 | 1 << 5 | 1 << 16;
@@ -123,7 +127,7 @@ fn net(directory: &Directory, limits: [u32; 3], mtu: u16) -> (Net, UnixDatagram)
     let flags = File::open(directory.path().join("flags")).unwrap();
     let tap = File::from(OwnedFd::from(tap));
     (
-        Net::over(tap, &node(limits, mtu), Link::by(Some(flags))),
+        Net::over(vec![tap], &node(limits, mtu), Link::by(Some(flags))),
         wire,
     )
 }

@@ -18,23 +18,26 @@ use crate::trees::{Aligned, Tree, cells, smallest, text};
 
 const DEVICE: &str = "/vms/device";
 
-/// A network card's address goes from the manifest to the device model, as bytes.
+/// A network card's address goes from the manifest to the device model, as bytes, and so do the
+/// pairs of its queues.
 #[test]
-fn a_card_has_the_address_that_the_manifest_gives() {
+fn a_card_has_the_address_and_the_pairs_that_the_manifest_gives() {
     let disk = "/vms/linux/virtio/disk";
     let net = manifest()
         .unset(disk, "read-only")
-        .unset(disk, "queues")
         .unset(disk, "serial")
         .set(disk, "type", text("net"))
         .set(disk, "backend", text("tap0"));
-    let mac = |manifest: &Tree| {
+    let told = |manifest: &Tree, name: &str| {
         let made = made(manifest, tree(VIRT_GICV3).flatten().as_slice()).unwrap();
-        value(&tree(&made), "/gearv/device@3", "mac")
+        value(&tree(&made), "/gearv/device@3", name)
     };
-    assert_eq!(mac(&net), None);
+    assert_eq!(told(&net, "mac"), None);
+    assert_eq!(told(&net, "queues"), Some(cells(&[2])));
+    assert_eq!(told(&net.clone().unset(disk, "queues"), "queues"), None);
     let given = net.set(disk, "mac", text("02:00:5E:10:00:0f"));
-    assert_eq!(mac(&given), Some([2, 0, 0x5e, 0x10, 0, 0xf].to_vec()));
+    let mac = told(&given, "mac");
+    assert_eq!(mac, Some([2, 0, 0x5e, 0x10, 0, 0xf].to_vec()));
 }
 
 /// The device model gets all that it needs to reach another program, and to start it.

@@ -81,15 +81,20 @@ fn properties_go_with_their_type() {
 }
 
 #[test]
-fn a_disk_has_up_to_four_queues() {
-    let with = |queues| served().set(DISK, "queues", cells(&[queues]));
-    assert_eq!(first(&with(1)), "");
-    assert_eq!(first(&with(4)), "");
-    for queues in [0, 5] {
-        assert_refused(&with(queues), "M-VIO-031: /vms/linux/virtio/disk: queues: ");
+fn a_disk_and_a_card_have_up_to_four_queues_or_pairs() {
+    for device in [served(), card()] {
+        let with = |queues| device.clone().set(DISK, "queues", cells(&[queues]));
+        assert_eq!(first(&with(1)), "");
+        assert_eq!(first(&with(4)), "");
+        for queues in [0, 5] {
+            assert_refused(&with(queues), "M-VIO-031: /vms/linux/virtio/disk: queues: ");
+        }
     }
+    let console = served()
+        .set(DISK, "type", text("console"))
+        .set(DISK, "backend", text("pty"));
     assert_refused(
-        &card().set(DISK, "queues", cells(&[1])),
+        &console.set(DISK, "queues", cells(&[1])),
         "M-VIO-007: /vms/linux/virtio/disk: queues: ",
     );
 }

@@ -26,13 +26,8 @@ join() {
 for card in /sys/class/net/*/device; do
     [ -e "$card" ] && join "$(basename "$(dirname "$card")")"
 done
-text() {
-    tr -d '\0' < "$1"
-}
-for device in /proc/device-tree/gearv/device@*; do
-    [ -e "$device/type" ] && [ "$(text "$device/type")" = net ] || continue
-    tap=$(text "$device/backend")
-    tunctl -t "$tap" > /dev/null && join "$tap"
+for tap in $(gdm --make-taps); do
+    join "$tap"
 done
 ip address add 10.0.2.100/24 dev br0
 ip link set br0 up

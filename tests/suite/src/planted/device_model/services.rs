@@ -6,6 +6,7 @@ use crate::change::Change;
 const BY_DISK: &str = "device-model/src/backend/block/tests/service.rs";
 const BY_FLIGHT: &str = "device-model/src/backend/block/tests/flight.rs";
 const BY_CARD: &str = "device-model/src/backend/net/tests.rs";
+const BY_PAIRS: &str = "device-model/src/backend/net/tests/pairs.rs";
 const BY_WORKER: &str = "device-model/src/worker/tests.rs";
 const BY_RATE: &str = "device-model/src/rate/tests.rs";
 const BY_RULES: &str = "manifests/src/rules/tests/service.rs";
@@ -24,7 +25,7 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     Bug::on_host(
         BY_DISK,
         "limits hold nothing back",
-        Change::Swap("self.limits.admit(cost)", "true"),
+        Change::Swap("self.limits.admit(queue, cost)", "true"),
     ),
     Bug::on_host(
         BY_DISK,
@@ -44,12 +45,12 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     Bug::on_host(
         BY_CARD,
         "a link that is down receives",
-        Change::Swap("|| self.link.is_up()", "|| true"),
+        Change::Swap("|| common.link.is_up()", "|| true"),
     ),
     Bug::on_host(
         BY_CARD,
         "a link that is down sends",
-        Change::Swap("|| !self.link.is_up()", ""),
+        Change::Swap("|| !common.link.is_up()", ""),
     ),
     Bug::on_host(
         BY_CARD,
@@ -59,7 +60,23 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     Bug::on_host(
         BY_CARD,
         "a guest sends as fast as it likes",
-        Change::Swap("!self.sending.admit(cost)", "false"),
+        Change::Swap("!common.sending.admit(self.number, cost)", "false"),
+    ),
+    Bug::on_host(
+        BY_PAIRS,
+        "a card takes any number of pairs",
+        Change::Swap("(1..=self.known).contains(&pairs)", "true"),
+    ),
+    Bug::on_host(
+        BY_PAIRS,
+        "a killed gdm forgets the pairs",
+        Change::Become("let _ = state;"),
+    ),
+    Bug::on_host(BY_PAIRS, "a reset leaves several pairs", Change::Drop),
+    Bug::on_host(
+        BY_PAIRS,
+        "pairs that a driver adds wake nobody",
+        Change::Drop,
     ),
     Bug::on_host(
         BY_RULES,
@@ -69,7 +86,7 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     Bug::on_host(
         BY_RULES,
         "a disk has as many queues as it likes",
-        Change::Swap("!DISK_QUEUES.contains(queues)", "*queues > 100"),
+        Change::Swap("!SERVED_QUEUES.contains(queues)", "*queues > 100"),
     ),
     Bug::on_host(
         BY_FLIGHT,
