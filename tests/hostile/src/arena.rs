@@ -4,7 +4,7 @@
 pub const ARENA_SIZE: u64 = 0x10_0000;
 
 /// Bytes of one queue's rings.
-const QUEUE: u64 = 0x4000;
+const QUEUE: u64 = 0x3000;
 /// Bytes beside the queues: indirect tables, headers.
 const TABLES: u64 = 0x1_0000;
 /// Bytes that a device may write to.

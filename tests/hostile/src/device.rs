@@ -1,7 +1,7 @@
 //! The device under attack: registers, rings made by hand, and the verdict after each attack.
 
 use crate::arena::{self, BUFFER_SIZE};
-use crate::{Counts, Kind, Layout, Platform};
+use crate::{Counts, Kind, Layout, Platform, net};
 
 /// Offsets of registers (virtio 1.2, table 4.1).
 pub(crate) mod register {
@@ -37,6 +37,8 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
+/// Most queues of a device that is attacked.
+const QUEUES: usize = 5;
 /// Entries of the queues, if an attack does not say otherwise.
 pub(crate) const QUEUE_SIZE: u16 = 16;
 
@@ -78,7 +80,7 @@ pub(crate) struct Device<'a, P> {
     pub(crate) kind: Kind,
     pub(crate) counts: Counts,
     /// Entries made available, by queue.
-    added: [u16; 3],
+    added: [u16; QUEUES],
 }
 
 /// Looks of a device within which all that an attack may have offered has ended as a rule. What is
@@ -94,7 +96,7 @@ impl<'a, P: Platform> Device<'a, P> {
             layout,
             kind,
             counts: Counts::default(),
-            added: [0; 3],
+            added: [0; QUEUES],
         }
     }
 
@@ -147,9 +149,13 @@ impl<'a, P: Platform> Device<'a, P> {
             self.store(arena::available(queue), &[0; 4]);
             self.store(arena::used(queue), &[0; 4]);
         }
-        self.added = [0; 3];
+        self.added = [0; QUEUES];
         self.write(register::STATUS, status::DRIVER);
-        // VIRTIO_F_VERSION_1 and nothing else.
+        if self.kind == Kind::Control {
+            self.write(register::DRIVER_FEATURES_SEL, 0);
+            self.write(register::DRIVER_FEATURES, net::SEVERAL);
+        }
+        // VIRTIO_F_VERSION_1 and, of most devices, nothing else.
         self.write(register::DRIVER_FEATURES_SEL, 1);
         self.write(register::DRIVER_FEATURES, 1);
         self.write(register::STATUS, status::FEATURES_OK);
@@ -262,7 +268,9 @@ impl<'a, P: Platform> Device<'a, P> {
     pub(crate) fn settle(&mut self) {
         self.look(match self.kind {
             Kind::Block => MANY_LOOKS,
-            Kind::Net | Kind::Console | Kind::Rng | Kind::Input | Kind::Vsock => A_FEW_LOOKS,
+            Kind::Net | Kind::Control | Kind::Console | Kind::Rng | Kind::Input | Kind::Vsock => {
+                A_FEW_LOOKS
+            }
         });
     }
 

@@ -18,6 +18,7 @@ mod arena;
 mod chains;
 mod device;
 mod input;
+mod net;
 mod offers;
 pub mod pattern;
 mod random;
@@ -31,8 +32,8 @@ use core::ops::Range;
 
 pub use arena::ARENA_SIZE;
 use device::Device;
+pub use net::ARP;
 use random::Random;
-pub use requests::ARP;
 
 /// Bytes of a sector, which is also what [`sector_byte`] is about.
 pub const SECTOR: u64 = 512;
@@ -63,6 +64,8 @@ pub enum Kind {
     Block,
     /// A network card.
     Net,
+    /// The control queue of a network card with two pairs of queues.
+    Control,
     /// A console.
     Console,
     /// A source of entropy.
@@ -93,6 +96,7 @@ impl Kind {
         match self {
             Kind::Block | Kind::Rng => 0,
             Kind::Net | Kind::Console | Kind::Input | Kind::Vsock => 1,
+            Kind::Control => 4,
         }
     }
 
@@ -140,29 +144,55 @@ pub struct Counts {
     pub violations: u64,
 }
 
+impl core::ops::Add for Counts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            operations: self.operations + other.operations,
+            broken: self.broken + other.broken,
+            honest: self.honest + other.honest,
+            violations: self.violations + other.violations,
+        }
+    }
+}
+
 /// Returns what each byte of a sector is before the first attack.
 #[must_use]
 pub const fn sector_byte(sector: u64) -> u8 {
     (sector % 251) as u8 + 1
 }
 
-/// Attacks the device in all ways, and leaves it reset.
+/// Attacks the device in all ways, and leaves it reset. A network card is attacked by its control
+/// queue as well, if it has one.
 pub fn attack(
     platform: &mut impl Platform,
     layout: Layout,
     kind: Kind,
     options: Options,
 ) -> Counts {
-    let mut device = Device::new(platform, layout, kind);
+    let mut device = Device::new(platform, layout.clone(), kind);
+    let is_controlled = kind == Kind::Net && net::queues(&mut device) > 2;
+    let counts = attack_queue(&mut device, options);
+    match is_controlled {
+        true => {
+            let mut device = Device::new(platform, layout, Kind::Control);
+            counts + attack_queue(&mut device, options)
+        }
+        false => counts,
+    }
+}
+
+fn attack_queue<P: Platform>(device: &mut Device<'_, P>, options: Options) -> Counts {
     device.initialise();
     device.honest_request("before the attacks");
     if options.common {
-        chains::all(&mut device);
-        rings::all(&mut device);
-        registers::all(&mut device);
+        chains::all(device);
+        rings::all(device);
+        registers::all(device);
     }
-    requests::all(&mut device);
-    random::all(&mut device, Random::new(options.seed), options.operations);
+    requests::all(device);
+    random::all(device, Random::new(options.seed), options.operations);
     device.reset();
     device.look_at_memory("all attacks");
     device.counts

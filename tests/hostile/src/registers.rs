@@ -1,7 +1,7 @@
 //! Attacks with registers: status, features, configuration, what cannot be written.
 
 use crate::device::{Device, Expect, register, status};
-use crate::{Kind, Platform};
+use crate::{Kind, Platform, net};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 
@@ -128,8 +128,11 @@ fn sizes<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 fn selectors<P: Platform>(device: &mut Device<'_, P>) {
-    let behind = u32::from(device.kind.queues());
-    for queue in [behind, 4, 0xff, 0x1_0000, 1 << 31, u32::MAX] {
+    let behind = match device.kind {
+        Kind::Net | Kind::Control => net::queues(device),
+        kind => u32::from(kind.queues()),
+    };
+    for queue in [behind, behind.max(4), 0xff, 0x1_0000, 1 << 31, u32::MAX] {
         absent_queue(device, queue);
         device.honest_request("a queue that is not there");
         device.counts.operations += 1;

@@ -2,38 +2,15 @@
 
 use crate::arena::{self, BUFFER_SIZE, buffer, table};
 use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register};
-use crate::offers::{DATA, HEADER, offer_receive_buffers, segments};
-use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, input, sector_byte, vsock};
+use crate::offers::{DATA, HEADER, segments};
+use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, input, net, sector_byte, vsock};
 
 /// Address of a range to discard.
 const RANGE: u64 = table(0x6_1000);
-/// Address at which a disk puts its status.
-const STATUS: u64 = buffer(0x7_f000);
+/// Address at which a disk, or a card that does a command, puts its status.
+pub(crate) const STATUS: u64 = buffer(0x7_f000);
 /// Bytes before and behind the data that must not change.
 const GUARD: u64 = 64;
-/// An address resolution request for the device VM's address on the bridge, behind an empty header.
-pub const ARP: [u8; 72] = {
-    let mut frame = [0; 72];
-    let parts: [(usize, &[u8]); 5] = [
-        (12, &[0xff; 6]),
-        (18, &[2, b'G', b'V', 0, 0xff, 1, 8, 6]),
-        (26, &[0, 1, 8, 0, 6, 4, 0, 1, 2, b'G', b'V', 0, 0xff, 1]),
-        (40, &[10, 0, 2, 77]),
-        (50, &[10, 0, 2, 100]),
-    ];
-    let mut part = 0;
-    while part < parts.len() {
-        let (at, bytes) = parts[part];
-        let mut index = 0;
-        while index < bytes.len() {
-            frame[at + index] = bytes[index];
-            index += 1;
-        }
-        part += 1;
-    }
-    frame
-};
-
 /// Types of a disk's requests (virtio 1.2, 5.2.6).
 mod request {
     pub(super) const IN: u32 = 0;
@@ -45,9 +22,9 @@ mod request {
 }
 
 /// A piece of a request: its place, its bytes, whether the device writes it.
-type Piece = (u64, u32, bool);
+pub(crate) type Piece = (u64, u32, bool);
 
-const OK: u8 = 0;
+pub(crate) const OK: u8 = 0;
 pub(crate) const IO_ERROR: u8 = 1;
 const UNSUPPORTED: u8 = 2;
 
@@ -56,7 +33,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     device.recover_all("before attacks with requests");
     match device.kind {
         Kind::Block => block(device),
-        Kind::Net => net(device),
+        Kind::Net => net::all(device),
+        Kind::Control => net::commands(device),
         Kind::Console => console(device),
         Kind::Rng => rng(device),
         Kind::Input => input::all(device),
@@ -111,7 +89,7 @@ impl<P: Platform> Device<'_, P> {
         match self.kind {
             Kind::Block => SECTOR,
             Kind::Rng => 100,
-            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock => 0,
+            Kind::Net | Kind::Control | Kind::Console | Kind::Input | Kind::Vsock => 0,
         }
     }
 
@@ -134,7 +112,12 @@ impl<P: Platform> Device<'_, P> {
                 self.offer_pieces(&[(DATA, 100, true)]);
                 100
             }
-            Kind::Net => out(self, &ARP),
+            Kind::Net => out(self, &net::ARP),
+            Kind::Control => {
+                self.store(STATUS, &[0xff]);
+                self.offer_command(&net::ONE_PAIR);
+                1
+            }
             Kind::Console => out(self, b"an honest line\n"),
             Kind::Input => out(self, &input::LIGHT),
             Kind::Vsock => {
@@ -152,6 +135,7 @@ impl<P: Platform> Device<'_, P> {
                 self.load::<1>(STATUS) == [OK] && data == [byte; SECTOR as usize]
             }
             Kind::Rng => self.load::<100>(DATA) != [0; 100],
+            Kind::Control => self.load::<1>(STATUS) == [OK],
             Kind::Net | Kind::Console | Kind::Input | Kind::Vsock => true,
         };
         if !good {
@@ -383,57 +367,6 @@ fn over_each_other<P: Platform>(device: &mut Device<'_, P>) {
     let itself = [(DATA, 512 + 16, false), (DATA, 513, true)];
     device.store(DATA, &[0; 16]);
     device.odd("a request over itself", &itself, Expect::Served(1));
-}
-
-fn net<P: Platform>(device: &mut Device<'_, P>) {
-    device.store(DATA, &ARP);
-    for length in [
-        0, 1, 11, 12, 13, 25, 26, 0x1_0000, 0x1_001d, 0x1_0020, 0x4_0000,
-    ] {
-        let pieces = [(DATA, length, false)];
-        device.odd("a frame of any length", &pieces, Expect::Served(1));
-    }
-    headers(device);
-    device.odd("a writable frame", &[(DATA, 72, true)], Expect::Served(1));
-    segments(device);
-    small_receive_buffers(device);
-}
-
-/// Segmentation and checksums of absent headers (virtio 1.2, 5.1.6).
-fn headers<P: Platform>(device: &mut Device<'_, P>) {
-    for (flags, kind) in [(1, 0), (1, 1), (0, 1), (1, 4), (3, 0x81), (0xff, 0xff)] {
-        for words in [
-            [0, 0, 0, 0],
-            [0xffff; 4],
-            [12, 1, 60, 70],
-            [54, 0xffff, 0xfffe, 0],
-        ] {
-            let mut header = [flags, kind, 0, 0, 0, 0, 0, 0, 0, 0];
-            for (bytes, word) in header[2..].chunks_mut(2).zip(words) {
-                bytes.copy_from_slice(&u16::to_le_bytes(word));
-            }
-            device.store(DATA, &header);
-            let pieces = [(DATA, 72, false)];
-            device.odd("a header of nonsense", &pieces, Expect::Served(1));
-        }
-    }
-}
-
-/// Buffers that no frame, and not even its header, has room in; the answer to an honest request
-/// is what arrives.
-fn small_receive_buffers<P: Platform>(device: &mut Device<'_, P>) {
-    for (length, flags) in [(0, WRITE), (1, WRITE), (11, WRITE), (12, WRITE), (2000, 0)] {
-        let name = "a receive buffer without room";
-        let link = Link::new(device.at(DATA), length, flags, 0);
-        offer_receive_buffers(device, link);
-        let before = device.used();
-        device.store(HEADER, &ARP);
-        device.offer_pieces(&[(HEADER, ARP.len() as u32, false)]);
-        for _ in 0..4 {
-            device.conclude(name, before, Expect::Any);
-        }
-        device.recover_all(name);
-    }
 }
 
 fn console<P: Platform>(device: &mut Device<'_, P>) {

@@ -98,7 +98,7 @@ fn attack(machine: &Machine, bench: &mut Bench, kind: Kind) -> Counts {
 fn honest(kind: Kind, when: &str, node: &VirtioNode) {
     let result = match kind {
         Kind::Block => honest_disk(node),
-        Kind::Net => honest_net(node),
+        Kind::Net | Kind::Control => honest_net(node),
         Kind::Console => honest_console(when, node),
         Kind::Rng => honest_entropy(node),
         Kind::Input => honest_input(node),
