@@ -1,6 +1,7 @@
 //! Devices that change while a guest uses them: a Linux guest sees its disk grow, chooses its
 //! cache, is held to its limits, loses no request when GDM is killed, has the medium of its disk
-//! taken out and exchanged, and loses the link of its network card for a while.
+//! taken out and exchanged, chooses how many pairs of queues its network card uses, and loses the
+//! card's link for a while.
 
 use anyhow::{Context as _, Result, ensure};
 use workbench::build_images::{self, last_words};
@@ -47,6 +48,16 @@ const READS_NOTHING: &str =
     "[ $(dd if=/dev/vdb bs=4k count=1 iflag=direct 2> /dev/null | wc -c) = 0 ]";
 const MARKED: &str = "dd if=/dev/vdb bs=512 count=1 iflag=direct 2> /dev/null | head -c 14";
 
+/// Chooses this number of pairs, and prints how many there may be and are, and how many queues the
+/// kernel shows.
+const CHOOSE: &str = "ethtool -L eth0 combined PAIRS 2>&1 || :; \
+    ethtool -l eth0 | sed -n 's/^Combined:[[:space:]]*//p' | xargs echo; \
+    ls -d /sys/class/net/eth0/queues/rx-* | wc -l";
+/// Sends from a CPU and waits for the answer, which comes by the pair that has sent.
+const ASK: &str = "taskset -c CPU ping -c 1 -W 20 10.0.2.100 > /dev/null";
+/// Prints how often a pair's sending queue has notified.
+const KICKS: &str = "ethtool -S eth0 | sed -n 's/^ *tx_*\\(queue_\\)*PAIR_kicks: //p'";
+
 pub(super) fn parts() -> Vec<Part> {
     vec![Part::new("devices that change at run time", change)]
 }
@@ -64,7 +75,7 @@ fn change(tally: &mut Tally) -> Result<()> {
     let outcome = use_devices(&mut session, guest);
     outcome.with_context(|| last_words(&session))?;
     ext4::check(&image)?;
-    tally.pass(10);
+    tally.pass(12);
     Ok(())
 }
 
@@ -79,7 +90,10 @@ fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
     }
     is_limited(session)?;
     chooses_cache(session)?;
+    chooses_pairs(session)?;
     loses_nothing(session, guest)?;
+    // The driver does not choose again when GDM was killed.
+    uses_pairs(session).context("after kills of GDM")?;
     leave(session)?;
     grows(session, guest)?;
     changes_medium(session, guest)?;
@@ -120,6 +134,38 @@ fn chooses_cache(session: &mut Session) -> Result<()> {
         shell(session, write)?;
     }
     Ok(())
+}
+
+/// Has the guest choose how many pairs of queues its card uses: one for each vCPU at first.
+fn chooses_pairs(session: &mut Session) -> Result<()> {
+    uses_pairs(session)?;
+    for (pairs, used) in [(1, 1), (3, 1), (2, 2)] {
+        let printed = shell(session, &CHOOSE.replace("PAIRS", &pairs.to_string()))?;
+        let shown = printed.trim_end().ends_with(&format!("2 {used}\r\n{used}"))
+            || printed.trim_end().ends_with(&format!("2 {used}\n{used}"));
+        ensure!(shown, "with {pairs} pairs the guest shows {printed:?}");
+        shell(session, &ASK.replace("CPU", "1")).with_context(|| format!("{pairs} pairs"))?;
+    }
+    uses_pairs(session)
+}
+
+/// Checks that the guest's card sends by the pair of each vCPU, and that answers come.
+fn uses_pairs(session: &mut Session) -> Result<()> {
+    for pair in ["0", "1"] {
+        let kicks = KICKS.replace("PAIR", pair);
+        let before = number_in(&shell(session, &kicks)?)?;
+        let ask = ASK.replace("CPU", pair);
+        shell(session, &ask).with_context(|| format!("no answer by pair {pair}"))?;
+        let after = number_in(&shell(session, &kicks)?)?;
+        ensure!(after > before, "pair {pair} sends nothing");
+    }
+    Ok(())
+}
+
+/// Returns the number that is printed.
+fn number_in(printed: &str) -> Result<u64> {
+    let number = printed.trim().parse();
+    number.with_context(|| format!("the guest prints {printed:?}"))
 }
 
 /// Kills GDM three times while fio writes and verifies, several requests at a time: each request is

@@ -65,6 +65,7 @@ fn write(modules: &[&str], path: PathBuf) -> Result<PathBuf> {
 pub fn disk(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     programs::add(&mut tree, &payloads::programs()?, PROGRAMS)?;
+    programs::add(&mut tree, &payloads::network()?, &["ethtool"])?;
     tree.program("usr/sbin/init", ROOT_INIT);
     ext4::write(&tree, DISK_MIB, &out_dir.join("guest-rootfs.img"))
 }

@@ -110,6 +110,14 @@ const PERIPHERALS: PackageSet = PackageSet {
     by_hand: "apt-get download socat:arm64 evtest:arm64 and all that they depend on",
 };
 
+/// Programs that change a network card.
+const NETWORK: PackageSet = PackageSet {
+    name: "network-programs",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Closure(&["ethtool"]),
+    by_hand: "apt-get download ethtool:arm64 and all that it depends on",
+};
+
 /// Offset of the magic in an arm64 `Image`, and the magic.
 const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
@@ -279,6 +287,11 @@ pub fn screens() -> Result<PathBuf> {
 /// Returns where programs for arm64 that use sockets and input devices are unpacked.
 pub fn peripherals() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &PERIPHERALS)
+}
+
+/// Returns where programs for arm64 that change a network card are unpacked.
+pub fn network() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &NETWORK)
 }
 
 /// Tells whether a kernel has the header of Documentation/arch/arm64/booting.rst: init loads no
