@@ -1,17 +1,22 @@
-//! `cargo xtask picture`: a real session of GearV as a picture, docs/picture.svg.
+//! `cargo xtask picture`: a real session of GearV as pictures, docs/picture.svg and docs/screen.png.
 //!
-//! Runs the system of `manifests/mixed-criticality.dts`, types a few commands as a person would,
-//! and draws what was printed. Nothing in the picture is written by hand.
+//! Runs the system of `manifests/mixed-criticality.dts`, types a few commands as a person would, and
+//! draws what was printed. The second picture is the guest's screen, as the device VM sees it.
+//! Nothing in the pictures is written by hand.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 use workbench::qemu::Qemu;
 use workbench::{build_images, device_userland, workspace};
 
 use crate::run;
+use crate::smoke::desktop::{screenshot, typing};
 use crate::smoke::device_vm::{answers, enter, leave, widen};
 use crate::smoke::{BOOT, power_off, ready, shell};
 use drawing::{Line, svg};
@@ -20,32 +25,62 @@ mod drawing;
 
 /// Manifest that runs in the picture.
 const MANIFEST: &str = "manifests/mixed-criticality.dts";
-/// Where the picture is.
+/// Where the pictures of the session and of the guest's screen are.
 const PICTURE: &str = "docs/picture.svg";
-/// Commands typed in the device VM, and in the guest.
-const DEVICE_COMMANDS: [&str; 2] = ["gearctl list", "gearctl stats control"];
-const GUEST_COMMANDS: [&str; 2] = ["uname -srm", "grep -h ' / ' /proc/mounts"];
+const SCREEN: &str = "docs/screen.png";
+/// Commands typed in the guest, the first of which leaves a file in the shared folder.
+const GUEST_COMMANDS: [&str; 2] = [
+    "uname -srm",
+    "mount -t virtiofs shared /mnt && date > /mnt/note",
+];
+/// Commands typed in the device VM. The third rings the instrument cluster.
+const DEVICE_COMMANDS: [&str; 4] = [
+    "cat /srv/shared/note",
+    "gearctl list",
+    "devmem 0x0b000000 32 1",
+    "gearctl stats cluster",
+];
+/// Lines typed on the guest's keyboard, to the shell on its screen. The last one leaves a file when
+/// the others are done.
+const TYPED: [&str; 4] = [
+    "uname -srm",
+    "cat /mnt/note",
+    "ls -l /sys/bus/virtio/devices",
+    "touch /run/typed",
+];
+/// Socket of the guest's keyboard.
+const KEYS: &str = "/run/gearv/infotainment.input";
+/// Waits in the guest for the last line's file, and until the screen shows what followed.
+const DONE: &str = "until [ -e /run/typed ]; do sleep 0.2; done; sleep 2";
 
-/// Runs the system and draws the picture.
+/// Looks at what the cluster says, a tenth of a second apart.
+const LOOKS: usize = 600;
+
+/// Runs the system and draws the pictures.
 pub fn command() -> Result<()> {
     let images = build_images::build(&workspace::root().join(MANIFEST))?;
     let qemu = Qemu::prepare(10)?;
     let machine = run::machine_for(&images)?;
+    let serial = run::second_serial(&images).context("no VM has the second UART")?;
     let log = workspace::output_dir().join("picture.log");
     let mut session = images.start(&qemu, &machine, &log)?;
     let guests = &mut images.manifest.vms.iter();
     let guest = guests.find(|vm| vm.may_power_off);
     let guest = guest.context("no guest may power the machine off")?;
-    let lines = lines(&mut session, guest)?;
+    let mut lines = lines(&mut session, guest)?;
+    lines.extend(said_by_cluster(&mut session, &serial)?);
+    let screen = screen(&mut session, guest)?;
     enter(&mut session, guest)?;
     power_off(&mut session, "poweroff -f")?;
-    let picture = workspace::root().join(PICTURE);
-    fs::write(&picture, svg(&lines)).with_context(|| PICTURE.to_owned())?;
-    println!("{}", picture.display());
+    for (name, content) in [(PICTURE, svg(&lines).into_bytes()), (SCREEN, screen)] {
+        let picture = workspace::root().join(name);
+        fs::write(&picture, content).with_context(|| name.to_owned())?;
+        println!("{}", picture.display());
+    }
     Ok(())
 }
 
-/// Boots and types the commands; returns what a person would see, the device VM's commands first.
+/// Boots and types the commands; returns what a person would see.
 fn lines(session: &mut Session, guest: &VmSummary) -> Result<Vec<Line>> {
     let start = format!("cargo xtask run --manifest {MANIFEST}");
     let mut lines = vec![Line::typed("$", &start)];
@@ -53,16 +88,13 @@ fn lines(session: &mut Session, guest: &VmSummary) -> Result<Vec<Line>> {
     lines.extend(said_by_gearv(&booted).map(Line::printed));
     shell(session, "until gearctl version; do sleep 0.2; done")?;
     widen(session)?;
-    // The picture has all VMs at work, so the guest's boot is waited for first.
+    lines.push(Line::typed("device:~#", &guest.console_command()));
     session.send(&format!("{}\n", guest.console_command()))?;
     session.expect(&ready(&guest.name), BOOT)?;
     answers(session, &guest.name)?;
-    let mut in_guest = Vec::new();
-    typed(session, &guest.name, &GUEST_COMMANDS, &mut in_guest)?;
+    typed(session, &guest.name, &GUEST_COMMANDS, &mut lines)?;
     leave(session)?;
     typed(session, "device", &DEVICE_COMMANDS, &mut lines)?;
-    lines.push(Line::typed("device:~#", &guest.console_command()));
-    lines.extend(in_guest);
     Ok(lines)
 }
 
@@ -74,6 +106,34 @@ fn typed(session: &mut Session, vm: &str, commands: &[&str], lines: &mut Vec<Lin
         lines.extend(printed.lines().map(Line::printed));
     }
     Ok(())
+}
+
+/// Returns how often the instrument cluster was rung, as it writes to its own UART, once it has
+/// been. How late its periods are says something of the host that QEMU runs on, and nothing of GearV.
+fn said_by_cluster(session: &mut Session, serial: &Path) -> Result<[Line; 2]> {
+    let file = serial.strip_prefix(workspace::root()).unwrap_or(serial);
+    let look = format!("grep -o 'rung .*' {} | tail -n1", file.display());
+    for _ in 0..LOOKS {
+        let mut shell = Command::new("sh");
+        let said = shell.args(["-c", &look]).current_dir(workspace::root());
+        let said = String::from_utf8(said.output()?.stdout)?;
+        if said.starts_with("rung 1 times") {
+            return Ok([Line::typed("$", &look), Line::printed(&said)]);
+        }
+        session.listen(Duration::from_millis(100))?;
+    }
+    bail!("{} says nothing of a ring", serial.display())
+}
+
+/// Types lines on the guest's keyboard; returns its screen as a PNG.
+fn screen(session: &mut Session, guest: &VmSummary) -> Result<Vec<u8>> {
+    for line in TYPED {
+        shell(session, &typing(line, KEYS)?)?;
+    }
+    enter(session, guest)?;
+    shell(session, DONE)?;
+    leave(session)?;
+    screenshot(session, &guest.name)
 }
 
 /// Returns what the two gears said while the machine booted.

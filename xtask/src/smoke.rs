@@ -4,6 +4,7 @@
 //! fail for the same reason; the end of the transcript then shows why.
 
 mod absence;
+pub mod desktop;
 pub mod device_vm;
 mod session;
 

@@ -9,16 +9,18 @@ use anyhow::{Context, Result, ensure};
 use workbench::board::{self, BoardTree};
 use workbench::build_images::{self, last_words};
 use workbench::expect::Session;
+use workbench::manifest::VmSummary;
 use workbench::manifest::diagnostic::error_count;
 use workbench::qemu::Qemu;
 use workbench::tools::Tools;
 use workbench::{device_userland, initramfs, workspace};
 use xtask::new_manifest::{self, Choice};
-use xtask::smoke::device_vm::change;
 use xtask::smoke::{self, ESCAPE, Extent, shell};
 use xtask::{check, run};
 
 use crate::part::{Part, Tally};
+
+mod cockpit;
 
 const BOOT: Duration = Duration::from_secs(300);
 /// Line that the control loop of the examples prints after a second.
@@ -38,7 +40,7 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("Linux finds the memory that it shares", shared_with_linux).slow(true),
         Part::new("digests, boot order and alignment", ordered),
         Part::new("example bare-metal-pair boots", pair),
-        Part::new("example mixed-criticality boots", mixed),
+        Part::new("example mixed-criticality boots", cockpit::part),
         Part::new("example pools boots", pools),
         Part::new("example doorbells boots", doorbells),
     ]
@@ -253,6 +255,7 @@ fn place_of(said: &str, name: &str) -> Result<u64> {
 /// An example on QEMU.
 struct Example {
     session: Session,
+    vms: Vec<VmSummary>,
     /// File that the second UART writes to.
     serial: PathBuf,
 }
@@ -265,12 +268,23 @@ impl Example {
         fs::write(&serial, "")?;
         let log = workspace::output_dir().join(format!("{name}/boot.log"));
         let session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-        Ok(Example { session, serial })
+        let vms = images.manifest.vms;
+        Ok(Example {
+            session,
+            vms,
+            serial,
+        })
     }
 
     fn expect(&mut self, text: &str) -> Result<()> {
         let found = self.session.expect(text, BOOT).map(drop);
         found.with_context(|| last_words(&self.session))
+    }
+
+    /// Returns a VM of the manifest.
+    fn guest(&self, name: &str) -> Result<VmSummary> {
+        let vm = self.vms.iter().find(|vm| vm.name == name);
+        Ok(vm.with_context(|| format!("there is no {name}"))?.clone())
     }
 
     /// Returns how many reports the real-time VM has made.
@@ -395,114 +409,5 @@ fn pools(tally: &mut Tally) -> Result<()> {
         reported(&mut session, id, name)?;
         tally.pass(1);
     }
-    Ok(())
-}
-
-/// The device VM and the guest reach their shells, and the real-time VM runs on meanwhile and when
-/// the device VM has been killed.
-fn mixed(tally: &mut Tally) -> Result<()> {
-    let mut example = Example::boot("mixed-criticality")?;
-    example.expect(device_userland::READY)?;
-    example.session.send("stty cols 1000\n")?;
-    example.wait_for_report()?;
-    let list = shell(&mut example.session, LIST)?;
-    for vm in ["device", "linux", "control"] {
-        ensure!(list.contains(vm), "{vm} is not in\n{list}");
-    }
-    tally.pass(2);
-    for (how, state) in STATES {
-        change(&mut example.session, how, "control", state)?;
-        tally.pass(1);
-    }
-    example.session.send("gearctl console --all linux\n")?;
-    let (before, after) = initramfs::READY;
-    example.expect(&format!("{before}linux{after}"))?;
-    example.wait_for_report()?;
-    tally.pass(1);
-    clocks_agree(&mut example, tally)?;
-    keeps_a_way_back(&mut example, tally)
-}
-
-/// The guest, at whose console a person is, has the device VM's wall clock, within a second.
-fn clocks_agree(example: &mut Example, tally: &mut Tally) -> Result<()> {
-    let guest = "hwclock -s && date +%s";
-    let first = seconds(&shell(&mut example.session, guest)?)?;
-    smoke::device_vm::leave(&mut example.session)?;
-    let device = seconds(&shell(&mut example.session, "date +%s")?)?;
-    example.session.send("gearctl console --all linux\n")?;
-    let last = seconds(&shell(&mut example.session, guest)?)?;
-    let between = first - 1..=last + 1;
-    ensure!(
-        between.contains(&device),
-        "the guest says {first} and {last}, the device VM {device} in between"
-    );
-    // A clock that nobody set counts from 1970.
-    ensure!(device > 1_700_000_000, "the device VM says {device}");
-    tally.pass(1);
-    Ok(())
-}
-
-/// Returns the seconds that `date +%s` has printed.
-fn seconds(said: &str) -> Result<u64> {
-    let mut lines = said.lines().map(str::trim);
-    let number = lines.find_map(|line| line.parse().ok());
-    number.with_context(|| format!("no time in {said:?}"))
-}
-
-/// Lists the VMs as soon as the device model answers.
-const LIST: &str = "until gearctl list; do sleep 0.2; done";
-/// Changes of a VM by `gearctl`, and the states that they lead to.
-const STATES: [(&str, &str); 3] = [
-    ("stop", "stopped"),
-    ("start", "running"),
-    ("restart", "running"),
-];
-
-/// Commands on the real-time VM, and texts of their answers.
-const REAL_TIME: [(&str, &str); 4] = [
-    (
-        "! gearctl pause control 2>&1",
-        "it is real-time, with CPUs of its own",
-    ),
-    (
-        "! gearctl console control 2>&1",
-        "its serial port is the machine's; `gearctl console --messages control`",
-    ),
-    ("gearctl stats control", "own CPU"),
-    ("gearctl log", "VM control started"),
-];
-
-/// A person at the device VM is told what the real-time VM is.
-fn real_time_is_what_it_is(example: &mut Example, tally: &mut Tally) -> Result<()> {
-    for (command, text) in REAL_TIME {
-        let said = shell(&mut example.session, command)?;
-        // The terminal breaks lines between words.
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        ensure!(said.contains(text), "{command} says {said:?}");
-        tally.pass(1);
-    }
-    Ok(())
-}
-
-/// The device VM owns the UART, so Gear2 does not leave it stopped: `gearctl stop` is refused. When
-/// it turns itself off it is started again as long as the real-time VM runs, which it does not
-/// serve; else the machine is powered off.
-fn keeps_a_way_back(example: &mut Example, tally: &mut Tally) -> Result<()> {
-    smoke::device_vm::leave(&mut example.session)?;
-    let refused = "if gearctl stop device 2> /run/refused; then false; else cat /run/refused; fi";
-    let said = shell(&mut example.session, refused)?;
-    let expected = "VM device is not stopped: nobody could start it again from here";
-    ensure!(said.contains(expected), "gearctl says {said:?}");
-    tally.pass(1);
-    real_time_is_what_it_is(example, tally)?;
-    example.session.send("poweroff -f\n")?;
-    example.expect(device_userland::READY)?;
-    example.wait_for_report()?;
-    let ready = "stty cols 1000; until gearctl list; do sleep 0.2; done";
-    shell(&mut example.session, ready)?;
-    tally.pass(1);
-    change(&mut example.session, "stop", "control", "stopped")?;
-    smoke::power_off(&mut example.session, "poweroff -f")?;
-    tally.pass(1);
     Ok(())
 }

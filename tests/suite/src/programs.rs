@@ -15,7 +15,7 @@ use xtask::smoke::{BOOT, ready, shell, shell_within};
 use crate::part::{Part, Tally};
 
 mod folder;
-mod screen;
+pub(crate) mod screen;
 
 /// The user of the program that serves channel 0, without capabilities and without a way to gain
 /// any.

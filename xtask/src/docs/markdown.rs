@@ -220,7 +220,10 @@ pub(super) fn pictures(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut pictures = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|kind| kind == "svg") {
+        if path
+            .extension()
+            .is_some_and(|kind| kind == "svg" || kind == "png")
+        {
             pictures.push(path);
         }
     }

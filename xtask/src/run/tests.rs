@@ -126,7 +126,7 @@ fn ports_lead_to_vms() {
     );
     for (text, protocol, address, port) in [
         ("8080:80", Protocol::Tcp, "10.0.2.7", 80),
-        ("tcp:8080:linux:80", Protocol::Tcp, "10.0.2.7", 80),
+        ("tcp:8080:infotainment:80", Protocol::Tcp, "10.0.2.7", 80),
         ("udp:8080:device:53", Protocol::Udp, "10.0.2.100", 53),
         ("8080:10.0.2.9:65535", Protocol::Tcp, "10.0.2.9", 65535),
     ] {
@@ -140,8 +140,8 @@ fn ports_lead_to_vms() {
         );
     }
     for (text, says) in [
-        ("8080:other:80", "there are device, linux, control"),
-        ("8080:control:80", "control has no network card"),
+        ("8080:other:80", "there are device, infotainment, cluster"),
+        ("8080:cluster:80", "cluster has no network card"),
     ] {
         let wanted = text.parse::<ports::Wanted>().unwrap();
         let said = wanted.resolved(&manifest).unwrap_err().to_string();
@@ -229,8 +229,8 @@ fn the_greeting_names_the_consoles_that_there_are() {
         mixed.contains("this terminal is the console of device"),
         "{mixed}"
     );
-    assert!(mixed.contains("gearctl console linux "), "{mixed}");
-    assert!(!mixed.contains("gearctl console control"), "{mixed}");
+    assert!(mixed.contains("gearctl console infotainment "), "{mixed}");
+    assert!(!mixed.contains("gearctl console cluster"), "{mixed}");
     let none = greeting::text(
         &Machine::default(),
         &compiled("minimal.dts", "console { };", ""),

@@ -21,7 +21,12 @@ const MODULES: &[&str] = &[
 ];
 
 /// Modules of the devices that a desktop has beside those; that of shared folders is in the kernel.
-const DESKTOP_MODULES: &[&str] = &["virtio_gpu"];
+const DESKTOP_MODULES: &[&str] = &[
+    "virtio_gpu",
+    "virtio_input",
+    "evdev",
+    "vmw_vsock_virtio_transport",
+];
 
 /// Programs on the disk beside busybox.
 const PROGRAMS: &[&str] = &[
@@ -38,6 +43,8 @@ const PROGRAMS: &[&str] = &[
     "tune2fs",
     "filefrag",
 ];
+/// Programs on the disk that use sockets and input devices.
+const PERIPHERAL_PROGRAMS: &[&str] = &["socat", "evtest"];
 
 /// Size of a guest's disk.
 const DISK_MIB: u64 = 512;
@@ -66,6 +73,8 @@ pub fn disk(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     programs::add(&mut tree, &payloads::programs()?, PROGRAMS)?;
     programs::add(&mut tree, &payloads::network()?, &["ethtool"])?;
+    programs::add(&mut tree, &payloads::peripherals()?, PERIPHERAL_PROGRAMS)?;
     tree.program("usr/sbin/init", ROOT_INIT);
+    tree.directory("mnt");
     ext4::write(&tree, DISK_MIB, &out_dir.join("guest-rootfs.img"))
 }

@@ -1,16 +1,17 @@
 //! A control loop for the example manifests: woken every millisecond by its timer, it says every
 //! 1,000 periods how late the latest wake-up was, and how many periods it has missed since its
-//! start. It never ends, unless its command line says after how many: `periods=N`. Then it checks
-//! that it missed as many as `missed=N` says, none without that. With `overrun=US` its work takes
-//! that long once, halfway.
+//! start. With a doorbell of another VM it also says how often that was rung. It never ends, unless
+//! its command line says after how many periods: `periods=N`. Then it checks that it missed as many
+//! as `missed=N` says, none without that. With `overrun=US` its work takes that long once, halfway.
 #![no_std]
 #![no_main]
 
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use test_guests::{Machine, cpu, gic, guest, report, say, timer};
 
-guest!(main, irq = on_timer);
+guest!(main, irq = on_interrupt);
 
 const PERIOD_US: u64 = 1_000;
 const REPORTED: u64 = 1_000;
@@ -21,10 +22,13 @@ static LATEST: AtomicU64 = AtomicU64::new(0);
 /// Number of wake-ups, then the number of periods without one.
 static PERIODS: AtomicU64 = AtomicU64::new(0);
 static MISSED: AtomicU64 = AtomicU64::new(0);
+/// Interrupts by the doorbell.
+static RINGS: AtomicU64 = AtomicU64::new(0);
 
 fn main(machine: &Machine) {
     let last = machine.option("periods").unwrap_or(u64::MAX);
     let mut overrun = machine.option("overrun");
+    let has_doorbell = enable_doorbell(machine);
     gic::enable(timer::INTID);
     arm(timer::now() + timer::from_us(PERIOD_US));
     let mut reported = 0;
@@ -39,7 +43,8 @@ fn main(machine: &Machine) {
             reported = next;
             let late = timer::to_ns(LATEST.swap(0, Relaxed)) / 1_000;
             let missed = MISSED.load(Relaxed);
-            say!("control loop: {reported} periods, at most {late} us late, {missed} missed");
+            let rung = Rung(has_doorbell.then(|| RINGS.load(Relaxed)));
+            say!("control loop: {reported} periods, at most {late} us late, {missed} missed{rung}");
         }
         if reported == last {
             break;
@@ -54,7 +59,36 @@ fn main(machine: &Machine) {
     report::equal("periods missed", MISSED.load(Relaxed), expected);
 }
 
-fn on_timer(_intid: u32) {
+/// Enables the interrupt of the first doorbell that leads here; tells whether there is one.
+fn enable_doorbell(machine: &Machine) -> bool {
+    let mut channels = machine.channels.iter().flatten();
+    let Some(channel) = channels.find(|channel| channel.intid != 0) else {
+        return false;
+    };
+    gic::set_edge(channel.intid, true);
+    gic::enable(channel.intid);
+    true
+}
+
+/// End of a report: how often the doorbell was rung, if there is one.
+struct Rung(Option<u64>);
+
+impl fmt::Display for Rung {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .map_or(Ok(()), |rings| write!(out, ", rung {rings} times"))
+    }
+}
+
+fn on_interrupt(intid: u32) {
+    if intid == timer::INTID {
+        end_period();
+    } else {
+        RINGS.fetch_add(1, Relaxed);
+    }
+}
+
+fn end_period() {
     let due = DUE.load(Relaxed);
     let late = timer::now() - due;
     LATEST.fetch_max(late, Relaxed);

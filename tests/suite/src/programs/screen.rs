@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 use workbench::workspace;
+use xtask::smoke::desktop::screenshot;
 use xtask::smoke::device_vm::{LONG, enter, leave};
 use xtask::smoke::{shell, shell_within};
 
@@ -29,8 +30,6 @@ const STRIPES: [[u8; 3]; 3] = [[255, 0, 0], [0, 255, 0], [0, 0, 255]];
 /// Has the driver begin anew.
 const REBIND: &str = "cd /sys/bus/virtio/drivers/virtio_gpu; card=$(ls -d virtio*); \
     echo $card > unbind; echo $card > bind; cd /root";
-/// Takes a picture, and prints it.
-const TAKE: &str = "gearctl screenshot linux /root/screen.png && xxd -p /root/screen.png";
 const KILL_PROGRAM: &str = "old=$(pidof vhost-user-gpu); kill -9 $old; \
     until [ -n \"$(pidof vhost-user-gpu)\" ] && [ \"$(pidof vhost-user-gpu)\" != \"$old\" ]; \
     do sleep 0.1; done; cat /run/gdm.log";
@@ -45,7 +44,7 @@ fn use_screen(session: &mut Session, guest: &VmSummary) -> Result<()> {
     boot(session, guest, START)?;
     draw(session)?;
     leave(session)?;
-    let picture = take(session)?;
+    let picture = screenshot(session, &guest.name)?;
     let file = workspace::output_dir().join("screen.png");
     fs::write(&file, &picture)?;
     has_stripes(&picture)?;
@@ -57,12 +56,13 @@ fn use_screen(session: &mut Session, guest: &VmSummary) -> Result<()> {
     shell_within(session, REBIND, LONG)?;
     draw(session)?;
     leave(session)?;
-    has_stripes(&take(session)?)?;
+    has_stripes(&screenshot(session, &guest.name)?)?;
     enter(session, guest)?;
     power_off(session)
 }
 
-fn draw(session: &mut Session) -> Result<()> {
+/// Draws the stripes, in the guest at whose console a person is.
+pub(crate) fn draw(session: &mut Session) -> Result<()> {
     let size = shell_within(session, PREPARE, LONG)?;
     ensure!(
         size.contains(&format!("{WIDTH},{HEIGHT}")),
@@ -71,18 +71,8 @@ fn draw(session: &mut Session) -> Result<()> {
     shell_within(session, DRAW, LONG).map(drop)
 }
 
-/// Takes a picture of the screen in the device VM; returns the PNG.
-fn take(session: &mut Session) -> Result<Vec<u8>> {
-    let printed = shell_within(session, TAKE, LONG)?;
-    let is_hex = |line: &&str| line.len() >= 2 && line.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let digits: String = printed.lines().map(str::trim).filter(is_hex).collect();
-    let (pairs, _) = digits.as_bytes().as_chunks::<2>();
-    let byte = |pair: &[u8; 2]| Ok(u8::from_str_radix(str::from_utf8(pair)?, 16)?);
-    pairs.iter().map(byte).collect()
-}
-
 /// Checks each pixel of a picture.
-fn has_stripes(picture: &[u8]) -> Result<()> {
+pub(crate) fn has_stripes(picture: &[u8]) -> Result<()> {
     let decoder = png::Decoder::new(Cursor::new(picture));
     let mut reader = decoder.read_info().context("the screenshot is no PNG")?;
     let size = reader.output_buffer_size().context("it has no size")?;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The init on the guest's disk: a shell on the console, again and again, and one on the virtio
-# console if that is another one.
+# The init on the guest's disk: a shell on the console, again and again, one on the virtio console
+# if that is another one, and one on the screen if there is one.
 mount() { busybox mount "$@"; }
 mount -t proc proc /proc
 mount -t sysfs sys /sys
@@ -42,6 +42,12 @@ cd /root
 if [ -c /dev/hvc0 ] && ! grep -qw hvc0 /sys/class/tty/console/active; then
     while :; do
         setsid sh -c 'exec sh < /dev/hvc0 > /dev/hvc0 2>&1'
+        sleep 1
+    done &
+fi
+if [ -c /dev/fb0 ]; then
+    while :; do
+        setsid sh -c 'exec sh < /dev/tty1 > /dev/tty1 2>&1'
         sleep 1
     done &
 fi
