@@ -1,7 +1,7 @@
-//! `cargo xtask picture`: a real session of GearV as pictures, docs/picture.svg and docs/screen.png.
+//! `cargo xtask picture`: a real session as pictures, docs/picture.svg and docs/screen.png.
 //!
-//! Runs the system of `manifests/mixed-criticality.dts`, types a few commands as a person would, and
-//! draws what was printed. The second picture is the guest's screen, as the device VM sees it.
+//! Runs the system of `manifests/mixed-criticality.dts`, types a few commands as a person would,
+//! and draws what was printed. The second picture is the guest's screen, as the device VM sees it.
 //! Nothing in the pictures is written by hand.
 
 use std::fs;
@@ -109,7 +109,7 @@ fn typed(session: &mut Session, vm: &str, commands: &[&str], lines: &mut Vec<Lin
 }
 
 /// Returns how often the instrument cluster was rung, as it writes to its own UART, once it has
-/// been. How late its periods are says something of the host that QEMU runs on, and nothing of GearV.
+/// been. How late its periods are depends on the host that QEMU runs on, and says nothing of GearV.
 fn said_by_cluster(session: &mut Session, serial: &Path) -> Result<[Line; 2]> {
     let file = serial.strip_prefix(workspace::root()).unwrap_or(serial);
     let look = format!("grep -o 'rung .*' {} | tail -n1", file.display());

@@ -1,5 +1,5 @@
-//! A guest's keyboard and screen, as somebody at the device VM's shell has them: keys that are typed
-//! into a socket, and pictures by `gearctl screenshot`.
+//! A guest's keyboard and screen, as somebody at the device VM's shell has them: keys that are
+//! typed into a socket, and pictures by `gearctl screenshot`.
 
 use anyhow::{Context as _, Result};
 use workbench::expect::Session;
