@@ -19,13 +19,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     }
-    let options = Options::read(words);
-    let makes_taps = options.as_ref().is_ok_and(|options| options.makes_taps);
-    let ended = options.and_then(|options| match makes_taps {
-        true => start::make_taps(&options),
-        false => start::run(&options).map(|never| match never {}),
-    });
-    let Err(error) = ended else {
+    let Err(error) = Options::read(words).and_then(|options| start::run(&options)) else {
         return ExitCode::SUCCESS;
     };
     output::complain(format_args!("gdm: {error}"));

@@ -52,7 +52,7 @@ impl Hardware for Files {
 }
 
 fn main() -> ExitCode {
-    let options = Options::read(std::env::args().skip(1)).and_then(|mut options| {
+    let ended = Options::read(std::env::args().skip(1)).and_then(|mut options| {
         let files = options.tree.with_file_name("hardware");
         if files.is_dir() {
             options.hardware = Box::leak(Box::new(Files(files)));
@@ -61,9 +61,8 @@ fn main() -> ExitCode {
         options.inside = Some(attacks::run);
         start::run(&options)
     });
-    let error = match options {
-        Ok(never) => match never {},
-        Err(error) => error,
+    let Err(error) = ended else {
+        return ExitCode::SUCCESS;
     };
     eprintln!("gdm: {error}");
     ExitCode::FAILURE
