@@ -56,6 +56,7 @@ usage: gearctl [--json] [--run DIR] COMMAND
   sched move VM VCPU CPU  move a vCPU, by its index in the VM
   sched pin VM VCPU CPU   and keep it there; unpin VM VCPU: no longer
   sched cpu CPU off|on    give its vCPUs to other CPUs; let it take some again
+  sched pool VM POOL      move all vCPUs of a VM to the CPUs of a pool
   device list [VM]        the devices that GDM serves
   device resize VM DEV    a disk looks at its size; DEV is a name or a channel
   device detach VM DEV    take a disk's medium out: no sectors, requests fail

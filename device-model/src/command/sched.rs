@@ -42,6 +42,8 @@ pub enum Ask {
     Unpin(String, u64),
     /// Let a CPU take vCPUs, or have it give them away.
     Cpu(u64, bool),
+    /// Move all vCPUs of a VM to the CPUs of a pool, which is named.
+    Pool(String, String),
 }
 
 /// Reads the words behind `sched`.
@@ -64,6 +66,7 @@ pub(super) fn parse(words: &[&str]) -> Option<Ask> {
         ["unpin", vm, index] => Some(Ask::Unpin(vm.into(), number(index)?)),
         ["cpu", cpu, "on"] => Some(Ask::Cpu(number(cpu)?, true)),
         ["cpu", cpu, "off"] => Some(Ask::Cpu(number(cpu)?, false)),
+        ["pool", vm, pool] => Some(Ask::Pool(vm.into(), pool.into())),
         _ => None,
     }
 }
@@ -114,6 +117,7 @@ pub(super) fn run(client: &mut Client, ask: &Ask) -> Result<Json, String> {
             Ok(place(&vm, *index, client, vcpu)?)
         }
         Ask::Cpu(cpu, on) => switch(client, *cpu, *on),
+        Ask::Pool(vm, pool) => change_pool(client, vm, pool),
     }
 }
 
@@ -134,7 +138,10 @@ fn fetch(client: &mut Client, op: u32, arguments: [u64; 4]) -> Result<[u64; 6], 
 fn reason(number: u64) -> String {
     let text = match number {
         stays::CPU_IS_OFF => "the CPU is off for the scheduler; `gearctl sched cpu` turns it on",
-        stays::ELSEWHERE => "the manifest places the VM on other CPUs: see its `cpus`",
+        stays::ELSEWHERE => {
+            "the VM's pool, or `cpus` in the manifest, places the VM on other CPUs; see `gearctl \
+             sched`"
+        }
         stays::PINNED => "a vCPU is pinned there or to another CPU; see `gearctl sched`",
         stays::OVERLOAD => "the budgets on a CPU would exceed its time",
         stays::BAD_BUDGET => "a budget is zero or longer than its period",
@@ -144,6 +151,8 @@ fn reason(number: u64) -> String {
         stays::CHANGES => "parameters are being changed; try again",
         stays::OUT_OF_RANGE => "the value is out of the range that docs/manifest.md gives",
         stays::STARVES => "the device VM, which serves others, could be kept from running",
+        stays::WINDOW => "a window of its pool is the VM's own, and no other pool has that",
+        stays::NO_WINDOW => "all windows of the pool are of other VMs",
         other => return format!("reason {other}"),
     };
     text.into()
@@ -306,6 +315,35 @@ fn set(client: &mut Client, name: &str, [number, value, period]: [u64; 3]) -> Re
     })?;
     match why {
         0 => vm_row(client, &vm),
+        why => Err(refused(reason(why))),
+    }
+}
+
+/// Moves a VM to another pool.
+fn change_pool(client: &mut Client, name: &str, pool: &str) -> Result<Json, String> {
+    let vm = scheduled(client, name)?;
+    let pools = Pool::all(client)?;
+    let named = (0..).zip(&pools).find(|(_, one)| one.name == pool);
+    let Some((place, there)) = named else {
+        let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
+        let names = names.join(", ");
+        return Err(format!(
+            "there is no pool {pool} with CPUs, there are: {names}"
+        ));
+    };
+    let refused = |why: String| format!("VM {} stays in its pool: {why}", vm.name);
+    fetch(client, op::SCHED_SET_POOL, [vm.id, place, 0, 0]).map_err(refused)?;
+    // CPUs of the new pool agree, or refuse, one after the other.
+    let [.., why, _] = wait(|| {
+        let words = fetch(client, op::SCHED_SHARE, [vm.id, 0, 0, 0])?;
+        Ok((words[3] == 0).then_some(words))
+    })?;
+    match why {
+        0 => Ok(Json::Object(vec![
+            ("vm", vm.name.as_str().into()),
+            ("pool", pool.into()),
+            ("cpus", cpus_text(there.cpus).as_str().into()),
+        ])),
         why => Err(refused(reason(why))),
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct FakeSched {
     budget: [u64; 2],
     /// Why the last change was taken back; 0: it was made.
     refusal: u64,
+    /// VMs, a bit each, that have changed their pools.
+    elsewhere: u64,
 }
 
 impl FakeSched {
@@ -37,7 +39,8 @@ impl FakeSched {
                 let [a, b, c] = names;
                 (outcome::OK, [a, b, c, flags, vcpus as u64, 2500])
             }
-            (op::SCHED_POOL, 0..2) => (outcome::OK, pool(first, second)),
+            (op::SCHED_POOL, 0..2) => (outcome::OK, self.pool(first, second)),
+            (op::SCHED_SET_POOL, 0..2) => self.set_pool(first, second),
             (op::SCHED_VCPU, 0..4) => {
                 let (cpu, pin, why) = self.vcpus[first as usize];
                 (outcome::OK, [cpu, busy, why, pin, 3, 9])
@@ -107,29 +110,44 @@ impl FakeSched {
         }
         (outcome::STARTED, [0; 6])
     }
+
+    /// CPU 0 is that of no pool, and has VM 0; CPU 1 is the pool `work`, and has VM 1.
+    fn pool(&self, place: u64, half: u64) -> [u64; 6] {
+        let word = |name: &[u8; 8]| u64::from_le_bytes(*name);
+        let name = [word(b"default\0"), word(b"work\0\0\0\0")][place as usize];
+        if half == 0 {
+            return [name, 0, 0, 0, 0, 0];
+        }
+        let of_vm = |vm: u64| (vm + (self.elsewhere >> vm & 1)) % 2;
+        let vms = (0..2).filter(|vm| of_vm(*vm) == place);
+        let vms = vms.fold(0, |vms, vm| vms | 1 << vm);
+        let (policy, balancer) = (word(b"edf\0\0\0\0\0"), word(b"load\0\0\0\0"));
+        [policy, 0, balancer, 1 << place, vms, 2500]
+    }
+
+    /// Puts a VM into a pool, or refuses as Gear2 does: now, as for a pinned vCPU, or later as a CPU
+    /// of the pool, of which `work` has no room for VM 0.
+    fn set_pool(&mut self, vm: u64, place: u64) -> (u32, [u64; 6]) {
+        if self
+            .vcpus
+            .iter()
+            .skip(2 * vm as usize)
+            .take(2)
+            .any(|vcpu| vcpu.1 != 0)
+        {
+            return stays(stays::PINNED);
+        }
+        self.busy = true;
+        self.refusal = 0;
+        match vm == 0 && place == 1 {
+            true => self.refusal = stays::OVERLOAD,
+            false => self.elsewhere = self.elsewhere & !(1 << vm) | u64::from(vm != place) << vm,
+        }
+        (outcome::STARTED, [0; 6])
+    }
 }
 
 /// Returns the answer that something stays as it is, with a reason of the module `stays`.
 fn stays(why: u64) -> (u32, [u64; 6]) {
     (outcome::STAYS, [why, 0, 0, 0, 0, 0])
-}
-
-/// CPU 0 is that of no pool, and has VM 0; CPU 1 is the pool `work`, and has VM 1.
-fn pool(place: u64, half: u64) -> [u64; 6] {
-    let word = |name: &[u8; 8]| u64::from_le_bytes(*name);
-    let name = [word(b"default\0"), word(b"work\0\0\0\0")][place as usize];
-    match half {
-        0 => [name, 0, 0, 0, 0, 0],
-        _ => {
-            let load = word(b"load\0\0\0\0");
-            [
-                word(b"edf\0\0\0\0\0"),
-                0,
-                load,
-                1 << place,
-                1 << place,
-                2500,
-            ]
-        }
-    }
 }

@@ -355,6 +355,18 @@ impl Config {
         pool.unwrap_or(&self.default_pool)
     }
 
+    /// Returns the place of a CPU's pool among those that have CPUs.
+    pub(crate) fn pool_place(&self, cpu: CpuIndex) -> usize {
+        let place = self.pools().position(|pool| pool.cpus.contains(cpu));
+        place.unwrap_or(usize::MAX)
+    }
+
+    /// Returns the place of the pool that the manifest has a VM in.
+    pub(crate) fn home_pool(&self, vm: VmId) -> usize {
+        let first = self.vcpus().find(|(_, vcpu)| vcpu.vm == vm);
+        first.map_or(usize::MAX, |(_, vcpu)| self.pool_place(vcpu.cpu))
+    }
+
     /// Tells whether two CPUs are of one cluster.
     pub(crate) fn are_near(&self, one: CpuIndex, other: CpuIndex) -> bool {
         self.clusters[one.index()] == self.clusters[other.index()]

@@ -94,6 +94,7 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::SCHED_POOL => sched::pool(machine, first, second),
         op::SCHED_SHARE => sched::share(machine, vm()?, second),
         op::SCHED_SET => sched::set(machine, gear1, vm()?, [second, third, fourth]),
+        op::SCHED_SET_POOL => sched::set_pool(machine, gear1, vm()?, second),
         _ => Err(outcome::UNKNOWN),
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
 //! each VM, the news already reported, the VMs that are paused or given up, the times of their
 //! restarts, the access that each vCPU waits for, the CPUs that are off for the scheduler, pins,
-//! changed parameters. A Gear2 that failed wrote these words, so each may hold anything: a reader
+//! changed parameters and pools. A Gear2 that failed wrote these words, so each may hold anything: a reader
 //! reduces a word to the values that have a meaning, and no value leads to a failure. Invariant:
 //! all of the page is zero when Gear2 is entered for the first time.
 
@@ -44,6 +44,8 @@ pub struct Kept {
     pins: [AtomicU8; MAX_VCPUS],
     /// Scheduling parameters that somebody has changed; all 0: none.
     shares: [[AtomicU32; KeptShare::COUNT]; MAX_VMS],
+    /// Pool of each VM, counted from 1; 0: that of the manifest.
+    pools: [AtomicU8; MAX_VMS],
 }
 
 /// Scheduling parameters as words: weight with priority above, latency, cap with period, budget
@@ -80,6 +82,7 @@ impl Kept {
             closed: word(),
             pins: [const { AtomicU8::new(0) }; MAX_VCPUS],
             shares: [const { [const { word() }; KeptShare::COUNT] }; MAX_VMS],
+            pools: [const { AtomicU8::new(0) }; MAX_VMS],
         }
     }
 
@@ -206,6 +209,16 @@ impl Kept {
         let words = &self.shares[vm.index()];
         let share = array::from_fn(|word| words[word].load(Relaxed));
         (share[0] != 0).then_some(KeptShare(share))
+    }
+
+    /// Notes the pool of a VM by its place among those that have CPUs.
+    pub(crate) fn set_pool(&self, vm: VmId, place: usize) {
+        self.pools[vm.index()].store(place as u8 + 1, Relaxed);
+    }
+
+    /// Returns the place of a VM's pool, if somebody has changed the pool.
+    pub(crate) fn pool(&self, vm: VmId) -> Option<usize> {
+        usize::from(self.pools[vm.index()].load(Relaxed)).checked_sub(1)
     }
 
     /// Notes at a restart that a vCPU's access, its `number`th (from 1 on), is made again. Tells

@@ -30,12 +30,15 @@ pub(crate) use crate::platform::{Answer, Lock};
 
 mod consoles;
 mod placement;
+mod pools;
 mod shares;
 mod take_over;
 
 use consoles::update_line;
 use placement::Placement;
 pub(crate) use placement::{LOOK, MOVE, Place, SHARE, Stage, Stays};
+use pools::Pools;
+pub(crate) use pools::Step;
 pub(crate) use shares::Parameter;
 use shares::Shares;
 
@@ -56,6 +59,8 @@ pub struct Machine<P: Platform> {
     ran: [AtomicU64; MAX_VCPUS],
     /// CPUs of vCPUs, and their moves.
     pub(crate) placement: Placement,
+    /// Pools of the VMs.
+    pub(crate) pools: Pools,
     /// Scheduling parameters of the VMs.
     pub(crate) shares: Lock<Shares, P>,
     /// Loads of the CPUs, if there is a balancer.
@@ -131,6 +136,7 @@ impl<P: Platform> Machine<P> {
                 .map(|shared| DeviceModel::new(&config, shared, kept, last.is_some())),
             ran: [const { AtomicU64::new(0) }; MAX_VCPUS],
             placement: Placement::new(&config),
+            pools: Pools::new(&config),
             shares: TicketMutex::new(Shares::new(&config)),
             loads: core::array::from_fn(|_| Load::default()),
             charged: [const { AtomicU64::new(0) }; MAX_VCPUS],

@@ -128,6 +128,8 @@ pub(crate) struct Options {
     pub(crate) clusters: [u8; MAX_CPUS],
     /// Number of CPUs, the last ones, that are a pool of their own.
     pub(crate) own_pool: usize,
+    /// Difference of that pool from the other one.
+    pub(crate) own: Option<fn(&mut PoolConfig)>,
 }
 
 /// A simulated machine with Gear2 on it.
@@ -209,6 +211,9 @@ impl Simulation {
         config.clusters = options.clusters;
         set_up_pool(&mut config.default_pool, &options);
         config.split_pool(options.own_pool);
+        if let (Some(own), Some(pool)) = (options.own, config.pools.first_mut()) {
+            own(pool);
+        }
         let world = Rc::new(RefCell::new(World {
             now: START,
             random: seed | 1,

@@ -36,7 +36,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 2.8 | [`device_word::SET_UP`], without which GDM does each write of a register |
 /// | 3.0 | a page of slots ([`offset::MMIO`]) and a page of doorbells ([`doorbell_page`]) for each VM, in other places than before |
 /// | 3.1 | nine queues of a device in place of four ([`device_word::SET_UP_HERE`] is 2), without which GDM does each write of a register |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0001;
+/// | 3.2 | [`op::SCHED_SET_POOL`], without which `gearctl sched pool` changes nothing, and [`stays::WINDOW`] and [`stays::NO_WINDOW`] |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0002;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -293,6 +294,11 @@ pub mod op {
     /// the policy's name, up to 16 bytes, zero-padded; the balancer's name, up to 8 bytes; CPUs, a
     /// bit each; VMs, a bit each; slice in microseconds. `NOT_FOUND`: there is no such pool.
     pub const SCHED_POOL: u32 = 20;
+    /// `(vm, pool)`: begins to move all vCPUs of a VM to CPUs of a pool, which is counted as in
+    /// `SCHED_POOL`. If the policies there refuse one of them, all stay. `SCHED_SHARE` tells how
+    /// far the change is, and why it was taken back. `STAYS`: the first result word is why.
+    /// `WRONG_STATE`: a real-time VM.
+    pub const SCHED_SET_POOL: u32 = 21;
 }
 
 /// Flags of `SCHED_CPU`.
@@ -321,7 +327,7 @@ pub mod share {
 pub mod stays {
     /// The CPU takes no vCPUs.
     pub const CPU_IS_OFF: u64 = 1;
-    /// The manifest places the VM on other CPUs.
+    /// The manifest or the VM's pool places the VM on other CPUs.
     pub const ELSEWHERE: u64 = 2;
     /// The vCPU is pinned to another CPU.
     pub const PINNED: u64 = 3;
@@ -341,6 +347,10 @@ pub mod stays {
     pub const OUT_OF_RANGE: u64 = 10;
     /// The device VM would have too little time.
     pub const STARVES: u64 = 11;
+    /// A window of the pool's frame is the VM's.
+    pub const WINDOW: u64 = 12;
+    /// The pool's frame has no window for the VM.
+    pub const NO_WINDOW: u64 = 13;
 }
 
 /// Flags of `VM_INFO`.

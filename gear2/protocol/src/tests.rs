@@ -72,6 +72,7 @@ fn the_version_says_which_numbers_hold() {
         op::SCHED_SHARE,
         op::SCHED_SET,
         op::SCHED_POOL,
+        op::SCHED_SET_POOL,
     ];
     let states = [slot::IDLE, slot::POSTED, slot::DONE, slot::ABORT];
     assert_eq!(
@@ -85,7 +86,7 @@ fn the_version_says_which_numbers_hold() {
             states
         ),
         (
-            0x0003_0001,
+            0x0003_0002,
             [0, 8, 0x800, 0x900, 0x908],
             [464, 503, 504, 505, 506, 507, 508, 509, 510, 511],
             [2, 9],
@@ -96,7 +97,7 @@ fn the_version_says_which_numbers_hold() {
             [0, 1, 2, 3],
         )
     );
-    assert!(operations.into_iter().eq(0..21));
+    assert!(operations.into_iter().eq(0..22));
     assert_eq!(LINE_REQUEST, 0);
     assert_eq!(
         [0, 7, 8, 31].map(line_of_channel),

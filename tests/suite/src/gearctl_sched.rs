@@ -54,6 +54,10 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     shell(session, "gearctl stop left && gearctl stop right")?;
     tally.check("the last CPU of a pool stays on", last_cpu(session));
     tally.check("a budget leaves time for its switches", budgets(session));
+    tally.check(
+        "a VM changes its pool, or stays whole",
+        change_pool(session),
+    );
     power_off(session)?;
     tally.pass(1);
     Ok(())
@@ -123,6 +127,53 @@ fn budgets(session: &mut Session) -> Result<()> {
     ensure!(said.contains(why), "it says {said:?}");
     let said = shell(session, &set(996))?;
     ensure!(said.contains("budget_us: 996 of 1000"), "it says {said:?}");
+    Ok(())
+}
+
+/// A VM with a cap goes to a pool that reads none, and has its CPU whole there. It comes back with
+/// its budget, and keeps another VM with a budget out.
+fn change_pool(session: &mut Session) -> Result<()> {
+    let said = shell(session, "gearctl sched pool capped shared")?;
+    ensure!(said.contains("pool: shared"), "it says {said:?}");
+    vms_of_pools(session, ["device", "left right capped", ""])?;
+    let top = json(session, "gearctl --json top 2 | tail -n 1")?;
+    Row::of(&top, "capped")?.waits(0..=15)?;
+    refused(
+        session,
+        "capped default",
+        "the policy of a CPU takes one vCPU",
+    )?;
+    shell(session, "gearctl sched pool capped budgets")?;
+    shell(
+        session,
+        "gearctl sched set left budget-us 100 period-us 1000",
+    )?;
+    refused(
+        session,
+        "left budgets",
+        "the budgets on a CPU would exceed its time",
+    )?;
+    refused(
+        session,
+        "left nothing",
+        "there are: default, shared, budgets",
+    )?;
+    vms_of_pools(session, ["device", "left right", "capped"])
+}
+
+/// A VM does not change its pool, and `gearctl` says why.
+fn refused(session: &mut Session, words: &str, why: &str) -> Result<()> {
+    let said = shell(session, &format!("! gearctl sched pool {words} 2>&1"))?;
+    ensure!(said.contains(why), "it says {said:?}");
+    Ok(())
+}
+
+/// Compares the VMs of each pool.
+fn vms_of_pools(session: &mut Session, expected: [&str; 3]) -> Result<()> {
+    let sched = json(session, "gearctl sched --json")?;
+    let rows = sched["pools"].as_array().context("there are no pools")?;
+    let vms: Vec<_> = rows.iter().filter_map(|row| row["vms"].as_str()).collect();
+    ensure!(vms == expected, "VMs of the pools: {vms:?}");
     Ok(())
 }
 

@@ -45,11 +45,14 @@ fn command_lines_are_read() {
     assert_eq!(ask("pin linux 1 2"), Some(moves(true)));
     assert_eq!(ask("unpin linux 1"), Some(Ask::Unpin("linux".into(), 1)));
     assert_eq!(ask("cpu 2 off"), Some(Ask::Cpu(2, false)));
+    let pool = Ask::Pool("linux".into(), "work".into());
+    assert_eq!(ask("pool linux work"), Some(pool));
     for bad in [
         "pin linux 1",
         "pin linux x 2",
         "cpu 2",
         "cpu off",
+        "pool linux",
         "set linux",
     ] {
         assert_eq!(ask(bad), None, "{bad}");
@@ -162,4 +165,31 @@ fn parameters_are_set_or_stay_what_they_are() {
     );
     let error = after(&["sched set linux colour 3"]).unwrap_err();
     assert!(error.starts_with("cannot do `sched` like this"), "{error}");
+}
+
+#[test]
+fn a_vm_changes_its_pool_or_stays() {
+    assert_eq!(
+        after(&["sched pool linux default"]).unwrap(),
+        "vm: linux\npool: default\ncpus: 0\n"
+    );
+    let text = after(&["sched pool linux default", "sched"]).unwrap();
+    assert!(text.contains("load      device linux\n"), "{text}");
+    let text = after(&["sched pool linux default", "sched pool linux work", "sched"]).unwrap();
+    assert!(text.contains("load      linux\n"), "{text}");
+    assert_eq!(
+        after(&["sched pool device work"]).unwrap_err(),
+        "VM device stays in its pool: the budgets on a CPU would exceed its time"
+    );
+    let error = after(&["sched pin linux 0 1", "sched pool linux default"]).unwrap_err();
+    assert!(
+        error.starts_with("VM linux stays in its pool: a vCPU is pinned"),
+        "{error}"
+    );
+    assert_eq!(
+        after(&["sched pool linux play"]).unwrap_err(),
+        "there is no pool play with CPUs, there are: default, work"
+    );
+    let error = after(&["sched pool rt work"]).unwrap_err();
+    assert!(error.starts_with("VM rt is real-time"), "{error}");
 }

@@ -35,10 +35,9 @@ pub(super) fn pool<P: Platform>(machine: &Machine<P>, place: u64, half: u64) -> 
     }
     let [first, second, ..] = name_words(pool.policy.name);
     let [balancer, ..] = name_words(pool.balancer.name());
-    let here = config
-        .vcpus()
-        .filter(|(_, vcpu)| pool.cpus.contains(vcpu.cpu));
-    let vms = here.fold(0, |vms, (_, vcpu)| vms | 1 << vcpu.vm.index());
+    let here = config.vms.iter().filter(|vm| vm.scheduled);
+    let here = here.filter(|vm| machine.pools.place(vm.id) == place);
+    let vms = here.fold(0, |vms, vm| vms | 1 << vm.id.index());
     let slice = machine.us(pool.plan.slice);
     done([first, second, balancer, pool.cpus.mask(), vms, slice])
 }
@@ -83,7 +82,7 @@ pub(super) fn vcpu<P: Platform>(machine: &Machine<P>, vcpu: VcpuId) -> Answer {
         u64::from(!place.stage.rests()),
         reason,
         pin,
-        machine.affinity(vcpu).mask(),
+        machine.affinity(vcpu),
         moves,
     ])
 }
@@ -164,6 +163,25 @@ pub(super) fn set<P: Platform>(
         _ => return Err(outcome::NOT_FOUND),
     };
     begun(machine.change_share(gear1, vm.id, parameter))
+}
+
+/// Begins to change the pool of a VM, which is named by its place as in [`pool`].
+pub(super) fn set_pool<P: Platform>(
+    machine: &Machine<P>,
+    gear1: &mut impl Gear1,
+    vm: &VmConfig,
+    place: u64,
+) -> Answer {
+    if !vm.scheduled {
+        return Err(outcome::WRONG_STATE);
+    }
+    let place = usize::try_from(place).unwrap_or(usize::MAX);
+    machine
+        .config
+        .pools()
+        .nth(place)
+        .ok_or(outcome::NOT_FOUND)?;
+    begun(machine.change_pool(gear1, vm.id, place))
 }
 
 /// Returns the answer to an operation that is begun, or that cannot be.

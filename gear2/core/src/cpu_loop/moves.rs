@@ -17,7 +17,7 @@ use super::jobs::BALANCE_JOB;
 use crate::balancer::Other;
 use crate::gear1::Gear1;
 use crate::kept::bit;
-use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays};
+use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays, Step};
 use crate::scheduler::{Choice, Share};
 
 /// State of a loop's moves.
@@ -126,6 +126,10 @@ impl<P: Platform> CpuLoop<'_, P> {
                 // Before what somebody may want of it by now.
                 self.arrive(gear1, vcpu, mine, now);
             }
+            if mine && machine.pools.is_changing(vcpu) {
+                self.go_on_with_pool(gear1, vcpu, place, now);
+                continue;
+            }
             match place.stage {
                 // Somebody asked for the move: 0 says that no loads are compared.
                 Stage::Wanted if mine => self.offer(gear1, vcpu, place, place.to, 0),
@@ -144,6 +148,30 @@ impl<P: Platform> CpuLoop<'_, P> {
             }
         }
         self.clear(gear1);
+    }
+
+    /// Goes on with a vCPU of this CPU's whose VM changes its pool.
+    fn go_on_with_pool(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, place: Place, now: u64) {
+        let machine = self.machine;
+        match machine.pool_step(gear1, vcpu, place) {
+            Step::Offer(to) => self.offer(gear1, vcpu, place, to, 0),
+            // The other CPU, whose vCPU it is from now on, goes on with the change.
+            Step::Move => {
+                self.give(gear1, vcpu, place, now);
+            }
+            Step::Give => {
+                self.give(gear1, vcpu, place, now);
+                machine.pool_done(vcpu);
+            }
+            Step::CallOff => {
+                // planted: a pool that refused a VM keeps room for its vCPUs
+                machine.placement.set(vcpu, Place::home(self.cpu));
+                machine.poke_for(gear1, place.to, vcpu);
+                machine.pool_done(vcpu);
+            }
+            Step::Stay => machine.pool_done(vcpu),
+            Step::Wait => {}
+        }
     }
 
     /// Offers a vCPU of this CPU's to another one.
@@ -189,7 +217,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         let vm = machine.config.vcpu(vcpu)?.vm;
         // Locked until the vCPU counts here: a change that begins now finds it.
         let shares = machine.shares.lock();
-        if shares.is_changing() {
+        if shares.bars(vm) {
             return Some(Stays::Changes);
         }
         let taken = self.scheduler.add(vcpu, shares.of(vm), now);

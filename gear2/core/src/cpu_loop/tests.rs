@@ -347,4 +347,5 @@ mod device_model;
 mod lives;
 mod moves;
 mod policies;
+mod pools;
 mod restart;

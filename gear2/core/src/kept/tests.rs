@@ -30,6 +30,9 @@ fn all_is_found_again() {
     kept.set_asked(vcpu(31), 9);
     assert_eq!((kept.asked(vcpu(31)), kept.asked(vcpu(0))), (9, 0));
     assert!(!kept.is_paused(vm(2)));
+    assert_eq!(kept.pool(vm(15)), None);
+    kept.set_pool(vm(15), 0);
+    assert_eq!((kept.pool(vm(15)), kept.pool(vm(14))), (Some(0), None));
 }
 
 #[test]

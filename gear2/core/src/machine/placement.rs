@@ -43,7 +43,7 @@ pub(crate) const SHARE: u32 = 4;
 pub(crate) enum Stays {
     /// The CPU takes no vCPUs: it is off for the scheduler.
     CpuIsOff,
-    /// The manifest places the VM on other CPUs.
+    /// The manifest or the VM's pool places the VM on other CPUs.
     Elsewhere,
     /// The vCPU is pinned to another CPU.
     Pinned,
@@ -57,10 +57,14 @@ pub(crate) enum Stays {
     Changes,
     /// The value is not one that a manifest may have.
     OutOfRange,
+    /// A window of the pool's frame is the VM's.
+    Window,
+    /// The pool's frame has no window for the VM.
+    NoWindow,
 }
 
 /// Reasons, in the order of their numbers from 1 on.
-pub(crate) const REASONS: [Stays; 11] = [
+pub(crate) const REASONS: [Stays; 13] = [
     Stays::CpuIsOff,
     Stays::Elsewhere,
     Stays::Pinned,
@@ -72,6 +76,8 @@ pub(crate) const REASONS: [Stays; 11] = [
     Stays::Changes,
     Stays::OutOfRange,
     Stays::Policy(Refused::Starves),
+    Stays::Window,
+    Stays::NoWindow,
 ];
 
 impl Stays {
@@ -86,13 +92,15 @@ impl fmt::Display for Stays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CpuIsOff => f.write_str("the CPU takes no vCPUs"),
-            Self::Elsewhere => f.write_str("the manifest places the VM elsewhere"),
+            Self::Elsewhere => f.write_str("the manifest or its pool places the VM elsewhere"),
             Self::Pinned => f.write_str("the vCPU is pinned"),
             Self::Policy(why) => why.fmt(f),
             Self::NoGain => f.write_str("the CPU has as much to do"),
             Self::NoOther => f.write_str("no other CPU of the pool takes vCPUs"),
             Self::Changes => f.write_str("parameters are being changed"),
             Self::OutOfRange => f.write_str("the value is out of range"),
+            Self::Window => f.write_str("a window of the pool is the VM's"),
+            Self::NoWindow => f.write_str("the pool has no window for the VM"),
         }
     }
 }
@@ -320,34 +328,28 @@ impl<P: Platform> Machine<P> {
         self.kept.set_pin(vcpu, cpu);
     }
 
-    /// Returns the CPUs that the manifest allows for a vCPU.
-    pub(crate) fn affinity(&self, vcpu: VcpuId) -> CpuSet {
-        let Some(config) = self.config.vcpu(vcpu) else {
-            return CpuSet::EMPTY;
-        };
-        let vm = self.config.vm(config.vm);
-        let affinity = vm.map_or(CpuSet::EMPTY, |vm| vm.affinity);
-        let pool = self.pool(config.cpu).iter();
-        pool.filter(|cpu| affinity.contains(*cpu))
-            .fold(CpuSet::EMPTY, CpuSet::with)
+    /// Returns the CPUs, a bit each, that a vCPU may be on.
+    pub(crate) fn affinity(&self, vcpu: VcpuId) -> u64 {
+        let config = self.config.vcpu(vcpu);
+        config.map_or(0, |config| self.pools.cpus(config.vm).into())
     }
 
     /// Returns why a vCPU may not be on a CPU, whatever the policy there says.
     pub(crate) fn bars(&self, vcpu: VcpuId, cpu: CpuIndex) -> Option<Stays> {
         let config = self.config.vcpu(vcpu)?;
-        let windows = &self.config.pool(cpu).plan.windows;
         if self.is_closed(cpu) {
             return Some(Stays::CpuIsOff);
         }
         if self.pin(vcpu).is_some_and(|pin| pin != cpu) {
             return Some(Stays::Pinned);
         }
-        let vm = self.config.vm(config.vm)?;
-        let pool = self.config.pool(config.cpu).cpus;
-        let placed = !pool.contains(cpu) || !vm.affinity.contains(cpu);
+        if self.pools.cpus(config.vm) >> cpu.index() & 1 == 0 {
+            return Some(Stays::Elsewhere);
+        }
         // A window is a part of one CPU's frame.
+        let windows = &self.config.pool(cpu).plan.windows;
         let windowed = config.cpu != cpu && windows.iter().any(|w| w.vm == Some(config.vm));
-        (placed || windowed).then_some(Stays::Elsewhere)
+        windowed.then_some(Stays::Elsewhere)
     }
 
     /// Asks for a vCPU to move to a CPU. Its own loop offers the vCPU there.
@@ -382,6 +384,9 @@ impl<P: Platform> Machine<P> {
         closed: bool,
     ) -> Result<(), Stays> {
         if closed {
+            if self.shares.lock().is_changing_pool() {
+                return Err(Stays::Changes);
+            }
             let pool = self.pool(cpu);
             if !pool
                 .iter()

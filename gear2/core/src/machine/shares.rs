@@ -11,8 +11,9 @@ use gear1_abi::id::{CpuIndex, MAX_VMS, VmId};
 use gearv_manifest::limits;
 
 use super::placement::SHARE;
+use super::pools::PoolChange;
 use super::{Machine, Platform, Stays};
-use crate::config::Config;
+use crate::config::{Config, PoolConfig};
 use crate::gear1::Gear1;
 use crate::kept::KeptShare;
 use crate::scheduler::{Budget, MAX_WEIGHT, Refused, Share};
@@ -55,6 +56,8 @@ pub(crate) struct Shares {
     /// Parameters that all CPUs have. Those of a change come here with the last answer.
     all: [Share; MAX_VMS],
     change: Option<Change>,
+    /// Change of a VM's pool. At most one of both is under way.
+    pub(super) pool: Option<PoolChange>,
     /// Reason why the last change of each VM was taken back.
     refusals: [Option<Stays>; MAX_VMS],
 }
@@ -65,6 +68,7 @@ impl Shares {
         Self {
             all: core::array::from_fn(|index| config.share(vm(index))),
             change: None,
+            pool: None,
             refusals: [None; MAX_VMS],
         }
     }
@@ -76,7 +80,29 @@ impl Shares {
 
     /// Tells whether a change is under way.
     pub(crate) const fn is_changing(&self) -> bool {
-        self.change.is_some()
+        self.change.is_some() || self.pool.is_some()
+    }
+
+    /// Tells whether a VM's pool is being changed.
+    pub(super) const fn is_changing_pool(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// Tells whether no CPU takes a vCPU of a VM, since a change of another kind is under way.
+    pub(crate) fn bars(&self, vm: VmId) -> bool {
+        let moves = self.pool.is_some_and(|change| change.takes(vm));
+        self.is_changing() && !moves
+    }
+
+    /// Forgets why the last change of a VM was taken back, before another one.
+    pub(super) const fn forget_refusal(&mut self, vm: VmId) {
+        self.refusals[vm.index()] = None;
+    }
+
+    /// Ends the change of a VM's pool.
+    pub(super) const fn end_pool_change(&mut self, vm: VmId, refused: Option<Stays>) {
+        self.pool = None;
+        self.refusals[vm.index()] = refused;
     }
 
     /// Returns why the last change of a VM was taken back.
@@ -153,14 +179,14 @@ impl<P: Platform> Machine<P> {
         let old = *shares.of(vm);
         // `gearctl` is in the device VM, whose words are judged like a manifest's.
         let new = self.with(old, parameter).ok_or(Stays::OutOfRange)?;
-        if new.priority != old.priority && self.starves_device_vm(&shares, &new) {
+        if new.priority != old.priority && self.starves_device_vm(&shares, &new, None) {
             return Err(Stays::Policy(Refused::Starves));
         }
         let cpus = self.config.cpus.iter();
         // All CPUs are asked, whether a vCPU of the VM is there or not: one may be arriving.
         let waits = cpus.fold(0, |all, cpu| all | bit(cpu));
         // An earlier reason would be read as the answer to this change.
-        shares.refusals[vm.index()] = None;
+        shares.forget_refusal(vm);
         shares.change = Some(Change {
             vm,
             old,
@@ -193,16 +219,25 @@ impl<P: Platform> Machine<P> {
         self.poke_all(gear1, back);
     }
 
-    /// Tells whether a VM, with new parameters of this one or another one, could run for ever
-    /// before the device VM does: by a higher priority on a CPU of both, without a ceiling
-    /// (M-SCH-023). Of budgets, the policy of each CPU tells.
-    fn starves_device_vm(&self, shares: &Shares, new: &Share) -> bool {
+    /// Tells whether a VM, with new parameters of this one or another one, or with this one in a new
+    /// pool, could run for ever before the device VM does: by a higher priority on a CPU of both,
+    /// without a ceiling (M-SCH-023). Of budgets, the policy of each CPU tells.
+    pub(super) fn starves_device_vm(
+        &self,
+        shares: &Shares,
+        new: &Share,
+        moved: Option<&PoolConfig>,
+    ) -> bool {
         let device = self.config.device_vm.and_then(|vm| self.config.vm(vm));
         let Some(device) = device else {
             return false;
         };
-        let first = self.config.vcpus().find(|(_, vcpu)| vcpu.vm == device.id);
-        let Some(pool) = first.map(|(_, vcpu)| self.config.pool(vcpu.cpu)) else {
+        let cpus = |vm: VmId| match moved {
+            Some(pool) if vm == new.vm => pool.cpus.mask() as u8,
+            _ => self.pools.cpus(vm),
+        };
+        let first = CpuIndex::new(cpus(device.id).trailing_zeros() as usize);
+        let Some(pool) = first.map(|cpu| self.config.pool(cpu)) else {
             return false;
         };
         if pool.policy.name != PRIORITY || pool.plan.ceiling != 0 {
@@ -212,10 +247,9 @@ impl<P: Platform> Machine<P> {
             true => new.priority,
             false => shares.of(vm).priority,
         };
-        let both = |cpu: &CpuIndex| pool.cpus.contains(*cpu) && device.affinity.contains(*cpu);
         let mut others = self.config.vms.iter().filter(|vm| vm.scheduled);
         others.any(|vm| {
-            let meet = vm.affinity.iter().any(|cpu| both(&cpu));
+            let meet = cpus(vm.id) & cpus(device.id) != 0;
             // planted: a priority that is set later starves the device VM
             meet && priority(vm.id) > priority(device.id)
         })

@@ -26,6 +26,7 @@ impl<P: Platform> Machine<P> {
     pub(super) fn take_over(&self, gear1: &mut impl Gear1, last: LastRestart) {
         self.take_over_places(gear1);
         self.take_over_shares();
+        self.take_over_pools(gear1);
         for (config, shared) in self.config.vms.iter().zip(&self.vms) {
             self.take_over_vm(gear1, config, shared);
         }

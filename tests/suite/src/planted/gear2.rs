@@ -5,6 +5,7 @@ use super::bug::Bug;
 use crate::change::Change;
 
 const MOVES: &str = "gear2/core/src/cpu_loop/tests/moves.rs";
+const POOLS: &str = "gear2/core/src/cpu_loop/tests/pools.rs";
 const DEVICE_MODEL: &str = "gear2/core/src/cpu_loop/tests/device_model.rs";
 
 pub(super) const BUGS: &[Bug] = &[
@@ -59,6 +60,26 @@ pub(super) const BUGS: &[Bug] = &[
             "cpu.unwrap_or(config.cpu)",
             "cpu.map_or(config.cpu, |_| config.cpu)",
         ),
+    ),
+    Bug::on_host(
+        POOLS,
+        "a VM moves to a pool that has no window for it",
+        Change::Swap("!windows.is_empty() &&", "windows.is_empty() &&"),
+    ),
+    Bug::on_host(
+        POOLS,
+        "a VM that a pool refused may be on its CPUs all the same",
+        Change::Drop,
+    ),
+    Bug::on_host(
+        POOLS,
+        "a restarted Gear2 leaves vCPUs behind in their old pool",
+        Change::Drop,
+    ),
+    Bug::on_host(
+        POOLS,
+        "a pool that refused a VM keeps room for its vCPUs",
+        Change::Drop,
     ),
     Bug::on_host(
         "gear2/core/src/machine/placement/tests.rs",

@@ -21,16 +21,16 @@ impl Simulation {
         self.machine.placement.of(id(vcpu))
     }
 
-    fn want(&self, vcpu: usize, to: usize) -> Result<(), Stays> {
+    pub(super) fn want(&self, vcpu: usize, to: usize) -> Result<(), Stays> {
         self.by_hand(|gear1| self.machine.want(gear1, id(vcpu), cpu(to)))
     }
 
-    fn close(&self, index: usize, closed: bool) -> Result<(), Stays> {
+    pub(super) fn close(&self, index: usize, closed: bool) -> Result<(), Stays> {
         self.by_hand(|gear1| self.machine.set_closed(gear1, cpu(index), closed))
     }
 
     /// Does what a loop would do; the failure that Gear2 is to have waits for a loop.
-    fn by_hand<R>(&self, what: impl FnOnce(&mut Handle) -> R) -> R {
+    pub(super) fn by_hand<R>(&self, what: impl FnOnce(&mut Handle) -> R) -> R {
         let fails_in = self.world.borrow_mut().fails_in.take();
         let result = what(&mut self.handle(0));
         self.world.borrow_mut().fails_in = fails_in;
@@ -42,13 +42,13 @@ impl Simulation {
     }
 
     /// Returns the number of vCPUs on each CPU, as Gear1 has it.
-    fn counts(&self, cpus: usize) -> Vec<usize> {
+    pub(super) fn counts(&self, cpus: usize) -> Vec<usize> {
         let world = self.world.borrow();
         (0..cpus).map(|cpu| world.vcpus_on(cpu)).collect()
     }
 
     /// Checks that each vCPU is in one place, for both gears, and where nobody moves it.
-    fn check_places(&self, vcpus: usize) {
+    pub(super) fn check_places(&self, vcpus: usize) {
         for vcpu in 0..vcpus {
             let place = self.place(vcpu);
             assert!(place.stage.rests(), "{place:?}");

@@ -49,6 +49,41 @@ fn control_moves_and_pins() {
 }
 
 #[test]
+fn control_changes_the_pool_of_a_vm() {
+    let options = Options {
+        own_pool: 1,
+        ..Options::default()
+    };
+    let plans = [plan(Guest::Works, &[0]), guest(1, Guest::Spins, &[1])];
+    let mut simulation = Simulation::with_options(2, &plans, 9, options);
+    simulation.steps(2_000);
+    let started = (outcome::STARTED, [0; 6]);
+    assert_eq!(simulation.control(op::SCHED_SET_POOL, [1, 0]), started);
+    let mut share = [0; 6];
+    for _ in 0..50 {
+        share = simulation.control(op::SCHED_SHARE, [1, 0]).1;
+    }
+    assert_eq!(share[3..5], [0, 0]);
+    let vms = |simulation: &mut Simulation| {
+        [0, 1].map(|pool| simulation.control(op::SCHED_POOL, [pool, 1]).1[4])
+    };
+    assert_eq!(vms(&mut simulation), [0b11, 0]);
+    let place = simulation.control(op::SCHED_VCPU, [1, 0]).1;
+    assert_eq!(
+        (place[0], place[4]),
+        (0, 0b01),
+        "on CPU 0, and allowed there"
+    );
+    // The pool outlives a restart.
+    simulation.restart(0);
+    simulation.steps(500);
+    assert_eq!(vms(&mut simulation), [0b11, 0]);
+    let unknown = (outcome::NOT_FOUND, [0; 6]);
+    assert_eq!(simulation.control(op::SCHED_SET_POOL, [1, 2]), unknown);
+    assert_eq!(simulation.control(op::SCHED_SET_POOL, [9, 0]), unknown);
+}
+
+#[test]
 fn control_tells_pools() {
     let options = Options {
         own_pool: 1,
