@@ -37,6 +37,18 @@ pub struct Options {
     /// From one vCPU to another, in ns [default: measured, world_switch]
     #[arg(long, value_name = "NS")]
     switch: Option<u64>,
+    /// From a wake-up to the vCPU that it wakes, if another one ran, in ns [default: measured, or
+    /// `--switch`]
+    #[arg(long, value_name = "NS")]
+    preempt: Option<u64>,
+    /// The part of that which is charged to the other one, in ns [default: measured, or 0 with
+    /// `--switch`]
+    #[arg(long, value_name = "NS")]
+    entry: Option<u64>,
+    /// From the WFI of a vCPU back to one that it preempted, in ns [default: measured, or
+    /// `--switch`]
+    #[arg(long, value_name = "NS")]
+    resume: Option<u64>,
     /// From an exit through Gear2 back to the vCPU, in ns [default: measured, gear2_roundtrip]
     #[arg(long, value_name = "NS")]
     exit: Option<u64>,
@@ -118,12 +130,19 @@ impl Options {
         ensure!(length.is_finite(), "--seconds {} is no time", self.seconds);
         let length = length.round() as u64;
         sched::check_length(length)?;
-        let measured = sched::measured_costs()?;
+        let measured = sched::measured_costs(3)?;
+        // One figure for all switches, if the user gives one.
+        let measured = self.switch.map_or(measured, |switch| {
+            Costs::new(switch, measured.exit, measured.wake)
+        });
         Ok(Setup {
             cpu_count: self.cpus.map_or(named, |count| count as usize),
             loads,
             costs: Costs {
-                switch: self.switch.unwrap_or(measured.switch),
+                switch: measured.switch,
+                preempt: self.preempt.unwrap_or(measured.preempt),
+                entry: self.entry.unwrap_or(measured.entry),
+                resume: self.resume.unwrap_or(measured.resume),
                 exit: self.exit.unwrap_or(measured.exit),
                 wake: self.wake.unwrap_or(measured.wake),
             },

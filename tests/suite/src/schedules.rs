@@ -33,14 +33,10 @@ const PAUSE: u64 = 2_000;
 /// Most by which the beginning or the end of a turn may differ, in ns: costs of switches that
 /// differ from the simulated ones add up over the turns.
 const TOLERANCE: u64 = 15_000;
-/// What comes on top for each period in which the third VM preempts a spinner, in ns: the ways to a
-/// vCPU that its timer wakes, and back from its WFI, are shorter than the two switches at the end
-/// of a turn that the simulation charges, and no turn's end takes that up.
-const DRIFT_OF_PREEMPTIONS: u64 = 500;
 /// Least turns that are compared: each policy has 75 to 120 until a VM stops.
 const LEAST: usize = 60;
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// GICs of the target. The simulation has the costs of a GICv3.
+/// GICs of the target. The simulation has the costs of each.
 const GICS: [u32; 2] = [3, 2];
 
 /// Policies, and what the manifest says for each: of Gear2, and of each VM. With these slices no
@@ -49,21 +45,18 @@ const GICS: [u32; 2] = [3, 2];
 const CASES: [Case; 5] = [
     Case {
         policy: "round-robin",
-        drift: 0,
         gear2: "slice-us = <1010>;",
         vms: ["", "", ""],
         unlike: &["fair", "edf"],
     },
     Case {
         policy: "fair",
-        drift: 0,
         gear2: "",
         vms: ["weight = <100>;", "weight = <170>;", ""],
         unlike: &["round-robin", "priority"],
     },
     Case {
         policy: "edf",
-        drift: 0,
         gear2: "",
         vms: [
             "budget-us = <3000>; period-us = <10000>;",
@@ -74,14 +67,12 @@ const CASES: [Case; 5] = [
     },
     Case {
         policy: "priority",
-        drift: DRIFT_OF_PREEMPTIONS,
         gear2: "slice-us = <2600>;",
         vms: ["", "", "priority = <20>;"],
         unlike: &["round-robin", "fair", "edf"],
     },
     Case {
         policy: "arinc653",
-        drift: 0,
         gear2: WINDOWS,
         vms: ["", "", ""],
         unlike: &["round-robin", "fair", "priority"],
@@ -102,8 +93,6 @@ struct Case {
     policy: &'static str,
     gear2: &'static str,
     vms: [&'static str; 3],
-    /// What is added to the tolerance for each period of the third VM, in ns.
-    drift: u64,
     /// Policies that decide otherwise with these parameters.
     unlike: &'static [&'static str],
 }
@@ -141,9 +130,8 @@ pub(super) fn parts() -> Vec<Part> {
 
 fn compare(case: &Case, gic: u32, tally: &mut Tally) -> Result<()> {
     let (target, blob) = run_target(case, gic)?;
-    let simulated = simulate(&blob, None)?;
-    let agrees = difference(&target, &simulated, case.drift)
-        .map_or(Ok(()), |difference| bail!("{difference}"));
+    let simulated = simulate(&blob, gic, None)?;
+    let agrees = difference(&target, &simulated).map_or(Ok(()), |difference| bail!("{difference}"));
     let apart = target
         .iter()
         .zip(&simulated)
@@ -156,17 +144,16 @@ fn compare(case: &Case, gic: u32, tally: &mut Tally) -> Result<()> {
     );
     tally.check("the turns are those of the simulation", agrees);
     for other in case.unlike {
-        let other_turns = simulate(&blob, Some(other))?;
-        let differs = difference(&target, &other_turns, case.drift).is_some();
+        let other_turns = simulate(&blob, gic, Some(other))?;
+        let differs = difference(&target, &other_turns).is_some();
         let differs = differs.then_some(()).context("no turn differs");
         tally.check(&format!("they are not those of {other}"), differs);
     }
     Ok(())
 }
 
-/// Returns the first turn that differs by more than the tolerance, if there is one. `drift` is what
-/// each period of the third VM adds to that.
-fn difference(target: &[Turn], simulated: &[Turn], drift: u64) -> Option<String> {
+/// Returns the first turn that differs by more than the tolerance, if there is one.
+fn difference(target: &[Turn], simulated: &[Turn]) -> Option<String> {
     let count = target.len();
     if count < LEAST || simulated.len() < count {
         let simulated = simulated.len();
@@ -174,20 +161,13 @@ fn difference(target: &[Turn], simulated: &[Turn], drift: u64) -> Option<String>
             "{count} turns on the target, {simulated} simulated"
         ));
     }
-    let tolerance = |turn: &Turn| TOLERANCE + drift * periods_until(turn.end);
-    let agree = |(a, b): &(&Turn, &Turn)| a.vm == b.vm && a.apart(**b) <= tolerance(b);
+    let agree = |(a, b): &(&Turn, &Turn)| a.vm == b.vm && a.apart(**b) <= TOLERANCE;
     let mut pairs = target.iter().zip(simulated).enumerate();
     pairs
         .find(|(_, pair)| !agree(pair))
         .map(|(index, (target, simulated))| {
             format!("turn {index}: {target} on the target, {simulated} simulated")
         })
-}
-
-/// Returns the number of the third VM's periods before a time, in ns behind the first start.
-fn periods_until(time: u64) -> u64 {
-    let [first, _, third] = STARTS_MS;
-    time.saturating_sub((third - first) * 1_000_000) / (PERIOD_US * 1_000)
 }
 
 /// Returns the manifest of a case.
@@ -286,7 +266,7 @@ fn turn(line: &str) -> Option<Turn> {
 }
 
 /// Simulates the loads of the target under the policy of the manifest, or another one.
-fn simulate(blob: &[u8], policy: Option<&str>) -> Result<Vec<Turn>> {
+fn simulate(blob: &[u8], gic: u32, policy: Option<&str>) -> Result<Vec<Turn>> {
     let behind = STARTS_MS.map(|start| format!("{}ms", start - STARTS_MS[0]));
     let loads = [
         "vm0=spin".to_owned(),
@@ -296,7 +276,7 @@ fn simulate(blob: &[u8], policy: Option<&str>) -> Result<Vec<Turn>> {
     let setup = Setup {
         cpu_count: 1,
         loads: Loads::read(&loads)?,
-        costs: sched::measured_costs()?,
+        costs: sched::measured_costs(gic)?,
         length: (END_MS - STARTS_MS[0]) * 1_000_000,
         seed: 1,
         policy: policy.map(str::to_owned),

@@ -17,16 +17,42 @@ use super::{Choice, Policy, Refused, Run, Share};
 pub use load::{Bursts, Idle, Job, Load, Periodic, Random, Recorded, Spin};
 
 mod load;
+#[cfg(test)]
+mod tests;
 
 /// What the gears take, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs {
-    /// From the exit of a vCPU to the first instruction of another one.
+    /// From the exit of a vCPU to the first instruction of another one, unless one of the two below
+    /// says more.
     pub switch: u64,
+    /// From a wake-up to the first instruction of the vCPU that woke, if another one ran.
+    pub preempt: u64,
+    /// The part of that, or of any wake-up while a vCPU runs, which is charged to that one: its run
+    /// ends when Gear1 has read the counter.
+    pub entry: u64,
+    /// From the block of a vCPU that preempted another one to the first instruction of one that has
+    /// run since it woke: no interrupt is delivered.
+    pub resume: u64,
     /// From an exit, through Gear2, back to the same vCPU.
     pub exit: u64,
     /// From a wake-up on an idle CPU to the first instruction.
     pub wake: u64,
+}
+
+impl Costs {
+    /// Returns costs with one figure for all switches, which the run of no vCPU pays.
+    #[must_use]
+    pub const fn new(switch: u64, exit: u64, wake: u64) -> Self {
+        Self {
+            switch,
+            preempt: switch,
+            entry: 0,
+            resume: switch,
+            exit,
+            wake,
+        }
+    }
 }
 
 /// A stretch of time in which one vCPU ran.
@@ -160,6 +186,10 @@ pub struct VirtualCpu {
     current: Option<usize>,
     /// Whether that one has left its guest.
     exited: bool,
+    /// Whether that one left its guest for a wake-up, whose entry is charged.
+    interrupted: bool,
+    /// Whether that one preempted another one.
+    preempted: bool,
     /// Task that caused the event: what follows is charged to it.
     cause: Option<usize>,
 }
@@ -179,6 +209,8 @@ impl VirtualCpu {
             random: Random::new(seed),
             current: None,
             exited: false,
+            interrupted: false,
+            preempted: false,
             cause: None,
         }
     }
@@ -264,7 +296,25 @@ impl VirtualCpu {
         }
     }
 
+    /// Ends the run of the vCPU that a wake-up interrupts: the way to the counter's reading is still
+    /// its own.
+    fn interrupt(&mut self) {
+        let wakes = self.tasks.iter().any(|task| task.wakes_at() <= self.now);
+        let current = self.current.filter(|current| self.tasks[*current].ready);
+        let (true, Some(current)) = (wakes, current) else {
+            return;
+        };
+        self.interrupted = true;
+        let entry = self.costs.entry;
+        if entry > 0 {
+            self.now += entry;
+            self.tasks[current].overhead += entry;
+            self.policy.ran(self.tasks[current].vcpu, entry, self.now);
+        }
+    }
+
     fn wake_due(&mut self) {
+        self.interrupt();
         for (index, task) in self.tasks.iter_mut().enumerate() {
             let due = task.wakes_at();
             if due > self.now {
@@ -315,15 +365,33 @@ impl VirtualCpu {
         Ok(())
     }
 
+    /// Returns what the way to a task takes, without what an interrupted vCPU has paid.
+    fn way_to(&mut self, index: usize) -> u64 {
+        let interrupted = core::mem::take(&mut self.interrupted);
+        let Some(current) = self.current else {
+            self.preempted = false;
+            return self.costs.wake;
+        };
+        let (goes_on, fresh) = (self.tasks[current].ready, self.tasks[index].fresh);
+        let paid = if interrupted { self.costs.entry } else { 0 };
+        let way = match current == index {
+            // The next job was there when the last one ended: the vCPU has not left its guest.
+            true if !self.exited => 0,
+            true => self.costs.exit,
+            false if interrupted && fresh => self.costs.preempt,
+            false if self.preempted && !goes_on && !fresh => self.costs.resume,
+            false => self.costs.switch,
+        };
+        self.preempted = match current == index {
+            true => self.preempted,
+            false => interrupted && fresh,
+        };
+        way.saturating_sub(paid)
+    }
+
     /// Makes a task the one that has the CPU, and charges what that takes.
     fn enter(&mut self, index: usize) {
-        let cost = match self.current {
-            // The next job was there when the last one ended: the vCPU has not left its guest.
-            Some(current) if current == index && !self.exited => 0,
-            Some(current) if current == index => self.costs.exit,
-            Some(_) => self.costs.switch,
-            None => self.costs.wake,
-        };
+        let cost = self.way_to(index);
         if self.current != Some(index) {
             self.tasks[index].switches += 1;
             if let Some(current) = self.current.filter(|current| self.tasks[*current].ready) {

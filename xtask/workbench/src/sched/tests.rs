@@ -67,7 +67,7 @@ fn run(name: &str, policy: Option<&str>, values: &[&str], length: u64) -> Result
     let setup = Setup {
         cpu_count: 1,
         loads: loads(values)?,
-        costs: measured_costs()?,
+        costs: measured_costs(3)?,
         length,
         seed: 7,
         policy: policy.map(str::to_owned),
@@ -105,7 +105,7 @@ fn spinners_share_by_the_weights_of_the_manifest() {
     assert_eq!(figures["batch.1"].share, 0.0);
 }
 
-/// A wake-up beside a spinner takes one switch with `fair`, and the rest of turns in a round robin.
+/// A wake-up beside a spinner takes its way with `fair`, and the rest of turns in a round robin.
 #[test]
 fn the_policy_decides_about_the_latency() {
     let loads = [
@@ -118,7 +118,7 @@ fn the_policy_decides_about_the_latency() {
         figures(&simulated)["control"].clone()
     };
     let fair = latency("fair");
-    assert_eq!(fair.latency.p50, measured_costs().unwrap().switch);
+    assert_eq!(fair.latency.p50, measured_costs(3).unwrap().preempt);
     assert_eq!((fair.missed, fair.jobs), (0, 1_028));
     let turns = latency("round-robin");
     assert!(turns.latency.p50 > 5_000_000, "{:?}", turns.latency);

@@ -266,7 +266,7 @@ proptest! {
     /// and the CPU for the switch that is under way when a job begins.
     #[test]
     fn no_job_is_late_beside_switches(jobs in jobs(), seed in any::<u64>()) {
-        let costs = Costs { switch: 20, exit: 6, wake: 7 };
+        let costs = Costs::new(20, 6, 7);
         let parts: u64 = jobs.iter().map(|(_, part, _)| part).sum();
         let mut tasks: Vec<_> = jobs.iter().enumerate().map(|(index, (period, part, phase))| {
             // Nine tenths of the CPU, in periods that are long beside a switch.
