@@ -33,7 +33,7 @@ const DOORBELLS: u64 = 0x8_0000;
 const REGISTERS: u64 = 0x9_0000;
 
 /// Number of attacks in `src/bin/gdm_hostile/attacks.rs`.
-const ATTACKS: usize = 27;
+const ATTACKS: usize = 28;
 /// Of them, those that need no system call: under seccomp they are refused all the same.
 const WITHOUT_CALLS: usize = 2;
 /// Longest time until something comes about.
@@ -56,12 +56,14 @@ struct Rig {
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Devices: channel, VM, number of the VM, type, backend.
-fn devices(directory: &Path) -> [(usize, &'static str, u32, &'static str, String); 3] {
-    let disk = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+fn devices(directory: &Path) -> [(usize, &'static str, u32, &'static str, String); 4] {
+    let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+    let keys = format!("socket:{}", path("run/honest.input"));
     [
-        (0, "hostile", 1, "block", disk("hostile.disk")),
-        (1, "honest", 2, "block", disk("honest.disk")),
+        (0, "hostile", 1, "block", path("hostile.disk")),
+        (1, "honest", 2, "block", path("honest.disk")),
         (2, "honest", 2, "rng", String::new()),
+        (3, "honest", 2, "input", keys),
     ]
 }
 
@@ -372,7 +374,7 @@ fn hostile_code_in_a_process_reaches_no_other_guest() {
     }
     for (options, is_filtered) in [(&[][..], true), (&["--no-seccomp"][..], false)] {
         let rig = Rig::start(options);
-        rig.expect("gdm: serves 3 devices");
+        rig.expect("gdm: serves 4 devices");
         let honest = rig.process(2);
         assert!(rig.is_served(1) && rig.is_served(2));
         let log = rig.expect(&format!("hostile: made all of {ATTACKS} attacks"));
@@ -396,7 +398,7 @@ fn a_process_has_what_is_its_guests_and_no_right() {
         return;
     }
     let rig = Rig::start(&["--no-seccomp"]);
-    rig.expect("gdm: serves 3 devices");
+    rig.expect("gdm: serves 4 devices");
     assert!(rig.is_served(1) && rig.is_served(2));
     let process = rig.process(2);
     let four = ["60622"; 4].join(" ");
@@ -470,7 +472,7 @@ fn mapped(process: u32, directory: &Path) -> BTreeSet<(String, u64)> {
 /// Returns what the process of VM 2 may map.
 fn own_pages() -> BTreeSet<(String, u64)> {
     let region = format!("memory-{CONTROL:x}");
-    let devices = [1, 2].map(|channel| offset::DEVICES + channel * offset::DEVICE_SIZE);
+    let devices = [1, 2, 3].map(|channel| offset::DEVICES + channel * offset::DEVICE_SIZE);
     let slots = offset::MMIO + 2 * PAGE as usize;
     let shared = devices.into_iter().chain([slots]);
     let pages = [REGISTERS + PAGE, DOORBELLS + 2 * PAGE];
@@ -533,7 +535,7 @@ fn a_process_gets_another_medium() {
         return;
     }
     let rig = Rig::start(&[]);
-    rig.expect("gdm: serves 3 devices");
+    rig.expect("gdm: serves 4 devices");
     let process = rig.process(2);
     let first = rig.directory.join("honest.disk");
     let other = rig.directory.join("other.disk");

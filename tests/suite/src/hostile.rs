@@ -67,7 +67,7 @@ pub(super) fn parts() -> Vec<Part> {
 
 /// Attacks by code in the process of one guest (`device-model/src/bin/gdm_hostile`), and those of
 /// them that the filter of system calls may answer without ending the process.
-const SUBVERTED_ATTACKS: usize = 27;
+const SUBVERTED_ATTACKS: usize = 28;
 
 /// Has a subverted process attack.
 fn subverted(

@@ -66,7 +66,12 @@ const ATTACKS: &[Attack] = &[
     ("counts events of other processes", |_, _| {
         neighbours(count_events)
     }),
-    ("connects to the sockets of gdm", |_, _| connect_path()),
+    ("connects to the sockets of gdm", |_, _| {
+        connect_path("control")
+    }),
+    ("types on the keyboard of another guest", |_, _| {
+        connect_path("honest.input")
+    }),
     ("connects to a nameless socket", |_, _| connect_abstract()),
     ("reaches a network", |_, _| reach_network()),
     ("makes frames of its own", |_, _| raw_socket()),
@@ -318,10 +323,10 @@ fn connect(name: &[u8]) -> Refusal {
     refusal(done.into())
 }
 
-/// Connects to GDM's control socket, which would obey.
-fn connect_path() -> Refusal {
+/// Connects to a socket of GDM's, which would obey.
+fn connect_path(name: &str) -> Refusal {
     let run = run_directory();
-    connect(format!("{run}/control").as_bytes())
+    connect(format!("{run}/{name}").as_bytes())
 }
 
 /// Connects to a socket without a file, which a folder for the root does not keep away.
