@@ -275,6 +275,20 @@ rules! {
     RtcWithoutServer = "M-RTC-004", "a real-time clock needs a VM that tells the time",
         "add a VM of kind = \"device\"";
 
+    /// A page is the least that traps by itself.
+    WatchdogAddress = "M-WDG-001", "the watchdog's address is no multiple of 4 KiB below 2^48",
+        "choose one, or leave watchdog-address out";
+    /// Accesses to mapped memory do not trap: nobody would see a refresh.
+    WatchdogOverMemory = "M-WDG-002",
+        "the watchdog's two pages lie in the VM's memory, or over another device",
+        "choose another watchdog-address, or another memory-ipa";
+    /// The handler of one device would hide the interrupts of the other.
+    WatchdogInterrupt = "M-WDG-003", "the console has the interrupt of the VM's watchdog",
+        "choose another interrupt for the console, or leave it out";
+    /// Gear2 emulates the watchdog, and never runs on the VM's CPUs.
+    RealTimeWatchdog = "M-WDG-004", "a real-time VM has no emulated watchdog",
+        "remove watchdog-ms";
+
     /// Each exception level needs an image of Gear2 of its own.
     PrivilegeNotSupported = "M-GR2-001", "this build of GearV does not run Gear2 at this level",
         "write privilege = \"el0\" or leave it out";

@@ -45,7 +45,7 @@ pub use model::{
     Balancer, Budget, Channel, ChannelEnd, Console, CpuList, CpuSet, DevicePatterns, Gear2Config,
     GicMode, Manifest, Memory, NamedFile, Names, Parameters, Payload, Policy, Pool, Privilege,
     Region, Restart, RestartLimit, Rtc, Scheduler, Service, SharedMemory, VhostFunction, VhostUser,
-    VirtioDevice, VirtioKind, Vm, VmKind, Window,
+    VirtioDevice, VirtioKind, Vm, VmKind, WatchdogDevice, Window,
 };
 pub use nearest::nearest;
 pub use read::{binding, read, read_into};

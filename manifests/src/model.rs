@@ -294,9 +294,11 @@ pub struct Vm<'a> {
     pub restart: Restart,
     /// Limit on the number and rate of restarts.
     pub restart_limit: RestartLimit,
-    /// Longest time that the VM's device model may miss its heartbeat, in milliseconds; 0: no
-    /// limit.
+    /// Longest time that the device VM's device model may miss its heartbeat, or that a guest may
+    /// leave its emulated watchdog without a refresh, in milliseconds; 0: no limit.
     pub watchdog_ms: u32,
+    /// Address of the emulated watchdog's two register pages (IPA).
+    pub watchdog_ipa: u64,
     /// Way in which the VM gets interrupts.
     pub gic: GicMode,
     /// Patterns for the devices of the board that the VM owns.
@@ -351,6 +353,16 @@ impl Vm<'_> {
     /// The shortest watchdog of a device VM that lets its device model end itself, and the next one
     /// begin, in milliseconds.
     pub const LEAST_WATCHDOG_MS: u32 = 12_000;
+
+    /// Returns the emulated watchdog, if the VM has one: guests with a time limit do.
+    #[must_use]
+    pub fn watchdog(&self) -> Option<WatchdogDevice> {
+        let has_one = self.kind == VmKind::Guest && self.watchdog_ms != 0;
+        has_one.then_some(WatchdogDevice {
+            ipa: self.watchdog_ipa,
+            intid: WatchdogDevice::INTID,
+        })
+    }
 
     /// Returns where the VM sees the device VM's window, should it be that.
     #[must_use]
@@ -505,6 +517,30 @@ pub struct Rtc {
 impl Rtc {
     /// The address of the PL031 of QEMU's `virt`.
     pub const DEFAULT: Self = Self { ipa: 0x0901_0000 };
+}
+
+/// A guest's emulated generic watchdog (Arm DEN 0094, Base System Architecture).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchdogDevice {
+    /// Address of the control frame in the guest (IPA); the refresh frame follows.
+    pub ipa: u64,
+    /// INTID of the first signal (WS0), level-sensitive.
+    pub intid: u32,
+}
+
+impl WatchdogDevice {
+    /// The control frame where the manifest says nothing: behind the real-time clock's page.
+    pub const DEFAULT_IPA: u64 = 0x0902_0000;
+    /// Bytes of the two frames.
+    pub const SIZE: u64 = 0x2000;
+    /// The interrupt, behind the console's.
+    pub const INTID: u32 = 34;
+
+    /// Returns where the guest sees the registers.
+    #[must_use]
+    pub const fn region(&self) -> Region {
+        Region::new(self.ipa, self.ipa.saturating_add(Self::SIZE))
+    }
 }
 
 /// Policy for the automatic restart of a VM that has stopped. A guest's own reset request is always

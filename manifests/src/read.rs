@@ -9,6 +9,7 @@ use crate::list::List;
 use crate::model::{
     Console, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload, Policy,
     Restart, RestartLimit, Rtc, Service, SharedMemory, VhostUser, VirtioDevice, Vm, VmKind,
+    WatchdogDevice,
 };
 use crate::rules;
 use crate::{
@@ -323,6 +324,9 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
             .unwrap_or(Restart::Never),
         restart_limit: read_restart_limit(vm, report),
         watchdog_ms: vm.number("watchdog-ms", report).unwrap_or(0),
+        watchdog_ipa: vm
+            .long("watchdog-address", report)
+            .unwrap_or(WatchdogDevice::DEFAULT_IPA),
         gic: vm
             .choice("gic", GIC_MODES, report)
             .unwrap_or(GicMode::Emulated),

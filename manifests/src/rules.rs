@@ -34,6 +34,7 @@ mod tests;
 mod vhost_user;
 mod virtio;
 mod vsock;
+mod watchdog;
 
 pub(crate) use board::check as check_on;
 #[cfg(any(test, feature = "host"))]
@@ -103,6 +104,7 @@ fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &m
     check_restarts(vm, report);
     check_console(vm, report);
     rtc::check(manifest, vm, complete, report);
+    watchdog::check(manifest, vm, report);
     check_device_vm(vm, report);
     virtio::check(manifest, vm, complete, report);
     check_peers(manifest, vm, complete, report);
@@ -458,9 +460,6 @@ fn refuse_window<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     // effect in any VM.
     if vm.window_ipa != Vm::DEFAULT_WINDOW {
         report.error(error(Rule::NotTheDeviceVm, vm, "window-address"));
-    }
-    if vm.watchdog_ms != 0 {
-        report.error(error(Rule::NotTheDeviceVm, vm, "watchdog-ms"));
     }
 }
 

@@ -105,10 +105,14 @@ pub fn emulated(vm: &Vm<'_>, board: &Board) -> Vec<Emulated> {
     let page = |ipa| Region::new(ipa, ipa + PAGE_SIZE);
     let console = vm.console.map(|console| (page(console.ipa), "console"));
     let rtc = vm.rtc.map(|rtc| (page(rtc.ipa), "real-time clock"));
+    let watchdog = vm
+        .watchdog()
+        .map(|watchdog| (watchdog.region(), "watchdog"));
     [(gicd, "GIC distributor"), second_emulated(vm, board)]
         .into_iter()
         .chain(console)
         .chain(rtc)
+        .chain(watchdog)
         .filter(|(region, _)| region.bytes() != 0)
         .map(|(region, what)| Emulated {
             vm: vm.id,

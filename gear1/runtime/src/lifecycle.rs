@@ -274,7 +274,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     shared.set_state(VcpuState::Ready);
     kick::wake(cpu, machine, first);
     log::log(cpu.index(), RecordId::VmStart, [id.reg(), boot.entry, 0]);
-    Ok([0; 6])
+    Ok([vm.started, 0, 0, 0, 0, 0])
 }
 
 /// Gives every vCPU of a VM that starts its first state: requests and stolen time of the former

@@ -20,7 +20,8 @@ use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
 use gear2_protocol::{RTC_DEVICE, VIRTIO_STRIDE};
 use gearv_manifest::{
-    Console, CpuSet, Manifest, ManifestError, Restart, Rtc, Supply, Vm, VmKind, limits,
+    Console, CpuSet, Manifest, ManifestError, Restart, Rtc, Supply, Vm, VmKind, WatchdogDevice,
+    limits,
 };
 
 use crate::balancer::{self, Balancer};
@@ -147,7 +148,8 @@ pub(crate) struct VmConfig {
     pub(crate) restarts: RestartPolicy,
     /// Whether this VM must never stay stopped: people reach Gear2 only through it.
     pub(crate) must_run: bool,
-    /// Longest time without a heartbeat of the device model in this VM, in ticks; 0: no limit.
+    /// Longest time without a heartbeat of the device model in this VM, or without a refresh of a
+    /// guest's watchdog, in ticks; 0: no limit.
     pub(crate) watchdog: u64,
     /// Whether Gear2 starts the VM at boot.
     pub(crate) autostart: bool,
@@ -158,6 +160,8 @@ pub(crate) struct VmConfig {
     pub(crate) scheduled: bool,
     /// CPUs that the VM's vCPUs may be on.
     pub(crate) affinity: CpuSet,
+    /// Guest address (IPA) and interrupt of the watchdog that Gear2 emulates for the VM.
+    pub(crate) watchdog_device: Option<WatchdogDevice>,
     /// Real-time clock, if the VM has one.
     pub(crate) rtc: Option<Rtc>,
     /// Virtio devices, if the VM has any.
@@ -502,6 +506,7 @@ impl VmConfig {
             boot_order: vm.boot_order,
             scheduled,
             affinity: manifest.cpus_of(vm, cpu_count),
+            watchdog_device: vm.watchdog(),
             rtc: vm.rtc,
             virtio: VirtioPage::new(manifest, vm),
             vcpus: first..first + vm.vcpu_count,

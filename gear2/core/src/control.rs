@@ -207,6 +207,9 @@ fn pause<P: Platform>(
         return Err(outcome::WRONG_STATE);
     }
     machine.set_paused(vm.id, paused);
+    if !paused {
+        machine.excuse_pause(gear1, vm, shared);
+    }
     drop(lifecycle);
     Ok((outcome::OK, NOTHING, Task::LookAgain(vm.id)))
 }

@@ -28,10 +28,10 @@ use crate::control::{self, Task};
 use crate::gear1::{Gear1, Times};
 use crate::lifecycle::{Goal, Lifecycle};
 use crate::load::Measured;
-use crate::machine::{Answer, Machine, Platform, SharedVm};
+use crate::machine::{Answer, Later, Machine, Platform, SharedVm};
 use crate::report;
 use crate::scheduler::{Choice, Policy, Run};
-use jobs::{CONSOLE_JOB, WATCH_JOB, vm_job};
+use jobs::{CONSOLE_JOB, WATCH_JOB, WATCHDOG_JOB, vm_job};
 use moves::{Moves, vcpus_of};
 
 mod jobs;
@@ -40,6 +40,7 @@ mod real_time;
 mod shares;
 #[cfg(test)]
 mod tests;
+mod watchdogs;
 
 /// An answer that a vCPU waits for.
 type Due = Option<(VcpuId, Answer)>;
@@ -136,6 +137,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         let runs = gear1.vm_state(vm) == Ok(VmState::Running);
         if runs && machine.on_start(gear1, config, self.cpu) {
             self.take_job(WATCH_JOB, 0);
+        }
+        if runs && machine.look_after(vm, self.cpu) {
+            self.take_job(WATCHDOG_JOB, 0);
         }
     }
 
@@ -266,9 +270,11 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// longer ready: the doorbell that brings the answer wakes it.
     #[inline]
     fn access(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, access: Mmio, now: u64) -> Due {
-        let (answer, console_due) = self.machine.access(gear1, vcpu, access, now);
-        if let Some(due) = console_due {
-            self.take_job(CONSOLE_JOB, due);
+        let (answer, later) = self.machine.access(gear1, vcpu, access, now);
+        match later {
+            None => {}
+            Some(Later::Console(due)) => self.take_job(CONSOLE_JOB, due),
+            Some(Later::Watchdog(due)) => self.look_after_vcpu(vcpu, due),
         }
         if answer.is_none() {
             self.charge(now);

@@ -178,9 +178,10 @@ pub trait Gear1: Conduit {
         outcome(self.svc::<{ number::VM_LOAD }>(args([vm.reg()]))).map(|regs| regs[1])
     }
 
-    /// Makes the boot vCPU of a loaded VM runnable.
-    fn vm_start(&mut self, vm: VmId) -> Result<(), Status> {
-        outcome(self.svc::<{ number::VM_START }>(args([vm.reg()]))).map(drop)
+    /// Makes the boot vCPU of a loaded VM runnable. Returns the count at which the VM's virtual count
+    /// is 0.
+    fn vm_start(&mut self, vm: VmId) -> Result<u64, Status> {
+        outcome(self.svc::<{ number::VM_START }>(args([vm.reg()]))).map(|regs| regs[1])
     }
 
     /// Drives the interrupt line of an emulated device.

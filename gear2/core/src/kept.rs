@@ -2,10 +2,10 @@
 //!
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
 //! each VM, the news already reported, the VMs that are paused or given up, the times of their
-//! restarts, the access that each vCPU waits for, the CPUs that are off for the scheduler, pins,
-//! changed parameters and pools. A Gear2 that failed wrote these words, so each may hold anything: a reader
-//! reduces a word to the values that have a meaning, and no value leads to a failure. Invariant:
-//! all of the page is zero when Gear2 is entered for the first time.
+//! restarts, their watchdogs, the access that each vCPU waits for, the CPUs that are off for the
+//! scheduler, pins, changed parameters and pools. A Gear2 that failed wrote these words, so each
+//! may hold anything: a reader reduces a word to the values that have a meaning, and no value leads
+//! to a failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
 
 use core::array;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -16,6 +16,7 @@ use gear1_abi::id::{CpuIndex, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
 use crate::lifecycle::Goal;
 use crate::pl011::Settings;
 use crate::restarts::REMEMBERED;
+use crate::watchdog::Word;
 
 /// Goals, in the order of their numbers from 1 on.
 const GOALS: [Goal; 4] = [Goal::Run, Goal::Restart, Goal::Stop, Goal::PowerOff];
@@ -42,6 +43,8 @@ pub struct Kept {
     closed: AtomicU32,
     /// CPU that each vCPU is pinned to, counted from 1; 0: none.
     pins: [AtomicU8; MAX_VCPUS],
+    /// State of each VM's watchdog, and the count at which the VM's virtual count is 0.
+    watchdogs: [[AtomicU64; 2]; MAX_VMS],
     /// Scheduling parameters that somebody has changed; all 0: none.
     shares: [[AtomicU32; KeptShare::COUNT]; MAX_VMS],
     /// Pool of each VM, counted from 1; 0: that of the manifest.
@@ -81,6 +84,7 @@ impl Kept {
             asked: words(),
             closed: word(),
             pins: [const { AtomicU8::new(0) }; MAX_VCPUS],
+            watchdogs: [const { words() }; MAX_VMS],
             shares: [const { [const { word() }; KeptShare::COUNT] }; MAX_VMS],
             pools: [const { AtomicU8::new(0) }; MAX_VMS],
         }
@@ -195,6 +199,26 @@ impl Kept {
     pub(crate) fn pin(&self, vcpu: VcpuId) -> Option<CpuIndex> {
         let number = u64::from(self.pins[vcpu.index()].load(Relaxed));
         CpuIndex::from_reg(number.checked_sub(1)?)
+    }
+
+    /// Notes the state of a VM's watchdog.
+    pub(crate) fn set_watchdog(&self, vm: VmId, word: Word) {
+        self.watchdogs[vm.index()][0].store(word.0, Relaxed);
+    }
+
+    /// Returns the state of a VM's watchdog.
+    pub(crate) fn watchdog(&self, vm: VmId) -> Word {
+        Word(self.watchdogs[vm.index()][0].load(Relaxed))
+    }
+
+    /// Notes the count at which a VM's virtual count is 0.
+    pub(crate) fn set_origin(&self, vm: VmId, origin: u64) {
+        self.watchdogs[vm.index()][1].store(origin, Relaxed);
+    }
+
+    /// Returns the count at which a VM's virtual count is 0.
+    pub(crate) fn origin(&self, vm: VmId) -> u64 {
+        self.watchdogs[vm.index()][1].load(Relaxed)
     }
 
     /// Notes scheduling parameters of a VM. The weight, which is never 0, is stored last.

@@ -40,6 +40,7 @@ pub mod scheduler;
 pub mod scif;
 #[cfg(test)]
 mod simulator;
+mod watchdog;
 
 pub use config::{Config, StartError};
 pub use console::Uart;

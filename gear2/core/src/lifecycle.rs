@@ -56,8 +56,8 @@ pub(crate) enum Step {
     Pause(u64),
     /// The VM ended too often, and is not started again; nothing is left to do.
     GivenUp,
-    /// The VM was started; nothing is left to do.
-    Started,
+    /// The VM was started, and its virtual count is 0 at this count; nothing is left to do.
+    Started(u64),
     /// The VM is stopped; nothing is left to do.
     Stopped,
     /// The caller must power the machine off.
@@ -322,7 +322,7 @@ impl Lifecycle {
             self.waits_since = None;
         }
         match step {
-            Step::Done | Step::Started | Step::Stopped | Step::GivenUp | Step::Refused(_) => {
+            Step::Done | Step::Started(_) | Step::Stopped | Step::GivenUp | Step::Refused(_) => {
                 self.goal = None;
             }
             Step::More
@@ -420,9 +420,9 @@ impl Lifecycle {
         let before = gear1.vm_history(vm.id);
         let before = before.map_or(self.starts(), |history| history.starts);
         match gear1.vm_start(vm.id) {
-            Ok(()) => {
+            Ok(origin) => {
                 self.reported = Reported::up_to_start(before.saturating_add(1));
-                Step::Started
+                Step::Started(origin)
             }
             Err(refusal) => busy_or(refusal),
         }

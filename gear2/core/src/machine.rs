@@ -1,7 +1,8 @@
 //! State that all loops share: the configuration, the console, each VM's devices and lifecycle.
 //!
-//! Owns every lock of Gear2. The order is: the control mailbox, a VM's lifecycle, a VM's UART, the
-//! console, then the slots of forwarded accesses, the console rings and the scheduling parameters.
+//! Owns every lock of Gear2. The order is: the control mailbox, a VM's lifecycle, a VM's UART or
+//! watchdog, the console, then the slots of forwarded accesses, the console rings and the
+//! scheduling parameters.
 //! A loop holds each lock for the work on one event at most, which bounds the wait of the others.
 
 use alloc::vec::Vec;
@@ -33,6 +34,7 @@ mod placement;
 mod pools;
 mod shares;
 mod take_over;
+mod watchdogs;
 
 use consoles::update_line;
 use placement::Placement;
@@ -41,6 +43,8 @@ use pools::Pools;
 pub(crate) use pools::Step;
 pub(crate) use shares::Parameter;
 use shares::Shares;
+pub(crate) use watchdogs::Look;
+use watchdogs::Watched;
 
 /// Longest time for which an unfinished line on the console is not interrupted.
 const LINE_PATIENCE_US: u64 = 100_000;
@@ -81,9 +85,20 @@ pub struct Machine<P: Platform> {
 pub(crate) struct SharedVm<P: Platform> {
     /// Emulated UART. The lock is held until Gear1 knows the level of the interrupt line.
     uart: Lock<Pl011, P>,
+    /// Emulated watchdog, which is without effect if the VM has none.
+    watchdog: Lock<Watched, P>,
     /// Goal, and progress towards it. The lock is held for a step: two loops with a job for the VM
     /// take turns.
     pub(crate) lifecycle: Lock<Lifecycle, P>,
+}
+
+/// Work that is due at a time, after an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Later {
+    /// [`Machine::service_console`].
+    Console(u64),
+    /// A look at the watchdog of the VM.
+    Watchdog(u64),
 }
 
 /// Condition that a VM waits for at boot.
@@ -125,8 +140,9 @@ impl<P: Platform> Machine<P> {
         let names = config.vms.iter().map(|vm| vm.name.as_str());
         let patience = config.ticks(LINE_PATIENCE_US);
         let console = uart.map(|uart| TicketMutex::new(Console::new(uart, names, patience)));
-        let vms = config.vms.iter().map(|_| SharedVm {
+        let vms = config.vms.iter().map(|vm| SharedVm {
             uart: TicketMutex::new(Pl011::new()),
+            watchdog: TicketMutex::new(Watched::new(vm)),
             lifecycle: TicketMutex::new(Lifecycle::default()),
         });
         let machine = Self {
@@ -321,6 +337,24 @@ impl<P: Platform> Machine<P> {
         Some((self.config.vm(vm)?, self.vms.get(vm.index())?))
     }
 
+    /// Performs an access to another device than the UART. The device model's come first: a guest
+    /// uses them most.
+    fn access_other(
+        &self,
+        gear1: &mut impl Gear1,
+        vm: &VmConfig,
+        vcpu: VcpuId,
+        access: Mmio,
+        now: u64,
+    ) -> (Option<Answer>, Option<Later>) {
+        let answer = self.forward(gear1, vm, vcpu, access);
+        if answer != Some(Answer::Abort) || vm.watchdog_device.is_none() {
+            return (answer, None);
+        }
+        let (answer, due) = self.access_watchdog(gear1, vm, access, now);
+        (Some(answer), due.map(Later::Watchdog))
+    }
+
     /// Performs an access, or has the device model do so, if it is to a device of the VM's that the
     /// device model serves.
     fn forward(
@@ -353,6 +387,7 @@ impl<P: Platform> Machine<P> {
         self.kept.set_uart(vm, uart.settings());
         update_line(gear1, config, &mut uart);
         drop(uart);
+        self.reset_watchdog(gear1, config, shared);
         // Whoever paused the VM paused the life that has ended.
         self.set_paused(vm, false);
         if let Some(model) = &self.device_model {

@@ -18,7 +18,7 @@ use gear1_abi::event::Event;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, VmId};
 use gear1_abi::regs::{NO_DEADLINE, Regs};
 use gear2_protocol::Region;
-use gearv_manifest::{Balancer, Console};
+use gearv_manifest::{Balancer, Console, WatchdogDevice};
 
 use crate::balancer;
 use crate::config::{Config, PoolConfig};
@@ -47,6 +47,10 @@ const START: u64 = 1_000;
 pub(crate) const SLICE: u64 = 500;
 pub(crate) const UART_INTID: u32 = 33;
 const CONSOLE: Console = Console::DEFAULT;
+pub(crate) const WATCHDOG: WatchdogDevice = WatchdogDevice {
+    ipa: WatchdogDevice::DEFAULT_IPA,
+    intid: WatchdogDevice::INTID,
+};
 const VIRTIO_IPA: u64 = 0x0a00_0000;
 const NOTHING_IPA: u64 = 0x0b00_0000;
 pub(crate) const LOAD_PIECES: u64 = 20;
@@ -205,7 +209,9 @@ impl Simulation {
         let mut config = config(cpu_count, plans);
         let region = gdm.as_ref().map(|gdm| gdm.region);
         config.device_vm = region.and(VmId::new(0));
-        config.vms[0].watchdog = options.watchdog;
+        if options.watchdog != 0 {
+            config.vms[0].watchdog = options.watchdog;
+        }
         config.vms[0].share.needed = region.is_some();
         config.boot_order_timeout = options.boot_order_timeout;
         config.clusters = options.clusters;

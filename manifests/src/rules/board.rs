@@ -2,7 +2,7 @@
 //!
 //! The machine's facts come from its own device tree, never from the manifest.
 
-use super::{Board, channels, check_placed, error, number, page, shared};
+use super::{Board, channels, check_placed, error, number, page, shared, watchdog};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{CpuSet, Manifest, Region, Vm, VmKind};
 
@@ -122,6 +122,12 @@ fn check_registers_on<'a>(
         let path = NodePath::vm(vm.name).child("rtc");
         let place = ManifestError::at_property(Rule::RtcOverMemory, path, "address");
         report.error(found(place, rtc.ipa));
+    }
+    if vm
+        .watchdog()
+        .is_some_and(|watchdog| taken(watchdog.region()))
+    {
+        report.error(watchdog::address(Rule::WatchdogOverMemory, vm));
     }
     if manifest.virtio_of(vm.id).next().is_some() && taken(page(vm.virtio_ipa)) {
         let place = error(Rule::VirtioOverMemory, vm, "virtio-address");

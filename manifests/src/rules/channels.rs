@@ -198,12 +198,15 @@ fn check_interrupt<'a: 'm, 'm>(
         other.intid == channel.intid && (other.to == to.name || both_physical)
     };
     let console = to.console.map(|console| console.intid);
+    let watchdog = to.watchdog().map(|watchdog| watchdog.intid);
     let mut virtio = manifest.virtio_of(to.id);
     if let Some(other) = { before }.find(has_it) {
         report.error(place(Rule::ChannelInterruptTaken).conflicts(path(other)));
     } else if console == Some(channel.intid) {
         let console = NodePath::vm(to.name).child("console");
         report.error(place(Rule::ChannelInterruptTaken).conflicts(console));
+    } else if watchdog == Some(channel.intid) {
+        report.error(place(Rule::ChannelInterruptTaken).conflicts(NodePath::vm(to.name)));
     } else if virtio.any(|(_, device)| device.intid() == channel.intid) {
         let virtio = NodePath::vm(to.name).child("virtio");
         report.error(place(Rule::ChannelInterruptTaken).conflicts(virtio));

@@ -58,6 +58,9 @@ pub(crate) fn check<'a>(
         let node = NodePath::vm(vm.name);
         let window_ms = vm.restart_limit.window_ms;
         warn_if_short(node, "restart-window-ms", window_ms, SHORT_BOOT_MS, report);
+        if vm.watchdog().is_some() {
+            warn_if_short(node, "watchdog-ms", vm.watchdog_ms, SHORT_BOOT_MS, report);
+        }
         command_line::warn(manifest, vm, report);
         kernel_words::warn(vm, report);
         check_devices(manifest, vm, board, report);

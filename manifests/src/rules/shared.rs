@@ -127,6 +127,15 @@ fn with_lead<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, memory: Region) -> Region
 
 /// Iterates over what a VM sees at addresses that the manifest fixes.
 pub(super) fn seen_by<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>) -> impl Iterator<Item = Region> {
+    let watchdog = vm.watchdog().map(|watchdog| watchdog.region());
+    others_seen_by(manifest, vm).chain(watchdog)
+}
+
+/// Iterates over what a VM sees beside its watchdog.
+pub(super) fn others_seen_by<'a>(
+    manifest: &Manifest<'a>,
+    vm: &Vm<'a>,
+) -> impl Iterator<Item = Region> {
     let console = vm.console.map(|console| page(console.ipa));
     let has_virtio = manifest.virtio_of(vm.id).next().is_some();
     let virtio = has_virtio.then(|| page(vm.virtio_ipa));

@@ -59,6 +59,7 @@ mod storage;
 mod table;
 mod tour;
 mod userlands;
+mod watchdogs;
 mod worst_cases;
 
 /// Tests GearV.

@@ -20,7 +20,7 @@ use crate::{
     bench, boards, boot, chaos, coverage, devices, documents, examples, fuzz, gear2_registers,
     gearctl_sched, ghost, guests, halt, host, hostile, images, invalid, jitter, kvm, lane, layouts,
     linux, moves, mutants, peripherals, planted, programs, realtime, refusals, running, schedules,
-    storage, tour, userlands, worst_cases,
+    storage, tour, userlands, watchdogs, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -77,6 +77,7 @@ fn parts() -> Vec<Part> {
     parts.extend(mutants::parts());
     parts.extend(jitter::parts());
     parts.extend(linux::parts());
+    parts.extend(watchdogs::parts());
     parts.extend(kvm::parts());
     parts.extend(bench::parts());
     parts.extend(worst_cases::parts());

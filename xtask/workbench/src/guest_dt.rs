@@ -7,7 +7,9 @@
 
 use std::fmt::Write as _;
 
-use gearv_manifest::{ChannelEnd, Console, Manifest, Payload, Rtc, SharedMemory, VirtioDevice, Vm};
+use gearv_manifest::{
+    ChannelEnd, Console, Manifest, Payload, Rtc, SharedMemory, VirtioDevice, Vm, WatchdogDevice,
+};
 
 #[cfg(test)]
 mod tests;
@@ -118,11 +120,12 @@ fn devices(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     };
     let uart = vm.console.map_or_else(String::new, uart);
     let rtc = vm.rtc.map_or_else(String::new, rtc);
+    let watchdog = watchdog(vm);
     let pmu = if vm.pmu { PMU } else { "" };
     let served = manifest.virtio_of(vm.id);
     let virtio: String = served.map(|(_, device)| virtio(vm, device)).collect();
     let shared: String = shared_and_channels(manifest, vm);
-    format!("{pmu}{clock}{uart}{rtc}{virtio}{shared}")
+    format!("{pmu}{clock}{uart}{rtc}{watchdog}{virtio}{shared}")
 }
 
 /// The performance monitors: PPI 7 is what Gear1 has for them, too.
@@ -179,6 +182,32 @@ fn rtc(rtc: Rtc) -> String {
 	}};
 ",
         rtc.ipa,
+    )
+}
+
+/// Returns the node of the watchdog that Gear2 emulates, if the VM has one (Linux,
+/// arm,sbsa-gwdt.yaml: the control frame, then the refresh frame).
+fn watchdog(vm: &Vm<'_>) -> String {
+    let Some(watchdog) = vm.watchdog() else {
+        return String::new();
+    };
+    let frame = WatchdogDevice::SIZE / 2;
+    let cells = |ipa: u64| format!("{:#x} {:#x} 0 {frame:#x}", ipa >> 32, ipa & 0xffff_ffff);
+    let shared = watchdog.intid.saturating_sub(FIRST_SHARED_INTID);
+    // Whole seconds, and no more than the manifest allows.
+    let seconds = (vm.watchdog_ms / 1000).max(1);
+    format!(
+        "
+	watchdog@{ipa:x} {{
+		compatible = \"arm,sbsa-gwdt\";
+		reg = <{control}>, <{refresh}>;
+		interrupts = <0 {shared} 4>;
+		timeout-sec = <{seconds}>;
+	}};
+",
+        ipa = watchdog.ipa,
+        control = cells(watchdog.ipa),
+        refresh = cells(watchdog.ipa + frame),
     )
 }
 

@@ -10,12 +10,13 @@ use crate::{ext4, kernel_modules, payloads, programs};
 const INIT: &str = include_str!("guest_userland/init.sh");
 const ROOT_INIT: &str = include_str!("guest_userland/root-init.sh");
 
-/// The guest's devices and its file system, which asks for crc32c by an alias.
+/// The guest's devices with its watchdog, and its file system, which asks for crc32c by an alias.
 const MODULES: &[&str] = &[
     "virtio_mmio",
     "virtio_blk",
     "virtio_net",
     "virtio_rng",
+    "sbsa_gwdt",
     "crc32c_generic",
     "ext4",
 ];

@@ -15,12 +15,14 @@ const INIT: &str = include_str!("initramfs/init.sh");
 /// Profile that every shell reads first.
 pub const PROFILE: &str = include_str!("initramfs/profile.sh");
 
-/// Modules of sockets to the device VM, and of input devices with what programs read of them.
+/// Modules of sockets to the device VM, of input devices with what programs read of them, and of the
+/// watchdog.
 const PERIPHERALS: &[&str] = &[
     "virtio_mmio",
     "vmw_vsock_virtio_transport",
     "virtio_input",
     "evdev",
+    "sbsa_gwdt",
 ];
 
 /// Builds the initramfs below `out_dir` and returns its path.

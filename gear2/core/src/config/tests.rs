@@ -47,6 +47,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         restart: Restart::Never,
         restart_limit: RestartLimit::DEFAULT,
         watchdog_ms: 0,
+        watchdog_ipa: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),
         peers: Default::default(),

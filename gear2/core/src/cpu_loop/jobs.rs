@@ -28,7 +28,7 @@ use crate::scheduler::Choice;
 const LOAD_PAUSE_US: u64 = 200;
 
 /// Longest time between two checks of a VM that waits for somebody else.
-const WAIT_PAUSE_US: u64 = 1_000;
+pub(super) const WAIT_PAUSE_US: u64 = 1_000;
 
 /// Longest time between two checks of such a VM once the wait was reported.
 const LONG_WAIT_PAUSE_US: u64 = 20_000;
@@ -54,6 +54,9 @@ pub(super) const CONSOLE_JOB: u32 = 1 << MAX_VMS;
 
 /// The job of looking whether the device model is alive.
 pub(super) const WATCH_JOB: u32 = 2 << MAX_VMS;
+
+/// The job of looking at the watchdogs of guests.
+pub(super) const WATCHDOG_JOB: u32 = 8 << MAX_VMS;
 
 /// The job of looking for a CPU with less to do, for good if there is a balancer.
 pub(super) const BALANCE_JOB: u32 = 4 << MAX_VMS;
@@ -123,6 +126,9 @@ impl<P: Platform> CpuLoop<'_, P> {
         if self.jobs & WATCH_JOB != 0 {
             due = due.min(self.watch(gear1, now));
         }
+        if self.jobs & WATCHDOG_JOB != 0 {
+            due = due.min(self.look_at_watchdogs(gear1, now));
+        }
         // Last, as the other jobs say something.
         if self.jobs & CONSOLE_JOB != 0 {
             match self.machine.service_console(gear1, now) {
@@ -163,10 +169,21 @@ impl<P: Platform> CpuLoop<'_, P> {
             Some(config.id),
             format_args!("{name}: the device model shows no sign of life"),
         );
+        self.end_as_after_fault(gear1, config, shared);
+    }
+
+    /// Has follow what follows from a fault of a VM. The caller returns when its job is due.
+    pub(super) fn end_as_after_fault(
+        &mut self,
+        gear1: &mut impl Gear1,
+        config: &VmConfig,
+        shared: &SharedVm<P>,
+    ) {
         if let Some(goal) = self.machine.goal_after(gear1, config, Ended::Fault) {
-            shared.lifecycle.lock().ended(goal);
+            let mut lifecycle = shared.lifecycle.lock();
+            lifecycle.ended(goal);
+            self.machine.keep(config.id, &lifecycle);
         }
-        // Due with what `watch` returns.
         self.jobs |= vm_job(config.id);
     }
 
@@ -274,7 +291,7 @@ impl<P: Platform> CpuLoop<'_, P> {
                 machine.reset(gear1, vm);
                 return Progress::More;
             }
-            Step::Started => self.started(gear1, config, lifecycle),
+            Step::Started(origin) => self.started(gear1, config, lifecycle, origin),
             Step::Stopped => self.say(Some(vm), format_args!("{name} stopped")),
             Step::PowerOff => return self.power_off(gear1, config, lifecycle),
             Step::Refused(status) => {
@@ -349,7 +366,14 @@ impl<P: Platform> CpuLoop<'_, P> {
 
     /// Tells the device model and the user of a start. A device VM's own start begins the watch of
     /// its heartbeat.
-    fn started(&mut self, gear1: &mut impl Gear1, config: &VmConfig, lifecycle: &Lifecycle) {
+    fn started(
+        &mut self,
+        gear1: &mut impl Gear1,
+        config: &VmConfig,
+        lifecycle: &Lifecycle,
+        origin: u64,
+    ) {
+        self.begin_watchdog(gear1, config, origin);
         if self.machine.on_start(gear1, config, self.cpu) {
             self.jobs |= WATCH_JOB;
         }

@@ -27,6 +27,7 @@ fn plan(guest: Guest, cpus: &[usize]) -> Plan {
         restart: Restart::OnFailure,
         restarts: AT_ONCE,
         devices: 0,
+        watchdog: 0,
         boot_order: 0,
         real_time: false,
         affinity: None,
@@ -114,7 +115,7 @@ fn announces_itself_and_what_happens() {
     simulation.steps(10);
     let version = env!("CARGO_PKG_VERSION");
     let mut expected = String::from("gear2: ") + version;
-    expected += ", ABI 1.1, 1 CPUs, scheduler round-robin\r\n\
+    expected += ", ABI 1.2, 1 CPUs, scheduler round-robin\r\n\
         gear2: guest0 started\r\ngear2: guest0 stopped\r\ngear2: guest0 restarted\r\n\
         gear2: 0 guest0 running, vCPU 0 on CPU 0: ready\r\n\
         gear2: guest0 vCPU 0:\r\n";
@@ -210,6 +211,7 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
             restart,
             restarts: AT_ONCE,
             devices: 0,
+            watchdog: 0,
             boot_order: 0,
             real_time: false,
             affinity: None,
@@ -349,3 +351,4 @@ mod moves;
 mod policies;
 mod pools;
 mod restart;
+mod watchdogs;

@@ -60,6 +60,7 @@ fn model_with_pages() -> (
         restart: gearv_manifest::Restart::Never,
         restarts: crate::simulator::AT_ONCE,
         devices: 1,
+        watchdog: 0,
         boot_order: 0,
         real_time: false,
         affinity: None,

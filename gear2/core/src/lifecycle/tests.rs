@@ -35,6 +35,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         id: VmId::new(0).unwrap(),
         name: "vm".into(),
         console: None,
+        watchdog_device: None,
         rtc: None,
         may_power_off,
         restart,
@@ -115,7 +116,7 @@ fn a_loaded_vm_starts_after_its_devices_were_reset() {
     lifecycle.ask(Goal::Run);
     let vm = vm(Restart::Never, false);
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Reset);
-    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Started);
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Started(0));
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Done);
     assert_eq!(
         (gear1.calls, lifecycle.starts()),
@@ -223,7 +224,7 @@ fn starts_of_a_real_time_vm_are_what_gear1_says() {
     };
     lifecycle.ask(Goal::Run);
     assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Reset);
-    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Started);
+    assert_eq!(lifecycle.step(&vm, &mut gear1), Step::Started(0));
     assert_eq!(lifecycle.starts(), 5);
     assert_eq!(gear1.calls, [number::VM_START]);
     gear1.starts = 5;

@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use gear1_abi::event::Mmio;
 use gear1_abi::id::{VcpuId, VmId};
 
-use super::{Machine, Platform};
+use super::{Later, Machine, Platform};
 use crate::config::VmConfig;
 use crate::console::{Command, Flow, Input};
 use crate::gear1::Gear1;
@@ -43,14 +43,14 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Emulates a guest's access to a device. Returns the answer, or `None` if the device model
-    /// gives it later, and the time for the next [`Self::service_console`], if one is needed.
+    /// gives it later, and what is due later.
     pub(crate) fn access(
         &self,
         gear1: &mut impl Gear1,
         vcpu: VcpuId,
         access: Mmio,
         now: u64,
-    ) -> (Option<Answer>, Option<u64>) {
+    ) -> (Option<Answer>, Option<Later>) {
         let vm = self.config.vcpu(vcpu).map(|vcpu| vcpu.vm);
         let Some((config, shared)) = vm.and_then(|vm| self.vm(vm)) else {
             return (Some(Answer::Abort), None);
@@ -61,7 +61,7 @@ impl<P: Platform> Machine<P> {
         let offset = match offset {
             // A PL011 has no register of 64 bits: such an access ends like one to nothing.
             Some(offset) if offset < PAGE_BYTES && access.size_log2 <= 2 => offset,
-            Some(_) | None => return (self.forward(gear1, config, vcpu, access), None),
+            Some(_) | None => return self.access_other(gear1, config, vcpu, access, now),
         };
         let mut uart = shared.uart.lock();
         let mut value = 0;
@@ -86,7 +86,7 @@ impl<P: Platform> Machine<P> {
             }
         }
         update_line(gear1, config, &mut uart);
-        (Some(Answer::Value(value)), console_due)
+        (Some(Answer::Value(value)), console_due.map(Later::Console))
     }
 
     /// Sends a byte of a VM to whatever shows its console: terminal and ring both, as the device

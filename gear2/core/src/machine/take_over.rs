@@ -53,6 +53,9 @@ impl<P: Platform> Machine<P> {
             // A refusal means that the VM does not run.
             let _ = gear1.irq_set(config.id, console.intid, uart.level());
         }
+        drop(uart);
+        // planted: a restarted Gear2 forgets the watchdogs
+        self.take_over_watchdog(gear1, config, shared);
         let Ok(history) = gear1.vm_history(config.id) else {
             return;
         };

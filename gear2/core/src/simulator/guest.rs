@@ -9,7 +9,8 @@ use gear1_abi::id::VcpuId;
 
 use super::gdm::{self, Gdm};
 use super::world::{Vcpu, Vm, World};
-use super::{CONSOLE, Guest, NOTHING_IPA, VIRTIO_IPA};
+use super::{CONSOLE, Guest, NOTHING_IPA, VIRTIO_IPA, WATCHDOG};
+use crate::watchdog::FRAME_BYTES;
 
 impl World {
     /// Does something on behalf of a guest.
@@ -19,6 +20,9 @@ impl World {
             && let Some(event) = self.vcpus[index].asked
         {
             return self.ask_again(index, event);
+        }
+        if let Guest::Feeds(pause) = self.vms[vm].guest {
+            return self.feed(index, id, pause);
         }
         if let Some((ending, how)) = self.ends_next
             && ending == vm
@@ -87,6 +91,26 @@ impl World {
             1004..1007 => self.end(index, id, Ended::Off),
             _ => self.end(index, id, Ended::Fault),
         }
+    }
+
+    /// Refreshes the watchdog, or sleeps after that.
+    fn feed(&mut self, index: usize, id: VcpuId, pause: u64) -> Event {
+        let vcpu = &mut self.vcpus[index];
+        if vcpu.asked.take().is_some() {
+            vcpu.state = VcpuState::Wfi;
+            vcpu.wake_at = self.now + pause;
+            return Event::Wfi(id);
+        }
+        self.vms[vcpu.vm].fed += 1;
+        let access = Mmio {
+            ipa: WATCHDOG.ipa + FRAME_BYTES,
+            size_log2: 2,
+            store: Some(0),
+        };
+        let state = VcpuState::AwaitsMmio;
+        self.ask(index, id, state, (Reply::Value, None), |id| {
+            Event::Mmio(id, access)
+        })
     }
 
     /// Ends the VM of a vCPU that runs.

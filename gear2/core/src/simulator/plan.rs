@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VmId};
 use gearv_manifest::{Balancer, CpuSet, Restart};
 
-use super::{CONSOLE, SLICE, UART_INTID, VIRTIO_IPA};
+use super::{CONSOLE, SLICE, UART_INTID, VIRTIO_IPA, WATCHDOG};
 use crate::balancer;
 use crate::config::{Config, PoolConfig, VcpuConfig, VirtioPage, VmConfig};
 use crate::restarts::RestartPolicy;
@@ -21,6 +21,8 @@ pub(crate) enum Guest {
     Works,
     /// Everything.
     WorksAndEnds,
+    /// Refresh the VM's watchdog and sleep, for so many ticks, until the VM hangs.
+    Feeds(u64),
 }
 
 /// A VM of a simulation.
@@ -33,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) restarts: RestartPolicy,
     /// Number of virtio devices.
     pub(crate) devices: u32,
+    /// Longest time without a refresh of the VM's watchdog; 0: it has none.
+    pub(crate) watchdog: u64,
     pub(crate) boot_order: u32,
     /// Whether Gear1 runs the VM; such plans come last.
     pub(crate) real_time: bool,
@@ -73,11 +77,12 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             share: Share::of(id),
             restarts: plan.restarts,
             must_run: false,
-            watchdog: 0,
+            watchdog: plan.watchdog,
             autostart: !plan.real_time,
             boot_order: plan.boot_order,
             scheduled: !plan.real_time,
             affinity: plan.affinity.unwrap_or(CpuSet::first(cpu_count)),
+            watchdog_device: (plan.watchdog != 0).then_some(WATCHDOG),
             rtc: None,
             virtio: (plan.devices > 0).then_some(VirtioPage {
                 ipa: VIRTIO_IPA,

@@ -41,6 +41,22 @@ impl Simulation {
             .collect()
     }
 
+    /// Has a VM hang: its vCPUs spin from their next turns on.
+    pub(crate) fn hang(&self, vm: usize) {
+        self.world.borrow_mut().vms[vm].hangs = true;
+    }
+
+    /// Returns how often each VM has refreshed its watchdog.
+    pub(crate) fn fed(&self) -> Vec<u64> {
+        self.world.borrow().vms.iter().map(|vm| vm.fed).collect()
+    }
+
+    /// Returns whether each VM sees the first signal of its watchdog.
+    pub(crate) fn signalled(&self) -> Vec<bool> {
+        let world = self.world.borrow();
+        world.vms.iter().map(|vm| vm.signalled).collect()
+    }
+
     pub(crate) fn vm_states(&self) -> Vec<VmState> {
         self.world.borrow().vms.iter().map(|vm| vm.state).collect()
     }

@@ -59,6 +59,12 @@ pub(super) struct Vm {
     pub(super) devices: u32,
     pub(super) first_channel: u32,
     pub(super) irq: bool,
+    /// Level of the watchdog's first signal.
+    pub(super) signalled: bool,
+    /// Whether the guest spins, and refreshes its watchdog no longer.
+    pub(super) hangs: bool,
+    /// Number of refreshes of the watchdog.
+    pub(super) fed: u64,
     /// Whether the UART's receive interrupts are enabled.
     pub(super) listens: bool,
     /// Bytes that the guest read.
@@ -280,6 +286,9 @@ pub(super) fn new_vm(plan: &Plan) -> Vm {
         devices: plan.devices,
         first_channel: 0,
         irq: false,
+        signalled: false,
+        hangs: false,
+        fed: 0,
         listens: false,
         read: 0,
         in_one_go: 0,

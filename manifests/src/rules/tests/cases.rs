@@ -396,6 +396,32 @@ fn rtc_cases() -> Vec<Case> {
     ]
 }
 
+fn watchdog_cases() -> Vec<Case> {
+    let watched = || smallest().set(VM, "watchdog-ms", cells(&[10_000]));
+    let at = |address: &[u32]| watched().set(VM, "watchdog-address", cells(address));
+    let console = |intid: u32| watched().set("/vms/linux/console", "interrupt", cells(&[intid]));
+    std::vec![
+        (
+            at(&[0x0902_0800]),
+            "M-WDG-001: /vms/linux: watchdog-address: "
+        ),
+        // The second page ends behind the limit.
+        (
+            at(&[0xffff, 0xffff_f000]),
+            "M-WDG-001: /vms/linux: watchdog-address: "
+        ),
+        (
+            at(&[0x08ff_f000]).node("/vms/linux/console"),
+            "M-WDG-002: /vms/linux: watchdog-address: "
+        ),
+        (console(34), "M-WDG-003: /vms/linux/console: interrupt: "),
+        (
+            real_time().set("/vms/rt", "watchdog-ms", cells(&[10_000])),
+            "M-WDG-004: /vms/rt: watchdog-ms: "
+        ),
+    ]
+}
+
 fn device_vm_cases() -> Vec<Case> {
     let devices = |pattern: &str| served().set(DEVICE, "devices", text(pattern));
     let window = |cells: Vec<u8>| served().set(DEVICE, "window-address", cells);
@@ -403,10 +429,6 @@ fn device_vm_cases() -> Vec<Case> {
         (
             smallest().set(VM, "window-address", cells(&[0x1000_0000])),
             "M-DEV-001: /vms/linux: window-address: "
-        ),
-        (
-            smallest().set(VM, "watchdog-ms", cells(&[1000])),
-            "M-DEV-001: /vms/linux: watchdog-ms: "
         ),
         (
             devices("/soc/*/uart"),
@@ -496,6 +518,7 @@ pub(super) fn cases() -> Vec<Case> {
         payload_cases(),
         console_cases(),
         rtc_cases(),
+        watchdog_cases(),
         device_vm_cases(),
         virtio_cases(),
         peer_cases(),

@@ -98,6 +98,20 @@ fn served_elsewhere() -> Tree {
         .set(VM, "memory-ipa", cells(&[0x5000_0000]))
 }
 
+/// The same guest with a watchdog at an address.
+fn watched_elsewhere(start: u64) -> Tree {
+    let tree = elsewhere().set(VM, "watchdog-ms", cells(&[10_000]));
+    tree.set(VM, "watchdog-address", number(start))
+}
+
+/// Returns the pair of a watchdog's two pages that move.
+fn watchdog_pages(fixed: Region, tree: fn(u64, u64) -> Tree) -> Pair {
+    Pair {
+        sizes: &[2 * KIB4],
+        ..registers("M-WDG-002", fixed, tree)
+    }
+}
+
 const MEMORY: Region = Region::new(0x5000_0000, 0x5080_0000);
 const GIC: Region = Region::new(0x0800_0000, 0x0900_0000);
 const RTC: &str = "/vms/linux/rtc";
@@ -165,16 +179,23 @@ fn memory_pairs() -> [Pair; 4] {
     ]
 }
 
-fn register_pairs() -> [Pair; 8] {
+fn register_pairs() -> [Pair; 11] {
     let console =
         |start, _| -> Tree { elsewhere().set("/vms/linux/console", "address", number(start)) };
     let virtio = |start, _| -> Tree { served_elsewhere().set(VM, "virtio-address", number(start)) };
     let rtc = |start, _| -> Tree { served_elsewhere().set(RTC, "address", number(start)) };
+    let watchdog = |start, _| -> Tree { watched_elsewhere(start) };
     [
         registers("M-RTC-002", MEMORY, rtc),
         registers("M-RTC-002", GIC, rtc),
         registers("M-RTC-002", CONSOLE, |start, _| {
             let tree = served_elsewhere().set(RTC, "address", number(start));
+            tree.set("/vms/linux/console", "address", number(CONSOLE.start))
+        }),
+        watchdog_pages(MEMORY, watchdog),
+        watchdog_pages(GIC, watchdog),
+        watchdog_pages(CONSOLE, |start, _| {
+            let tree = watched_elsewhere(start);
             tree.set("/vms/linux/console", "address", number(CONSOLE.start))
         }),
         registers("M-CON-003", MEMORY, console),

@@ -48,6 +48,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "the watchdog lies inside memory",
+        change: Change::Swap("overlaps(&registers)", "start == registers.start"),
+        breaks: &["G1-BOOT-002"],
+        test: OVERLAPS,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "memory reaches into another VM's from below",
         change: Change::Swap(
             "mine.overlaps(&theirs)",

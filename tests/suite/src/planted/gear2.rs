@@ -6,6 +6,7 @@ use crate::change::Change;
 
 const MOVES: &str = "gear2/core/src/cpu_loop/tests/moves.rs";
 const POOLS: &str = "gear2/core/src/cpu_loop/tests/pools.rs";
+const WATCHDOGS: &str = "gear2/core/src/cpu_loop/tests/watchdogs.rs";
 const DEVICE_MODEL: &str = "gear2/core/src/cpu_loop/tests/device_model.rs";
 
 pub(super) const BUGS: &[Bug] = &[
@@ -51,6 +52,21 @@ pub(super) const BUGS: &[Bug] = &[
         "gear2/core/src/lives/tests.rs",
         "an end that a restart follows is not reported",
         Change::Swap("later_lives", "0).filter(|_| later_lives == 0"),
+    ),
+    Bug::on_host(
+        "gear2/core/src/watchdog/tests.rs",
+        "a guest puts its watchdog off for good",
+        Change::Swap(".min(latest)", ".max(latest)"),
+    ),
+    Bug::on_host(
+        WATCHDOGS,
+        "a paused guest is one that hangs",
+        Change::Swap("is_paused(config.id)", "is_paused(config.id) && false"),
+    ),
+    Bug::on_host(
+        WATCHDOGS,
+        "a restarted Gear2 forgets the watchdogs",
+        Change::Drop,
     ),
     Bug::on_host(MOVES, "nobody looks at a vCPU that arrives", Change::Drop),
     Bug::on_host(

@@ -44,6 +44,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         restart_limit: RestartLimit::DEFAULT,
         parameters: Default::default(),
         watchdog_ms: 0,
+        watchdog_ipa: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),
         peers: Default::default(),
@@ -226,5 +227,23 @@ fn a_real_time_clock_is_a_pl031_without_an_interrupt() {
     });
     look("no-rtc", guest(None), |root| {
         assert!(root.child("clock").is_none());
+    });
+}
+
+#[test]
+fn a_watchdog_is_two_frames_with_an_interrupt() {
+    let mut vm = guest(None);
+    vm.watchdog_ms = 10_500;
+    vm.watchdog_ipa = 0x1_0902_0000;
+    look("watchdog", vm, |root| {
+        let node = "watchdog@109020000";
+        let reg = [1, 0x0902_0000, 0, 0x1000, 1, 0x0902_1000, 0, 0x1000_u32];
+        let reg = reg.map(u32::to_be_bytes);
+        assert_eq!(bytes(root, node, "reg"), reg.as_flattened());
+        // SPI 2, high level: INTID 34.
+        let interrupts = [0, 2, 4_u32].map(u32::to_be_bytes);
+        assert_eq!(bytes(root, node, "interrupts"), interrupts.as_flattened());
+        assert_eq!(bytes(root, node, "timeout-sec"), 10_u32.to_be_bytes());
+        assert_eq!(bytes(root, node, "compatible"), b"arm,sbsa-gwdt\0");
     });
 }

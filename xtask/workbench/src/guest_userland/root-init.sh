@@ -38,6 +38,10 @@ trap 'down halt' USR1
 trap 'down poweroff' USR2
 trap 'down reboot' TERM
 
+# Linux refreshes a watchdog by itself until a program opens it: from here on a userland that hangs
+# is found, too.
+[ -c /dev/watchdog ] && watchdog -t 1 /dev/watchdog
+
 cd /root
 if [ -c /dev/hvc0 ] && ! grep -qw hvc0 /sys/class/tty/console/active; then
     while :; do

@@ -141,6 +141,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("devices", "paths in strings", "\"/pl011@9000000\""),
     ("window-address", ADDRESS, "<0x0c000000>"),
     ("virtio-address", ADDRESS, "<0x0a000000>"),
+    ("watchdog-address", ADDRESS, "<0x09020000>"),
     (
         "ffa-peers",
         "names of VMs in strings",

@@ -42,6 +42,7 @@ fn a_kept_word_closes_no_whole_pool() {
         restart: Restart::OnFailure,
         restarts: AT_ONCE,
         devices: 0,
+        watchdog: 0,
         boot_order: 0,
         real_time: false,
         affinity: None,

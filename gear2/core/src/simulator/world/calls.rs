@@ -7,7 +7,7 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::regs::Regs;
 
 use super::World;
-use crate::simulator::{CONSOLE, LOAD_PIECES, LOAD_TICKS, UART_INTID};
+use crate::simulator::{CONSOLE, LOAD_PIECES, LOAD_TICKS, UART_INTID, WATCHDOG};
 
 impl World {
     pub(in crate::simulator) fn call(&mut self, call: u16, args: Regs, cpu: usize) -> Regs {
@@ -28,7 +28,10 @@ impl World {
             number::VM_STATE => self.vm_state(index, &mut results),
             number::VM_STOP => self.stop(index, cpu),
             number::VM_LOAD => self.load(index, cpu, &mut results),
-            number::VM_START => self.start(index),
+            number::VM_START => {
+                results[1] = self.now;
+                self.start(index)
+            }
             number::IRQ_SET => self.irq_set(index, args),
             number::IRQ_DONE => self.irq_done(args),
             number::POKE => {
@@ -154,6 +157,7 @@ impl World {
         assert_eq!(self.vms[index].state, VmState::Loaded);
         self.vms[index].starts_anew();
         self.vms[index].listens = false;
+        self.vms[index].hangs = false;
         if let Some(gdm) = &mut self.gdm {
             let first = self.vms[index].first_channel as usize;
             gdm.vm_starts(first..first + self.vms[index].devices as usize);
@@ -164,6 +168,7 @@ impl World {
             }
         }
         assert!(!self.vms[index].irq, "a device was not reset");
+        assert!(!self.vms[index].signalled, "a watchdog was not reset");
         if !self.vms[index].real_time {
             let boot = self.vms[index].first;
             self.make_ready(boot);
@@ -172,8 +177,12 @@ impl World {
     }
 
     fn irq_set(&mut self, index: usize, args: Regs) -> Status {
-        assert_eq!(args[1], u64::from(CONSOLE.intid));
         let vm = &mut self.vms[index];
+        if args[1] == u64::from(WATCHDOG.intid) {
+            vm.signalled = args[2] == 1;
+            return Status::Ok;
+        }
+        assert_eq!(args[1], u64::from(CONSOLE.intid));
         let changes = vm.irq != (args[2] == 1);
         assert!(changes || self.restarts > 0, "a level that is already so");
         vm.irq = args[2] == 1;

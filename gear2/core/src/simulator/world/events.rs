@@ -54,7 +54,8 @@ impl World {
                     _ if self.vcpus[index].again => 0,
                     _ if self.frozen => NO_DEADLINE,
                     Guest::Spins => NO_DEADLINE,
-                    Guest::Works | Guest::WorksAndEnds => 1 + self.below(300),
+                    Guest::Feeds(_) if self.vms[self.vcpus[index].vm].hangs => NO_DEADLINE,
+                    Guest::Works | Guest::WorksAndEnds | Guest::Feeds(_) => 1 + self.below(300),
                 };
                 let vcpu = &mut self.vcpus[index];
                 vcpu.state = VcpuState::Running;

@@ -1,0 +1,92 @@
+//! The watchdogs of guests as a job of a loop.
+
+use gear1_abi::id::VcpuId;
+use gear1_abi::regs::NO_DEADLINE;
+
+use super::CpuLoop;
+use super::jobs::{WAIT_PAUSE_US, WATCHDOG_JOB};
+use crate::config::VmConfig;
+use crate::gear1::Gear1;
+use crate::machine::{Look, Platform, SharedVm};
+
+impl<P: Platform> CpuLoop<'_, P> {
+    /// Begins the watch over a VM that this loop has started, if the VM has a watchdog.
+    pub(super) fn begin_watchdog(
+        &mut self,
+        gear1: &mut impl Gear1,
+        config: &VmConfig,
+        origin: u64,
+    ) {
+        let machine = self.machine;
+        let Some((_, shared)) = machine.vm(config.id) else {
+            return;
+        };
+        machine.begin_watchdog(gear1, config, shared, origin);
+        if machine.look_after(config.id, self.cpu) {
+            self.jobs |= WATCHDOG_JOB;
+        }
+    }
+
+    /// Looks at the watchdog of a vCPU's VM from now on, first at `due`. The loop that looked so far
+    /// sees that with its next look.
+    pub(super) fn look_after_vcpu(&mut self, vcpu: VcpuId, due: u64) {
+        let vm = self.machine.config.vcpu(vcpu).map(|vcpu| vcpu.vm);
+        if vm.is_some_and(|vm| self.machine.look_after(vm, self.cpu)) {
+            self.take_job(WATCHDOG_JOB, due);
+        }
+    }
+
+    /// Looks at the watchdogs that this loop looks after, and returns when to do what follows.
+    pub(super) fn look_at_watchdogs(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
+        let machine = self.machine;
+        let mut due = NO_DEADLINE;
+        let mut is_over = true;
+        for config in &machine.config.vms {
+            let Some((_, shared)) = machine
+                .vm(config.id)
+                .filter(|_| config.watchdog_device.is_some())
+            else {
+                continue;
+            };
+            match machine.look_at_watchdog(gear1, config, shared, self.cpu) {
+                Look::Over => {}
+                Look::At(time) => {
+                    is_over = false;
+                    due = due.min(time);
+                }
+                Look::Bites { touched } => {
+                    self.end_by_watchdog(gear1, config, shared, touched);
+                    due = due.min(now.saturating_add(machine.config.ticks(WAIT_PAUSE_US)));
+                }
+            }
+        }
+        if is_over {
+            self.jobs &= !WATCHDOG_JOB;
+        }
+        due
+    }
+
+    /// Ends a VM whose watchdog nobody refreshes, as after a fault.
+    fn end_by_watchdog(
+        &mut self,
+        gear1: &mut impl Gear1,
+        config: &VmConfig,
+        shared: &SharedVm<P>,
+        touched: bool,
+    ) {
+        let (name, vm) = (&config.name, Some(config.id));
+        if touched {
+            self.say(
+                vm,
+                format_args!("{name} hangs: it does not refresh its watchdog"),
+            );
+        } else {
+            let text =
+                format_args!("{name} hangs: it has not touched its watchdog since its start");
+            self.say(vm, text);
+        }
+        // In this order: a Gear2 that fails in between looks at the watchdog again.
+        self.end_as_after_fault(gear1, config, shared);
+        self.machine.has_bitten(config, shared);
+    }
+}

@@ -1,0 +1,41 @@
+//! Rules on a guest's emulated watchdog: where its registers lie, and whose its interrupt is.
+
+use super::{PAGE, error, shared};
+use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::model::{Manifest, Vm, VmKind, WatchdogDevice};
+use crate::{ADDRESS_LIMIT, Region};
+
+/// Judges a VM's watchdog.
+pub(super) fn check<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    if vm.kind == VmKind::RealTime && vm.watchdog_ms != 0 {
+        report.error(error(Rule::RealTimeWatchdog, vm, "watchdog-ms"));
+    }
+    let Some(watchdog) = vm.watchdog() else {
+        return;
+    };
+    let last = ADDRESS_LIMIT - WatchdogDevice::SIZE;
+    if !watchdog.ipa.is_multiple_of(PAGE) || watchdog.ipa > last {
+        report.error(address(Rule::WatchdogAddress, vm));
+    } else if hides_something(manifest, vm, watchdog.region()) {
+        report.error(address(Rule::WatchdogOverMemory, vm));
+    }
+    if vm
+        .console
+        .is_some_and(|console| console.intid == watchdog.intid)
+    {
+        let console = NodePath::vm(vm.name).child("console");
+        let place = ManifestError::at_property(Rule::WatchdogInterrupt, console, "interrupt");
+        report.error(place.found(Found::Number(watchdog.intid.into())));
+    }
+}
+
+/// Returns an error at the watchdog's address.
+pub(super) fn address<'a>(rule: Rule, vm: &Vm<'a>) -> ManifestError<'a> {
+    error(rule, vm, "watchdog-address").found(Found::Number(vm.watchdog_ipa))
+}
+
+/// Tells whether the pages lie where the VM has memory or another emulated device.
+fn hides_something(manifest: &Manifest<'_>, vm: &Vm<'_>, registers: Region) -> bool {
+    // planted: the watchdog lies inside memory
+    shared::others_seen_by(manifest, vm).any(|taken| taken.overlaps(&registers))
+}

@@ -1,0 +1,123 @@
+//! Linux guests that hang: the watchdog that Gear2 emulates, under Debian's driver.
+//!
+//! Times are those of the guest's counter, which QEMU takes from the host's clock: a busy host may
+//! lengthen them, and the limits leave room for that.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::expect::Session;
+use workbench::qemu::Qemu;
+use workbench::{build_images, initramfs, workspace};
+use xtask::run;
+use xtask::smoke::shell;
+
+use crate::part::{Part, Tally};
+
+const BOOT: Duration = Duration::from_secs(180);
+/// `watchdog-ms` of the guest, with room for a busy host.
+const BITE: Duration = Duration::from_secs(60);
+/// `restart-limit` of the guest.
+const LIMIT: usize = 5;
+const HANGS: &str = "watched hangs: it does not refresh its watchdog";
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("a guest that hangs", |tally| hangs(1, tally)),
+        Part::new("a guest that hangs again and again", |tally| {
+            hangs(LIMIT + 1, tally)
+        })
+        .slow(true),
+    ]
+}
+
+/// Has the guest hang so often; after the restarts that the manifest allows it stays stopped.
+fn hangs(times: usize, tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&workspace::root().join("tests/manifests/watchdog.dts"))?;
+    let log = workspace::output_dir().join("watchdog.log");
+    let machine = run::machine_for(&images)?;
+    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    session.give_up_on(&[]);
+    lives(&mut session, times, tally).with_context(|| build_images::last_words(&session))
+}
+
+fn lives(session: &mut Session, times: usize, tally: &mut Tally) -> Result<()> {
+    let ready = format!("{}watched{}", initramfs::READY.0, initramfs::READY.1);
+    for time in 1..=times {
+        session.expect(&ready, BOOT)?;
+        look_at_driver(session, time > 1)?;
+        tally.pass(1);
+        if time == 1 {
+            is_fed(session)?;
+            tally.pass(1);
+        }
+        let took = hang(session, time % 2 == 0)?;
+        tally
+            .figures
+            .push(format!("a guest that hangs ends after {took:.1?}"));
+        tally.pass(1);
+        if time > LIMIT {
+            session.expect(
+                "watched is given up: it was restarted 5 times already",
+                BITE,
+            )?;
+            tally.pass(1);
+            return Ok(());
+        }
+        session.expect("watched restarted", BITE)?;
+        tally.pass(1);
+    }
+    // The next kernel knows why it starts.
+    session.expect(&ready, BOOT)?;
+    look_at_driver(session, true)?;
+    tally.pass(1);
+    Ok(())
+}
+
+/// Checks what Debian's driver says of the device.
+fn look_at_driver(session: &mut Session, was_bitten: bool) -> Result<()> {
+    session.send("\nstty cols 1000\n")?;
+    let directory = "/sys/class/watchdog/watchdog0";
+    let read = |session: &mut Session, name: &str| -> Result<String> {
+        Ok(shell(session, &format!("cat {directory}/{name}"))?
+            .trim()
+            .to_owned())
+    };
+    let identity = read(session, "identity")?;
+    ensure!(identity == "SBSA Generic Watchdog", "{identity:?}");
+    let timeout = read(session, "timeout")?;
+    ensure!(timeout == "10", "the driver takes {timeout} s");
+    // WDIOF_CARDRESET.
+    let expected = if was_bitten { "32" } else { "0" };
+    let status = read(session, "bootstatus")?;
+    ensure!(status == expected, "the boot status is {status}");
+    let left = read(session, "timeleft")?;
+    let left: u32 = left
+        .parse()
+        .with_context(|| format!("{left:?} s are left"))?;
+    ensure!((5..=10).contains(&left), "{left} s are left");
+    Ok(())
+}
+
+/// Has a program refresh the watchdog for longer than the guest lives without it.
+fn is_fed(session: &mut Session) -> Result<()> {
+    shell(session, "watchdog -t 1 -T 10 /dev/watchdog")?;
+    shell(session, "sleep 12")?;
+    let seconds = shell(session, "cut -d. -f1 /proc/uptime")?;
+    let seconds: u32 = seconds.trim().parse().context("an uptime")?;
+    ensure!(seconds >= 12, "the guest is up for {seconds} s");
+    Ok(())
+}
+
+/// Has the guest hang, by a panic or by a program that ends, and returns how long it goes on.
+fn hang(session: &mut Session, by_program: bool) -> Result<Duration> {
+    let begin = Instant::now();
+    if by_program {
+        // A program that opens the watchdog and closes it without the magic letter.
+        session.send("echo > /dev/watchdog\n")?;
+    } else {
+        session.send("echo c > /proc/sysrq-trigger\n")?;
+    }
+    session.expect(HANGS, BITE)?;
+    Ok(begin.elapsed())
+}
