@@ -145,8 +145,11 @@ fn watchdogs_go_on_over_restarts_of_gear2() {
         for failure in 0..6 {
             let (before, _) = simulation.restarts();
             simulation.fail_in((seed * 7 + failure * 3) % 23);
+            let begin = now(&simulation);
             while simulation.restarts().0 == before {
                 assert!(simulation.step(), "nothing happens");
+                let is_late = now(&simulation) > begin + 100 * PERIOD;
+                assert!(!is_late, "{seed}: Gear2 calls nobody");
             }
             pass(&mut simulation, PERIOD / 4);
         }
