@@ -1,7 +1,10 @@
 //! The device under attack: registers, rings made by hand, and the verdict after each attack.
 
 use crate::arena::{self, BUFFER_SIZE};
-use crate::{Counts, Kind, Layout, Platform, net};
+use crate::{Counts, Kind, Layout, Platform};
+
+/// Features of a network card: a control queue, several pairs (virtio 1.2, 5.1.3).
+const SEVERAL_PAIRS: u32 = 1 << 17 | 1 << 22;
 
 /// Offsets of registers (virtio 1.2, table 4.1).
 pub(crate) mod register {
@@ -153,7 +156,7 @@ impl<'a, P: Platform> Device<'a, P> {
         self.write(register::STATUS, status::DRIVER);
         if self.kind == Kind::Control {
             self.write(register::DRIVER_FEATURES_SEL, 0);
-            self.write(register::DRIVER_FEATURES, net::SEVERAL);
+            self.write(register::DRIVER_FEATURES, SEVERAL_PAIRS);
         }
         // VIRTIO_F_VERSION_1 and, of most devices, nothing else.
         self.write(register::DRIVER_FEATURES_SEL, 1);

@@ -3,8 +3,7 @@
 
 use crate::Platform;
 use crate::device::{Device, Expect, Link, WRITE, register};
-use crate::offers::{DATA, HEADER, offer_receive_buffers, segments};
-use crate::requests::{OK, Piece, STATUS};
+use crate::offers::{DATA, HEADER, OK, Piece, STATUS, offer_receive_buffers, segments};
 
 /// An address resolution request for the device VM's address on the bridge, behind an empty header.
 pub const ARP: [u8; 72] = {
@@ -31,8 +30,6 @@ pub const ARP: [u8; 72] = {
 
 /// The command to use one pair of queues.
 pub(crate) const ONE_PAIR: [u8; 4] = [4, 0, 1, 0];
-/// Features: a control queue, several pairs.
-pub(crate) const SEVERAL: u32 = 1 << 17 | 1 << 22;
 /// Pairs of the card that is attacked, if it has several.
 const PAIRS: u8 = 2;
 /// VIRTIO_NET_ERR.

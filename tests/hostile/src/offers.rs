@@ -9,6 +9,14 @@ pub(crate) const HEADER: u64 = table(0x6_0000);
 /// Address of the data, with room before it.
 pub(crate) const DATA: u64 = buffer(0x1000);
 
+/// Address at which a disk, or a card that does a command, puts its status.
+pub(crate) const STATUS: u64 = buffer(0x7_f000);
+/// A disk has done a request (virtio 1.2, 5.2.6), or a card a command (5.1.6.5).
+pub(crate) const OK: u8 = 0;
+
+/// A piece of a request: its place, its bytes, whether the device writes it.
+pub(crate) type Piece = (u64, u32, bool);
+
 /// A request of as many pieces as a request may have.
 pub(crate) fn segments<P: Platform>(device: &mut Device<'_, P>) {
     const ENTRIES: u16 = 1024;

@@ -1,14 +1,12 @@
 //! Honest requests by hand, and attacks with what a request says rather than with its rings.
 
-use crate::arena::{self, BUFFER_SIZE, buffer, table};
+use crate::arena::{self, BUFFER_SIZE, table};
 use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register};
-use crate::offers::{DATA, HEADER, segments};
+use crate::offers::{DATA, HEADER, OK, Piece, STATUS, segments};
 use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, input, net, sector_byte, vsock};
 
 /// Address of a range to discard.
 const RANGE: u64 = table(0x6_1000);
-/// Address at which a disk, or a card that does a command, puts its status.
-pub(crate) const STATUS: u64 = buffer(0x7_f000);
 /// Bytes before and behind the data that must not change.
 const GUARD: u64 = 64;
 /// Types of a disk's requests (virtio 1.2, 5.2.6).
@@ -21,10 +19,6 @@ mod request {
     pub(super) const WRITE_ZEROES: u32 = 13;
 }
 
-/// A piece of a request: its place, its bytes, whether the device writes it.
-pub(crate) type Piece = (u64, u32, bool);
-
-pub(crate) const OK: u8 = 0;
 pub(crate) const IO_ERROR: u8 = 1;
 const UNSUPPORTED: u8 = 2;
 
