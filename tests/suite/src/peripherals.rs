@@ -39,6 +39,17 @@ const RIGHTS: [&str; 5] = [
     "Seccomp:\t2",
 ];
 
+/// Unbinds the driver of the device in whose folder the shell is; GDM says so.
+const UNPLUG: &str = "plug=$(basename $(pwd -P)) && cd /sys/bus/virtio/drivers/virtio_input && \
+    echo $plug > unbind && \
+    until grep -q 'keyboard: No such device' /run/gdm.log; do sleep 0.2; done";
+/// Binds it again.
+const PLUG: &str = "echo $plug > bind && cd /root && \
+    until grep -qsx 'QEMU Virtio Keyboard' /sys/class/input/event*/device/name; do sleep 0.2; done";
+/// Waits until GDM has the device.
+const BACK: &str = "until grep -A99 'keyboard: No such device' /run/gdm.log | \
+    grep -q 'its backend is there'; do sleep 0.2; done";
+
 pub(super) fn parts() -> Vec<Part> {
     vec![Part::new(
         "sockets between a guest and the device VM, and keys",
@@ -93,6 +104,8 @@ fn use_peripherals(
     tally.check("typed keys", keys(session, guest));
     let keyboard = board_keys(session, guest, monitor);
     tally.check("the machine's keyboard", keyboard);
+    let unplugged = unplugged(session, guest, monitor);
+    tally.check("the keyboard unplugged", unplugged);
     Ok(())
 }
 
@@ -246,6 +259,24 @@ fn board_keys(session: &mut Session, guest: &VmSummary, monitor: &Path) -> Resul
     monitor.write_all(b"sendkey b\n")?;
     heard(session, guest, &["(KEY_B), value 1", "(KEY_B), value 0"])?;
     shell(session, "wait; [ ! -s /run/other ]").map(drop)
+}
+
+/// The keyboard is taken from the device VM's kernel and given back, as by a plug: the guest's
+/// program goes on with the device that it has. QEMU unplugs no device of virtio-mmio.
+fn unplugged(session: &mut Session, guest: &VmSummary, monitor: &Path) -> Result<()> {
+    hear(session, guest, KEYBOARD)?;
+    let events = event_of(KEYBOARD);
+    shell(
+        session,
+        &format!("cd /sys/class/input/{events}/device/device && {UNPLUG}"),
+    )?;
+    shell(
+        session,
+        &format!("{PLUG}; ln -sf {events} /dev/input/keyboard; {BACK}"),
+    )?;
+    let mut monitor = UnixStream::connect(monitor).context("QEMU's monitor")?;
+    monitor.write_all(b"sendkey c\n")?;
+    heard(session, guest, &["(KEY_C), value 1", "(KEY_C), value 0"])
 }
 
 /// Returns the words by which a shell finds the events of an input device.
