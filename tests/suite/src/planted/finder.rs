@@ -200,8 +200,25 @@ impl Program {
         // already.
         command.args(["--config", QUICKLY_BUILT, "--target-dir"]);
         command.arg(workspace::target_dir());
+        // Cargo takes a package of the copy for the same one of the workspace. With another profile
+        // the copy's packages have files of their own: no later build takes a bug for the sources.
+        for package in packages() {
+            let apart = format!("profile.dev.package.{package}.codegen-units=200");
+            command.args(["--config", &apart]);
+        }
         command
     }
+}
+
+/// Returns the packages of the workspace.
+fn packages() -> Vec<String> {
+    let manifest = fs::read_to_string(workspace::root().join("Cargo.toml")).unwrap_or_default();
+    let members = manifest.split_once("members = [").unwrap_or_default().1;
+    let members = members.split_once(']').unwrap_or_default().0;
+    let directories = members
+        .split(',')
+        .map(|member| member.trim().trim_matches('"'));
+    directories.filter_map(package).collect()
 }
 
 /// Returns the package in a directory, as its `Cargo.toml` names it: a package need not have the

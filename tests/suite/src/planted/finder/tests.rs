@@ -1,6 +1,6 @@
 //! Tests of what finds the planted bugs.
 
-use super::{Program, bugs};
+use super::{Program, bugs, packages};
 
 /// Each test on the host is one of a package of the workspace, by the package's own name.
 #[test]
@@ -11,5 +11,19 @@ fn packages_have_their_own_names() {
     assert_eq!(of("device-model/tests/processes.rs"), "device-model");
     for bug in bugs() {
         assert!(bug.finder.host_tests(bug).is_ok(), "{}", bug.name);
+    }
+}
+
+/// The packages whose files stay apart are all that the copy can have in common with the workspace.
+#[test]
+fn all_packages_of_the_workspace_are_built_apart() {
+    let packages = packages();
+    for name in [
+        "gear1-abi",
+        "gear2-protocol",
+        "gearv-manifest",
+        "tests-suite",
+    ] {
+        assert!(packages.iter().any(|package| package == name), "{name}");
     }
 }
