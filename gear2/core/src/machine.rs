@@ -31,6 +31,7 @@ pub(crate) use crate::platform::{Answer, Lock};
 
 mod consoles;
 mod placement;
+mod pool_change;
 mod pools;
 mod shares;
 mod take_over;

@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32};
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
 
 use super::placement::{Place, Stage};
+use super::pool_change::PoolChange;
 use super::shares::Shares;
 use super::{Machine, Platform, Stays};
 use crate::config::{Config, PoolConfig};
@@ -39,33 +40,6 @@ pub(crate) struct Pools {
 
 // `Pools::cpus` has a bit for each CPU.
 const _: () = assert!(MAX_CPUS <= 8);
-
-/// A change of a VM's pool that is under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PoolChange {
-    vm: VmId,
-    /// Pools by their places. A change that goes on after a restart has no old one.
-    from: usize,
-    to: usize,
-    /// vCPUs, a bit each, that no CPU of the new pool has agreed to take yet.
-    waits: u32,
-    /// vCPUs, a bit each, that were offered to a CPU of the new pool: a refusal of another vCPU is
-    /// older than the change.
-    asked: u32,
-    /// vCPUs, a bit each, that have neither moved nor been told to stay.
-    open: u32,
-    /// CPUs, a bit each, that refused each vCPU.
-    tried: [u8; MAX_VCPUS],
-    /// Why the VM stays in the old pool.
-    refused: Option<Stays>,
-}
-
-impl PoolChange {
-    /// Tells whether CPUs of the new pool may agree to take vCPUs of a VM.
-    pub(super) fn takes(&self, vm: VmId) -> bool {
-        self.vm == vm && self.refused.is_none()
-    }
-}
 
 /// What the loop of a vCPU does next for a change of its VM's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use gear1_abi::id::{CpuIndex, MAX_VMS, VmId};
 use gearv_manifest::limits;
 
 use super::placement::SHARE;
-use super::pools::PoolChange;
+use super::pool_change::PoolChange;
 use super::{Machine, Platform, Stays};
 use crate::config::{Config, PoolConfig};
 use crate::gear1::Gear1;
