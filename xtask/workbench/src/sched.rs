@@ -146,7 +146,7 @@ const fn preempt(preempt: u64, resume: u64) -> Costs {
 }
 
 /// Returns what the gears take in instructions with a GIC, which is 2 or 3: the rows `world_switch`,
-/// `gear2_roundtrip` and `timer_wfi` of `tests/bench-baseline.txt`, and [`PREEMPT`].
+/// `gear2_roundtrip` and `timer_wfi` of `tests/bench-baseline.txt`, and `PREEMPT`.
 pub fn measured_costs(gic: u32) -> Result<Costs> {
     let row = |name: &str| {
         let start = format!("GearV EL0 max GICv{gic}: {name} ");
