@@ -160,8 +160,10 @@ impl<P: Platform> CpuLoop<'_, P> {
                 self.give(gear1, vcpu, place, now);
             }
             Step::Give => {
-                self.give(gear1, vcpu, place, now);
+                // First: the other CPU, which may look at once, finds a vCPU that has arrived, and
+                // no change that it would go on with.
                 machine.pool_done(vcpu);
+                self.give(gear1, vcpu, place, now);
             }
             Step::CallOff => {
                 // planted: a pool that refused a VM keeps room for its vCPUs
