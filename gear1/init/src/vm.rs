@@ -99,20 +99,22 @@ fn second_emulated(vm: &Vm<'_>, board: &Board) -> (Region, &'static str) {
     (second, "GICC_DIR")
 }
 
-/// Returns what Gear1 and Gear2 emulate for every VM.
-pub fn emulated(vm: &Vm<'_>, board: &Board) -> Vec<Emulated> {
-    let [gicd, _] = gic_regions(board, vm.vcpu_count);
+/// Iterates over what the gears and GDM emulate for the VM at addresses of the manifest.
+fn emulated_devices(vm: &Vm<'_>) -> impl Iterator<Item = (Region, &'static str)> {
     let page = |ipa| Region::new(ipa, ipa + PAGE_SIZE);
     let console = vm.console.map(|console| (page(console.ipa), "console"));
     let rtc = vm.rtc.map(|rtc| (page(rtc.ipa), "real-time clock"));
-    let watchdog = vm
-        .watchdog()
-        .map(|watchdog| (watchdog.region(), "watchdog"));
+    let watchdog = vm.watchdog();
+    let watchdog = watchdog.map(|watchdog| (watchdog.region(), "watchdog"));
+    console.into_iter().chain(rtc).chain(watchdog)
+}
+
+/// Returns what Gear1 and Gear2 emulate for every VM.
+pub fn emulated(vm: &Vm<'_>, board: &Board) -> Vec<Emulated> {
+    let [gicd, _] = gic_regions(board, vm.vcpu_count);
     [(gicd, "GIC distributor"), second_emulated(vm, board)]
         .into_iter()
-        .chain(console)
-        .chain(rtc)
-        .chain(watchdog)
+        .chain(emulated_devices(vm))
         .filter(|(region, _)| region.bytes() != 0)
         .map(|(region, what)| Emulated {
             vm: vm.id,
