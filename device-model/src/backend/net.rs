@@ -72,7 +72,7 @@ pub struct Net {
     /// Whether others are attached than the thread watches.
     is_watch_old: bool,
     pairs: Vec<Pair>,
-    /// What the pairs share.
+    /// State that the pairs share.
     common: Common,
     /// Pairs that the driver knows of: one, unless it has accepted VIRTIO_NET_F_MQ.
     known: usize,

@@ -19,7 +19,7 @@ use crate::part::{Part, Tally};
 
 /// Makes the file of the second disk, and starts the guest.
 const BEGIN: &str = "truncate -s 16M /run/data.img && gearctl start linux";
-/// What the guest knows of its second disk and of its card.
+/// Facts that the guest has of its second disk and of its card.
 const FACTS: [(&str, &str); 4] = [
     ("/sys/block/vdb/serial", "data-0001"),
     ("/sys/block/vdb/size", "32768"),

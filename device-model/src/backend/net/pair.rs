@@ -21,7 +21,7 @@ const MOST: usize = HEADER + 14 + 4 + 0x1_0000;
 /// Most requests that one frame is spread over.
 const MOST_CHAINS: usize = 64;
 
-/// What the pairs of a card share.
+/// State that the pairs of a card share.
 #[derive(Debug)]
 pub(super) struct Common {
     /// Whether the link is up: as the tap device is, or as a person has ordered.

@@ -41,7 +41,7 @@ pub(crate) struct Pools {
 // `Pools::cpus` has a bit for each CPU.
 const _: () = assert!(MAX_CPUS <= 8);
 
-/// What the loop of a vCPU does next for a change of its VM's pool.
+/// Next step of a vCPU's loop for a change of its VM's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Offer the vCPU to a CPU of the new pool.

@@ -98,7 +98,7 @@ fn served_elsewhere() -> Tree {
         .set(VM, "memory-ipa", cells(&[0x5000_0000]))
 }
 
-/// The same guest with a watchdog at an address.
+/// Returns a manifest of that guest with a watchdog at an address.
 fn watched_elsewhere(start: u64) -> Tree {
     let tree = elsewhere().set(VM, "watchdog-ms", cells(&[10_000]));
     tree.set(VM, "watchdog-address", number(start))

@@ -50,7 +50,7 @@ pub(super) enum Question {
         /// Whether this system has the goal.
         judged: bool,
     },
-    /// What a move to another CPU costs, by a trace.
+    /// Cost of a move to another CPU, by a trace.
     Moves,
 }
 

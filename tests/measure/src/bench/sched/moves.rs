@@ -1,4 +1,4 @@
-//! What a move of a vCPU to another CPU costs, from a trace of all instructions of both gears.
+//! Cost of a vCPU's move to another CPU, from a trace of all instructions of both gears.
 //!
 //! A *stretch* of a CPU begins with the exit of a guest, or with the decision before, if an event
 //! was pending then. The stretch ends with Gear2's decision. A move has four legs, each in a stretch
@@ -49,7 +49,7 @@ enum Place {
     Decides,
 }
 
-/// What a CPU executes at the moment.
+/// Code that a CPU executes at the moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     instructions: u64,
