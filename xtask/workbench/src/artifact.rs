@@ -101,7 +101,7 @@ artifacts! {
     HostileInitramfs = "hostile-initramfs", DeviceInitrd;
     /// A guest whose root is a virtio disk.
     GuestInitramfs = "guest-initramfs", DiskInitrd;
-    /// The same with the modules of a graphics card, input devices and sockets.
+    /// Such a guest with the modules of a graphics card, input devices and sockets.
     DesktopInitramfs = "desktop-initramfs", DiskInitrd;
     /// The measurement of wake-ups in the device VM.
     WakeInitramfs = "wake-initramfs", DeviceInitrd;

@@ -46,11 +46,11 @@ pub(crate) fn run(mut command: Command, what: &str) -> Result<(ExitStatus, Strin
 
 /// A build in progress.
 struct Build<'a> {
-    /// What is compiled, for the progress.
+    /// Name of the crate that is compiled, for the progress.
     what: &'a str,
     /// Shown as soon as something is compiled; a build that has nothing to do is silent.
     step: Option<Step>,
-    /// What cargo said beside its progress, shown when the build fails.
+    /// Lines of cargo beside its progress, shown when the build fails.
     complaint: String,
 }
 

@@ -498,7 +498,7 @@ fn the_lines_of_an_include_are_counted_in_it() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// What dtc takes, and not as it is meant: text, and what is said of it.
+/// Texts that dtc takes, and not as they are meant, each with the message about it.
 #[test]
 fn what_dtc_takes_otherwise_is_told() {
     let folder = scratch("surprises");
