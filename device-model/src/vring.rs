@@ -9,7 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
-use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryError, GuestRegionMmap, MmapRegion};
+use vm_memory::{
+    Bytes, GuestAddress, GuestMemory, GuestMemoryError, GuestMemoryMmap, GuestRegionMmap,
+    MmapRegion,
+};
 
 use crate::buffers::Buffers;
 use crate::mapping::Memory;
@@ -211,14 +214,7 @@ impl Vring {
     /// Takes a request by its number that an earlier GDM took: the driver may have written over its
     /// place in the available ring meanwhile. The request may name memory that is not mapped here.
     pub fn take_again(&mut self, head: u16, chain: &mut Chain) -> Result<(), Broken> {
-        // A ring of this process's own, beside the guest's memory, names that request alone.
-        let region = MmapRegion::new(AGAIN_BYTES).map_err(|_| Broken::Ring)?;
-        let region = GuestRegionMmap::new(region, GuestAddress(AGAIN)).ok_or(Broken::Ring)?;
-        let memory = self.memory.insert_region(Arc::new(region));
-        let memory = memory.map_err(|_| Broken::Ring)?;
-        let ring: [u16; 3] = [0, 1, head].map(u16::to_le);
-        let written = memory.write_obj(ring, GuestAddress(AGAIN));
-        written.map_err(broken)?;
+        let memory = self.memory_with_ring_of(head)?;
         let mut queue = Queue::new(self.queue.max_size()).map_err(|_| Broken::Ring)?;
         queue.set_size(self.queue.size());
         queue
@@ -231,6 +227,19 @@ impl Vring {
         let mut available = queue.iter(&memory).map_err(|_| Broken::AvailableIndex)?;
         let descriptors = available.next().ok_or(Broken::Chain)?;
         read_chain(descriptors, &self.memory, chain)
+    }
+
+    /// Returns the guest's memory and, at [`AGAIN`] beside it, an available ring that names one
+    /// request alone. The ring is this process's own, so no driver changes it while it is read.
+    fn memory_with_ring_of(&self, head: u16) -> Result<GuestMemoryMmap<()>, Broken> {
+        let region = MmapRegion::new(AGAIN_BYTES).map_err(|_| Broken::Ring)?;
+        let region = GuestRegionMmap::new(region, GuestAddress(AGAIN)).ok_or(Broken::Ring)?;
+        let memory = self.memory.insert_region(Arc::new(region));
+        let memory = memory.map_err(|_| Broken::Ring)?;
+        let ring: [u16; 3] = [0, 1, head].map(u16::to_le);
+        let written = memory.write_obj(ring, GuestAddress(AGAIN));
+        written.map_err(broken)?;
+        Ok(memory)
     }
 
     /// Completes a request; `written` bytes of it were written. Requests are completed in the order

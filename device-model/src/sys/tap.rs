@@ -76,10 +76,7 @@ pub(crate) fn open(name: &str, queues: usize, header: usize) -> Result<Vec<File>
 /// Opens a queue. Reads and writes return at once: a thread that serves a guest waits by `epoll`
 /// alone.
 fn open_queue(name: &str, several: bool, header: usize) -> io::Result<File> {
-    if name.is_empty() || name.len() > NAME {
-        let message = format!("its name has {} characters, not 1 to {NAME}", name.len());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
+    check_name(name)?;
     let mut options = OpenOptions::new();
     options
         .read(true)
@@ -97,6 +94,15 @@ fn open_queue(name: &str, several: bool, header: usize) -> io::Result<File> {
     // SAFETY: the kernel reads one `int`.
     checked(unsafe { ioctl_with_ref(&tun, TUNSETVNETHDRSZ(), &header) })?;
     Ok(tun)
+}
+
+/// Refuses a name that the kernel would cut.
+fn check_name(name: &str) -> io::Result<()> {
+    if name.is_empty() || name.len() > NAME {
+        let message = format!("its name has {} characters, not 1 to {NAME}", name.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(())
 }
 
 /// Has the tap device outlive the descriptor.

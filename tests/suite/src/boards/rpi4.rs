@@ -99,18 +99,20 @@ pub(super) fn mini_uart(tally: &mut Tally) -> Result<()> {
     let loaded = load(&card, &others.collect::<Vec<_>>().join("\n"), folder)?;
     ensure!(console(&loaded.tree)?.1 == MINI_UART, "another console");
     let mut session = start(&loaded, true)?;
-    let typed = |session: &mut Session| -> Result<()> {
-        session.expect(concat!("gearv: Gear1 ", env!("CARGO_PKG_VERSION")), BOOT)?;
-        session.expect("gear2: linux started", BOOT)?;
-        session.send(&format!("{ESCAPE}l"))?;
-        session.expect("gear2: 0 linux running", BOOT).map(drop)
-    };
-    typed(&mut session).with_context(|| session.tail(60))?;
+    list_by_key(&mut session).with_context(|| session.tail(60))?;
     drop(session);
     tally.pass(4);
     halt_on_mini_uart(&loaded)?;
     tally.pass(1);
     Ok(())
+}
+
+/// Waits for Gear1's and Gear2's messages, types the key that lists VMs, and waits for the list.
+fn list_by_key(session: &mut Session) -> Result<()> {
+    session.expect(concat!("gearv: Gear1 ", env!("CARGO_PKG_VERSION")), BOOT)?;
+    session.expect("gear2: linux started", BOOT)?;
+    session.send(&format!("{ESCAPE}l"))?;
+    session.expect("gear2: 0 linux running", BOOT).map(drop)
 }
 
 /// Starts a spoilt Gear1. Gear1 halts at the first exit, and reports the halt on the mini-UART.

@@ -71,8 +71,8 @@ pub(crate) fn draw(session: &mut Session) -> Result<()> {
     shell_within(session, DRAW, LONG).map(drop)
 }
 
-/// Checks each pixel of a picture.
-pub(crate) fn has_stripes(picture: &[u8]) -> Result<()> {
+/// Returns the colours of all pixels, three bytes each.
+fn decode(picture: &[u8]) -> Result<Vec<u8>> {
     let decoder = png::Decoder::new(Cursor::new(picture));
     let mut reader = decoder.read_info().context("the screenshot is no PNG")?;
     let size = reader.output_buffer_size().context("it has no size")?;
@@ -82,6 +82,12 @@ pub(crate) fn has_stripes(picture: &[u8]) -> Result<()> {
         (info.width, info.height) == (WIDTH, HEIGHT),
         "it has {info:?}"
     );
+    Ok(colours)
+}
+
+/// Checks each pixel of a picture.
+pub(crate) fn has_stripes(picture: &[u8]) -> Result<()> {
+    let colours = decode(picture)?;
     let (pixels, _) = colours.as_chunks::<3>();
     let stripes = pixels.chunks((WIDTH * HEIGHT / 3) as usize);
     for (number, (stripe, colour)) in stripes.zip(STRIPES).enumerate() {
