@@ -36,6 +36,7 @@ pub struct Awaited {
     limit: Option<Duration>,
     /// A backend that is lost may still be at requests.
     remains: Option<Remains>,
+    /// Time of the last look whether the lost backend is gone.
     looked: Instant,
 }
 
@@ -97,7 +98,8 @@ impl Awaited {
         Self { limit, ..self }
     }
 
-    /// Fails what waits in a queue, for a turn.
+    /// Fails what waits in a queue, for a turn. A request may name memory that is not mapped here:
+    /// its data is not looked at. Requests that a backend had taken come first.
     fn fail(&self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {
         let notes = InFlight::of(ring.state(), queue);
         let mut chain = Chain::default();
@@ -121,7 +123,8 @@ impl Awaited {
         Ok(Progress::More)
     }
 
-    /// Fails a request that is noted.
+    /// Fails a request that is noted. An answer in part breaks the queue: a driver would read the
+    /// rest as zeros, which are success.
     fn fail_one(
         &self,
         queue: usize,

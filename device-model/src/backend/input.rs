@@ -26,11 +26,13 @@ pub(super) const DEVICE_ID: u32 = VIRTIO_ID_INPUT;
 pub(super) const QUEUE_SIZE: u16 = 64;
 /// Queues: events for the guest, and events of the guest's (virtio 1.2, 5.8.2).
 pub(super) const QUEUES: usize = 2;
+/// Number of the queue for the guest's events.
 const EVENTS: usize = 0;
 
 /// An input device.
 #[derive(Debug)]
 pub struct Input {
+    /// Names the source in messages.
     path: String,
     source: Source,
     profile: Profile,
@@ -106,7 +108,8 @@ impl Input {
         Ok(Progress::More)
     }
 
-    /// Takes the guest's events, which are about lights.
+    /// Takes the guest's events, which are about lights. One that is too short is counted and ends
+    /// without an effect.
     fn take_status(&mut self, ring: &mut Vring) -> Result<Progress, Broken> {
         let mut chain = Chain::default();
         for _ in 0..TURN {
@@ -146,6 +149,8 @@ impl Backend for Input {
     fn reset(&mut self) {
         self.has_driver = false;
         self.is_unread = false;
+        // Keys that were held belong to the driver of before: the next one would see them released
+        // without a press.
         self.reports.clear();
     }
 
@@ -170,6 +175,7 @@ impl Backend for Input {
         self.gone.take()
     }
 
+    /// A socket is never gone: it waits for whoever connects next.
     fn hold(&mut self, lease: Sender<Infallible>) -> bool {
         let is_device = matches!(self.source, Source::Device(_));
         self.lease = is_device.then_some(lease);
@@ -186,6 +192,8 @@ impl Backend for Input {
 
     fn poll(&mut self) {
         self.changed |= self.source.accept();
+        // Without a driver events are read and dropped: a key that was typed at boot is not for the
+        // system that comes later.
         let reports = self.has_driver.then_some(&mut self.reports);
         match self.source.read(&self.profile, reports) {
             Ok(is_unread) => self.is_unread = is_unread,

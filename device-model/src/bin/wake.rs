@@ -11,6 +11,7 @@ use device_model::output;
 const USAGE: &str = "usage: wake line|request|native-line|native-uio NAME [TICKS], or wake later";
 
 /// Measures, and returns the line.
+/// `later` are the ticks by which the other VM's counter is behind this one's.
 fn line(what: &str, name: &str, later: &str) -> Result<String, String> {
     let what = What::from_name(what).ok_or(USAGE)?;
     let later = later.parse().map_err(|error| format!("{later}: {error}"))?;

@@ -65,7 +65,8 @@ fn list(client: &mut Client, vm: Option<&str>) -> Result<Json, String> {
     Ok(Json::List(nodes.map(|node| row(&node)).collect()))
 }
 
-/// Returns a device's row. What a device does not have is null.
+/// Returns a device's row. A size or a limit that a device does not have is null: a program that
+/// reads JSON would take 0 for a number.
 fn row(node: &NodeLine) -> Json {
     let [channel, _, bytes, iops, bytes_per_second] = node.numbers;
     let [vm, label, kind, backend] = &node.texts;
@@ -86,7 +87,8 @@ fn row(node: &NodeLine) -> Json {
     ])
 }
 
-/// Gives an order, and returns what came of it.
+/// Gives an order, and returns what came of it. GDM knows devices by their channels: messages have
+/// the user's names before its words.
 fn give(client: &mut Client, vm: &str, device: &str, order: Order) -> Result<Json, String> {
     let order = with_whole_path(order)?;
     let vm = client.find(vm)?.name;

@@ -169,6 +169,7 @@ fn system_register(id: u64) -> String {
 }
 
 /// Returns an INTID with its kind (GICv3, 2.2.1).
+/// Device trees count PPIs and SPIs from 0, so that both numbers are shown.
 fn interrupt(intid: u64) -> String {
     match intid {
         0..16 => format!("{intid} (SGI)"),

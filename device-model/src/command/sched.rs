@@ -122,6 +122,7 @@ pub(super) fn run(client: &mut Client, ask: &Ask) -> Result<Json, String> {
 }
 
 /// Asks for something that must be there.
+/// A refusal is an error in words here, so that no caller has to look at outcomes.
 fn fetch(client: &mut Client, op: u32, arguments: [u64; 4]) -> Result<[u64; 6], String> {
     let answer = client.call(op, &arguments)?;
     match answer.outcome {
@@ -171,6 +172,8 @@ fn vcpu_of(client: &mut Client, name: &str, index: u64) -> Result<(Vm, u64), Str
 }
 
 /// Finds a VM that Gear2 schedules.
+/// A real-time VM has no entry at Gear2's loops: each operation would fail in words that do not say
+/// why.
 fn scheduled(client: &mut Client, name: &str) -> Result<Vm, String> {
     let vm = client.find(name)?;
     if vm.real_time {
@@ -247,6 +250,7 @@ fn is_pinned(client: &mut Client, vcpu: u64, cpu: u64) -> Result<bool, String> {
 }
 
 /// Returns where a vCPU is.
+/// The answer is read anew: it shows what is, and not what was asked for.
 fn place(vm: &Vm, index: u64, client: &mut Client, vcpu: u64) -> Result<Json, String> {
     // `allowed` is a mask of the CPUs that the manifest places the VM on.
     let [cpu, _, _, pin, allowed, _] = fetch(client, op::SCHED_VCPU, [vcpu, 0, 0, 0])?;

@@ -50,6 +50,7 @@ pub(super) fn take(
 }
 
 /// Returns the numbers of a VM's devices.
+/// All of them are numbered in one row: a number alone does not tell whose device it is.
 fn channels(client: &mut Client, vm: &str) -> Result<Vec<u64>, String> {
     let devices = client.devices()?.into_iter();
     let devices = devices.filter(|line| line.texts.first().is_some_and(|name| name == vm));
@@ -70,7 +71,7 @@ fn choose(vm: &str, channels: &[u64], wanted: Option<u64>) -> Result<u64, String
     }
 }
 
-/// Writes a picture as a PNG.
+/// Writes a picture as a PNG. A refusal leaves a file of before as it is.
 fn write(picture: &Picture, file: &str) -> Result<(), String> {
     if picture.colours.is_empty() {
         return Err("the screen is off: the guest shows nothing".into());

@@ -83,6 +83,7 @@ fn table(rows: &[Json], width: Option<usize>) -> String {
     };
     let mut widths: Vec<usize> = (0..columns).map(widest).collect();
     match width {
+        // A table that does not fit is no table: its lines would be cut or wrapped by the terminal.
         // planted: a table is wider than the terminal
         Some(width) if !narrow(&mut widths, width) => paragraphs(&rows, width),
         Some(_) | None => rows.iter().map(|row| lines(row, &widths)).collect(),

@@ -32,10 +32,13 @@ impl Media for Empty {
         Ok(0)
     }
 
+    /// No medium has no page cache to go around.
     fn is_direct(&self) -> bool {
         false
     }
 
+    /// Notes the request. It fails with the next look, as those of a medium end: the caller holds
+    /// its queue here.
     fn begin(&mut self, number: u64, _work: Work<'_>) {
         self.failed.push(number);
     }
@@ -50,6 +53,7 @@ impl Media for Empty {
         self.ended(Duration::ZERO)
     }
 
+    /// A failed request needs no descriptor that wakes the thread: it is there already.
     fn is_fresh(&self) -> bool {
         !self.failed.is_empty()
     }

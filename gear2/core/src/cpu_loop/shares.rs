@@ -14,6 +14,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         let Some((change, share)) = task else {
             return;
         };
+        // Only vCPUs that this CPU's policy knows: one that is on its way gets the new parameters
+        // from the loop that takes it.
         let vcpus = self.moves.known();
         let of_vm = |vcpu: &_| {
             machine
@@ -23,6 +25,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         };
         let mut refused = None;
         for vcpu in vcpus_of(vcpus).filter(of_vm) {
+            // A sum of budgets may exceed this CPU although each of them fits.
             if let Err(why) = self.scheduler.set(vcpu, &share, now) {
                 refused = Some(Stays::Policy(why));
                 break;

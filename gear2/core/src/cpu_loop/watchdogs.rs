@@ -21,6 +21,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         let Some((_, shared)) = machine.vm(config.id) else {
             return;
         };
+        // The loop that starts a VM runs its boot vCPU next, so that it is the one with the least
+        // to look up. Any other vCPU that refreshes the watchdog takes the look over.
         machine.begin_watchdog(gear1, config, shared, origin);
         if machine.look_after(config.id, self.cpu) {
             self.jobs |= WATCHDOG_JOB;
@@ -56,6 +58,8 @@ impl<P: Platform> CpuLoop<'_, P> {
                 }
                 Look::Bites { touched } => {
                     self.end_by_watchdog(gear1, config, shared, touched);
+                    // The stop may wait for a vCPU on another CPU or for a bus master. The next
+                    // look tells.
                     due = due.min(now.saturating_add(machine.config.ticks(WAIT_PAUSE_US)));
                 }
             }

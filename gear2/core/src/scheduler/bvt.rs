@@ -67,6 +67,7 @@ impl Bvt {
         }
     }
 
+    /// Returns the virtual times of a vCPU.
     fn account(&self, vcpu: VcpuId) -> &Account {
         vcpu.select(&self.accounts)
     }
@@ -75,6 +76,7 @@ impl Bvt {
     #[inline]
     fn raise_floor(&mut self) {
         let turn = self.turn.map(|turn| self.account(turn).actual);
+        // Actual times alone: a warp is borrowed, and must not hold the others' time back.
         let waiting = [self.plain.first(), self.warped_actual.first()];
         let waiting = waiting.into_iter().flatten().map(|(_, actual)| actual);
         self.floor = self
@@ -112,6 +114,7 @@ impl Bvt {
         }
     }
 
+    /// Takes a vCPU that waits out of its queues.
     fn dequeue(&mut self, vcpu: VcpuId) {
         if !self.plain.remove(vcpu) && self.warped.remove(vcpu) {
             self.warped_actual.remove(vcpu);
@@ -121,6 +124,7 @@ impl Bvt {
     /// Moves a vCPU that waits to where its virtual times belong.
     fn order(&mut self, vcpu: VcpuId) {
         let &account = self.account(vcpu);
+        // The warp was used up by a charge that came late.
         if account.warped == 0 && self.warped.contains(vcpu) {
             self.dequeue(vcpu);
             self.enqueue(vcpu);
@@ -153,6 +157,7 @@ impl Bvt {
         };
         let account = self.account(vcpu);
         let limit = next.saturating_add(account.allowance);
+        // Virtual time grows with use divided by weight: the way back multiplies.
         let ahead = account
             .share
             .ticks(limit.saturating_sub(account.effective()));
@@ -172,6 +177,7 @@ impl Bvt {
             self.turn = None;
         }
         self.raise_floor();
+        // Saturated virtual times would be equal, and order nobody.
         if self.floor > TOO_FAR {
             self.set_back();
         }
@@ -210,6 +216,7 @@ impl Policy for Bvt {
         self.raise_floor();
         let (floor, slice) = (self.floor, self.slice);
         let account = vcpu.select_mut(&mut self.accounts);
+        // Sleep saves up nothing: who wakes begins with the others.
         account.actual = account.actual.max(floor);
         account.warped = if account.share.latency > 0 { slice } else { 0 };
         let effective = account.effective();
@@ -240,6 +247,7 @@ impl Policy for Bvt {
         };
         let account = vcpu.select_mut(&mut self.accounts);
         account.warped = 0;
+        // Virtual time that was not used counts as used, else `pick` would choose the same one.
         account.actual = account.actual.max(next);
         self.enqueue(vcpu);
         self.turn = None;

@@ -76,6 +76,7 @@ impl<R: Policy> Edf<R> {
         }
     }
 
+    /// Takes a vCPU out of both queues. A server is in one of them at most.
     fn leave_queues(&mut self, vcpu: VcpuId) {
         self.eligible.remove(vcpu);
         self.spent.remove(vcpu);
@@ -102,7 +103,9 @@ impl<R: Policy> Edf<R> {
 impl<R: Policy> Policy for Edf<R> {
     fn add(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
         let admitted = self.admitted(vcpu);
+        // A refusal leaves all as it was: nothing is changed before it.
         let found = self.room.admit(vcpu, admitted.0, share, now)?;
+        // The vCPU may have been added before, with other parameters: it leaves where it was.
         if share.server.is_none() {
             self.rest.add(vcpu, share, now)?;
         } else {
@@ -116,6 +119,8 @@ impl<R: Policy> Policy for Edf<R> {
         Ok(())
     }
 
+    /// Takes a vCPU out. Its share is free for others after its deadline alone: the server may have
+    /// used more than its part of this period already.
     fn remove(&mut self, vcpu: VcpuId, now: u64) {
         let (budget, deadline) = self.admitted(vcpu);
         self.room.release(vcpu, budget, deadline, now);
@@ -134,6 +139,8 @@ impl<R: Policy> Policy for Edf<R> {
         let admitted = self.admitted(vcpu);
         let found = self.room.admit(vcpu, admitted.0, share, now)?;
         match (share.server, &mut self.servers[vcpu.index()]) {
+            // The deadline stays: with a new one, each change would begin a period, and a caller
+            // that changes often would run without end.
             (Some(budget), Some(server)) => server.budget = budget,
             (None, None) => self.rest.set(vcpu, share, now)?,
             (budget, _) => {
@@ -164,6 +171,7 @@ impl<R: Policy> Policy for Edf<R> {
             self.rest_ready.insert(vcpu);
             return self.rest.wake(vcpu, now);
         };
+        // A second wake-up is no new job, and must not bring a new period.
         if server.ready {
             return;
         }
@@ -174,6 +182,8 @@ impl<R: Policy> Policy for Edf<R> {
         self.queue(vcpu);
     }
 
+    /// A server that sleeps keeps deadline and budget: `wake` judges whether they are still worth
+    /// something.
     fn block(&mut self, vcpu: VcpuId, now: u64) {
         self.leave_queues(vcpu);
         match &mut self.servers[vcpu.index()] {
@@ -192,6 +202,8 @@ impl<R: Policy> Policy for Edf<R> {
         }
     }
 
+    /// Charges a server. A turn may end late, as the switch comes on top: the next period pays the
+    /// rest.
     fn ran(&mut self, vcpu: VcpuId, ticks: u64, now: u64) {
         let Some(server) = &mut self.servers[vcpu.index()] else {
             return self.rest.ran(vcpu, ticks, now);
@@ -216,6 +228,7 @@ impl<R: Policy> Policy for Edf<R> {
         {
             return Choice::Run(Run {
                 vcpu,
+                // A server that gets its budget back may have the earlier deadline.
                 until: now.saturating_add(server.left).min(back),
                 // See `give_way`.
                 contended: false,

@@ -14,6 +14,11 @@ use crate::watchdog::FRAME_BYTES;
 
 impl World {
     /// Does something on behalf of a guest.
+    /// The numbers are shares of a thousand: a console and sleep are what guests do most, and the
+    /// last ten are ends. An answer of `Reply::None` comes first: the CPU executes the same
+    /// instruction again. The boot vCPU stays on, as its VM would have no vCPU that answers the
+    /// console. CPU_ON is seen by its result alone: Gear1 serves PSCI by itself, and reports
+    /// another event meanwhile.
     pub(super) fn act(&mut self, index: usize, id: VcpuId) -> Event {
         let vm = self.vcpus[index].vm;
         if core::mem::take(&mut self.vcpus[index].again)
@@ -96,6 +101,7 @@ impl World {
     /// Refreshes the watchdog, or sleeps after that.
     fn feed(&mut self, index: usize, id: VcpuId, pause: u64) -> Event {
         let vcpu = &mut self.vcpus[index];
+        // The store was answered: the kernel's timer for the next refresh runs.
         if vcpu.asked.take().is_some() {
             vcpu.state = VcpuState::Wfi;
             vcpu.wake_at = self.now + pause;
@@ -117,11 +123,13 @@ impl World {
     fn end(&mut self, index: usize, id: VcpuId, how: Ended) -> Event {
         let vm = self.vcpus[index].vm;
         self.vms[vm].ends_by_itself(how);
+        // An end of the device VM ends GDM with it, whatever GDM had under way.
         self.gdm_ends(vm);
         let running = |vcpu: &&mut Vcpu| vcpu.vm == vm;
         for vcpu in self.vcpus.iter_mut().filter(running) {
             vcpu.wake = false;
             vcpu.leave = vcpu.state == VcpuState::Running;
+            // A vCPU on another CPU ends with that CPU's next event. The others end at once.
             if !vcpu.leave {
                 vcpu.state = VcpuState::Off;
                 vcpu.expected = None;
@@ -136,6 +144,8 @@ impl World {
         }
     }
 
+    /// Asks the question once more that Gear2 left without an answer. Its way may be another one
+    /// now: a device model that was there may be gone, and one that was gone be back.
     pub(super) fn ask_again(&mut self, index: usize, event: Event) -> Event {
         let served = |mmio: Mmio| self.gdm.is_some() && mmio.ipa & !0xfff == VIRTIO_IPA;
         let forwarded = matches!(event, Event::Mmio(_, mmio) if served(mmio));
@@ -149,6 +159,8 @@ impl World {
         event
     }
 
+    /// Has a vCPU ask Gear2 something, and notes the answer that it has to get. `None` for the
+    /// value is any value.
     pub(super) fn ask(
         &mut self,
         index: usize,
@@ -172,6 +184,7 @@ impl World {
         let (first, count) = (vm.first_channel, u64::from(vm.devices));
         let device = u32::try_from(self.below(count)).unwrap();
         let register = u32::try_from(self.below(0x80)).unwrap() * 4;
+        // A store of 0 would look as a load does in what GDM's answer mixes.
         let store = (self.below(2) == 1).then_some(1 + self.below(1 << 20));
         let access = Mmio {
             ipa: VIRTIO_IPA + u64::from(device) * 0x200 + u64::from(register),
@@ -179,6 +192,7 @@ impl World {
             store,
         };
         let word = u32::try_from(access.access_word()).unwrap();
+        // The answer is a function of the access, so that no order of answers has to be known.
         let (reply, value) = gdm::answer(first + device, register, word, store.unwrap_or(0));
         let state = VcpuState::AwaitsMmio;
         let event = self.ask(index, id, state, (reply, Some(value)), |id| {
@@ -197,15 +211,19 @@ impl World {
         let mut value = None;
         let (offset, store) = if index != vm.first {
             (0x18, None)
+        // The interrupt mask comes first: without it no interrupt tells of typed input.
         } else if !core::mem::replace(&mut vm.listens, true) {
             (0x38, Some(0x50))
         } else if vm.irq {
             value = Some(u64::from(match self.gdm {
+                // Positions count from the first byte that was ever typed: a lost or doubled byte
+                // shifts the alphabet.
                 Some(_) => gdm::typed_byte(u32::try_from(vm.read).unwrap()),
                 None => b'x',
             }));
             vm.read += 1;
             vm.in_one_go += 1;
+            // The UART's FIFO has 16 bytes, and a handler reads until it is empty.
             assert!(vm.in_one_go <= 16, "the handler never finds the FIFO empty");
             (0x00, None)
         } else {
@@ -244,6 +262,8 @@ impl Vcpu {
 }
 
 impl Vm {
+    /// Returns the next byte of the VM's output. Numbers in ascending order show a byte that is
+    /// lost, doubled or in another VM's console.
     pub(super) fn next_byte(&mut self) -> u64 {
         let line = format!("{}\n", self.line);
         let byte = line.as_bytes()[self.sent];

@@ -35,6 +35,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    /// Begins the account of all CPUs at `now`.
     pub(super) fn new(cpu_count: usize, now: u64) -> Self {
         let interval = Interval {
             since: now,
@@ -56,6 +57,7 @@ impl Ledger {
         self.cpus[cpu].since - self.start
     }
 
+    /// Charges ticks to a vCPU, or to nobody.
     fn charge(&mut self, vcpu: Option<VcpuId>, ticks: u64) {
         match vcpu {
             Some(vcpu) => self.charges[vcpu.index()] += ticks,
@@ -70,17 +72,23 @@ impl Ledger {
             cause,
             chosen,
         } = self.cpus[cpu];
+        // An event was pending: the decision took no effect, and all of the time was work.
         let began = if times.began == 0 {
             times.now
         } else {
             times.began
         };
+        // Up to the guest's first instruction, Gear1 and Gear2 worked for the vCPU of the last
+        // event, or, after an event that is about nobody, for the one that was chosen.
         self.charge(cause.or(chosen), began - since);
         self.charge(chosen, times.now - began);
         if let Some(vcpu) = chosen {
             self.ran[vcpu.index()] += times.now - began;
         }
+        // After these two Gear2 answers before it charges: the guest goes on, and its next longer
+        // event charges both intervals.
         let short = matches!(event, Event::Mmio(..) | Event::Hypercall(..));
+        // A wake-up of the vCPU that left last begins no other account either.
         let goes_on = matches!(event, Event::Wake(vcpu) if chosen.is_none() && cause == Some(vcpu));
         self.settled = !short && !goes_on;
         self.cpus[cpu] = Interval {
@@ -110,6 +118,7 @@ impl Ledger {
         self.cpus[cpu].since += ticks;
     }
 
+    /// Notes whom the time from now on is for.
     pub(super) fn decided(&mut self, cpu: usize, decision: Decision) {
         self.cpus[cpu].chosen = match decision {
             Decision::Run { vcpu, .. } => Some(vcpu),

@@ -9,12 +9,15 @@ pub(super) struct Server {
     /// Ticks left until the deadline.
     pub(super) left: u64,
     /// Ticks used beyond the budget.
+    /// The next periods pay them, so that a turn that ends late costs no other server.
     pub(super) debt: u64,
     pub(super) deadline: u64,
+    /// Whether the vCPU wants the CPU. A spent server that is ready waits for its deadline.
     pub(super) ready: bool,
 }
 
 impl Server {
+    /// Makes a server without budget: its first wake-up begins its first period.
     pub(super) const fn new(budget: Budget) -> Self {
         Self {
             budget,
@@ -38,6 +41,8 @@ impl Server {
         let Some(rest) = self.deadline.checked_sub(now).filter(|rest| *rest > 0) else {
             return true;
         };
+        // `left / rest > budget / period`, multiplied out: a division would round, and 64 bits
+        // overflow with periods of minutes.
         let needed = u128::from(self.left) * u128::from(self.budget.period);
         needed > u128::from(rest) * u128::from(self.budget.ticks)
     }

@@ -11,6 +11,7 @@ use crate::simulator::{CONSOLE, LOAD_PIECES, LOAD_TICKS, UART_INTID, WATCHDOG};
 
 impl World {
     pub(in crate::simulator) fn call(&mut self, call: u16, args: Regs, cpu: usize) -> Regs {
+        // Gear2 may fail at each call: a restart has to go on from any state between two calls.
         if let Some(left) = &mut self.fails_in {
             *left = left.saturating_sub(1);
         }
@@ -41,6 +42,7 @@ impl World {
             number::PL061_RAISE => self.pl061_raise(args),
             number::EXIT_STATS => self.exit_stats(index, args, &mut results),
             number::LOG_READ => self.log_read(args, &mut results),
+            // Gear1 refuses while a real-time VM runs that must not end (G1-RT-009).
             number::SYSTEM if self.keeps_power_on => Status::WrongState,
             number::SYSTEM => {
                 self.powered_off = true;
@@ -52,6 +54,7 @@ impl World {
         results
     }
 
+    /// Answers VERSION: the time, and how often and at which place Gear2 failed before.
     fn version(&self, results: &mut Regs) -> Status {
         results[1] = u64::from(gear1_abi::ABI_VERSION);
         results[2] = self.now;
@@ -60,6 +63,7 @@ impl World {
         Status::Ok
     }
 
+    /// Answers VCPU_STATE. A restarted Gear2 learns by this which access a vCPU waits with.
     fn vcpu_state(&self, index: usize, results: &mut Regs) -> Status {
         let Some(vcpu) = self.vcpus.get(index) else {
             return Status::NotFound;
@@ -90,6 +94,8 @@ impl World {
         assert!(target < self.cpus.len(), "no such CPU");
         assert_ne!(self.vcpus[index].state, VcpuState::Running, "it runs");
         self.vcpus[index].cpu = target;
+        // Gear1 notes a wake-up under no lock: it may reach the old owner's event, or wait for the
+        // new one's.
         let crosses = self.below(2) == 0;
         if crosses && core::mem::take(&mut self.vcpus[index].wake) {
             self.cpus[cpu].crossed |= 1 << index;
@@ -100,6 +106,7 @@ impl World {
         Status::Ok
     }
 
+    /// Answers VM_STATE: the state, the number of starts, and how the last run ended.
     fn vm_state(&self, index: usize, results: &mut Regs) -> Status {
         let vm = &self.vms[index];
         results[1] = vm.state as u64;
@@ -115,6 +122,7 @@ impl World {
             "{:?}",
             self.vms[index]
         );
+        // Devices may have had the memory only if the VM ran before.
         if state == VmState::Stopped && self.vms[index].starts > 0 {
             self.check_quiet(index);
         }
@@ -131,6 +139,7 @@ impl World {
             VmState::Loading
         };
         results[1] = vm.left;
+        // Copying takes time of the CPU whose loop asks for it.
         let first = self.vms[index].first;
         self.ledger.load(cpu, first, LOAD_TICKS);
         self.now += LOAD_TICKS;
@@ -153,6 +162,7 @@ impl World {
         }
     }
 
+    /// Starts a VM that is loaded. All of its state is that of a reset.
     fn start(&mut self, index: usize) -> Status {
         assert_eq!(self.vms[index].state, VmState::Loaded);
         self.vms[index].starts_anew();
@@ -161,6 +171,7 @@ impl World {
         if let Some(gdm) = &mut self.gdm {
             let first = self.vms[index].first_channel as usize;
             gdm.vm_starts(first..first + self.vms[index].devices as usize);
+            // VM 0 is the device VM: GDM starts with it, and its bus masters may have transfers.
             if index == 0 {
                 self.masters = self.random as u32 % 4;
                 gdm.boots(self.now);
@@ -169,6 +180,7 @@ impl World {
         }
         assert!(!self.vms[index].irq, "a device was not reset");
         assert!(!self.vms[index].signalled, "a watchdog was not reset");
+        // Gear1 runs a real-time VM by itself: no loop of Gear2 has its vCPUs.
         if !self.vms[index].real_time {
             let boot = self.vms[index].first;
             self.make_ready(boot);
@@ -176,6 +188,7 @@ impl World {
         Status::Ok
     }
 
+    /// Answers IRQ_SET: the level of a device's interrupt line.
     fn irq_set(&mut self, index: usize, args: Regs) -> Status {
         let vm = &mut self.vms[index];
         if args[1] == u64::from(WATCHDOG.intid) {
@@ -183,6 +196,8 @@ impl World {
             return Status::Ok;
         }
         assert_eq!(args[1], u64::from(CONSOLE.intid));
+        // A call for each access would double the cost of a console. A Gear2 that was restarted
+        // does not know the level, and sets it once.
         let changes = vm.irq != (args[2] == 1);
         assert!(changes || self.restarts > 0, "a level that is already so");
         vm.irq = args[2] == 1;
@@ -196,6 +211,7 @@ impl World {
         Status::Ok
     }
 
+    /// Answers IRQ_DONE: Gear2 is through with a physical interrupt.
     fn irq_done(&mut self, args: Regs) -> Status {
         assert_eq!(args[0], u64::from(UART_INTID));
         let open = core::mem::take(&mut self.irq_open);
@@ -203,6 +219,8 @@ impl World {
         Status::Ok
     }
 
+    /// Answers PL061_RAISE: a line of the device VM rises. The interrupt may take its time to get
+    /// to GDM.
     fn pl061_raise(&mut self, args: Regs) -> Status {
         let delay = self.below(300);
         let line = (args[0] as usize, args[1] as u32);
@@ -232,6 +250,7 @@ impl World {
         Status::Ok
     }
 
+    /// Answers LOG_READ: there is one record, at position 3.
     fn log_read(&self, args: Regs, results: &mut Regs) -> Status {
         if self.gdm.is_none() || args[0] != 3 {
             return Status::NotFound;
@@ -240,6 +259,7 @@ impl World {
         Status::Ok
     }
 
+    /// Answers VCPU_REPLY. The guest compares the answer with the one that it expects.
     pub(in crate::simulator) fn reply(
         &mut self,
         index: usize,
@@ -253,10 +273,14 @@ impl World {
                 let question = vcpu.expected;
                 let (kind, expected) = vcpu.expected.take().expect("one answer to one question");
                 if reply == Reply::None {
+                    // Only a Gear2 that was restarted knows no answer, and never for a request that
+                    // GDM has: GDM would perform it twice.
                     assert!(self.restarts > 0 && !vcpu.has_slot(&self.gdm), "{vcpu:?}");
                     vcpu.expected = question;
                     vcpu.again = true;
                 } else if self.restarts > 0 && reply == Reply::Abort && kind != Reply::Abort {
+                    // A guest whose request made Gear2 fail gets an abort instead of the same
+                    // request again.
                     self.blamed += 1;
                 } else {
                     assert_eq!(reply, kind);
