@@ -42,7 +42,7 @@ impl World {
             number::PL061_RAISE => self.pl061_raise(args),
             number::EXIT_STATS => self.exit_stats(index, args, &mut results),
             number::LOG_READ => self.log_read(args, &mut results),
-            // Gear1 refuses while a real-time VM runs that must not end (G1-RT-009).
+            // Gear1 refuses while a real-time VM runs that must not end.
             number::SYSTEM if self.keeps_power_on => Status::WrongState,
             number::SYSTEM => {
                 self.powered_off = true;
