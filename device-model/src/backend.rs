@@ -67,6 +67,12 @@ pub trait Backend: Send {
     /// Resets the device at the driver's request: the backend no longer uses the guest's memory.
     fn reset(&mut self) {}
 
+    /// The driver closed a queue, which has no turn until the next [`Self::activate`]: nothing that
+    /// waits for its turn may hold other queues back.
+    fn close(&mut self, queue: usize) {
+        let _ = queue;
+    }
+
     /// GDM was away for longer than a guest should wait: the oldest `pending` requests of a
     /// queue are to fail.
     fn expire(&mut self, queue: usize, pending: u16) {

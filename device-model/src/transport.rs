@@ -94,6 +94,8 @@ pub enum Effect {
     Notified,
     /// Configuration was written at this offset.
     Config(usize),
+    /// The driver closed this queue, which the device may have used.
+    Closed(usize),
 }
 
 /// A device's registers and queues.
@@ -276,7 +278,7 @@ impl Transport {
             return Effect::None;
         }
         match register {
-            register::QUEUE_READY => self.set_ready(value),
+            register::QUEUE_READY => return self.set_ready(value),
             register::QUEUE_NOTIFY => return Effect::Notified,
             register::INTERRUPT_ACK if value & INTERRUPT_CONFIG != 0 => {
                 self.state.set(Word::ConfigPending, 0);
@@ -300,16 +302,17 @@ impl Transport {
 
     /// Closes the selected queue, which the device may be using, or breaks down because the queue
     /// cannot be opened.
-    fn set_ready(&mut self, value: u32) {
+    fn set_ready(&mut self, value: u32) -> Effect {
         let Some((queue, _)) = self.set_up.selected() else {
-            return;
+            return Effect::None;
         };
         if value == 0 {
             self.state.set_queue(queue, QueueWord::Ready, 0);
             self.forget(queue);
-            return;
+            return Effect::Closed(queue);
         }
         self.break_down();
+        Effect::None
     }
 
     /// Opens all queues that the driver made ready; false if one cannot be a queue.

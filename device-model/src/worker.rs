@@ -328,6 +328,8 @@ impl Worker {
                 let bytes = bytes.get(..size).unwrap_or_default();
                 self.backend.write_config(offset, bytes);
             }
+            // planted: a queue that its driver closed keeps its place in line
+            Effect::Closed(queue) => self.backend.close(queue),
             Effect::None | Effect::Notified | Effect::Reset => {}
         }
         // A driver reads what its write selects as soon as the write is answered.

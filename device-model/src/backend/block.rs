@@ -415,6 +415,13 @@ impl Backend for Block {
         self.news.get_or_insert(false);
     }
 
+    fn close(&mut self, queue: usize) {
+        if let Some(place) = self.held.get_mut(queue) {
+            *place = None;
+        }
+        self.limits.leave(queue);
+    }
+
     // Only what was in the queue when this GDM started has waited: later requests are served.
     fn expire(&mut self, queue: usize, pending: u16) {
         if let Some(expired) = self.expired.get_mut(queue) {

@@ -296,6 +296,12 @@ impl Backend for Net {
         }
     }
 
+    fn close(&mut self, queue: usize) {
+        if let Some(pair) = self.pairs.get_mut(queue / 2) {
+            pair.close(&mut self.common, queue.is_multiple_of(2));
+        }
+    }
+
     fn news_of_config(&mut self) -> Option<(Vec<u8>, bool)> {
         let is_up = self.common.link.news()?;
         let config = config(self.mac, is_up, self.pairs.len(), self.mtu);

@@ -84,10 +84,20 @@ impl Pair {
 
     /// Forgets all requests: chains of the old rings mean nothing to the driver that comes next.
     pub(super) fn reset(&mut self, common: &mut Common) {
-        self.drop_frame(common);
-        self.chains.clear();
-        self.held = None;
-        common.sending.leave(self.number);
+        self.close(common, true);
+        self.close(common, false);
+    }
+
+    /// Forgets the requests of one queue, by which the guest receives or sends, and their share of
+    /// the limits: other pairs would wait for a queue that has no turn any longer.
+    pub(super) fn close(&mut self, common: &mut Common, receives: bool) {
+        if receives {
+            self.drop_frame(common);
+            self.chains.clear();
+        } else {
+            self.held = None;
+            common.sending.leave(self.number);
+        }
     }
 
     /// Lets the frame that came in go, with its share of the limits.

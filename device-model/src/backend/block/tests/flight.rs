@@ -452,22 +452,7 @@ fn a_full_queue_takes_no_room_of_others() {
 /// which they began to wait.
 #[test]
 fn a_full_queue_leaves_others_their_share_of_the_limits() {
-    let directory = Directory::new("disk");
-    let path = directory.file("disk", &[0; SECTORS * 512]);
-    let mut block = Block::open(&path, false).unwrap();
-    block.queues = 2;
-    block.limits = Shared::new([100, 0, 1]);
-    let mut guest = Guest::new(Box::new(block));
-    guest.initialise(FLUSH | MQ, 2);
-    let desk = Arc::default();
-    let queues = 2;
-    let mut disk = Slow {
-        guest,
-        desk,
-        path,
-        queues,
-        _directory: directory,
-    };
+    let mut disk = limited();
     for number in 0..4 {
         disk.offer_to(0, number, 0, 1);
     }
@@ -479,6 +464,44 @@ fn a_full_queue_leaves_others_their_share_of_the_limits() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(disk.guest.used_index(0) < 4);
+}
+
+/// A queue that its driver closes while a request of it waits for the limits keeps the limits' share
+/// from no other.
+#[test]
+fn a_closed_queue_keeps_no_place_in_line() {
+    let mut disk = limited();
+    disk.offer_to(1, 0, 0, 1);
+    disk.offer_to(1, 1, 0, 1);
+    disk.guest.turn();
+    disk.guest.write(register::QUEUE_SEL, 1);
+    disk.guest.write(register::QUEUE_READY, 0);
+    disk.offer_to(0, 2, 0, 1);
+    let begin = Instant::now();
+    while disk.guest.used_index(0) == 0 {
+        assert!(begin.elapsed() < Duration::from_secs(10), "it starves");
+        disk.guest.work();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(disk.guest.status(), 0xf);
+}
+
+/// Returns a disk with two queues that does 100 requests a second for both together.
+fn limited() -> Slow {
+    let directory = Directory::new("disk");
+    let path = directory.file("disk", &[0; SECTORS * 512]);
+    let mut block = Block::open(&path, false).unwrap();
+    block.queues = 2;
+    block.limits = Shared::new([100, 0, 1]);
+    let mut guest = Guest::new(Box::new(block));
+    guest.initialise(FLUSH | MQ, 2);
+    Slow {
+        guest,
+        desk: Arc::default(),
+        path,
+        queues: 2,
+        _directory: directory,
+    }
 }
 
 /// An event in the life of a disk.

@@ -92,6 +92,21 @@ impl Card {
         assert_eq!(self.guest.status(), 0xf);
     }
 
+    /// Has the driver close a queue that the card uses.
+    fn close(&mut self, queue: usize) {
+        self.guest.write(register::QUEUE_SEL, queue as u32);
+        self.guest.write(register::QUEUE_READY, 0);
+    }
+
+    /// Lets the card take turns until something has happened.
+    fn turn_until(&mut self, happened: impl Fn(&Self) -> bool) {
+        let begin = Instant::now();
+        while !happened(self) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it starves");
+            self.guest.turn();
+        }
+    }
+
     /// Ends GDM with all that it has open, and starts the next one.
     fn kill_gdm(&mut self) {
         self.guest.kill_gdm();
@@ -419,20 +434,27 @@ fn the_queues_of_chosen_pairs_are_watched() {
     assert!(net.watch() == all[..1] && net.watch_changed());
 }
 
+/// A card with two pairs, both chosen, that sends so many frames a second.
+fn limited(frames: u32) -> Option<Card> {
+    if !leave_network() {
+        return None;
+    }
+    let (taps, wire) = opened(2);
+    let node = DeviceNode {
+        limits: [frames, 0, 1],
+        ..described(2)
+    };
+    let mut card = Card::of(Net::over(taps, &node, Link::by(None)), wire, 2);
+    assert_eq!(card.choose(2), OK);
+    Some(card)
+}
+
 /// A pair that always has something to send keeps the limits' share from no other.
 #[test]
 fn a_busy_pair_leaves_others_their_share_of_the_limits() {
-    if !leave_network() {
+    let Some(mut card) = limited(200) else {
         return;
-    }
-    let (taps, wire) = opened(2);
-    let limited = DeviceNode {
-        limits: [200, 0, 1],
-        ..described(2)
     };
-    let net = Net::over(taps, &limited, Link::by(None));
-    let mut card = Card::of(net, wire, 2);
-    assert_eq!(card.choose(2), OK);
     let begin = Instant::now();
     while card.guest.used_index(1) < 12 {
         for pair in 0..2 {
@@ -445,6 +467,37 @@ fn a_busy_pair_leaves_others_their_share_of_the_limits() {
         assert!(begin.elapsed() < Duration::from_secs(20), "it starves");
         card.guest.turn();
     }
+}
+
+/// A queue that its driver closes while a frame of it waits for the limits keeps the limits' share
+/// from no other pair, in either direction.
+#[test]
+fn a_closed_queue_keeps_no_place_in_line() {
+    let Some(mut card) = limited(20) else {
+        return;
+    };
+    // One frame of each pair waits, that of the second pair first.
+    for pair in [1, 0] {
+        card.send(pair, &ethernet(EXPERIMENT));
+        card.send(pair, &ethernet(EXPERIMENT));
+        card.guest.turn();
+    }
+    card.close(3);
+    card.turn_until(|card| card.guest.used_index(1) == 2);
+    card.offer();
+    for flow in 0..FLOWS {
+        card.wire.send(&datagram([9, 9], [flow, 7]));
+    }
+    card.turn_until(|card| card.guest.used_index(2) > 0);
+    // The pair that has just received stands behind the other one.
+    for close in [true, false] {
+        let before = card.guest.used_index(0);
+        card.turn_until(|card| card.guest.used_index(0) != before);
+        if close {
+            card.close(2);
+        }
+    }
+    assert_eq!(card.guest.status(), 0xf);
 }
 
 /// Tap devices are there before the cards are served, with the queues of their cards.

@@ -100,6 +100,11 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     ),
     Bug::on_host(
         BY_FLIGHT,
+        "a queue that its driver closed keeps its place in line",
+        Change::Become("Effect::Closed(_) => {}"),
+    ),
+    Bug::on_host(
+        BY_FLIGHT,
         "a medium is taken out under its requests",
         Change::Drop,
     ),
