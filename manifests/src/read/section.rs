@@ -162,8 +162,10 @@ impl<'a> Section<'a> {
     pub(super) fn texts(&self, name: &str, report: &mut Report<'_, 'a>) -> &'a [u8] {
         let value = self.typed(name, report, |property| {
             let text = core::str::from_utf8(property.value).ok()?;
+            // A cell whose last byte is 0 would pass for a string. Names have no control characters.
+            let is_cell = text.bytes().any(|byte| matches!(byte, 1..b' '));
             // Kept as bytes, each string with its NUL: `Names` takes them apart without a heap.
-            text.ends_with('\0').then_some(property.value)
+            (text.ends_with('\0') && !is_cell).then_some(property.value)
         });
         value.unwrap_or_default()
     }

@@ -46,11 +46,10 @@ pub(super) fn warn<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
             report.error(error(Rule::KernelWord, vm, "cmdline").found(Found::Reason(why)));
         }
     }
-    if only_screens(vm, cmdline) {
-        let place = error(Rule::KernelWord, vm, "cmdline");
-        report.error(place.found(Found::Reason(
-            "the last console= is a screen, which the VM does not have",
-        )));
+    let screens = only_screens(vm, cmdline);
+    let screens = screens.then_some("the last console= is a screen, which the VM does not have");
+    for why in open_quote(cmdline).into_iter().chain(screens) {
+        report.error(error(Rule::KernelWord, vm, "cmdline").found(Found::Reason(why)));
     }
 }
 
@@ -67,6 +66,13 @@ fn form(word: &str) -> Option<&'static str> {
     }
     let is_typo = word.starts_with("gearv") && !word.starts_with("gearv.");
     is_typo.then_some("options of GearV's initramfs begin with gearv. and a point")
+}
+
+/// Finds a quote that nothing closes. A word that begins with a quote has a reason of its own.
+fn open_quote(cmdline: &str) -> Option<&'static str> {
+    let is_told = kernel_words(cmdline).any(|word| word.starts_with('"'));
+    let is_open = !is_told && !cmdline.matches('"').count().is_multiple_of(2);
+    is_open.then_some("the quote has no end: Linux takes all behind it for one word")
 }
 
 /// Finds an option for what the VM has none of, or not as many.

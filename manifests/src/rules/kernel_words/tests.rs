@@ -36,6 +36,7 @@ fn warns_of_each_word() {
         ("console = ttyAMA0", "belongs to no option"),
         ("console =ttyAMA0", "belongs to no option"),
         ("\"console=ttyAMA0 quiet\"", "between two quotes"),
+        ("root=\"/dev/vda rw", "the quote has no end"),
         ("console=ttyAMA0,quiet,panic=1", "blanks do"),
         (
             "console=ttyAMA0 gearv-ip=10.0.2.105/24",

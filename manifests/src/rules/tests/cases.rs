@@ -115,6 +115,11 @@ fn type_cases() -> Vec<Case> {
             smallest().set(VM, "cmdline", b"a\0b\0".to_vec()),
             "M-SYN-003: /vms/linux: cmdline: "
         ),
+        // As bytes, two strings.
+        (
+            smallest().set(VM, "devices", cells(&[0x904_0000])),
+            "M-SYN-003: /vms/linux: devices: "
+        ),
         (
             smallest().set(VM, "may-power-off", cells(&[1])),
             "M-SYN-003: /vms/linux: may-power-off: "

@@ -14,7 +14,7 @@ use gearv_manifest::{DevicePatterns, Found, Manifest, ManifestError, Rule, Sever
 use serde_json::{Value, json};
 
 use super::spans::{Place, Spans};
-use super::syntax::{Fault, Texts};
+use super::syntax::{self, Fault, Texts};
 use super::{expected, repair};
 use crate::output;
 
@@ -240,7 +240,7 @@ impl Sources {
         let mut texts = HashMap::new();
         for file in spans.files().chain([main]) {
             if !texts.contains_key(file) {
-                let text = fs::read_to_string(file).unwrap_or_default();
+                let text = syntax::text_of(&fs::read(file).unwrap_or_default());
                 texts.insert(file.to_owned(), text);
             }
         }

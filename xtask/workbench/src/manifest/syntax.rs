@@ -14,7 +14,7 @@ mod value;
 use std::ops::Range;
 use std::path::Path;
 
-pub(super) use include::Texts;
+pub(super) use include::{Texts, text_of};
 
 /// Most faults that are told of at once: what follows from the first ones is noise.
 const MOST_FAULTS: usize = 8;

@@ -64,11 +64,18 @@ struct Reader {
 impl Reader {
     fn add(&mut self, path: &Path, bytes: &[u8]) {
         let file = self.texts.files.len();
-        let text = String::from_utf8_lossy(bytes).into_owned();
+        let text = text_of(bytes);
         self.texts.files.push((path.to_owned(), text.clone()));
         if let Some(fault) = no_source(file, bytes, &text) {
             self.faults.push(fault);
             return;
+        }
+        // Strings of another encoding are no values, and editors disagree on what they show.
+        if let Err(error) = str::from_utf8(bytes) {
+            let at = error.valid_up_to();
+            let what = "this character is not in UTF-8";
+            let help = "save the file in the encoding UTF-8";
+            self.faults.push(Fault::new(file, at..at + 1, what, help));
         }
         let (found, faults) = tokens(file, &text);
         self.faults.extend(faults);
@@ -118,6 +125,17 @@ impl Reader {
             }
         }
     }
+}
+
+/// Returns a source as text, with a `?` for each byte that is no UTF-8: every other byte keeps its
+/// place, by which dtc tells where something is.
+pub(in super::super) fn text_of(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    text
 }
 
 fn same(one: &Path, other: &Path) -> bool {

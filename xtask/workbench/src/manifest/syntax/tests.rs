@@ -459,6 +459,23 @@ fn a_file_as_a_whole_is_no_source() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// dtc takes any byte in a comment: the manifest is told of its encoding, and all else keeps its
+/// place.
+#[test]
+fn another_encoding_is_told() {
+    let folder = scratch("encoding");
+    let dts = folder.join("system.dts");
+    let text = GOOD.replacen("vms {", "/* G\u{e4}ste */ vms {", 1);
+    let bytes: Vec<u8> = text.chars().map(|c| u8::try_from(c).unwrap()).collect();
+    fs::write(&dts, &bytes).unwrap();
+    let (texts, found) = surprises(&dts);
+    let at = bytes.iter().position(|byte| *byte == 0xe4).unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].range, at..at + 1);
+    assert_eq!(texts.files[0].1, text.replace('\u{e4}', "?"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
 /// Whatever stands in a file, the reading of faults ends, and each fault lies in its text.
 #[test]
 fn no_text_is_too_strange() {
