@@ -68,7 +68,8 @@ pub struct Options {
     /// Configurations to measure [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     configurations: Vec<Configuration>,
-    /// The most that the maximum of the real-time VM with pass-through may be, native being 1
+    /// The most that a figure of the real-time VM with pass-through may be, native being 1; a maximum
+    /// may always be 1.25
     #[arg(long, value_name = "RATIO", default_value_t = 1.05)]
     max_ratio: f64,
     /// Show what has changed since a run whose JSON this is

@@ -66,6 +66,21 @@ fn ensure_parent(path: &Path) -> Result<()> {
         "--out: there is no folder {}: make it, or name another place",
         parent.display()
     );
+    ensure_no_device_name(path, parent)
+}
+
+/// Fails if `path`, in the folder `parent`, would lie among the machine's devices: the name of a card
+/// that is not in the reader is no file. A file there lies in memory, and keeps the kernel from
+/// making the card's node.
+fn ensure_no_device_name(path: &Path, parent: &Path) -> Result<()> {
+    let parent = parent.canonicalize()?;
+    let is_device = parent.starts_with("/dev") && !parent.starts_with("/dev/shm");
+    ensure!(
+        !is_device,
+        "--out: there is no device {}: name a file with --out, and a disk that is there with \
+         --device, which shows what it is and asks",
+        path.display()
+    );
     Ok(())
 }
 

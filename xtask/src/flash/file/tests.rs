@@ -49,6 +49,24 @@ fn a_disk_is_not_written_as_a_file() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// The paths are looked at only.
+#[test]
+fn a_card_that_is_not_there_is_no_file() {
+    let folder = scratch("flash-absent");
+    let link = folder.join("link");
+    symlink("/dev", &link).unwrap();
+    for path in [Path::new("/dev/gearv-no-card"), &link.join("gearv-no-card")] {
+        let image = check_image(path, true).unwrap_err().to_string();
+        let files = check_folder(path, &[], true).unwrap_err().to_string();
+        assert!(image.contains("there is no device"), "{image}");
+        assert_eq!(image, files);
+    }
+    fs::remove_dir_all(folder).unwrap();
+    if Path::new("/dev/shm").is_dir() {
+        check_image(Path::new("/dev/shm/gearv-no-card.img"), false).unwrap();
+    }
+}
+
 /// The disks of this machine, which are looked at only.
 #[test]
 fn no_disk_of_this_machine_is_taken() {
