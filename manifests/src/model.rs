@@ -183,6 +183,11 @@ pub struct Gear2Config<'a> {
     /// Longest time that a VM waits at boot for those that start before it, in milliseconds; 0: no
     /// limit.
     pub boot_order_timeout_ms: u32,
+    /// Most restarts of Gear2 within the window, after which a failure halts the machine; 0: no
+    /// limit.
+    pub restart_limit: u32,
+    /// Length of the window, in milliseconds.
+    pub restart_window_ms: u32,
     /// SHA-256 of the image, in hexadecimal digits.
     pub digest: Option<&'a str>,
 }
@@ -215,6 +220,8 @@ impl Gear2Config<'_> {
         privilege: Privilege::El0,
         watchdog_ms: None,
         boot_order_timeout_ms: 120_000,
+        restart_limit: 8,
+        restart_window_ms: 60_000,
         digest: None,
     };
 }

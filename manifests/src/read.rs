@@ -156,6 +156,12 @@ fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Conf
         boot_order_timeout_ms: gear2
             .number("boot-order-timeout-ms", report)
             .unwrap_or(DEFAULT.boot_order_timeout_ms),
+        restart_limit: gear2
+            .number("restart-limit", report)
+            .unwrap_or(DEFAULT.restart_limit),
+        restart_window_ms: gear2
+            .number("restart-window-ms", report)
+            .unwrap_or(DEFAULT.restart_window_ms),
         digest: gear2.digest("image", "image-sha256", report),
     }
 }

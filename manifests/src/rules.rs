@@ -163,6 +163,12 @@ fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     if !is_file_name(gear2.image) && gear2.image != GEAR2_MEMBER {
         report.error(error(Rule::FileName, "image").found(Found::Text(gear2.image)));
     }
+    let values = [gear2.restart_limit, gear2.restart_window_ms];
+    for ((property, range, _), value) in RESTART_RANGES.into_iter().zip(values) {
+        if !range.contains(&value) {
+            report.error(error(Rule::OutOfRange, property).found(Found::Number(value.into())));
+        }
+    }
 }
 
 /// Judges the numbers of vCPUs. A sum that is too large is reported once, at the VM that exceeds
@@ -255,7 +261,7 @@ fn check_start<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
-/// Limits of a VM's restarts: property, range, and the value where the property is absent.
+/// Limits of restarts: property, range, and the value where a VM does not have the property.
 const RESTART_RANGES: [(&str, RangeInclusive<u32>, u32); 3] = {
     const DEFAULT: RestartLimit = RestartLimit::DEFAULT;
     let most = RestartLimit::MOST;

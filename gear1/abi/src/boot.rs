@@ -264,14 +264,11 @@ pub struct BootGear2 {
     pub period: u64,
     /// Whether Gear2 runs at EL1 instead of EL0.
     pub el1: bool,
-    /// Counter ticks within which Gear1 restarts Gear2 at most [`RESTARTS`] times.
+    /// Restarts of Gear2 within `window`; the next failure halts the machine. 0: no limit.
+    pub restarts: u32,
+    /// Counter ticks within which restarts are counted.
     pub window: u64,
 }
-
-/// Restarts of Gear2 within [`RESTART_WINDOW_S`]; the next one halts the machine.
-pub const RESTARTS: u32 = 8;
-/// Seconds within which restarts of Gear2 are counted.
-pub const RESTART_WINDOW_S: u64 = 60;
 
 /// Everything the runtime knows when it starts.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@
 use alloc::vec::Vec;
 
 use gear1_abi::ABI_VERSION;
-use gear1_abi::boot::{BootGear2, BootLoad, BootRegion, RESTART_WINDOW_S};
+use gear1_abi::boot::{BootGear2, BootLoad, BootRegion};
 use gear1_abi::id::{MAX_CPUS, MAX_VMS};
 use gear1_abi::image::GEAR2_MAGIC;
 use gear1_abi::info::{Gear2Info, INFO_MAGIC, uart};
@@ -199,7 +199,8 @@ fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa) -> BootGear2 {
         },
         period: u64::from(manifest.gear2.period_ms(sources.board.is_virtual)) * hz / 1000,
         el1: manifest.gear2.privilege == Privilege::El1,
-        window: RESTART_WINDOW_S * hz,
+        restarts: manifest.gear2.restart_limit,
+        window: u64::from(manifest.gear2.restart_window_ms) * hz / 1000,
         ..BootGear2::default()
     }
 }

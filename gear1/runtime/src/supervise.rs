@@ -12,7 +12,7 @@
 //! Requirements: G1-RUN-011, G1-SUP-001 (a hang is noticed within the period), G1-SUP-002,
 //! G1-SUP-003.
 
-use gear1_abi::boot::{BootInfo, IrqOwner, RESTARTS};
+use gear1_abi::boot::{BootInfo, IrqOwner};
 use gear1_abi::call::{Failure, VcpuState};
 use gear1_abi::id::CpuIndex;
 use gear1_abi::layout::el2::PIECE;
@@ -50,15 +50,15 @@ pub(crate) fn start(cpu: &mut Cpu, machine: &Machine) {
 #[cold]
 #[inline(never)]
 pub(crate) fn failed(cpu: &mut Cpu, machine: &Machine, failure: Failure) -> Resume {
-    let boot = machine.boot;
-    if boot.gear2.period == 0 {
+    let gear2 = &machine.boot.gear2;
+    if gear2.period == 0 {
         halt(cpu, HaltReason::of(failure));
     }
     if !MEETING.call() {
         return rejoin(cpu, machine);
     }
     let now = cpu::now();
-    if !BUDGET.lock().spend(now, RESTARTS, boot.gear2.window) {
+    if !BUDGET.lock().spend(now, gear2.restarts, gear2.window) {
         halt(cpu, HaltReason::of(failure));
     }
     restart(cpu, machine, failure);

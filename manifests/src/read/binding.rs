@@ -31,6 +31,8 @@ pub const GEAR2_PROPERTIES: &[&str] = &[
     "frame-us",
     "privilege",
     "watchdog-ms",
+    "restart-limit",
+    "restart-window-ms",
     "boot-order-timeout-ms",
     "image-sha256",
 ];

@@ -65,6 +65,14 @@ fn an_emulator_gets_a_longer_watchdog() {
 }
 
 #[test]
+fn gear2_is_restarted_eight_times_a_minute() {
+    accepts(&smallest(), |manifest| {
+        let gear2 = &manifest.gear2;
+        assert_eq!((gear2.restart_limit, gear2.restart_window_ms), (8, 60_000));
+    });
+}
+
+#[test]
 fn reads_gear2() {
     let tree = smallest()
         .set("/gear2", "image", text("my-gear2.bin"))
@@ -75,9 +83,12 @@ fn reads_gear2() {
         .set("/gear2", "balancer", text("load"))
         .set("/gear2", "privilege", text("el1"))
         .set("/gear2", "watchdog-ms", cells(&[0]))
-        .set("/gear2", "boot-order-timeout-ms", cells(&[7000]));
+        .set("/gear2", "boot-order-timeout-ms", cells(&[7000]))
+        .set("/gear2", "restart-limit", cells(&[3]))
+        .set("/gear2", "restart-window-ms", cells(&[5000]));
     accepts(&tree, |manifest| {
         let gear2 = &manifest.gear2;
+        assert_eq!((gear2.restart_limit, gear2.restart_window_ms), (3, 5000));
         assert_eq!((gear2.image, gear2.memory_bytes), ("my-gear2.bin", 8 << 20));
         assert_eq!(
             (gear2.policy.scheduler, gear2.policy.slice_us()),

@@ -47,6 +47,8 @@ pub(crate) fn check<'a>(
     if let Some(period_ms) = config.watchdog_ms {
         warn_if_short(gear2, "watchdog-ms", period_ms, SHORT_WATCHDOG_MS, report);
     }
+    let window_ms = config.restart_window_ms;
+    warn_if_short(gear2, "restart-window-ms", window_ms, SHORT_BOOT_MS, report);
     warn_if_short(
         gear2,
         "boot-order-timeout-ms",

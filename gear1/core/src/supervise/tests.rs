@@ -111,3 +111,9 @@ fn the_budget_is_for_a_window_of_time() {
     assert!(!budget.spend(206, 3, 100));
     assert!(budget.spend(207, 3, 100));
 }
+
+#[test]
+fn a_budget_of_0_has_no_end() {
+    let mut budget = Budget::new();
+    assert!((0..100).all(|now| budget.spend(now, 0, 1000)));
+}

@@ -154,6 +154,14 @@ fn value_cases() -> Vec<Case> {
             smallest().set("/gear2", "slice-us", cells(&[1_000_001])),
             "M-SYN-006: /gear2: slice-us: "
         ),
+        (
+            smallest().set("/gear2", "restart-limit", cells(&[17])),
+            "M-SYN-006: /gear2: restart-limit: "
+        ),
+        (
+            smallest().set("/gear2", "restart-window-ms", cells(&[0])),
+            "M-SYN-006: /gear2: restart-window-ms: "
+        ),
     ]
 }
 
