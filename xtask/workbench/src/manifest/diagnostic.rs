@@ -539,18 +539,44 @@ pub(super) fn refused_by_dtc(message: &str) -> (Sources, Diagnostic) {
     });
     let whole = message.trim_start_matches("FATAL ERROR: ").trim_end();
     let what = found.map_or(whole, |(_, what)| what);
-    let help = match what {
-        "syntax error" => "a property is NAME = VALUE; and a node NAME { ... };",
-        _ => "",
-    };
     let diagnostic = Diagnostic {
         id: DTC,
         message: what.to_owned(),
-        help: help.to_owned(),
+        help: dtc_help(what).to_owned(),
         site,
         ..Diagnostic::empty()
     };
     (sources, diagnostic)
+}
+
+/// Starts of what dtc says, and the repairs.
+const DTC_HELP: &[(&str, &str)] = &[
+    (
+        "syntax error",
+        "a property is NAME = VALUE; and a node NAME { ... };",
+    ),
+    (
+        "Label or path",
+        "write a label before the node, LABEL: NAME { ... };, or remove what refers to it",
+    ),
+    ("Division by zero", "write another divisor than 0"),
+    (
+        "Value out of range",
+        "write a smaller number: a cell has 32 bits, and an address may have two cells, the upper \
+         half first",
+    ),
+    (
+        "Duplicate label",
+        "remove or rename one of the two; no property needs a label",
+    ),
+];
+
+/// Says how to repair what dtc refuses.
+fn dtc_help(what: &str) -> &'static str {
+    let mut known = DTC_HELP.iter();
+    let known = known.find(|(start, _)| what.starts_with(start));
+    let other = "remove it, or write it as the examples in docs/manifest.md are written";
+    known.map_or(other, |(_, help)| help)
 }
 
 /// Reads the place and the message of a line. dtc has three forms:

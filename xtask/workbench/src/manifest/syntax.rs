@@ -5,6 +5,7 @@
 //! finds the place, the reason and the repair. A text in which no fault is found keeps dtc's words.
 
 mod include;
+mod layout;
 mod lexer;
 mod parser;
 #[cfg(test)]

@@ -210,15 +210,21 @@ impl Lexer<'_> {
         self.faults.push(fault.against(self.file, inner..inner + 2));
     }
 
-    /// Reads a string. dtc lets a string go on over the end of the line, which nobody means.
+    /// Reads a string. dtc lets a string go on over the end of the line. Where that takes in what
+    /// was to count, the closing quote is missing.
     fn quoted(&mut self) {
         let rest = &self.text[self.at..];
-        let mut escaped = false;
-        for (index, one) in rest.char_indices().skip(1) {
-            match one {
-                '"' if !escaped => return self.push(Kind::Text, index + 1),
-                '\n' => break,
-                _ => escaped = one == '\\' && !escaped,
+        if let Some(length) = string_length(rest) {
+            let inside = &rest[..length];
+            let is_joined = inside.contains("\\\n");
+            if !inside.contains('\n') || is_whole(inside, &rest[length..]) && !is_joined {
+                return self.push(Kind::Text, length);
+            }
+            if is_joined {
+                let parts = inside.split("\\\n").map(str::trim_start);
+                let repair = Some(parts.collect::<String>());
+                let what = "a \\ does not join the lines of a string";
+                return self.fault(length, what, "write the string in one line", repair);
             }
         }
         let line = rest.lines().next().unwrap_or_default().trim_end();
@@ -227,6 +233,24 @@ impl Lexer<'_> {
         let what = "the string has no closing quote on its line";
         self.fault(length, what, "close the string with \"", closed);
     }
+}
+
+/// Returns the length of the string at the start of `text`, quotes included.
+fn string_length(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    let end = text.char_indices().skip(1).find(|(_, one)| {
+        let is_end = *one == '"' && !escaped;
+        escaped = *one == '\\' && !escaped;
+        is_end
+    });
+    end.map(|(at, _)| at + 1)
+}
+
+/// Tells whether a string of several lines ends where its author meant it to: a value goes on or
+/// ends behind it, and no line of it ends as code does.
+fn is_whole(inside: &str, behind: &str) -> bool {
+    let ends_as_code = |line: &str| line.trim_end().ends_with([';', '{', '}']);
+    behind.trim_start().starts_with([';', ',']) && !inside.lines().any(ends_as_code)
 }
 
 /// Returns where a comment begins in the text of another one. A person puts a blank before it.

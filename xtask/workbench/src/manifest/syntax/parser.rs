@@ -6,12 +6,37 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use gearv_manifest::binding;
+
 use super::include::Texts;
+use super::layout::Layout;
 use super::lexer::{Kind, Token};
 use super::{Fault, MOST_FAULTS};
 
 /// Deepest nesting of nodes; a manifest has four.
 const MOST_NESTED: usize = 32;
+
+/// Directives of dtc.
+const DIRECTIVES: [&str; 9] = [
+    "/dts-v1/",
+    "/include/",
+    "/incbin/",
+    "/bits/",
+    "/delete-node/",
+    "/delete-property/",
+    "/memreserve/",
+    "/omit-if-no-ref/",
+    "/plugin/",
+];
+/// Tables of the binding's properties.
+const PROPERTIES: [&[&str]; 6] = [
+    binding::ROOT_PROPERTIES,
+    binding::GEAR2_PROPERTIES,
+    binding::VM_PROPERTIES,
+    binding::VIRTIO_PROPERTIES,
+    binding::SHARED_PROPERTIES,
+    binding::CHANNEL_PROPERTIES,
+];
 
 /// The text does not go on as far as this parser understands.
 pub(super) struct Lost;
@@ -25,6 +50,7 @@ pub(super) fn parse(texts: &Texts, tokens: &[Token]) -> Vec<Fault> {
         tokens,
         at: 0,
         depth: 0,
+        layout: Layout::default(),
         faults: Vec::new(),
     };
     // Whether the end was reached does not matter: the faults before it stand.
@@ -37,6 +63,7 @@ pub(super) struct Parser<'t> {
     tokens: &'t [Token],
     at: usize,
     depth: usize,
+    layout: Layout<'t>,
     faults: Vec<Fault>,
 }
 
@@ -50,6 +77,10 @@ impl<'t> Parser<'t> {
 
     pub(super) fn text(&self, token: &Token) -> &'t str {
         self.texts.of(token)
+    }
+
+    pub(super) fn text_at(&self, file: usize, range: &Range<usize>) -> &'t str {
+        self.texts.text(file, range)
     }
 
     /// Tells whether the token `count` tokens from here is the mark.
@@ -101,35 +132,80 @@ impl<'t> Parser<'t> {
                 Kind::Reference if self.is(1, '{') => self.node(2, token)?,
                 Kind::Word if self.is(1, ':') => self.pass(2),
                 Kind::Word if self.text(token).starts_with('#') => self.hash(token)?,
-                Kind::Word if self.is(1, '{') => {
-                    let help = "put the node between the braces of / { ... };";
-                    self.report(Self::fault(
-                        token,
-                        "a node stands outside of the root node",
-                        help,
-                    ))?;
-                    return Err(Lost);
-                }
+                Kind::Word => return self.outside(token),
                 Kind::Mark('}') => self.stray_brace(token)?,
-                Kind::Mark('<') if self.is(1, '<') && self.is(2, '<') => {
-                    let help = "choose one of the two sides, and remove the marks";
-                    self.report(Self::fault(token, "a merge left its conflict here", help))?;
-                    return Err(Lost);
-                }
+                _ if self.is_merge_conflict() => return self.merge_conflict(token),
                 _ => return Err(Lost),
             }
         }
         Ok(())
     }
 
-    /// Reports a closing brace behind the last node, with its semicolon.
-    fn stray_brace(&mut self, brace: &Token) -> Understood {
+    /// Reports what stands behind the root node, or without one: a brace before it was too many, or
+    /// it belongs into the node.
+    fn outside(&mut self, token: &Token) -> Understood {
+        let (what, help) = match self.ahead(1).map(|next| next.kind) {
+            Some(Kind::Mark('{')) => (
+                "a node stands outside of the root node",
+                "put the node between the braces of / { ... };",
+            ),
+            Some(Kind::Mark('=' | ';')) => (
+                "a property stands outside of the root node",
+                "put the property between the braces of / { ... };",
+            ),
+            _ => (
+                "a word stands outside of the root node",
+                "remove it, or write it as a comment: // ...",
+            ),
+        };
+        match self.layout.early {
+            Some((brace, node)) => self.surplus_brace(brace, node, token)?,
+            None => self.report(Self::fault(token, what, help))?,
+        }
+        Err(Lost)
+    }
+
+    /// Reports a closing brace behind the last node. The one that is too many stands where the
+    /// indentation says.
+    fn stray_brace(&mut self, brace: &'t Token) -> Understood {
+        if let Some((early, node)) = self.layout.early.take() {
+            self.surplus_brace(early, node, brace)?;
+            return Err(Lost);
+        }
+        let range = self.with_semicolon(brace);
+        let is_long = range.end > brace.range.end;
+        self.pass(1 + usize::from(is_long));
         let fault = Self::fault(brace, "this brace closes nothing", "remove the brace");
-        let semicolon = self.ahead(1).filter(|next| next.is(';'));
-        let end = semicolon.map_or(brace.range.end, |next| next.range.end);
-        self.pass(1 + usize::from(semicolon.is_some()));
-        let range = brace.range.start..end;
         self.report(Fault { range, ..fault }.repaired(""))
+    }
+
+    /// Reports the brace that closed `node` before its author meant to, as `behind` shows.
+    fn surplus_brace(&mut self, brace: &Token, node: &Token, behind: &Token) -> Understood {
+        let what = format!("this brace closes {}, and is one too many", self.text(node));
+        let fault = Self::fault(brace, what, "remove the brace");
+        let range = self.with_semicolon(brace);
+        let fault = Fault { range, ..fault }.repaired("");
+        self.report(fault.against(behind.file, behind.range.clone()))
+    }
+
+    /// Returns where a brace and the semicolon behind it are.
+    fn with_semicolon(&self, brace: &Token) -> Range<usize> {
+        let mut behind = self.tokens.iter();
+        let behind = behind
+            .find(|token| token.file == brace.file && token.range.start >= brace.range.end)
+            .filter(|token| token.is(';'));
+        brace.range.start..behind.map_or(brace.range.end, |token| token.range.end)
+    }
+
+    /// Tells whether git's mark of a conflict is next.
+    fn is_merge_conflict(&self) -> bool {
+        (0..3).all(|count| self.is(count, '<'))
+    }
+
+    fn merge_conflict(&mut self, token: &Token) -> Understood {
+        let help = "choose one of the two sides, and remove the marks";
+        self.report(Self::fault(token, "a merge left its conflict here", help))?;
+        Err(Lost)
     }
 
     /// Judges the start of the file.
@@ -156,6 +232,14 @@ impl<'t> Parser<'t> {
 
     /// Passes over a directive and its arguments.
     fn directive(&mut self) -> Understood {
+        if let Some(token) = self.ahead(0)
+            && !DIRECTIVES.contains(&self.text(token))
+        {
+            let what = format!("there is no directive {}", self.text(token));
+            let help = "remove it; a comment stands between /* and */, or behind //";
+            self.report(Self::fault(token, what, help))?;
+            return Err(Lost);
+        }
         while let Some(token) = self.ahead(0) {
             self.pass(1);
             if token.is(';') {
@@ -216,18 +300,17 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads properties and nodes up to the closing brace, and returns that.
-    fn body(&mut self, open: &Token, name: &Token) -> Result<&'t Token, Lost> {
+    fn body(&mut self, open: &'t Token, name: &'t Token) -> Result<&'t Token, Lost> {
         let mut names = Names::new();
         let mut last_node: Option<&Token> = None;
         loop {
             let Some(token) = self.ahead(0) else {
-                let what = format!("the brace of {} is never closed", self.text(name));
-                self.report(Self::fault(open, what, "close the node with };"))?;
-                return Err(Lost);
+                return self.never_closed(open, name);
             };
             let text = self.text(token);
             match token.kind {
                 Kind::Mark('}') => {
+                    self.layout.close(self.texts, (open, name), token);
                     self.pass(1);
                     return Ok(token);
                 }
@@ -248,7 +331,9 @@ impl<'t> Parser<'t> {
                 }
                 Kind::Word => {
                     self.unique(&mut names, false, token)?;
-                    if let Some(node) = last_node.filter(|_| self.is(1, '=') || self.is(1, ';')) {
+                    let is_node = self.is(1, '=') && self.is(2, '{');
+                    let is_property = !is_node && (self.is(1, '=') || self.is(1, ';'));
+                    if let Some(node) = last_node.filter(|_| is_property) {
                         self.behind_node(token, node)?;
                     }
                     self.property(token)?;
@@ -260,9 +345,22 @@ impl<'t> Parser<'t> {
                     return Err(Lost);
                 }
                 Kind::Mark('{') => return self.no_name(token, names.is_empty()),
+                _ if self.is_merge_conflict() => {
+                    self.merge_conflict(token)?;
+                    return Err(Lost);
+                }
                 _ => return Err(Lost),
             }
         }
+    }
+
+    /// Reports a brace that is open where the text ends: the one whose own closing brace is missing,
+    /// as the indentation says.
+    fn never_closed(&mut self, open: &Token, name: &Token) -> Result<&'t Token, Lost> {
+        let (open, name) = self.layout.unclosed.unwrap_or((open, name));
+        let what = format!("the brace of {} is never closed", self.text(name));
+        self.report(Self::fault(open, what, "close the node with };"))?;
+        Err(Lost)
     }
 
     /// Reports a brace without a name before it; `is_second`: it may belong to the brace before.
@@ -354,8 +452,10 @@ impl<'t> Parser<'t> {
     fn two_names(&mut self, name: &Token, next: &Token) -> Understood {
         let between = name.range.end..next.range.start;
         if name.file != next.file || self.texts.text(name.file, &between).contains('\n') {
-            self.pass(1);
-            return self.semicolon(name, "the property");
+            return self.alone(name);
+        }
+        if self.text(name).starts_with("--") {
+            return self.dashes(name);
         }
         let joined = format!("{}-{}", self.text(name), self.text(next));
         let range: Range<usize> = name.range.start..next.range.end;
@@ -366,6 +466,32 @@ impl<'t> Parser<'t> {
             "join the words with -",
         );
         self.report(fault.repaired(joined))?;
+        Err(Lost)
+    }
+
+    /// Reports a name alone on its line. A property lacks its semicolon; another name may be a
+    /// node's, whose brace is missing, and what follows from that says nothing more.
+    fn alone(&mut self, name: &Token) -> Understood {
+        let text = self.text(name);
+        if PROPERTIES.iter().any(|names| names.contains(&text)) {
+            self.pass(1);
+            return self.semicolon(name, "the property");
+        }
+        let end = name.range.end;
+        let what = format!("a {{ or a ; is missing behind {text}");
+        let help = "a node is NAME { ... }; and a switch NAME;";
+        self.report(Fault::new(name.file, end..end, what, help))?;
+        Err(Lost)
+    }
+
+    /// Reports a comment as SQL and Lua have it.
+    fn dashes(&mut self, name: &Token) -> Understood {
+        let range = name.range.start..name.range.start + self.line_length(name);
+        let line = self.texts.text(name.file, &range);
+        let repair = format!("// {}", line.trim_start_matches('-').trim_start());
+        let what = "comments do not begin with --";
+        let fault = Fault::new(name.file, range, what, "write // comment");
+        self.report(fault.repaired(repair))?;
         Err(Lost)
     }
 

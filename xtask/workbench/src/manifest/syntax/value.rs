@@ -9,12 +9,16 @@ use super::parser::{Lost, Parser, Understood};
 const SWITCHES: &[&str] = &[
     "true", "yes", "on", "enabled", "false", "no", "off", "disabled",
 ];
+const NO_BRACKETS: &str = "numbers stand in angle brackets";
+const NO_BRACKETS_HELP: &str = "write < and >";
 const ARITHMETIC: &str = "arithmetic between < and > stands in parentheses";
 const ARITHMETIC_HELP: &str = "write <(1 + 2)>";
 /// Statement on a range of numbers.
 pub(super) const NO_RANGES: &str = "cells have no ranges";
 /// A longer range is written by nobody who means each of its numbers.
 const MOST_IN_RANGE: u64 = 32;
+/// Ends of the names of properties that people write in hexadecimal.
+const ADDRESSES: [&str; 3] = ["address", "ipa", "offset"];
 /// How many of [`SWITCHES`] turn on.
 const ON: usize = 4;
 
@@ -26,6 +30,7 @@ impl<'t> Parser<'t> {
             let last = match token.kind {
                 Kind::Text => {
                     self.pass(1);
+                    self.quote_inside(token)?;
                     token
                 }
                 Kind::Reference => {
@@ -39,7 +44,15 @@ impl<'t> Parser<'t> {
                     continue;
                 }
                 Kind::Mark('<') => self.cells(name)?,
-                Kind::Mark('[') => self.until(']')?,
+                Kind::Mark('[') => self.bytes(token)?,
+                Kind::Mark('(') => {
+                    let end = self.until(')')?;
+                    let range = token.range.start..end.range.end;
+                    let fault = Self::fault(token, NO_BRACKETS, NO_BRACKETS_HELP);
+                    let text = format!("<{}>", self.text_at(token.file, &range));
+                    self.report(Fault { range, ..fault }.repaired(text))?;
+                    end
+                }
                 // `/bits/ 8` stands before cells; dtc judges what stands behind the others.
                 Kind::Directive if self.text(token) == "/bits/" => {
                     self.pass(2);
@@ -82,6 +95,40 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// Reports a quote within a string, which ends the string: text follows without a blank.
+    fn quote_inside(&mut self, text: &Token) -> Understood {
+        let end = text.range.end;
+        let mut next = self.ahead(0).into_iter();
+        let goes_on = next.any(|next| next.kind == Kind::Word && next.range.start == end);
+        if !goes_on {
+            return Ok(());
+        }
+        let what = "this quote ends the string";
+        let help = "write \\\" for a quote within a string";
+        self.report(Fault::new(text.file, end - 1..end, what, help))?;
+        Err(Lost)
+    }
+
+    /// Judges bytes in square brackets, which people take for a list of numbers.
+    fn bytes(&mut self, open: &Token) -> Result<&'t Token, Lost> {
+        let end = self.until(']')?;
+        let range = open.range.start..end.range.end;
+        let inside = self.text_at(open.file, &(open.range.end..end.range.start));
+        let mut words = inside.split_whitespace();
+        let is_bytes = |word: &str| {
+            word.len() % 2 == 0 && word.bytes().all(|digit| digit.is_ascii_hexdigit())
+        };
+        if words.clone().all(is_bytes) {
+            return Ok(end);
+        }
+        let what = "square brackets hold bytes, each of two hexadecimal digits";
+        let fault = Fault::new(open.file, range, what, "write numbers between < and >");
+        let is_list = words.all(|word| number(word).is_some());
+        let repair = is_list.then(|| format!("<{inside}>"));
+        self.report(Fault { repair, ..fault })?;
+        Ok(end)
+    }
+
     /// Judges a reference: dtc refuses one to a label that nothing has, and makes a number of others.
     fn reference(&mut self, token: &Token) -> Understood {
         self.pass(1);
@@ -98,7 +145,7 @@ impl<'t> Parser<'t> {
         self.pass(1);
         let switch = SWITCHES.iter().position(|word| *word == text);
         let fault = if text.starts_with(|first: char| first.is_ascii_digit() || first == '-') {
-            let fault = Self::fault(token, "numbers stand in angle brackets", "write < and >");
+            let fault = Self::fault(token, NO_BRACKETS, NO_BRACKETS_HELP);
             fault.repaired(format!("<{text}>"))
         } else if switch.is_some_and(|at| at < ON) {
             let help = format!("a switch has no value: {name};");
@@ -207,6 +254,10 @@ fn cell_says(what: &str, help: &str, repair: Option<String>) -> CellFault {
 /// Says why `text` is no cell of the property `name`, and what may be meant.
 fn cell_fault(name: &str, text: &str) -> Option<CellFault> {
     if text.contains(',') {
+        if let Some(whole) = thousands(name, text) {
+            let what = "a number has no commas";
+            return Some(cell_says(what, "remove the comma", Some(whole)));
+        }
         let parts = text.split(',').filter(|part| !part.is_empty());
         let parts: Vec<&str> = parts.collect();
         let is_list = parts.iter().all(|part| number(part).is_some());
@@ -234,6 +285,22 @@ fn cell_fault(name: &str, text: &str) -> Option<CellFault> {
     Some(cell_says(what, help, Some(halves)))
 }
 
+/// Returns the number that `text` is with commas between thousands. A list has commas too, and no
+/// property but `cpus` takes one.
+fn thousands(name: &str, text: &str) -> Option<String> {
+    let mut groups = text.split(',');
+    let first = groups.next()?;
+    let is_group = |group: &str| group.len() == 3 && group.bytes().all(|one| one.is_ascii_digit());
+    let is_first = matches!(first.len(), 1..=3) && first.bytes().all(|one| one.is_ascii_digit());
+    (name != "cpus" && is_first && groups.all(is_group)).then(|| text.replace(',', ""))
+}
+
+/// Tells whether `text` is a sum or a product without its parentheses.
+fn is_arithmetic(text: &str) -> bool {
+    let parts = text.split(['+', '-', '*']);
+    text.contains(['+', '-', '*']) && { parts }.all(|part| number(part).is_some())
+}
+
 /// Says what keeps `text` from being a number; `None` if a unit behind the number does.
 fn no_number(text: &str) -> Option<CellFault> {
     let joined = text.replace('_', "");
@@ -250,6 +317,8 @@ fn no_number(text: &str) -> Option<CellFault> {
         ("a cell is never negative here", help, None)
     } else if matches!(text, "+" | "-" | "*") {
         (ARITHMETIC, ARITHMETIC_HELP, None)
+    } else if is_arithmetic(text) {
+        (ARITHMETIC, ARITHMETIC_HELP, Some(format!("({text})")))
     } else if !text.starts_with(is_digit) {
         let help = "write a number, in decimal or with 0x; macros of C are not known";
         ("a cell is a number, and this is a name", help, None)
@@ -275,6 +344,12 @@ fn with_unit(name: &str, text: &str) -> CellFault {
         Some(unit) => format!("write the number alone: {name} counts in {unit}"),
         None => "write the number alone".to_owned(),
     };
+    // An address of which the 0x is missing has digits as units have letters.
+    let is_hex = text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if is_hex && ADDRESSES.iter().any(|end| name.ends_with(end)) {
+        let what = "a hexadecimal number begins with 0x";
+        return cell_says(what, "write 0x before it", Some(format!("0x{text}")));
+    }
     let repair = in_unit_of(name, head, tail).map(|value| value.to_string());
     cell_says("a number has no unit behind it", &help, repair)
 }
