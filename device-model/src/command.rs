@@ -192,8 +192,47 @@ fn parse_command(words: &[&str]) -> Result<Command, String> {
         ["log", "-f"] => Command::Log(true),
         ["version"] => Command::Version,
         [] => return Err(USAGE.into()),
-        [word, ..] => return Err(format!("cannot do `{word}` like this\n{USAGE}")),
+        [word, ..] => return Err(misused(word)),
     })
+}
+
+/// Says how a command is written. The whole help would push the sentence off a small screen.
+fn misused(word: &str) -> String {
+    let usage = usage_of(word);
+    match usage.is_empty() {
+        true => format!(
+            "there is no command `{word}`; there are {}; `gearctl --help` describes them",
+            names().join(", ")
+        ),
+        false => format!("cannot do `{word}` like this; there is\n{}", usage.join("\n")),
+    }
+}
+
+/// Returns the commands that a line of the help describes, or none.
+fn heads(line: &str) -> impl Iterator<Item = &str> {
+    // Two blanks stand before a command, and more before a line that goes on.
+    let line = line.strip_prefix("  ");
+    let line = line.filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()));
+    let words = line.and_then(|line| line.split(' ').next());
+    words.into_iter().flat_map(|words| words.split('|'))
+}
+
+/// Returns the names of all commands.
+fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = USAGE.lines().flat_map(heads).collect();
+    names.dedup();
+    names
+}
+
+/// Returns the lines of the help on one command, with those on which they go on.
+fn usage_of(word: &str) -> Vec<&'static str> {
+    let mut is_of_word = false;
+    let lines = USAGE.lines().filter(|line| {
+        let goes_on = line.starts_with("   ");
+        is_of_word = heads(line).any(|head| head == word) || is_of_word && goes_on;
+        is_of_word
+    });
+    lines.collect()
 }
 
 /// Does what a command line says, and prints to `out`. The error is a sentence.

@@ -122,6 +122,9 @@ fn reason(vm: &Vm, kind: Kind) -> &'static str {
         Kind::Serial | Kind::Messages if vm.real_time => {
             "it is real-time, and its serial port is the machine's"
         }
+        Kind::Serial | Kind::Messages if vm.device_model => {
+            "`gearctl` runs in it, and its serial port is the machine's"
+        }
         Kind::Serial | Kind::Messages => {
             "its manifest gives it no emulated serial port (a node `console`)"
         }

@@ -332,6 +332,23 @@ fn command_lines_are_read() {
     }
     assert_eq!(parse(&["log", "-f"]).unwrap().command, Command::Log(true));
     assert!(parse(&[]).unwrap_err().starts_with("usage:"));
+    assert_eq!(
+        parse(&["log", "all"]).unwrap_err(),
+        "cannot do `log` like this; there is\n  log [-f]                Gear1's records; -f waits for more"
+    );
+    assert_eq!(
+        parse(&["pause"]).unwrap_err().lines().skip(1).collect::<Vec<_>>(),
+        [
+            "  pause|resume VM         hold its vCPUs, let them go on; not a real-time VM's,",
+            "                          which Gear2 does not schedule",
+        ]
+    );
+    assert_eq!(
+        parse(&["reboot", "linux"]).unwrap_err(),
+        "there is no command `reboot`; there are list, start, stop, restart, pause, resume, \
+         console, screenshot, stats, top, sched, device, log, version; `gearctl --help` describes \
+         them"
+    );
     assert!(
         parse(&["stop"])
             .unwrap_err()
@@ -368,8 +385,7 @@ fn consoles_that_do_not_exist_are_refused_with_those_that_do() {
     );
     assert_eq!(
         refused(&["console", "device"]),
-        "VM device has no serial console: its manifest gives it no emulated serial port (a node \
-         `console`); \
+        "VM device has no serial console: `gearctl` runs in it, and its serial port is the machine's; \
          `gearctl console --messages device` shows what Gear2 says of it; VMs with a serial console: linux"
     );
     assert_eq!(
