@@ -67,10 +67,14 @@ pub trait Backend: Send {
     /// Resets the device at the driver's request: the backend no longer uses the guest's memory.
     fn reset(&mut self) {}
 
-    /// The driver closed a queue, which has no turn until the next [`Self::activate`]: nothing that
-    /// waits for its turn may hold other queues back.
-    fn close(&mut self, queue: usize) {
-        let _ = queue;
+    /// The driver closes a queue, which has no turn from here on until the next
+    /// [`Self::activate`]. Requests of the queue that are under way end and are completed here, or
+    /// the backend is [`Self::lost`]: the driver uses the memory for something else afterwards.
+    /// Nothing that waits for its turn may hold other queues back. A device that is broken
+    /// completes nothing: there is no `ring`.
+    fn close(&mut self, queue: usize, ring: Option<&mut Vring>) -> Result<(), Broken> {
+        let _ = (queue, ring);
+        Ok(())
     }
 
     /// GDM was away for longer than a guest should wait: the oldest `pending` requests of a

@@ -94,8 +94,6 @@ pub enum Effect {
     Notified,
     /// Configuration was written at this offset.
     Config(usize),
-    /// The driver closed this queue, which the device may have used.
-    Closed(usize),
 }
 
 /// A device's registers and queues.
@@ -278,7 +276,7 @@ impl Transport {
             return Effect::None;
         }
         match register {
-            register::QUEUE_READY => return self.set_ready(value),
+            register::QUEUE_READY => self.set_ready(value),
             register::QUEUE_NOTIFY => return Effect::Notified,
             register::INTERRUPT_ACK if value & INTERRUPT_CONFIG != 0 => {
                 self.state.set(Word::ConfigPending, 0);
@@ -300,19 +298,29 @@ impl Transport {
         self.identity.features | COMMON_FEATURES
     }
 
-    /// Closes the selected queue, which the device may be using, or breaks down because the queue
-    /// cannot be opened.
-    fn set_ready(&mut self, value: u32) -> Effect {
+    /// Returns the queue that a write closes (virtio 1.2, 4.2.2), if the device may be using that.
+    pub fn closes(&self, write: Write) -> Option<usize> {
+        let closes = write.register == register::QUEUE_READY && write.size == 4;
+        let (queue, _) = self
+            .set_up
+            .selected()
+            .filter(|_| closes && write.value as u32 == 0)?;
+        let ring = self.rings.get(queue);
+        ring.is_some_and(Option::is_some).then_some(queue)
+    }
+
+    /// Closes the selected queue, which no request uses any longer, or breaks down because the
+    /// queue cannot be opened.
+    fn set_ready(&mut self, value: u32) {
         let Some((queue, _)) = self.set_up.selected() else {
-            return Effect::None;
+            return;
         };
         if value == 0 {
             self.state.set_queue(queue, QueueWord::Ready, 0);
             self.forget(queue);
-            return Effect::Closed(queue);
+            return;
         }
         self.break_down();
-        Effect::None
     }
 
     /// Opens all queues that the driver made ready; false if one cannot be a queue.

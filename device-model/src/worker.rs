@@ -24,6 +24,7 @@ use crate::mapping::{finish_stores, relax};
 use crate::progress;
 use crate::state::{DeviceState, Word};
 use crate::transport::{Effect, Transport, Write};
+use crate::vring::Broken;
 
 use self::linger::Habit;
 use self::queues::{Turn, serve_at_work};
@@ -222,16 +223,23 @@ impl Worker {
             self.transport.show_used();
         }
         if let Some((queue, reason)) = turn.broken {
-            turn.interrupt |= self.transport.break_down();
-            self.complain(&format!(
-                "queue {queue}: {reason:?}; the device needs a reset"
-            ));
+            turn.interrupt |= self.break_queue(queue, reason);
             turn.more = false;
         }
         if turn.interrupt {
             self.interrupt();
         }
         turn.more
+    }
+
+    /// Stops the device until its driver resets it: the driver broke a rule in this queue. Returns
+    /// whether to interrupt the guest.
+    fn break_queue(&mut self, queue: usize, reason: Broken) -> bool {
+        let tells = self.transport.break_down();
+        self.complain(&format!(
+            "queue {queue}: {reason:?}; the device needs a reset"
+        ));
+        tells
     }
 
     /// Serves the queues one after the other, up to the first that is broken.
@@ -301,7 +309,8 @@ impl Worker {
             value,
         };
         // planted: a driver's reset is answered for a backend that goes on
-        let may_go_on = !is_reset(write) || self.comes_to_rest();
+        let may_reset = !is_reset(write) || self.comes_to_rest();
+        let may_go_on = may_reset && self.has_finished(write);
         may_go_on.then(|| self.write(write))
     }
 
@@ -328,8 +337,6 @@ impl Worker {
                 let bytes = bytes.get(..size).unwrap_or_default();
                 self.backend.write_config(offset, bytes);
             }
-            // planted: a queue that its driver closed keeps its place in line
-            Effect::Closed(queue) => self.backend.close(queue),
             Effect::None | Effect::Notified | Effect::Reset => {}
         }
         // A driver reads what its write selects as soon as the write is answered.

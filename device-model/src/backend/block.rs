@@ -415,11 +415,20 @@ impl Backend for Block {
         self.news.get_or_insert(false);
     }
 
-    fn close(&mut self, queue: usize) {
+    fn close(&mut self, queue: usize, ring: Option<&mut Vring>) -> Result<(), Broken> {
         if let Some(place) = self.held.get_mut(queue) {
             *place = None;
         }
         self.limits.leave(queue);
+        // planted: a closed queue's requests are left to the kernel
+        self.settle();
+        match ring {
+            Some(ring) => self.complete(queue, ring),
+            None => {
+                self.flights.forget(queue);
+                Ok(())
+            }
+        }
     }
 
     // Only what was in the queue when this GDM started has waited: later requests are served.

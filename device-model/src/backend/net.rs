@@ -296,10 +296,11 @@ impl Backend for Net {
         }
     }
 
-    fn close(&mut self, queue: usize) {
+    fn close(&mut self, queue: usize, _ring: Option<&mut Vring>) -> Result<(), Broken> {
         if let Some(pair) = self.pairs.get_mut(queue / 2) {
             pair.close(&mut self.common, queue.is_multiple_of(2));
         }
+        Ok(())
     }
 
     fn news_of_config(&mut self) -> Option<(Vec<u8>, bool)> {

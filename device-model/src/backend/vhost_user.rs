@@ -10,6 +10,7 @@
 
 use std::convert::Infallible;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -271,9 +272,26 @@ impl VhostUser {
     /// the answer to a reset, the memory may be another program's. A backend that does not finish
     /// in time is lost, and with it all that it has mapped.
     fn stop(&mut self) -> Result<(), String> {
+        if self.stop_queues(0..NOTED_QUEUES)? || self.session.reset()? {
+            return Ok(());
+        }
+        Err(unfinished("its queues were stopped"))
+    }
+
+    /// Stops one queue, as [`Self::stop`] does all. The others go on, so that a backend that does
+    /// not finish cannot be reset.
+    fn stop_one(&mut self, queue: usize) -> Result<(), String> {
+        match self.stop_queues(queue..queue + 1)? {
+            true => Ok(()),
+            false => Err(unfinished("a queue was stopped")),
+        }
+    }
+
+    /// Stops queues, and tells whether the backend has finished their requests in time.
+    fn stop_queues(&mut self, queues: Range<usize>) -> Result<bool, String> {
         let mut bases = Vec::new();
-        for (queue, relay) in self.relays.iter().enumerate() {
-            if let Some(relay) = relay {
+        for queue in queues {
+            if let Some(Some(relay)) = self.relays.get(queue) {
                 bases.push((relay, self.session.stop(queue)?));
             }
         }
@@ -283,19 +301,10 @@ impl VhostUser {
             for (relay, base) in &bases {
                 busy += usize::from(!relay.is_idle(*base)?);
             }
-            if busy == 0 {
-                return Ok(());
-            }
-            if begin.elapsed() >= PATIENCE {
-                break;
+            if busy == 0 || begin.elapsed() >= PATIENCE {
+                return Ok(busy == 0);
             }
             std::thread::sleep(STEP);
-        }
-        match self.session.reset()? {
-            true => Ok(()),
-            false => Err(format!(
-                "the backend has not finished its requests {PATIENCE:?} after its queues were stopped"
-            )),
         }
     }
 
@@ -328,6 +337,11 @@ impl Events {
             call: eventfd()?,
         })
     }
+}
+
+/// Returns why a backend is given up that has not finished in time.
+fn unfinished(since: &str) -> String {
+    format!("the backend has not finished its requests {PATIENCE:?} after {since}")
 }
 
 /// Makes a descriptor that never blocks: the backend has it too, and could fill it up to stop this
@@ -465,6 +479,21 @@ impl Backend for VhostUser {
             Err(why) => self.lose(why),
         }
         self.relays = [const { None }; NOTED_QUEUES];
+    }
+
+    fn close(&mut self, queue: usize, ring: Option<&mut Vring>) -> Result<(), Broken> {
+        if self.relays.get(queue).is_none_or(Option::is_none) || self.lost.is_some() {
+            return Ok(());
+        }
+        // planted: a closed queue's requests are left to the backend
+        if let Err(why) = progress::in_kernel(|| self.stop_one(queue)) {
+            self.lose(why);
+        }
+        let completed = ring.map_or(Ok(()), |ring| self.take_last(queue, ring));
+        if let Some(place) = self.relays.get_mut(queue) {
+            *place = None;
+        }
+        completed
     }
 
     fn write_config(&mut self, offset: usize, bytes: &[u8]) {

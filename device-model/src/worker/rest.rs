@@ -1,9 +1,10 @@
-//! The end of a backend's use of the guest's memory: a reset is answered when nothing is under way
-//! there, since whoever asked for it has another use for the memory.
+//! The end of a backend's use of the guest's memory: a reset, and the closing of a queue, are
+//! answered when nothing is under way there, since whoever asked has another use for the memory.
 
 use super::Worker;
 use crate::state::Word;
 use crate::transport::{Write, register};
+use crate::vring::Broken;
 
 /// Tells whether a write resets the device (virtio 1.2, 2.1).
 pub(super) const fn is_reset(write: Write) -> bool {
@@ -31,5 +32,39 @@ impl Worker {
         self.backend.reset();
         self.replace_lost();
         self.has_memory_at_rest()
+    }
+
+    /// Has the backend finish with the queue that a write closes, if it closes one, and tells
+    /// whether it has (virtio 1.2, 4.2.2.1). Requests that end meanwhile are completed, and the
+    /// driver is told, ahead of the answer. A backend that does not finish is given up, as for a
+    /// reset.
+    pub(super) fn has_finished(&mut self, write: Write) -> bool {
+        // planted: a queue that its driver closed keeps its place in line
+        let Some(queue) = self.transport.closes(write) else {
+            return true;
+        };
+        match self.close(queue) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.transport.show_used();
+                self.interrupt();
+            }
+            Err(reason) => {
+                if self.break_queue(queue, reason) {
+                    self.interrupt();
+                }
+            }
+        }
+        self.replace_lost();
+        self.has_memory_at_rest()
+    }
+
+    /// Has the backend finish with a queue; returns whether to interrupt the guest.
+    fn close(&mut self, queue: usize) -> Result<bool, Broken> {
+        // A device that is broken has no rings for the backend.
+        let rings = self.transport.rings();
+        let mut ring = rings.get_mut(queue).and_then(Option::as_mut);
+        self.backend.close(queue, ring.as_deref_mut())?;
+        ring.map_or(Ok(false), |ring| ring.wants_interrupt())
     }
 }

@@ -129,6 +129,11 @@ impl Flights {
         taken
     }
 
+    /// Forgets the requests of a queue, all of which have ended.
+    pub(super) fn forget(&mut self, queue: usize) {
+        drop(self.take_ended(queue));
+    }
+
     /// Forgets everything: the guest's queues are gone.
     pub(super) fn clear(&mut self) {
         *self = Self::default();

@@ -335,6 +335,52 @@ fn a_reset_waits_for_what_the_kernel_has() {
     assert_eq!(disk.guest.get(STATUS, 1), [0xff]);
 }
 
+/// A driver that closes a queue has the requests of that queue completed before it is answered, and
+/// nothing moves its data afterwards. Requests of another queue go on.
+#[test]
+fn a_closed_queue_waits_for_what_the_kernel_has() {
+    let mut disk = Slow::with(2);
+    disk.offer(0, 0, 7);
+    disk.offer_to(1, 2, 0, 9);
+    disk.guest.work();
+    assert_eq!((disk.noted(), disk.guest.used_index(0)), (1, 0));
+    disk.guest.interrupted();
+    disk.guest.write(register::QUEUE_SEL, 0);
+    disk.guest.write(register::QUEUE_READY, 0);
+    assert!(disk.guest.interrupted());
+    assert!(disk.desk.lock().unwrap().begun.is_empty());
+    assert_eq!((disk.used(), disk.noted()), (vec![0], 0));
+    assert_eq!(disk.guest.get(STATUS, 1), [0]);
+    // The ring is the driver's from here on.
+    disk.offer(1, 0, 8);
+    disk.guest.work();
+    assert_eq!((disk.used(), disk.noted()), (vec![0], 0));
+    assert_eq!(disk.guest.used_index(1), 1);
+    disk.offer_to(1, 3, 0, 10);
+    disk.guest.work();
+    disk.end(Some(10));
+    assert_eq!(disk.guest.used_index(1), 2);
+    assert_eq!(disk.guest.state().get(Word::InKernel), 0);
+}
+
+/// A device that is broken completes nothing, and moves nothing once its queue is closed.
+#[test]
+fn a_closed_queue_of_a_broken_disk_is_at_rest() {
+    let mut disk = Slow::new();
+    disk.offer(0, 0, 7);
+    disk.guest.work();
+    disk.guest.write(register::STATUS, 0x8f);
+    disk.guest.write(register::QUEUE_SEL, 0);
+    disk.guest.write(register::QUEUE_READY, 0);
+    assert!(disk.desk.lock().unwrap().begun.is_empty());
+    assert_eq!(
+        (disk.used(), disk.guest.get(STATUS, 1)),
+        (vec![], vec![0xff])
+    );
+    disk.guest.work();
+    assert!(disk.used().is_empty());
+}
+
 /// A driver that offers a request which is under way breaks its own device.
 #[test]
 fn a_request_is_under_way_once() {

@@ -54,6 +54,8 @@ pub(super) enum Act {
     News(Vec<u8>),
     /// Cuts the memory of the rings to nothing.
     Cut,
+    /// Completes the first request of the queue, and answers that it has taken one.
+    Last,
 }
 
 /// The state of a connection.
@@ -108,6 +110,10 @@ impl Connection {
                 let channel = self.channel.as_ref().unwrap();
                 std::io::Write::write_all(&mut &*channel, &bytes).unwrap();
                 self.usual(request, &body, flags & NEED_REPLY != 0)
+            }
+            Act::Last => {
+                self.put(&[[0, 1]], 1);
+                Some(message(request, &[&body[..4], &[1, 0, 0, 0]].concat()))
             }
             Act::Cut => {
                 assert!(self.file.as_ref().unwrap().set_len(0).is_err());

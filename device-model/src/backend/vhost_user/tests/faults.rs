@@ -312,6 +312,52 @@ fn a_drivers_reset_waits_for_the_memory() {
     assert_eq!(bad.guest.status(), 0);
 }
 
+/// What a backend completes while its queue is closed is passed on, and nothing later.
+#[test]
+fn a_closed_queue_has_the_completions_of_its_last_moment() {
+    let mut bad = Bad::new(|request| match request {
+        fake::GET_VRING_BASE => Act::Last,
+        _ => Act::Well,
+    });
+    bad.offer();
+    bad.guest.turn();
+    bad.guest.interrupted();
+    assert_eq!(bad.guest.used_index(0), 0);
+    bad.guest.write(register::QUEUE_SEL, 0);
+    bad.guest.write(register::QUEUE_READY, 0);
+    assert!(bad.guest.interrupted());
+    assert_eq!(bad.guest.used_index(0), 1);
+    assert_eq!(bad.guest.state().get(Word::Messages), 0);
+    bad.offer();
+    bad.guest.turn();
+    let notes = InFlight::of(bad.guest.state(), 0);
+    assert_eq!((bad.guest.used_index(0), notes.in_order(1)), (1, vec![]));
+}
+
+/// A backend that does not stop a queue has the guest's memory: the driver is not answered.
+#[test]
+fn a_closed_queue_waits_for_the_memory() {
+    let mut bad = Bad::new(|request| match request {
+        fake::GET_VRING_BASE => Act::Nothing,
+        _ => Act::Well,
+    });
+    bad.offer();
+    bad.guest.turn();
+    bad.guest.write(register::QUEUE_SEL, 0);
+    let close = |guest: &mut Guest| guest.access(register::QUEUE_READY, 6, 0);
+    assert_eq!(close(&mut bad.guest), slot::POSTED);
+    assert_eq!(bad.guest.read(register::QUEUE_READY), 1);
+    assert_eq!(bad.guest.state().get(Word::Messages), 1);
+    // The next connection: the one before has ended for the backend.
+    let begin = Instant::now();
+    while close(&mut bad.guest) != slot::DONE {
+        assert!(begin.elapsed() < LONG, "the driver is not answered");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(bad.guest.read(register::QUEUE_READY), 0);
+    assert_eq!(bad.guest.status(), 0xf);
+}
+
 #[test]
 fn news_of_a_backend_are_told_or_end_it() {
     const CONFIG_CHANGE: u32 = 2;

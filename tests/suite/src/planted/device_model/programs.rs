@@ -84,6 +84,11 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     ),
     Bug::on_host(
         BY_FAULTS,
+        "a closed queue's requests are left to the backend",
+        Change::Swap("self.stop_one(queue)", "Ok::<(), String>(())"),
+    ),
+    Bug::on_host(
+        BY_FAULTS,
         "a device VM that was booted before its gdm has nothing under way for ever",
         Change::Drop,
     ),

@@ -101,7 +101,12 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     Bug::on_host(
         BY_FLIGHT,
         "a queue that its driver closed keeps its place in line",
-        Change::Become("Effect::Closed(_) => {}"),
+        Change::Swap("self.transport.closes(write)", "None::<usize>"),
+    ),
+    Bug::on_host(
+        BY_FLIGHT,
+        "a closed queue's requests are left to the kernel",
+        Change::Drop,
     ),
     Bug::on_host(
         BY_FLIGHT,
