@@ -21,6 +21,17 @@ mod service;
 mod vhost_user;
 mod vsock;
 
+/// Returns the messages of all errors that a manifest has on a board.
+pub(super) fn messages(tree: &Tree, board: &Board<'_>) -> Vec<String> {
+    let blob = tree.flatten();
+    let mut list = Vec::new();
+    // The verdict is the list: a manifest is refused by one message or more.
+    let _ = validate(blob.as_slice(), board, &mut |error| {
+        list.push(error.to_string());
+    });
+    list
+}
+
 pub(super) const VM: &str = "/vms/linux";
 pub(super) const DEVICE: &str = "/vms/device";
 pub(super) const DISK: &str = "/vms/linux/virtio/disk";

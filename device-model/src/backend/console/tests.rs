@@ -5,32 +5,16 @@ use std::os::unix::net::UnixStream;
 
 use super::Console;
 use crate::board::{DeviceKind, DeviceNode};
-use crate::testing::{CHANNEL, DATA, Directory, Guest};
+use crate::testing::{self, CHANNEL, DATA, Directory, Guest};
 use crate::transport::register;
 
 fn console(backend: &str) -> (Guest, Directory) {
     let directory = Directory::new("console");
     let node = DeviceNode {
         channel: CHANNEL,
-        vm: "linux".into(),
-        vm_id: 0,
         kind: DeviceKind::Console,
         backend: backend.into(),
-        queues: 0,
-        config_size: 0,
-        limit: None,
-        command: Vec::new(),
-        files: Vec::new(),
-        tag: String::new(),
-        read_only: false,
-        mac: [0; 6],
-        label: String::new(),
-        serial: String::new(),
-        mtu: 0,
-        limits: [0; 3],
-        cid: 0,
-        memory: [0; 3],
-        registers: [0; 2],
+        ..testing::node()
     };
     let opened = Console::claim(&node, directory.text()).unwrap();
     let console = Console::of(&mut opened.into()).unwrap();

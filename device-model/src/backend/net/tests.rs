@@ -11,7 +11,7 @@ use super::pair::HEADER;
 use crate::board::{DeviceKind, DeviceNode};
 use crate::order::Order;
 use crate::orders::Desk;
-use crate::testing::{CHANNEL, DATA, Directory, Guest};
+use crate::testing::{self, CHANNEL, DATA, Directory, Guest};
 use crate::transport::register;
 
 mod hostile;
@@ -26,25 +26,12 @@ const MTU: usize = register::CONFIG + 8;
 fn node(limits: [u32; 3], mtu: u16) -> DeviceNode {
     DeviceNode {
         channel: CHANNEL,
-        vm: "linux".into(),
-        vm_id: 0,
         kind: DeviceKind::Net,
         backend: "tap0".into(),
-        queues: 0,
-        config_size: 0,
-        limit: None,
-        command: Vec::new(),
-        files: Vec::new(),
-        tag: String::new(),
-        read_only: false,
         mac: MAC,
-        cid: 0,
-        label: String::new(),
-        serial: String::new(),
         mtu,
         limits,
-        memory: [0; 3],
-        registers: [0; 2],
+        ..testing::node()
     }
 }
 

@@ -14,7 +14,7 @@ use super::session::Bounds;
 use super::{VIRTIO_ID_BLOCK, VhostUser};
 use crate::board::{DeviceKind, DeviceNode};
 use crate::hub;
-use crate::testing::Guest;
+use crate::testing::{self, Guest};
 use crate::worker::Arrival;
 
 mod absence;
@@ -34,25 +34,11 @@ const BLOCK_CONFIG: usize = 60;
 fn node(socket: &str) -> DeviceNode {
     DeviceNode {
         channel: 2,
-        vm: "linux".into(),
-        vm_id: 0,
         kind: DeviceKind::VhostUser(VIRTIO_ID_BLOCK),
         backend: socket.into(),
         queues: 1,
         config_size: BLOCK_CONFIG,
-        limit: None,
-        command: Vec::new(),
-        files: Vec::new(),
-        tag: String::new(),
-        read_only: false,
-        mac: [0; 6],
-        label: String::new(),
-        serial: String::new(),
-        mtu: 0,
-        limits: [0; 3],
-        cid: 0,
-        memory: [0; 3],
-        registers: [0; 2],
+        ..testing::node()
     }
 }
 

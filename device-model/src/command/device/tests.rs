@@ -4,30 +4,16 @@ use crate::board::{DeviceKind, DeviceNode};
 use crate::command::tests::{gearctl, gearctl_beside};
 use crate::order::Order;
 use crate::state::{DeviceState, Serves, Word};
-use crate::testing::{CHANNEL, region};
+use crate::testing::{self, CHANNEL, region};
 
 fn disk() -> DeviceNode {
     DeviceNode {
         channel: CHANNEL,
-        vm: "linux".into(),
-        vm_id: 0,
         kind: DeviceKind::Block,
         backend: "/srv/a disk".into(),
-        queues: 0,
-        config_size: 0,
-        limit: None,
-        command: Vec::new(),
-        files: Vec::new(),
-        tag: String::new(),
-        read_only: false,
-        mac: [0; 6],
-        cid: 0,
         label: "system".into(),
-        serial: String::new(),
-        mtu: 0,
         limits: [500, 0, 100],
-        memory: [0; 3],
-        registers: [0; 2],
+        ..testing::node()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::backend::rng::Rng;
 use crate::backend::{self, Backend};
 use crate::board::{DeviceKind, DeviceNode};
 use crate::mapping::Mapping;
-use crate::testing::{Directory, Guest, RAM, RAM_SIZE};
+use crate::testing::{self, Directory, Guest, RAM, RAM_SIZE};
 
 const ARENA: u64 = RAM + 0x10_0000;
 const SECTORS: u64 = 2 * WRITTEN_SECTORS;
@@ -150,26 +150,9 @@ fn opened(node: &DeviceNode, directory: &Directory) -> Box<dyn Backend> {
 
 fn node() -> DeviceNode {
     DeviceNode {
-        channel: 0,
         vm: "hostile".into(),
-        vm_id: 0,
         kind: DeviceKind::Console,
-        backend: String::new(),
-        queues: 0,
-        config_size: 0,
-        limit: None,
-        command: Vec::new(),
-        files: Vec::new(),
-        tag: String::new(),
-        read_only: false,
-        mac: [0; 6],
-        label: String::new(),
-        serial: String::new(),
-        mtu: 0,
-        limits: [0; 3],
-        cid: 0,
-        memory: [0; 3],
-        registers: [0; 2],
+        ..testing::node()
     }
 }
 

@@ -44,13 +44,6 @@ fn case() -> Case {
     case
 }
 
-fn booted(case: &Case) -> (FakeMemory, BootInfo) {
-    let (prepared, memory, _) = case.run();
-    prepared.unwrap();
-    let info = *memory.boot_info.as_ref().unwrap().1;
-    (memory, info)
-}
-
 fn leaf(mappings: &[Mapping], ipa: u64) -> Option<Mapping> {
     let covers = |leaf: &&Mapping| (leaf.input..leaf.input + leaf.output.bytes()).contains(&ipa);
     mappings.iter().find(covers).copied()
@@ -80,7 +73,7 @@ fn long(tree: &mut Tree, path: &str, name: &str, index: usize) -> u64 {
 
 #[test]
 fn the_device_vm_sees_its_devices_and_whom_it_serves() {
-    let (memory, info) = booted(&case());
+    let (memory, info) = case().booted();
     let own = stage2(&memory, info.vms[2].root);
     let ram = info.vms[2].regions;
     assert_eq!(
@@ -119,7 +112,7 @@ fn the_device_vm_sees_its_devices_and_whom_it_serves() {
 
 #[test]
 fn a_register_page_can_be_written_by_the_device_model_and_gear2_and_cached_by_none() {
-    let (memory, info) = booted(&case());
+    let (memory, info) = case().booted();
     let (_, gear2_info) = memory.gear2_info.unwrap();
     assert_eq!(gear2_info.register_pages, 1);
     let by_gear2 = stage2(&memory, info.gear2.root);
@@ -149,7 +142,7 @@ fn a_register_page_can_be_written_by_the_device_model_and_gear2_and_cached_by_no
 
 #[test]
 fn gear2_and_the_device_vm_share_a_region() {
-    let (memory, info) = booted(&case());
+    let (memory, info) = case().booted();
     let (_, gear2_info) = memory.gear2_info.unwrap();
     assert_eq!(gear2_info.shared_size, 2 * MIB);
     let gear2_view = stage2(&memory, info.gear2.root);
@@ -174,7 +167,7 @@ fn gear2_and_the_device_vm_share_a_region() {
 /// G1-MEM-004: no page of RAM is seen by two VMs unless the device VM serves one of them.
 #[test]
 fn nothing_else_is_shared() {
-    let (memory, info) = booted(&case());
+    let (memory, info) = case().booted();
     let guest = info.vms[0].regions[0];
     let registers = translate(&stage2(&memory, info.vms[0].root), 0xa00_0000).unwrap();
     let control = translate(&stage2(&memory, info.gear2.root), gear2::SHARED).unwrap();
@@ -202,7 +195,7 @@ fn nothing_else_is_shared() {
 
 #[test]
 fn interrupts_go_to_the_owner() {
-    let (memory, info) = booted(&case());
+    let (memory, info) = case().booted();
     let device = IrqOwner::vm(2).unwrap();
     assert_eq!((info.irq_owner[33], info.irq_owner[79]), (device, device));
     let owned = info
@@ -225,14 +218,14 @@ fn interrupts_go_to_the_owner() {
 fn gear2_keeps_a_uart_that_nobody_owns() {
     let mut case = case();
     case.manifest = case.manifest.unset(DEVICE, "devices");
-    let (memory, info) = booted(&case);
+    let (memory, info) = case.booted();
     assert_eq!((info.irq_owner[33], info.uart_intid), (IrqOwner::GEAR2, 33));
     assert!(leaf(&stage2(&memory, info.gear2.root), gear2::UART).is_some());
 }
 
 #[test]
 fn channels_and_pl061_are_listed() {
-    let (_, info) = booted(&case());
+    let (_, info) = case().booted();
     let [guest, other, device, ..] = info.vms;
     assert_eq!((guest.first_channel, guest.channel_count), (0, 4));
     assert_eq!(
@@ -275,7 +268,7 @@ fn channels_and_pl061_are_listed() {
 
 #[test]
 fn the_device_model_finds_whom_it_serves() {
-    let (memory, info) = booted(&case());
+    let (memory, info) = case().booted();
     let mut tree = device_tree(&memory, &info);
     let guest = info.vms[0].regions[0];
     for (index, expected) in [guest.ipa, guest.pa, guest.size].into_iter().enumerate() {
@@ -315,7 +308,7 @@ fn the_largest_system_fits() {
             case.manifest = case.manifest.set(&path, "type", text("rng"));
         }
     }
-    let (memory, info) = booted(&case);
+    let (memory, info) = case.booted();
     let used = info
         .channels
         .iter()

@@ -2,7 +2,7 @@
 //!
 //! Requirements: G1-CHN-001, G1-CHN-004, G1-CHN-007.
 
-use gear1_abi::boot::{BootChannel, BootDoorbell, BootInfo, ChannelKind, IrqOwner};
+use gear1_abi::boot::{BootChannel, BootDoorbell, ChannelKind, IrqOwner};
 
 use crate::prepare::tests::{Case, stage2};
 use crate::testing::tree;
@@ -33,15 +33,9 @@ fn case() -> Case {
     case
 }
 
-fn booted(case: &Case) -> (BootInfo, crate::testing::FakeMemory) {
-    let (prepared, memory, _) = case.run();
-    prepared.unwrap();
-    (*memory.boot_info.as_ref().unwrap().1, memory)
-}
-
 #[test]
 fn the_runtime_hears_of_each_store_and_each_interrupt() {
-    let (info, memory) = booted(&case());
+    let (memory, info) = case().booted();
     let bell = |number: u32| BootChannel {
         ipa: DOORBELL + u64::from(number) * 0x1000,
         kind: ChannelKind::Doorbell,
@@ -69,7 +63,7 @@ fn the_runtime_hears_of_each_store_and_each_interrupt() {
 
 #[test]
 fn a_vm_with_devices_is_told_in_its_tree() {
-    let (info, memory) = booted(&case());
+    let (memory, info) = case().booted();
     let load = info.vms[2].loads[1];
     let mut told = tree(&memory.read(load.source, load.size as usize));
     let node = told.at("/in");

@@ -2,7 +2,7 @@
 //!
 //! Requirements: G1-BOOT-005.
 
-use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS, RealTime};
+use gear1_abi::boot::{IrqOwner, MAX_MASTERS, RealTime};
 
 use crate::prepare::tests::{Case, stage2};
 use crate::trees::{cells, text};
@@ -25,15 +25,9 @@ fn case(gic: &str) -> Case {
     case
 }
 
-fn booted(case: &Case) -> (BootInfo, crate::testing::FakeMemory) {
-    let (prepared, memory, _) = case.run();
-    prepared.unwrap();
-    (*memory.boot_info.as_ref().unwrap().1, memory)
-}
-
 #[test]
 fn a_real_time_vm_has_its_cpu_and_its_device_alone() {
-    let (info, memory) = booted(&case("pass-through"));
+    let (memory, info) = case("pass-through").booted();
     let rt = &info.vms[2];
     assert_eq!(rt.real_time, RealTime::PassThrough);
     assert!(info.cpus[1].real_time && !info.cpus[1].gear2 && !info.cpus[0].real_time);
@@ -51,7 +45,7 @@ fn a_real_time_vm_has_its_cpu_and_its_device_alone() {
 #[test]
 fn the_virtual_interrupt_controller_is_the_default() {
     assert_eq!(
-        booted(&case("emulated")).0.vms[2].real_time,
+        case("emulated").booted().1.vms[2].real_time,
         RealTime::Emulated
     );
 }
@@ -103,7 +97,7 @@ fn every_bus_master_that_is_given_away_can_be_stopped() {
         }
         case
     };
-    let (info, _) = booted(&with(MAX_MASTERS));
+    let (_, info) = with(MAX_MASTERS).booted();
     assert!(
         info.masters
             .iter()

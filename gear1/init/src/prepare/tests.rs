@@ -56,6 +56,14 @@ impl Case {
         }
     }
 
+    /// Boots a machine that nothing is wrong with, and returns what the runtime is told.
+    pub(crate) fn booted(&self) -> (FakeMemory, BootInfo) {
+        let (prepared, memory, _) = self.run();
+        prepared.unwrap();
+        let info = *memory.boot_info.as_ref().unwrap().1;
+        (memory, info)
+    }
+
     pub(crate) fn run(&self) -> (Result<HandOver, String>, FakeMemory, Vec<u8>) {
         let files = self
             .files

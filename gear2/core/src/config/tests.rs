@@ -3,8 +3,8 @@
 use gear1_abi::id::MAX_CPUS;
 use gearv_manifest::binding::SCHEDULERS;
 use gearv_manifest::{
-    BINDING_VERSION, CpuList, Gear2Config, GicMode, List, Memory, Parameters, Payload,
-    RestartLimit, Scheduler, Service, VhostUser, VirtioDevice, Vm,
+    BINDING_VERSION, CpuList, GicMode, List, Memory, Parameters, Payload, RestartLimit, Scheduler,
+    Service, VhostUser, VirtioDevice, Vm,
 };
 
 use super::*;
@@ -61,14 +61,8 @@ fn manifest(vms: &[Vm<'static>]) -> Manifest<'static> {
     vms.iter().for_each(|vm| assert!(list.push(*vm).is_ok()));
     Manifest {
         version: BINDING_VERSION,
-        gear2: Gear2Config::DEFAULT,
         vms: list,
-        virtio: List::new(),
-        pools: List::new(),
-        windows: List::new(),
-        shared: List::new(),
-        is_complete: true,
-        channels: List::new(),
+        ..Manifest::EMPTY
     }
 }
 

@@ -4,10 +4,12 @@
 //! the CPU come at random times, since no policy may depend on when it is asked.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 
 use gear1_abi::id::{VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
+use proptest::prelude::*;
 
 use super::virtual_cpu::{self, Costs, Random, VirtualCpu};
 use super::{Plan, Policy, PolicyKind, Refused, Share};
@@ -78,7 +80,39 @@ pub(super) fn share(index: usize) -> Share {
     Share::of(VmId::from_low_bits(index))
 }
 
+/// Loads of any kind but periodic ones: what never blocks, and what works and sleeps for long or for
+/// short times.
+pub(super) fn any_load() -> impl Strategy<Value = Load> {
+    let random = |(work, sleep)| Load::Random { work, sleep };
+    prop_oneof![
+        Just(Load::Spins),
+        (1..9_000_u64, 1..9_000_u64).prop_map(random),
+        // More runs in a period than a cap remembers.
+        (1..200_u64, 1..200_u64).prop_map(random),
+    ]
+}
+
 impl Harness {
+    /// Makes a CPU on which a guest with the parameters `light` works for short times, the first
+    /// task, beside as many guests that never block as `spinners`.
+    pub(super) fn light_beside(
+        name: &str,
+        plan: &Plan,
+        light: Share,
+        period: u64,
+        spinners: usize,
+    ) -> Self {
+        let mut tasks: Vec<_> = (1..=spinners).map(|i| (share(i), Load::Spins)).collect();
+        // The phase is no multiple of a slice, so that wake-ups come at all times of one.
+        let load = Load::Periodic {
+            period,
+            work: 3,
+            phase: 77,
+        };
+        tasks.insert(0, (light, load));
+        Self::new(name, plan, &tasks, 1)
+    }
+
     /// Makes a CPU with a policy of the table.
     pub(super) fn new(name: &str, plan: &Plan, tasks: &[(Share, Load)], seed: u64) -> Self {
         let policy = (PolicyKind::named(name).unwrap().make)(plan);

@@ -2,11 +2,11 @@
 //!
 //! Requirements: G1-BOOT-002.
 
-use std::string::{String, ToString};
+use std::string::String;
 use std::vec::Vec;
 
 use super::super::Board;
-use crate::judge::validate;
+use super::super::tests::messages as all_messages;
 use crate::testing::{Tree, cells, smallest, text};
 use crate::{ChannelEnd, Privilege, Region, VmKind, read};
 
@@ -58,12 +58,7 @@ fn into_real_time(gic: &str) -> Tree {
 }
 
 fn messages(tree: &Tree) -> Vec<String> {
-    let blob = tree.flatten();
-    let mut list = Vec::new();
-    let _ = validate(blob.as_slice(), &BOARD, &mut |error| {
-        list.push(error.to_string());
-    });
-    list
+    all_messages(tree, &BOARD)
 }
 
 #[test]

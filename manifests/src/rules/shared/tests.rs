@@ -1,11 +1,11 @@
 //! Tests of memory shared from boot on: its reader, and each violation of its rules.
 
-use std::string::{String, ToString};
+use std::string::String;
 
 use std::vec::Vec;
 
 use super::super::Board;
-use crate::judge::validate;
+use super::super::tests::messages as all_messages;
 use crate::testing::{Tree, cells, smallest, text};
 use crate::{Privilege, Region, VmKind, read};
 
@@ -32,12 +32,7 @@ fn tree() -> Tree {
 }
 
 fn messages(tree: &Tree) -> Vec<String> {
-    let blob = tree.flatten();
-    let mut list = Vec::new();
-    let _ = validate(blob.as_slice(), &BOARD, &mut |error| {
-        list.push(error.to_string());
-    });
-    list
+    all_messages(tree, &BOARD)
 }
 
 #[test]

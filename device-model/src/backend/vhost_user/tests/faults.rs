@@ -170,6 +170,15 @@ impl Bad {
     }
 }
 
+/// Expects that each of these faults costs the guest the backend.
+fn all_are_lost(cases: &[fn(u32) -> Act]) {
+    for act in cases {
+        let mut bad = Bad::new(*act);
+        bad.offer();
+        bad.is_lost();
+    }
+}
+
 #[test]
 fn a_backend_that_completes_what_it_has_not_is_given_up() {
     let cases: [fn(u32) -> Act; 4] = [
@@ -194,11 +203,7 @@ fn a_backend_that_completes_what_it_has_not_is_given_up() {
             _ => Act::Well,
         },
     ];
-    for act in cases {
-        let mut bad = Bad::new(act);
-        bad.offer();
-        bad.is_lost();
-    }
+    all_are_lost(&cases);
 }
 
 /// A request that the backend completes twice was completed once for the guest.
@@ -384,11 +389,7 @@ fn news_of_a_backend_are_told_or_end_it() {
             _ => Act::Well,
         },
     ];
-    for act in cases {
-        let mut bad = Bad::new(act);
-        bad.offer();
-        bad.is_lost();
-    }
+    all_are_lost(&cases);
 }
 
 /// The tag of a file system is the manifest's where the backend has no configuration.

@@ -29,14 +29,8 @@ fn with(index: usize, weight: u64, latency: u64) -> Share {
 fn a_light_guest_with_a_warp_never_waits() {
     for spinners in [1, 2, 7, 31] {
         for period in [970, 1_000, 3_333] {
-            let mut tasks: Vec<_> = (1..=spinners).map(|i| (share(i), Load::Spins)).collect();
-            let load = Load::Periodic {
-                period,
-                work: 3,
-                phase: 77,
-            };
-            tasks.insert(0, (with(0, 100, 10 * SLICE), load));
-            let mut cpu = Harness::new("bvt", &plan(), &tasks, 1);
+            let mut cpu =
+                Harness::light_beside("bvt", &plan(), with(0, 100, 10 * SLICE), period, spinners);
             cpu.run_until(2_000_000);
             assert_eq!(cpu.latency(0, 0), 0, "{spinners} spinners, period {period}");
         }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::scheduler::harness::{Harness, Load, share};
+use crate::scheduler::harness::{Harness, Load, any_load, share};
 use crate::scheduler::{Budget, Plan};
 
 const SLICE: u64 = 2_500;
@@ -59,14 +59,7 @@ fn weights_are_kept_within_a_slice_over_five_seconds() {
 fn a_light_guest_never_waits() {
     for spinners in [1, 2, 7, 31] {
         for period in [970, 1_000, 3_333] {
-            let mut tasks: Vec<_> = (1..=spinners).map(|i| (share(i), Load::Spins)).collect();
-            let load = Load::Periodic {
-                period,
-                work: 3,
-                phase: 77,
-            };
-            tasks.insert(0, (share(0), load));
-            let mut cpu = Harness::new("fair", &plan(), &tasks, 1);
+            let mut cpu = Harness::light_beside("fair", &plan(), share(0), period, spinners);
             cpu.run_until(2_000_000);
             let (first, most) = (cpu.latency(0, 0), spinners as u64 * (SLICE / 32 + 1) + 3);
             assert!(first <= most, "{first}: {spinners} spinners");
@@ -304,16 +297,6 @@ fn services(cpu: &mut Harness, shares: &[Share]) -> Vec<Vec<u64>> {
     samples
 }
 
-fn load() -> impl Strategy<Value = Load> {
-    let random = |(work, sleep)| Load::Random { work, sleep };
-    prop_oneof![
-        Just(Load::Spins),
-        (1..9_000_u64, 1..9_000_u64).prop_map(random),
-        // More runs in a period than a cap remembers.
-        (1..200_u64, 1..200_u64).prop_map(random),
-    ]
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -323,7 +306,7 @@ proptest! {
     #[test]
     fn shares_follow_weights(
         weights in proptest::collection::vec(1..=1000_u64, 2..6),
-        others in proptest::collection::vec((1..=1000_u64, load()), 0..4),
+        others in proptest::collection::vec((1..=1000_u64, any_load()), 0..4),
         seed in any::<u64>(),
     ) {
         let mut tasks: Vec<_> = weights.iter().enumerate()
@@ -353,7 +336,7 @@ proptest! {
     #[test]
     fn a_cap_that_changes_holds_from_then_on(
         caps in proptest::collection::vec((1..=100_u64, 1_000..20_000_u64, 1..30_000_u64), 2..8),
-        load in load(),
+        load in any_load(),
         seed in any::<u64>(),
     ) {
         let budget = |percent: u64, period: u64| (period * percent / 100).max(1);
@@ -372,8 +355,8 @@ proptest! {
     /// No window as long as the period holds more than the cap, wherever it begins.
     #[test]
     fn no_window_exceeds_a_cap(
-        caps in proptest::collection::vec((1..100_u64, 1_000..20_000_u64, load()), 1..5),
-        others in proptest::collection::vec(load(), 0..3),
+        caps in proptest::collection::vec((1..100_u64, 1_000..20_000_u64, any_load()), 1..5),
+        others in proptest::collection::vec(any_load(), 0..3),
         noise in 0..3_000_u64,
         seed in any::<u64>(),
     ) {
@@ -397,7 +380,7 @@ proptest! {
     /// their credits on, and a slice of each.
     #[test]
     fn nobody_waits_for_ever(
-        tasks in proptest::collection::vec((1..=1000_u64, load()), 2..10),
+        tasks in proptest::collection::vec((1..=1000_u64, any_load()), 2..10),
         seed in any::<u64>(),
     ) {
         let tasks: Vec<_> = tasks.iter().enumerate()

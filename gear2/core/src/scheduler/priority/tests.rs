@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::scheduler::Plan;
-use crate::scheduler::harness::{Harness, Load, share};
+use crate::scheduler::harness::{Harness, Load, any_load, share};
 
 const SLICE: u64 = 1_000;
 
@@ -66,15 +66,6 @@ fn without_a_ceiling_the_lowest_starves() {
     assert_eq!(cpu.tasks[1].used, 0);
 }
 
-fn load() -> impl Strategy<Value = Load> {
-    let random = |(work, sleep)| Load::Random { work, sleep };
-    prop_oneof![
-        Just(Load::Spins),
-        (1..9_000_u64, 1..9_000_u64).prop_map(random),
-        (1..200_u64, 1..200_u64).prop_map(random),
-    ]
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -101,7 +92,7 @@ proptest! {
     /// out of order of one that waits longer, and the slice of the priorities between two of them.
     #[test]
     fn nobody_starves_below_a_ceiling(
-        tasks in proptest::collection::vec((0..32_u8, load()), 2..8),
+        tasks in proptest::collection::vec((0..32_u8, any_load()), 2..8),
         ceiling in 1_000..50_000_u64,
         seed in any::<u64>(),
     ) {
@@ -121,8 +112,8 @@ proptest! {
     /// ceiling.
     #[test]
     fn a_ceiling_costs_one_slice_at_a_time(
-        loads in proptest::collection::vec(load(), 1..8),
-        highest in load(),
+        loads in proptest::collection::vec(any_load(), 1..8),
+        highest in any_load(),
         ceiling in 1_000..50_000_u64,
         seed in any::<u64>(),
     ) {
