@@ -203,7 +203,7 @@ pub trait Claim: Debug + Send {}
 /// Descriptors that a process of a guest was given, and takes in their order.
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// Those that nobody has taken yet.
+    /// Entries that nobody has taken yet.
     descriptors: VecDeque<OwnedFd>,
     /// The claim, in a process that opens for itself what it serves.
     claim: Option<Box<dyn Claim>>,

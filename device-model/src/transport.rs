@@ -103,7 +103,7 @@ pub struct Transport {
     page: Registers,
     /// Words that the driver wrote, in the region shared with Gear2: a restarted GDM finds them.
     state: DeviceState,
-    /// Those of the words that Gear2 writes as well.
+    /// Words that Gear2 writes as well.
     set_up: SetUp<'static>,
     /// The guest's RAM, in which the rings lie.
     memory: Memory,

@@ -36,7 +36,7 @@ pub(crate) struct Load {
 pub(crate) struct Seen {
     /// Ready vCPUs.
     pub(crate) ready: u64,
-    /// Their average, in parts of [`ONE`].
+    /// Average of them, in parts of [`ONE`].
     pub(crate) average: u64,
 }
 

@@ -222,7 +222,7 @@ pub struct Window {
     pub vm: Option<VmId>,
 }
 
-/// What a policy is made from: the part of the manifest that is about one CPU.
+/// Input of a policy: the part of the manifest that is about one CPU.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The longest that a vCPU runs while another one waits, in ticks.

@@ -41,7 +41,7 @@ impl Channel<'_> {
     }
 }
 
-/// What one of its two VMs sees of a channel.
+/// View of a channel by one of its two VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelEnd<'a> {
     /// Name of the channel.

@@ -27,7 +27,7 @@ pub struct VirtioDevice<'a> {
     pub socket: Option<&'a str>,
     /// Identifier of the VM among those that have sockets to the device VM.
     pub cid: Option<u32>,
-    /// What the manifest says of a device whose function is another program.
+    /// Properties of a device whose function is another program.
     pub vhost_user: VhostUser<'a>,
 }
 

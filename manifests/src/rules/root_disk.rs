@@ -34,7 +34,7 @@ pub(super) fn warn<'a>(
     }
 }
 
-/// What `root=` names.
+/// Meaning of `root=`.
 enum Root<'m, 'a> {
     /// A disk that the guest has.
     Disk(&'m VirtioDevice<'a>),

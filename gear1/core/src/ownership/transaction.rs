@@ -154,13 +154,13 @@ const fn with(set: u16, vm: VmId, is_in: bool) -> u16 {
 /// for each VM. A VM that calls once more cannot come before them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turns {
-    /// They retrieve.
+    /// Receivers retrieve.
     pub(super) retrieving: u16,
     /// Of these, the ones that write.
     pub(super) writing: u16,
     /// Of these, the ones that ask for a wipe when the pages are given back.
     pub(super) zeroing: u16,
-    /// They give the pages back.
+    /// Receivers give the pages back.
     pub(super) relinquishing: u16,
 }
 

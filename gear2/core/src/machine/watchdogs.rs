@@ -25,7 +25,7 @@ pub(crate) struct Watched {
 /// Result of a look at a VM's watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// This loop has no look to take any more.
+    /// Nothing is left for this loop to look at.
     Over,
     /// The next look is due at this time.
     At(u64),

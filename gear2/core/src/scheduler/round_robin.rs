@@ -24,7 +24,7 @@ pub struct RoundRobin {
     slice: u64,
     /// vCPUs of the CPU, ready or not.
     known: Set,
-    /// Those that are ready.
+    /// vCPUs that are ready.
     ready: Set,
     /// The ready ones in order, each once; the first one has the CPU.
     queue: VecDeque<VcpuId>,

@@ -20,7 +20,7 @@ mod load;
 #[cfg(test)]
 mod tests;
 
-/// What the gears take, in ticks.
+/// Costs of the gears, in ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Costs {
     /// From the exit of a vCPU to the first instruction of another one, unless one of the two below
@@ -66,7 +66,7 @@ pub struct Stretch {
     pub end: u64,
 }
 
-/// What a policy must never do.
+/// Faults of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
     /// The vCPU that is to run is not ready.
@@ -172,13 +172,13 @@ pub struct VirtualCpu {
     pub now: u64,
     /// All vCPUs that were added, in this order. Those that were removed keep their places.
     pub tasks: Vec<Task>,
-    /// What ran, in the order of time.
+    /// Runs, in the order of time.
     pub stretches: Vec<Stretch>,
     /// Whether the policy runs somebody whenever somebody is ready.
     pub conserves: bool,
     /// Mean time between events that are about no vCPU; 0: none.
     pub noise: u64,
-    /// What the gears take.
+    /// Costs of the gears.
     pub costs: Costs,
     /// Source of the noise: the same seed gives the same events.
     random: Random,

@@ -8,7 +8,7 @@ use super::queue::Queue;
 #[derive(Debug)]
 pub(super) struct Waiting {
     all: Queue,
-    /// Those of them that woke and have not run since, or that may preempt again.
+    /// Waiting vCPUs that woke and have not run since, or that may preempt again.
     fresh: Queue,
 }
 

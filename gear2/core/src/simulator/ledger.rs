@@ -1,4 +1,4 @@
-//! What each vCPU owes by `docs/schedulers.md`, computed from what happened on the CPUs.
+//! Debts of each vCPU by `docs/schedulers.md`, computed from what happened on the CPUs.
 
 use alloc::vec;
 use alloc::vec::Vec;

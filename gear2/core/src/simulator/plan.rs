@@ -1,4 +1,4 @@
-//! What a simulation is made from: the guests, and Gear2's configuration for them.
+//! Input of a simulation: the guests, and Gear2's configuration for them.
 
 use alloc::format;
 use alloc::vec::Vec;

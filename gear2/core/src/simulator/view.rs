@@ -1,4 +1,4 @@
-//! What tests see of a simulated machine, and do to it from outside.
+//! Views of a simulated machine for tests, and changes from outside.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -14,7 +14,7 @@ pub(super) struct Account {
     pub(super) allowance: u64,
     /// The actual virtual time.
     pub(super) actual: u64,
-    /// What charges left below a unit of virtual time.
+    /// Remainder of charges, below a unit of virtual time.
     rest: u64,
     /// Ticks for which the warp lasts.
     pub(super) warped: u64,

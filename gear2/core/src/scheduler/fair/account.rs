@@ -10,7 +10,7 @@ use crate::scheduler::cap::Cap;
 pub(super) struct Account {
     pub(super) share: Share,
     pub(super) virtual_time: u64,
-    /// What charges left below a unit of virtual time.
+    /// Remainder of charges, below a unit of virtual time.
     rest: u64,
     /// Virtual time of those before which it woke: until then it may preempt again.
     pub(super) lags_until: u64,

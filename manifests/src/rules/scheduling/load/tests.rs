@@ -3,8 +3,8 @@
 use std::vec::Vec;
 
 use super::*;
+use crate::Scheduler;
 use crate::model::Policy;
-use crate::{List, Scheduler};
 
 /// Returns the supply of free windows in a frame.
 fn supply(frame_us: u32, free: &[(u32, u32)]) -> Option<Supply> {
@@ -19,13 +19,7 @@ fn supply(frame_us: u32, free: &[(u32, u32)]) -> Option<Supply> {
             policy,
             ..crate::Gear2Config::DEFAULT
         },
-        vms: List::new(),
-        virtio: List::new(),
-        pools: List::new(),
-        windows: List::new(),
-        shared: List::new(),
-        is_complete: true,
-        channels: List::new(),
+        ..Manifest::EMPTY
     };
     for &(start_us, length_us) in free {
         let window = Window {
