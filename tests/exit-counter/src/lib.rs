@@ -33,42 +33,52 @@ use qemu::{Id, Registers};
 #[allow(non_upper_case_globals, reason = "QEMU names it")]
 pub static qemu_plugin_version: c_int = 4;
 
-/// Offset of the first vector for exceptions from a lower level, and of the end of the table.
+/// Offset of the first vector for exceptions from a lower level, and of the end of the table. Arm
+/// ARM, "Exception vectors": four of the current level stand before.
 const LOWER: u64 = 0x400;
 const TABLE: u64 = 0x800;
-/// Distance of two vectors.
+/// Distance of two vectors. 32 instructions.
 const VECTOR: u64 = 0x80;
+/// The one instruction that leaves EL2 for a guest or Gear2.
 const ERET: u32 = 0xd69f_03e0;
 /// Function that looks for interrupts while a CPU waits at EL2.
 const LOOK: &str = "handle_pending";
 
-/// State of one CPU's current exit.
+/// State of one CPU's current exit. QEMU interleaves CPUs, so each has a count of its own.
 #[derive(Default)]
 struct Cpu {
     /// TPIDR_EL2.
     name: u64,
     exit: Option<Exit>,
+    /// Executed since the exit began.
     instructions: u64,
+    /// Functions in the order of their first call, by their number in the symbols.
     path: Vec<u32>,
 }
 
-/// Longest exit of a kind.
+/// Longest exit of a kind. The count tells how often the kind came.
 #[derive(Default)]
 struct Longest {
     instructions: u64,
     count: u64,
 }
 
+/// Fixed after the start, but for the state.
 struct Counter {
+    /// Address of the vector table, which begins Gear1's code.
     vectors: u64,
+    /// End of the code.
     end: u64,
     /// Names of functions, by address.
     names: HashMap<u64, u32>,
+    /// Names by number.
     texts: Vec<String>,
     state: Mutex<State>,
 }
 
+/// Changed by callbacks.
 struct State {
+    /// Handles of the registers that are read at an exit.
     registers: Option<Registers>,
     cpus: Vec<Cpu>,
     /// Index of the one that executes.
@@ -77,6 +87,7 @@ struct State {
     out: File,
 }
 
+/// QEMU's callbacks carry no pointer of a plugin's own.
 static COUNTER: OnceLock<Counter> = OnceLock::new();
 
 /// The state, of which only the one thread that executes all CPUs has a use.
@@ -104,10 +115,12 @@ impl State {
         });
     }
 
+    /// Nothing before the first block of code at EL2.
     fn cpu(&mut self) -> Option<&mut Cpu> {
         self.cpus.get_mut(self.current)
     }
 
+    /// An exit within an exit begins anew: EL2 takes none, but for a halt.
     fn exit(&mut self, vector: u64) {
         let exit = self
             .registers
@@ -120,6 +133,7 @@ impl State {
         }
     }
 
+    /// Each function once: a path is a set in the order of first calls.
     fn call(&mut self, function: u32) {
         if let Some(cpu) = self.cpu()
             && !cpu.path.contains(&function)
@@ -163,10 +177,12 @@ impl State {
     }
 }
 
+/// Runs before anything else of a block, since the others use the current CPU.
 extern "C" fn on_block(_: c_uint, _: *mut c_void) {
     with(|_, state| state.turn());
 }
 
+/// Counts instructions, not time: QEMU's time says nothing of hardware.
 extern "C" fn on_instruction(_: c_uint, _: *mut c_void) {
     with(|_, state| {
         if let Some(cpu) = state.cpu() {
@@ -175,18 +191,22 @@ extern "C" fn on_instruction(_: c_uint, _: *mut c_void) {
     });
 }
 
+/// QEMU passes a pointer to callbacks and nothing else, so the vector's number is one.
 extern "C" fn on_exit(_: c_uint, vector: *mut c_void) {
     with(|_, state| state.exit(vector.addr() as u64));
 }
 
+/// Set at the first instruction of each function of the symbols.
 extern "C" fn on_call(_: c_uint, function: *mut c_void) {
     with(|_, state| state.call(function.addr() as u32));
 }
 
+/// Set at ERET, and where a wait looks for interrupts.
 extern "C" fn on_end(_: c_uint, look: *mut c_void) {
     with(|counter, state| state.end(&counter.texts, look.addr() != 0));
 }
 
+/// Registers have names only once a CPU is there. All CPUs have the same ones.
 extern "C" fn on_cpu(_: Id, _: c_uint) {
     with(|_, state| {
         if state.registers.is_none() {
@@ -195,6 +215,7 @@ extern "C" fn on_cpu(_: Id, _: c_uint) {
     });
 }
 
+/// Only Gear1's code gets callbacks: everything else runs at full speed.
 extern "C" fn on_translation(_: Id, block: *mut qemu::Block) {
     let Some(counter) = COUNTER.get() else {
         return;

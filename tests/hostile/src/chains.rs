@@ -6,7 +6,7 @@ use crate::requests::IO_ERROR;
 use crate::{Kind, Platform};
 
 /// Addresses at which device registers, the device VM's window, the device model's pages and Gear2
-/// may lie.
+/// may lie. Fixed addresses of GearV and of QEMU's machine.
 const FOREIGN: [u64; 8] = [
     0,
     0x0800_0000,
@@ -19,9 +19,10 @@ const FOREIGN: [u64; 8] = [
 ];
 /// The board's memory: Gear1's, Gear2's, the device VM's and the other guests' is somewhere in it.
 const BOARD: core::ops::Range<u64> = 0x4000_0000..0xc000_0000;
+/// Each VM has at least a step's memory somewhere in between.
 const STEP: usize = 128 << 20;
 
-/// Makes all attacks on descriptor chains.
+/// Makes all attacks on descriptor chains. Each kind leaves the device working.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     loops(device);
     addresses(device);
@@ -32,13 +33,14 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     device.look_at_memory("attacks with chains");
 }
 
-/// Offers a chain that breaks a rule.
+/// Offers a chain that breaks a rule. virtio 1.2, 2.1.2: a device that cannot go on sets
+/// DEVICE_NEEDS_RESET.
 fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, links: &[Link]) {
     device.describe_all(links);
     offered(device, name, 0);
 }
 
-/// Offers a head that leads to what breaks a rule.
+/// Offers a head that leads to what breaks a rule. Nothing may be completed of such a chain.
 fn offered<P: Platform>(device: &mut Device<'_, P>, name: &str, head: u16) {
     let before = device.used();
     device.offer(head);
@@ -46,6 +48,7 @@ fn offered<P: Platform>(device: &mut Device<'_, P>, name: &str, head: u16) {
     device.recover(name);
 }
 
+/// virtio 1.2, 2.7.5.2 and 2.7.5.1: a chain has no loop, and is no longer than the queue.
 fn loops<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     for flags in [NEXT, NEXT | WRITE] {
@@ -64,7 +67,8 @@ fn loops<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Memory that is not the guest's, wholly or by a byte.
+/// Memory that is not the guest's, wholly or by a byte. The end of a buffer is looked at like its
+/// start; both may overflow.
 fn addresses<P: Platform>(device: &mut Device<'_, P>) {
     let ram = device.layout.ram.clone();
     for (address, length) in edges(ram.start, ram.end) {
@@ -84,7 +88,8 @@ fn addresses<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Returns addresses and lengths at the edges of the guest's memory and of the address space.
+/// Returns addresses and lengths at the edges of the guest's memory and of the address space. By a
+/// byte, since comparisons fail by one.
 const fn edges(start: u64, end: u64) -> [(u64, u32); 16] {
     [
         (end - 15, 16),
@@ -106,7 +111,8 @@ const fn edges(start: u64, end: u64) -> [(u64, u32); 16] {
     ]
 }
 
-/// Names an address for reading and, behind a good header, for writing.
+/// Names an address for reading and, behind a good header, for writing. Reading leaks what a device
+/// sends on, and writing destroys.
 fn both_ways<P: Platform>(device: &mut Device<'_, P>, name: &str, address: u64, length: u32) {
     let data = device.at(buffer(0));
     refused(device, name, &[Link::new(address, length, 0, 0)]);
@@ -137,6 +143,7 @@ fn fails<P: Platform>(device: &mut Device<'_, P>, name: &str, chain: &[Link]) {
     }
 }
 
+/// virtio 1.2, 2.7.4.2: device-writable descriptors stand behind all readable ones.
 fn order<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     let chain = [
@@ -154,7 +161,8 @@ fn order<P: Platform>(device: &mut Device<'_, P>) {
     );
 }
 
-/// Attacks with indirect tables.
+/// Attacks with indirect tables. virtio 1.2, 2.7.5.3.1: no table within a table, and no chain
+/// behind one.
 fn tables<P: Platform>(device: &mut Device<'_, P>) {
     places_of_tables(device);
     let data = device.at(buffer(0));
@@ -177,7 +185,8 @@ fn tables<P: Platform>(device: &mut Device<'_, P>) {
     too_many(device);
 }
 
-/// Indirect tables of a length that no table has, and outside of memory.
+/// Indirect tables of a length that no table has, and outside of memory. A table's length is a
+/// multiple of 16 and not 0.
 fn places_of_tables<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     let place = device.at(table(0));
@@ -195,7 +204,8 @@ fn places_of_tables<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// More segments than a request may have, and a table of as many entries as can be.
+/// More segments than a request may have, and a table of as many entries as can be. A chain is no
+/// longer than the queue, in tables as well.
 fn too_many<P: Platform>(device: &mut Device<'_, P>) {
     const ENTRIES: u16 = 2000;
     let data = device.at(buffer(0));
@@ -216,6 +226,7 @@ fn too_many<P: Platform>(device: &mut Device<'_, P>) {
     refused(device, "2000 segments without a byte", &chain);
 }
 
+/// The available index may run ahead of the device by a queue's size at most (2.7.6).
 fn indices<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     device.describe_all(&[Link::new(data, 16, 0, 0)]);
@@ -233,7 +244,8 @@ fn indices<P: Platform>(device: &mut Device<'_, P>) {
     same_head(device);
 }
 
-/// Withdraws an offer, before and after the device has read it.
+/// Withdraws an offer, before and after the device has read it. The index never decrements (virtio
+/// 1.2, 2.7.6.1).
 fn back_and_forth<P: Platform>(device: &mut Device<'_, P>) {
     let before = device.used();
     let added = device.added();
@@ -248,7 +260,8 @@ fn back_and_forth<P: Platform>(device: &mut Device<'_, P>) {
     device.recover("an index that goes back");
 }
 
-/// Offers the same request as often as the ring has entries.
+/// Offers the same request as often as the ring has entries. A descriptor that is in flight may not
+/// be offered again; a device cannot rely on it.
 fn same_head<P: Platform>(device: &mut Device<'_, P>) {
     let place = device.at(buffer(0));
     device.describe_all(&[

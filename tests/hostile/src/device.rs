@@ -27,7 +27,8 @@ pub(crate) mod register {
     pub(crate) const END: u64 = 0x200;
 }
 
-/// Bits of the status register (virtio 1.2, 2.1).
+/// Bits of the status register (virtio 1.2, 2.1). Each value has all bits up to its own, as a
+/// driver reaches it.
 pub(crate) mod status {
     pub(crate) const DRIVER: u32 = 3;
     pub(crate) const FEATURES_OK: u32 = 0xb;
@@ -42,10 +43,10 @@ pub(crate) const INDIRECT: u16 = 4;
 
 /// Most queues of a device that is attacked.
 const QUEUES: usize = 5;
-/// Entries of the queues, if an attack does not say otherwise.
+/// Entries of the queues, if an attack does not say otherwise. Small, so that it wraps often.
 pub(crate) const QUEUE_SIZE: u16 = 16;
 
-/// A descriptor.
+/// A descriptor. Every field may lie, so none has a type that would forbid it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) address: u64,
@@ -65,7 +66,8 @@ impl Link {
     }
 }
 
-/// Required outcome of an attack.
+/// Required outcome of an attack. Three outcomes are allowed by the specification, depending on the
+/// attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// The device needs a reset, and has completed nothing.
@@ -76,7 +78,8 @@ pub(crate) enum Expect {
     Any,
 }
 
-/// A device and its driver's view of it.
+/// A device and its driver's view of it. No driver of any system: those would not do what is done
+/// here.
 pub(crate) struct Device<'a, P> {
     pub(crate) platform: &'a mut P,
     pub(crate) layout: Layout,
@@ -93,6 +96,7 @@ const A_FEW_LOOKS: u32 = 16;
 const MANY_LOOKS: u32 = 4096;
 
 impl<'a, P: Platform> Device<'a, P> {
+    /// Nothing is read before the first attack.
     pub(crate) fn new(platform: &'a mut P, layout: Layout, kind: Kind) -> Self {
         Self {
             platform,
@@ -108,10 +112,12 @@ impl<'a, P: Platform> Device<'a, P> {
         self.layout.arena + place
     }
 
+    /// Attacks go to the queue with requests.
     pub(crate) fn queue(&self) -> u16 {
         self.kind.request_queue()
     }
 
+    /// By the platform, since the tests run on the host as well.
     pub(crate) fn read(&mut self, register: u64) -> u32 {
         self.platform.read(register)
     }
@@ -123,11 +129,13 @@ impl<'a, P: Platform> Device<'a, P> {
         }
     }
 
+    /// Into the arena, which is all that a device may touch.
     pub(crate) fn store(&mut self, place: u64, bytes: &[u8]) {
         let address = self.at(place);
         self.platform.store(address, bytes);
     }
 
+    /// Copies out: the device may write meanwhile.
     pub(crate) fn load<const N: usize>(&mut self, place: u64) -> [u8; N] {
         let mut bytes = [0; N];
         let address = self.at(place);
@@ -135,6 +143,7 @@ impl<'a, P: Platform> Device<'a, P> {
         bytes
     }
 
+    /// Writing 0 resets, and reading 0 tells that it is done (virtio 1.2, 4.2.2).
     pub(crate) fn reset(&mut self) {
         self.write(register::STATUS, 0);
         if self.read(register::STATUS) != 0 {
@@ -239,6 +248,7 @@ impl<'a, P: Platform> Device<'a, P> {
         self.store(arena::available(queue) + 2, &index.to_le_bytes());
     }
 
+    /// As the driver left it.
     pub(crate) fn added(&self) -> u16 {
         self.added[usize::from(self.queue())]
     }
@@ -248,6 +258,7 @@ impl<'a, P: Platform> Device<'a, P> {
         u16::from_le_bytes(self.load(arena::used(self.queue()) + 2))
     }
 
+    /// A store to QueueNotify, which wakes the device.
     pub(crate) fn notify(&mut self) {
         let queue = self.queue();
         self.write(register::QUEUE_NOTIFY, queue.into());
@@ -368,6 +379,7 @@ impl<'a, P: Platform> Device<'a, P> {
         marks().all(|place| self.load::<64>(place) == [0x5a; 64])
     }
 
+    /// Counted, and told with the operation's number, by which it can be repeated.
     pub(crate) fn violation(&mut self, name: &str, why: core::fmt::Arguments<'_>) {
         self.counts.violations += 1;
         let kind = self.kind;

@@ -30,9 +30,10 @@ pub const ARP: [u8; 72] = {
 
 /// The command to use one pair of queues.
 pub(crate) const ONE_PAIR: [u8; 4] = [4, 0, 1, 0];
-/// Pairs of the card that is attacked, if it has several.
+/// Pairs of the card that is attacked, if it has several. The least number that makes a control
+/// queue useful.
 const PAIRS: u8 = 2;
-/// VIRTIO_NET_ERR.
+/// VIRTIO_NET_ERR. The answer to a command that is not carried out.
 const ERROR: u8 = 1;
 
 /// Makes all attacks with frames.
@@ -50,7 +51,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     small_receive_buffers(device);
 }
 
-/// Segmentation and checksums of absent headers (virtio 1.2, 5.1.6).
+/// Segmentation and checksums of absent headers (virtio 1.2, 5.1.6). A device that offered no
+/// offload must not act on such fields.
 fn headers<P: Platform>(device: &mut Device<'_, P>) {
     for (flags, kind) in [(1, 0), (1, 1), (0, 1), (1, 4), (3, 0x81), (0xff, 0xff)] {
         for words in [
@@ -101,7 +103,8 @@ impl<P: Platform> Device<'_, P> {
     }
 }
 
-/// Makes all attacks with commands.
+/// Makes all attacks with commands. VIRTIO_NET_CTRL_MQ_VQ_PAIRS_SET (virtio 1.2, 5.1.6.5.5) takes 1
+/// to the card's pairs.
 pub(crate) fn commands<P: Platform>(device: &mut Device<'_, P>) {
     for pairs in 0..=u16::from(PAIRS) + 1 {
         let [low, high] = pairs.to_le_bytes();

@@ -4,8 +4,10 @@ use crate::arena::{self, BUFFER_SIZE, buffer, table};
 use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE, register, status};
 use crate::{Kind, Platform};
 
-/// Attacks between two checks of all memory and resets of a working device.
+/// Attacks between two checks of all memory and resets of a working device. All memory is much to
+/// look at.
 const LOOK: u64 = 64;
+/// A device that broke stays so until its reset.
 const FRESH: u64 = 8;
 /// Entries of a random indirect table, which lies behind those of the lists.
 const ENTRIES: u64 = 16;
@@ -13,12 +15,14 @@ const TABLE: u64 = table(0x4_0000);
 /// Distances from its start at which a device is told that the table begins. With other distances
 /// parts of two fields could form an address of the guest's own memory.
 const SHIFTS: [u64; 8] = [0, 0, 0, 0, 1, 2, 8, 12];
+/// One name for all: the seed tells what was done.
 const NAME: &str = "a random attack";
 
 /// A linear congruential generator.
 pub(crate) struct Random(u64);
 
 impl Random {
+    /// Seeds of small numbers differ in few bits.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed ^ 0x9e37_79b9_7f4a_7c15)
     }
@@ -32,16 +36,18 @@ impl Random {
         (self.0 >> 33) % limit
     }
 
+    /// Chances are in percent, which reads like a recipe.
     fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
+    /// One of a list.
     fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize]
     }
 }
 
-/// Makes random attacks.
+/// Makes random attacks. The weights favour chains, which have most ways to lie.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>, mut random: Random, operations: u64) {
     device.recover_all(NAME);
     for number in 1..=operations {
@@ -63,7 +69,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>, mut random: Random, o
     device.recover_all(NAME);
 }
 
-/// Offers random chains, of which some lead through a random table.
+/// Offers random chains, of which some lead through a random table. A good header lets the rest be
+/// looked at.
 fn chain<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     header(device, random);
     let main = arena::descriptors(device.queue());
@@ -147,7 +154,7 @@ fn outside<P: Platform>(device: &Device<'_, P>, random: &mut Random) -> (u64, u6
     }
 }
 
-/// Moves the available index anywhere.
+/// Moves the available index anywhere. Small jumps are plausible, and large ones not.
 fn index<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     let jump = random.of(&[1, 2, 15, 16, 17, 0x100, 0x7fff, 0x8000, 0xfffe, 0xffff]);
     let added = device.added().wrapping_add(jump);
@@ -155,7 +162,7 @@ fn index<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     device.conclude(NAME, 0, Expect::Any);
 }
 
-/// Writes anything into any register.
+/// Writes anything into any register. An address of a table as a value makes rings of chance.
 fn write<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     let at = match random.below(4) {
         0 => random.below(register::END / 8) * 8,

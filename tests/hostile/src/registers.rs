@@ -3,9 +3,11 @@
 use crate::device::{Device, Expect, register, status};
 use crate::{Kind, Platform, net};
 
+/// Read-only, and the first thing that a driver looks at.
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 
-/// Makes all attacks on registers.
+/// Makes all attacks on registers. Registers last as long as the device: each attack restores what
+/// it changed.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     statuses(device);
     features(device);
@@ -17,7 +19,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     device.look_at_memory("attacks with registers");
 }
 
-/// Every combination of the status's bits, from each state that a driver passes.
+/// Every combination of the status's bits, from each state that a driver passes. A driver sets bits
+/// one after the other (virtio 1.2, 3.1.1); a device cannot trust it to.
 fn statuses<P: Platform>(device: &mut Device<'_, P>) {
     for value in (1..64).chain([0x40, 0x4f, 0x7f, 0x80, 0x8f, 0xc0, 0xff, 0x100, u32::MAX]) {
         for from in [0, 1, status::DRIVER] {
@@ -58,6 +61,7 @@ fn no_queues<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
+/// A driver must not accept what was not offered (virtio 1.2, 2.2.1).
 fn features<P: Platform>(device: &mut Device<'_, P>) {
     for halves in ABSENT_FEATURES {
         select_absent(device, halves);
@@ -71,6 +75,7 @@ fn features<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Selects features that the device must not accept, and goes on as if it had accepted them.
+/// FEATURES_OK must not stay set then (virtio 1.2, 3.1.1, step 6).
 fn select_absent<P: Platform>(device: &mut Device<'_, P>, halves: [u32; 2]) {
     device.reset();
     device.write(register::STATUS, status::DRIVER);
@@ -107,7 +112,8 @@ fn no_features<P: Platform>(device: &mut Device<'_, P>, selector: u32) {
     device.counts.operations += 1;
 }
 
-/// Accesses of all sizes everywhere; only whole registers are ones.
+/// Accesses of all sizes everywhere; only whole registers are ones. Control registers have 32 bits
+/// (virtio 1.2, 4.2.2.2); the configuration has any size.
 fn sizes<P: Platform>(device: &mut Device<'_, P>) {
     device.initialise();
     for at in (0..register::CONFIG).step_by(8) {
@@ -132,6 +138,7 @@ fn sizes<P: Platform>(device: &mut Device<'_, P>) {
     device.honest_request("accesses of all sizes");
 }
 
+/// A queue that does not exist reads QueueNumMax 0.
 fn selectors<P: Platform>(device: &mut Device<'_, P>) {
     let behind = match device.kind {
         Kind::Net | Kind::Control => net::queues(device),
@@ -192,7 +199,8 @@ const WRITTEN: [u64; 6] = [
     register::QUEUE_READY,
 ];
 
-/// Notifications of all kinds, and more than can be looked at.
+/// Notifications of all kinds, and more than can be looked at. The value is a queue's index, which
+/// may be none.
 fn notifications<P: Platform>(device: &mut Device<'_, P>) {
     for value in [0, 1, 2, 63, 0xffff, 0x1_0000, u32::MAX] {
         device.write(register::QUEUE_NOTIFY, value);

@@ -7,9 +7,11 @@ use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, input, net, sector_byte, vs
 
 /// Address of a range to discard.
 const RANGE: u64 = table(0x6_1000);
-/// Bytes before and behind the data that must not change.
+/// Bytes before and behind the data that must not change. A device that writes too much does so
+/// right behind the buffer, as a rule.
 const GUARD: u64 = 64;
-/// Types of a disk's requests (virtio 1.2, 5.2.6).
+/// Types of a disk's requests (virtio 1.2, 5.2.6). The type is the first word of a request's
+/// header.
 mod request {
     pub(super) const IN: u32 = 0;
     pub(super) const OUT: u32 = 1;
@@ -19,10 +21,12 @@ mod request {
     pub(super) const WRITE_ZEROES: u32 = 13;
 }
 
+/// VIRTIO_BLK_S_IOERR.
 pub(crate) const IO_ERROR: u8 = 1;
+/// VIRTIO_BLK_S_UNSUPP.
 const UNSUPPORTED: u8 = 2;
 
-/// Makes all attacks.
+/// Makes all attacks. The device has to work before, or its failures would be taken for effects.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     device.recover_all("before attacks with requests");
     match device.kind {
@@ -39,7 +43,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 impl<P: Platform> Device<'_, P> {
-    /// Does a request as a good driver would, and checks all that came of it.
+    /// Does a request as a good driver would, and checks all that came of it. A device that
+    /// survived an attack by ignoring its driver has not survived.
     pub(crate) fn honest_request(&mut self, name: &str) {
         self.counts.honest += 1;
         // An attack's requests may still be under way, and their ends are not this request's.
@@ -69,7 +74,8 @@ impl<P: Platform> Device<'_, P> {
     }
 
     /// Checks what the used ring tells of an honest request. Only queues of the usual size tell
-    /// where the entry is.
+    /// where the entry is. The length in a used entry tells a driver how much to trust (virtio 1.2,
+    /// 2.7.8).
     fn look_at_used(&mut self, name: &str, before: u16, written: u32) {
         let entry = arena::used(self.queue()) + 4 + 8 * u64::from(before % QUEUE_SIZE);
         let [head, told] = [0, 4].map(|at| u32::from_le_bytes(self.load(entry + at)));
@@ -79,6 +85,7 @@ impl<P: Platform> Device<'_, P> {
         }
     }
 
+    /// Bytes that the device writes as data.
     fn honest_length(&self) -> u64 {
         match self.kind {
             Kind::Block => SECTOR,
@@ -121,6 +128,7 @@ impl<P: Platform> Device<'_, P> {
         }
     }
 
+    /// Data must be what the disk holds: a sector has a known content.
     fn look_at_data(&mut self, name: &str) {
         let good = match self.kind {
             Kind::Block => {
@@ -137,20 +145,23 @@ impl<P: Platform> Device<'_, P> {
         }
     }
 
-    /// Returns the sector of this honest request: over time all that the attacks must not write.
+    /// Returns the sector of this honest request: over time all that the attacks must not write. A
+    /// stride that shares no factor with most sizes visits all of them.
     fn honest_sector(&mut self) -> u64 {
         let sectors = self.sectors();
         let rest = sectors.saturating_sub(WRITTEN_SECTORS).max(1);
         sectors - 1 - self.counts.honest * 7919 % rest
     }
 
-    /// Returns the sectors of the disk.
+    /// Returns the sectors of the disk. `capacity` is the first field of the configuration (virtio
+    /// 1.2, 5.2.4).
     pub(crate) fn sectors(&mut self) -> u64 {
         let low = self.read(register::CONFIG);
         u64::from(self.read(register::CONFIG + 4)) << 32 | u64::from(low)
     }
 
-    /// Offers a chain of pieces.
+    /// Offers a chain of pieces. Readable pieces come first, unless an attack says otherwise
+    /// (virtio 1.2, 2.7.4.2).
     pub(crate) fn offer_pieces(&mut self, pieces: &[Piece]) {
         let table = arena::descriptors(self.queue());
         for (index, (place, length, writable)) in pieces.iter().enumerate() {
@@ -180,7 +191,7 @@ impl<P: Platform> Device<'_, P> {
         self.at(HEADER)
     }
 
-    /// Writes a range to discard.
+    /// Writes a range to discard. virtio 1.2, 5.2.6: sector, number of sectors, flags.
     fn range(&mut self, sector: u64, count: u32, flags: u32) {
         let mut range = [0; 16];
         range[..8].copy_from_slice(&sector.to_le_bytes());
@@ -189,6 +200,7 @@ impl<P: Platform> Device<'_, P> {
         self.store(RANGE, &range);
     }
 
+    /// Header, data, status: the framing of every request of a disk.
     fn offer_block(&mut self, kind: u32, sector: u64, pieces: &[Piece]) {
         self.header(kind, sector);
         self.store(STATUS, &[0xff]);
@@ -198,7 +210,8 @@ impl<P: Platform> Device<'_, P> {
         self.offer_pieces(&all[..pieces.len() + 2]);
     }
 
-    /// Offers some requests that take their time, without a notification.
+    /// Offers some requests that take their time, without a notification. For attacks on a device
+    /// that is busy.
     pub(crate) fn long_requests(&mut self) {
         for _ in 0..8 {
             match self.kind {
@@ -209,7 +222,8 @@ impl<P: Platform> Device<'_, P> {
         }
     }
 
-    /// Makes a request that the rings allow.
+    /// Makes a request that the rings allow. Allowed by the rings, and odd in content: the device
+    /// may refuse by status, and not break.
     pub(crate) fn odd(&mut self, name: &str, pieces: &[Piece], expect: Expect) {
         let before = self.used();
         self.offer_pieces(pieces);
@@ -220,7 +234,7 @@ impl<P: Platform> Device<'_, P> {
     }
 }
 
-/// Offers a disk's request and checks its status.
+/// Offers a disk's request and checks its status. One byte, written last.
 fn verdict<P: Platform>(
     device: &mut Device<'_, P>,
     name: &str,
@@ -237,6 +251,7 @@ fn verdict<P: Platform>(
     }
 }
 
+/// Types that there are not, and those of other devices' features.
 fn block<P: Platform>(device: &mut Device<'_, P>) {
     for kind in [2, 3, 5, 6, 7, 9, 10, 12, 14, 0x8000_0000, u32::MAX] {
         let pieces = sectors_of_data(1, true);
@@ -264,12 +279,13 @@ fn block<P: Platform>(device: &mut Device<'_, P>) {
     shapes(device);
 }
 
-/// Returns the piece of this number of sectors.
+/// Returns the piece of this number of sectors. A device takes any framing of it.
 const fn sectors_of_data(count: u32, write: bool) -> [Piece; 1] {
     [(DATA, count * SECTOR as u32, write)]
 }
 
-/// Reads and writes beyond the end of the disk, and of a part of a sector.
+/// Reads and writes beyond the end of the disk, and of a part of a sector. Sums of sector and
+/// length overflow at several of these.
 fn places<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
     let beyond = [
         sectors - 1,
@@ -294,6 +310,7 @@ fn places<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
     }
 }
 
+/// VIRTIO_BLK_T_DISCARD takes a list; flags are reserved but for the unmap bit.
 fn ranges<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
     let cases = [
         (sectors, 1, 0, IO_ERROR),
@@ -323,7 +340,8 @@ fn of_range<P: Platform>(device: &mut Device<'_, P>, name: &str, length: u32, ex
     }
 }
 
-/// Requests that are cut in odd places, or have not all that they must have.
+/// Requests that are cut in odd places, or have not all that they must have. Without a byte for the
+/// status there is no way to answer: the device breaks.
 fn shapes<P: Platform>(device: &mut Device<'_, P>) {
     let header = (HEADER, 16, false);
     let broken: [(&str, &[Piece]); 5] = [
@@ -348,7 +366,7 @@ fn shapes<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Pieces of a request over each other: the status over the data, and what is read over what is
-/// written.
+/// written. virtio forbids no overlap, so the device must live with it.
 fn over_each_other<P: Platform>(device: &mut Device<'_, P>) {
     device.header(request::IN, 0);
     let over = [
@@ -363,6 +381,7 @@ fn over_each_other<P: Platform>(device: &mut Device<'_, P>) {
     device.odd("a request over itself", &itself, Expect::Served(1));
 }
 
+/// Output of any length is taken; input has no buffer here.
 fn console<P: Platform>(device: &mut Device<'_, P>) {
     for length in [0, 1, 0x1_0000, 0x1_0001, BUFFER_SIZE as u32 - 0x1000] {
         let pieces = [(DATA, length, false)];
@@ -392,6 +411,7 @@ fn control_queues<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
+/// The device says how much it wrote; any number is right.
 fn rng<P: Platform>(device: &mut Device<'_, P>) {
     for length in [0, 1, 4095, 4096, 4097, BUFFER_SIZE as u32 - 0x1000] {
         let pieces = [(DATA, length, true)];

@@ -4,7 +4,7 @@ use crate::arena::{self, buffer, table};
 use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register, status};
 use crate::{Kind, Platform};
 
-/// Makes all attacks on rings.
+/// Makes all attacks on rings. Queues are set up anew for each attack.
 pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     sizes(device);
     places(device);
@@ -14,7 +14,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     device.look_at_memory("attacks with rings");
 }
 
-/// Makes a queue ready that cannot be one.
+/// Makes a queue ready that cannot be one. The device may refuse at once or break: it may not use
+/// such a queue.
 fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, size: u32, rings: [u64; 3]) {
     device.negotiate();
     let queue = device.queue();
@@ -27,6 +28,7 @@ fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, size: u32, rings
     device.conclude(name, 0, Expect::Broken);
 }
 
+/// A power of two, and no more than QueueNumMax (virtio 1.2, 2.7 and 4.2.2).
 fn sizes<P: Platform>(device: &mut Device<'_, P>) {
     let most = device.read(register::QUEUE_NUM_MAX);
     let rings = device.rings(device.queue());
@@ -66,6 +68,7 @@ fn served<P: Platform>(device: &mut Device<'_, P>, size: u32) {
     }
 }
 
+/// The three rings have alignments of 16, 2 and 4 (virtio 1.2, 2.7).
 fn places<P: Platform>(device: &mut Device<'_, P>) {
     let good = device.rings(device.queue());
     let bad = outside(device);
@@ -91,7 +94,8 @@ fn places<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Returns addresses at which no ring may lie.
+/// Returns addresses at which no ring may lie. Behind the guest's memory, before it, and where
+/// other things lie.
 fn outside<P: Platform>(device: &Device<'_, P>) -> [u64; 12] {
     let (start, end) = (device.layout.ram.start, device.layout.ram.end);
     [
@@ -131,6 +135,7 @@ fn overlaps<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
+/// The device reads its own output then.
 fn overlap<P: Platform>(device: &mut Device<'_, P>, rings: [u64; 3]) {
     device.negotiate();
     let queue = device.queue();
@@ -170,7 +175,8 @@ fn random_rings<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Changes of a queue while it is in use.
+/// Changes of a queue while it is in use. QueueReady is 1 for a queue in use; a change of its rings
+/// then has no effect.
 fn moments<P: Platform>(device: &mut Device<'_, P>) {
     device.recover_all("before a queue is changed");
     // A device with queues behind this one was set up up to the last of them.

@@ -6,13 +6,15 @@ use crate::offers::{DATA, HEADER, offer_receive_buffers, segments};
 
 /// Bytes of a packet without data.
 const PACKET: u32 = 44;
-/// Operations of packets.
+/// Operations of packets. VIRTIO_VSOCK_OP_RST.
 const RST: u16 = 3;
+/// VIRTIO_VSOCK_OP_RW.
 const RW: u16 = 5;
 /// Packets that are to be refused, more than a device may keep.
 const STORM: usize = 100;
 
-/// Fields of a packet, by where they begin and their bytes.
+/// Fields of a packet, by where they begin and their bytes. In the order of struct
+/// virtio_vsock_hdr.
 const FIELDS: [(usize, usize); 10] = [
     (0, 8),
     (8, 8),
@@ -50,7 +52,8 @@ impl<P: Platform> Device<'_, P> {
         self.read(register::CONFIG)
     }
 
-    /// Sends a packet, which has no data behind it whatever it says.
+    /// Sends a packet, which has no data behind it whatever it says. The length field may lie about
+    /// data that is not there.
     fn send(&mut self, name: &str, packet: &[u8], expect: Expect) {
         self.store(DATA, packet);
         self.odd(name, &[(DATA, PACKET, false)], expect);
@@ -102,7 +105,8 @@ fn connections<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Sends what is to be refused, and takes no refusal.
+/// Sends what is to be refused, and takes no refusal. Each is answered by a reset, for which there
+/// is no buffer.
 fn refusals<P: Platform>(device: &mut Device<'_, P>) {
     let packet = packet(device.cid(), RW);
     let before = device.used();

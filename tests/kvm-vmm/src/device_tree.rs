@@ -11,15 +11,22 @@ use crate::options::{Gic, Options};
 #[cfg(test)]
 mod tests;
 
+/// Any numbers that differ.
 const PHANDLE_GIC: u32 = 1;
 const PHANDLE_CLOCK: u32 = 2;
+/// First cell of `interrupts` (Linux, arm,gic-v3.yaml).
 const SPI: u32 = 0;
+/// A private interrupt, counted from INTID 16.
 const PPI: u32 = 1;
+/// The second cell counts from there.
 const FIRST_SPI: u32 = 32;
+/// Third cell: rising edge.
 const EDGE: u32 = 1;
+/// Third cell: active high.
 const LEVEL: u32 = 4;
 
-/// Returns the blob that describes the VM to its kernel; `initrd` is where the RAM disk lies.
+/// Returns the blob that describes the VM to its kernel; `initrd` is where the RAM disk lies. The
+/// shape is that of the trees that GearV makes, so that both boot Linux in the same way.
 pub fn blob(options: &Options, initrd: Option<Range<u64>>) -> Vec<u8> {
     let mut tree = DeviceTree::new();
     let root = node("")
@@ -42,6 +49,7 @@ pub fn blob(options: &Options, initrd: Option<Range<u64>>) -> Vec<u8> {
     tree.to_dtb()
 }
 
+/// A fixed seed, because random numbers decide addresses, and those decide caches.
 fn chosen(options: &Options, initrd: Option<Range<u64>>) -> Node {
     let chosen = node("chosen")
         .with("bootargs", options.cmdline.as_str())
@@ -56,12 +64,14 @@ fn chosen(options: &Options, initrd: Option<Range<u64>>) -> Node {
     }
 }
 
+/// One bank.
 fn memory(options: &Options) -> Node {
     node(format!("memory@{:x}", layout::RAM))
         .with("device_type", "memory")
         .with("reg", reg(&[(layout::RAM, options.memory_mib << 20)]))
 }
 
+/// MPIDRs count up, as KVM numbers its vCPUs.
 fn cpus(count: usize) -> Node {
     let cpus = node("cpus")
         .with("#address-cells", 1_u32)
@@ -76,12 +86,14 @@ fn cpus(count: usize) -> Node {
     })
 }
 
+/// KVM answers by HVC.
 fn psci() -> Node {
     node("psci")
         .with("compatible", vec!["arm,psci-1.0", "arm,psci-0.2"])
         .with("method", "hvc")
 }
 
+/// Secure, non-secure, virtual and hypervisor timer, in this order.
 fn timer() -> Node {
     let interrupts = [13, 14, 11, 10].map(|ppi| [PPI, ppi, LEVEL]);
     node("timer")
@@ -90,6 +102,7 @@ fn timer() -> Node {
         .with("always-on", [0_u8; 0])
 }
 
+/// The frames of a redistributor are 128 KiB for each vCPU.
 fn gic(options: &Options) -> Node {
     let frames = options.cpus.len() as u64 * layout::GICR_STRIDE;
     let (compatible, registers) = match options.gic {
@@ -111,6 +124,7 @@ fn gic(options: &Options) -> Node {
         .with("phandle", PHANDLE_GIC)
 }
 
+/// Linux's PL011 driver wants a rate to divide.
 fn clock() -> Node {
     node("clock")
         .with("compatible", "fixed-clock")
@@ -119,6 +133,7 @@ fn clock() -> Node {
         .with("phandle", PHANDLE_CLOCK)
 }
 
+/// Two clocks of one rate: the UART's own and the bus's.
 fn uart() -> Node {
     node(format!("uart@{:x}", layout::UART))
         .with("compatible", vec!["arm,pl011", "arm,primecell"])
@@ -128,7 +143,7 @@ fn uart() -> Node {
         .with("clock-names", vec!["uartclk", "apb_pclk"])
 }
 
-/// The device that the VMM answers, for the benchmark.
+/// The device that the VMM answers, for the benchmark. The benchmark finds it by its compatible.
 fn device() -> Node {
     node(format!("device@{:x}", layout::DEVICE))
         .with("compatible", "gearv,bench-device")
@@ -157,20 +172,23 @@ fn reg(ranges: &[(u64, u64)]) -> Vec<u8> {
     words.flat_map(u64::to_be_bytes).collect()
 }
 
-/// A node in the making.
+/// A node in the making. The library's builder, with names that are known to be good.
 struct Node(DeviceTreeNode);
 
+/// Begins a node.
 fn node(name: impl Into<String>) -> Node {
     Node(DeviceTreeNode::new_unchecked(name))
 }
 
 impl Node {
+    /// Adds a property.
     fn with(mut self, name: &str, value: impl ToPropertyValue) -> Node {
         self.0
             .add_property(DeviceTreeProperty::new_unchecked(name, value));
         self
     }
 
+    /// Adds a node below.
     fn child(mut self, child: Node) -> Node {
         self.0.add_child(child.0);
         self

@@ -10,25 +10,32 @@ use kvm_vmm::pl011::Pl011;
 
 use crate::failure::Failure;
 
-/// A console line is written whole, or when it has become this long.
+/// A console line is written whole, or when it has become this long. A prompt has no end of line,
+/// and must appear all the same.
 const LONGEST_LINE: usize = 256;
 
-/// The devices of a VM; its vCPUs' threads share them.
+/// The devices of a VM; its vCPUs' threads share them. One lock: guests access these devices
+/// rarely.
 pub(crate) struct Devices {
     /// Text before each line of the console.
     prefix: &'static str,
     state: Mutex<State>,
 }
 
+/// State that two vCPUs could change at a time.
 #[derive(Default)]
 struct State {
     uart: Pl011,
+    /// Level of the UART's interrupt, as KVM knows it.
     line: bool,
+    /// Bytes since the last end of line.
     printed: Vec<u8>,
+    /// The benchmark's device: one word that keeps what is written.
     register: u32,
 }
 
 impl Devices {
+    /// Both devices are idle.
     pub(crate) fn new(prefix: &'static str) -> Devices {
         let state = Mutex::new(State::default());
         Devices { prefix, state }
@@ -69,7 +76,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Writes what stands on an unfinished line.
+    /// Writes what stands on an unfinished line. Called before the process ends, since the last
+    /// line of a guest may have no end.
     pub(crate) fn flush(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         state.flush(self.prefix)
@@ -77,6 +85,7 @@ impl Devices {
 }
 
 impl State {
+    /// Lines of two VMs must not mix within a line.
     fn print(&mut self, prefix: &str, byte: u8) -> Result<(), Failure> {
         self.printed.push(byte);
         if byte == b'\n' || self.printed.len() >= LONGEST_LINE {
@@ -85,6 +94,7 @@ impl State {
         Ok(())
     }
 
+    /// Writes the prefix and the line at once, as two VMs share the output.
     fn flush(&mut self, prefix: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let written = out
@@ -95,6 +105,7 @@ impl State {
         written.map_err(|error| Failure::new("standard output", error))
     }
 
+    /// KVM is called for changes alone: a call costs more than the access.
     fn update_line(&mut self, vm: &VmFd) -> Result<(), Failure> {
         let line = self.uart.line();
         if line == self.line {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 #[cfg(test)]
 mod tests;
 
-/// Message for a wrong command line.
+/// Message for a wrong command line. Printed with the error that is found first.
 pub const USAGE: &str = "\
 usage: kvm-vmm OPTION=VALUE ... [and OPTION=VALUE ...]
 Each group is a VM; two VMs have a doorbell each that interrupts the other one. Options:
@@ -30,7 +30,8 @@ const MAX_VMS: usize = 2;
 /// Most vCPUs of a VM, the limit of a GICv2.
 const MAX_VCPUS: usize = 8;
 
-/// The interrupt controller of a VM.
+/// The interrupt controller of a VM. KVM has a GICv2 only where the host's CPU interface can be a
+/// guest's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gic {
     /// GICv2.
@@ -39,7 +40,7 @@ pub enum Gic {
     V3,
 }
 
-/// How the host schedules a vCPU's thread.
+/// How the host schedules a vCPU's thread. The measurements compare classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// SCHED_OTHER with a nice value.
@@ -50,7 +51,7 @@ pub enum Class {
     Deadline([u64; 3]),
 }
 
-/// Options of a VM.
+/// Options of a VM. Everything that a measurement varies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// An arm64 Image.
@@ -89,6 +90,7 @@ impl Options {
         Ok(vms)
     }
 
+    /// Defaults are those of [`USAGE`].
     fn parse_one(words: &[String]) -> Result<Options, String> {
         let mut options = Options {
             kernel: PathBuf::new(),
@@ -115,6 +117,7 @@ impl Options {
         Ok(options)
     }
 
+    /// A later word of the same option wins.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "kernel" => self.kernel = value.into(),
@@ -140,6 +143,7 @@ impl Options {
     }
 }
 
+/// The message is the range.
 fn between(value: &str, least: u64, most: u64) -> Result<u64, String> {
     let number = value.parse().ok();
     number
@@ -147,6 +151,7 @@ fn between(value: &str, least: u64, most: u64) -> Result<u64, String> {
         .ok_or_else(|| format!("a number from {least} to {most}"))
 }
 
+/// Negative values need CAP_SYS_NICE, which the kernel checks.
 fn nice(value: &str) -> Result<i32, String> {
     let number = value.parse().ok();
     number
@@ -166,6 +171,7 @@ fn deadline(value: &str) -> Result<[u64; 3], String> {
     }
 }
 
+/// The number of CPUs is the number of vCPUs.
 fn cpus(value: &str) -> Result<Vec<usize>, String> {
     let cpus: Vec<usize> = value
         .split(',')
@@ -177,6 +183,7 @@ fn cpus(value: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
+/// Linux takes up to 512 bits; 256 are enough for its generator.
 fn seed(value: &str) -> Result<[u8; 32], String> {
     let wrong = || "64 hexadecimal digits".to_owned();
     if value.len() != 64 || !value.is_ascii() {

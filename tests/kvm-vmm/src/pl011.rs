@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-/// Register offsets in bytes.
+/// Register offsets in bytes. Arm DDI 0183, 3.2.
 mod register {
     pub(super) const DR: u64 = 0x00;
     pub(super) const FR: u64 = 0x18;
@@ -16,17 +16,19 @@ mod register {
 
 /// FR: nothing is being sent, nothing was received.
 const IDLE: u32 = 1 << 7 | 1 << 4;
-/// The interrupt of a transmit FIFO that has room.
+/// The interrupt of a transmit FIFO that has room. TXRIS and TXMIS.
 const TRANSMIT: u32 = 1 << 5;
-/// PeriphID0 to 3 and PCellID0 to 3, r1p5.
+/// PeriphID0 to 3 and PCellID0 to 3, r1p5. Linux binds its driver by these (drivers/amba).
 const IDENTITY: [u32; 8] = [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
 /// Number of plain register words: baud rate, line control, FIFO levels, DMA.
 const PLAIN_WORDS: usize = 0x4c / 4;
 
-/// The registers' state.
+/// The registers' state. Plain registers keep what is written, and do nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Pl011 {
+    /// UARTIMSC.
     mask: u32,
+    /// UARTRIS.
     raw: u32,
     plain: [u32; PLAIN_WORDS],
 }

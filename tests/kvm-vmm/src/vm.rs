@@ -30,17 +30,20 @@ use crate::devices::Devices;
 use crate::failure::Failure;
 use crate::thread;
 
-/// Alignment of the kernel, and of the data behind it.
+/// Alignment of the kernel, and of the data behind it. Linux wants the kernel on 2 MiB
+/// (Documentation/arch/arm64/booting.rst).
 const ALIGNMENT: u64 = 2 << 20;
-/// Room for the device tree, in bytes.
+/// Room for the device tree, in bytes. A tree of eight vCPUs has less than 8 KiB.
 const TREE_BYTES: u64 = 64 << 10;
-/// SCHED_FIFO priority of the thread that allows all CPUs to the vCPUs.
+/// SCHED_FIFO priority of the thread that allows all CPUs to the vCPUs. Above all vCPUs, which
+/// would else keep the thread from its time.
 const FREEING_PRIORITY: i32 = 99;
-/// Text before each console line of a VM.
+/// Text before each console line of a VM. A test reads both consoles from one output.
 const PREFIXES: [&str; 2] = ["", "vm1: "];
 
-/// A VM that can run.
+/// A VM that can run. The order of the fields is the order of dropping.
 struct Vm {
+    /// The handle by which interrupts are raised.
     fd: VmFd,
     devices: Devices,
     /// RAM of the VM; KVM maps it for the guest, so it is unmapped last.
@@ -51,7 +54,8 @@ struct Vm {
     _gic: DeviceFd,
 }
 
-/// Runs the VMs. Ends the process when the first one turns off, and returns only what failed.
+/// Runs the VMs. Ends the process when the first one turns off, and returns only what failed. vCPUs
+/// are threads of the process, as in QEMU's KVM machine, so the host's scheduler treats them alike.
 pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
     let kvm = Kvm::new().map_err(|error| Failure::new("/dev/kvm", error))?;
     let shared = Arc::new(allocate("the shared page", layout::SHARED, layout::PAGE)?);
@@ -95,7 +99,8 @@ pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
         .unwrap_or_else(|_| Failure::new("vCPUs", "there are none")))
 }
 
-/// Makes a VM with its memory loaded and its vCPUs reset.
+/// Makes a VM with its memory loaded and its vCPUs reset. KVM wants memory before vCPUs are reset,
+/// and vCPUs before the interrupt controller.
 fn make(
     kvm: &Kvm,
     options: &Options,
@@ -135,13 +140,14 @@ fn make(
     Ok((vm, vcpus))
 }
 
-/// Allocates memory for guests at this guest-physical address.
+/// Allocates memory for guests at this guest-physical address. Anonymous memory: nothing is read
+/// before the guest's first instruction.
 fn allocate(what: &str, start: u64, size: u64) -> Result<GuestMemoryMmap, Failure> {
     let ranges = [(GuestAddress(start), size as usize)];
     GuestMemoryMmap::from_ranges(&ranges).map_err(|error| Failure::new(what, error))
 }
 
-/// Maps a range of it for a VM.
+/// Maps a range of it for a VM. A slot stays as it is for the VM's life.
 fn map(
     vm: &VmFd,
     slot: u32,
@@ -163,13 +169,16 @@ fn map(
     unsafe { vm.set_user_memory_region(region) }.map_err(|error| Failure::new(what, error))
 }
 
-/// Registers at the boot vCPU's start, guest-physical.
+/// Registers at the boot vCPU's start, guest-physical. X0 and PC, by the arm64 boot protocol.
 struct Start {
+    /// First instruction of the kernel, X0 holding the tree's address.
     entry: u64,
+    /// Behind the kernel and its bss, on 2 MiB.
     tree: u64,
 }
 
-/// Places the kernel, the device tree behind it and the RAM disk behind that.
+/// Places the kernel, the device tree behind it and the RAM disk behind that. The device tree lies
+/// behind the kernel's bss, and the RAM disk behind the tree's room.
 fn load(memory: &GuestMemoryMmap, options: &Options) -> Result<Start, Failure> {
     let kernel = read(&options.kernel)?;
     let place = options.kernel.display().to_string();
@@ -188,17 +197,19 @@ fn load(memory: &GuestMemoryMmap, options: &Options) -> Result<Start, Failure> {
     Ok(Start { entry, tree })
 }
 
-/// Stores the RAM disk, and returns where it lies.
+/// Stores the RAM disk, and returns where it lies. The tree has to say where it ends.
 fn load_initrd(memory: &GuestMemoryMmap, path: &Path, start: u64) -> Result<Range<u64>, Failure> {
     let content = read(path)?;
     store(memory, &path.display().to_string(), start, &content)?;
     Ok(start..start + content.len() as u64)
 }
 
+/// An error names the file.
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     fs::read(path).map_err(|error| Failure::new(path.display().to_string(), error))
 }
 
+/// An error names what did not fit, and where.
 fn store(memory: &GuestMemoryMmap, what: &str, at: u64, bytes: &[u8]) -> Result<(), Failure> {
     memory
         .write_slice(bytes, GuestAddress(at))
@@ -211,7 +222,8 @@ fn store(memory: &GuestMemoryMmap, what: &str, at: u64, bytes: &[u8]) -> Result<
         })
 }
 
-/// Makes a vCPU as a PSCI CPU that is off, or, the first one, on.
+/// Makes a vCPU as a PSCI CPU that is off, or, the first one, on. PSCI 0.2 or later lets KVM answer
+/// CPU_ON itself, without an exit to this program.
 fn make_vcpu(vm: &VmFd, index: usize) -> Result<VcpuFd, Failure> {
     let failure = |call, error| Failure::new(format!("{call} of vCPU {index}"), error);
     let vcpu = vm
@@ -229,10 +241,11 @@ fn make_vcpu(vm: &VmFd, index: usize) -> Result<VcpuFd, Failure> {
     Ok(vcpu)
 }
 
-/// The program counter as a core register: X0 to X30 and SP come first.
+/// The program counter as a core register: X0 to X30 and SP come first. Linux,
+/// Documentation/virt/kvm/api.rst, "arm64 core registers".
 const PC: u64 = 32;
 
-/// Sets a core register by its number, of 64 bits each.
+/// Sets a core register by its number, of 64 bits each. Only before the first run.
 fn set_register(vcpu: &VcpuFd, number: u64, value: u64) -> Result<(), Failure> {
     // KVM counts the offset in 32-bit words.
     let id = KVM_REG_ARM64 | KVM_REG_SIZE_U64 | u64::from(KVM_REG_ARM_CORE) | (number * 2);
@@ -241,7 +254,8 @@ fn set_register(vcpu: &VcpuFd, number: u64, value: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes the interrupt controller; the vCPUs must be there.
+/// Makes the interrupt controller; the vCPUs must be there. Inside the kernel: an emulation here
+/// would measure this program instead of KVM.
 fn make_gic(vm: &VmFd, gic: Gic) -> Result<DeviceFd, Failure> {
     let (name, kind, addresses) = match gic {
         Gic::V2 => (
@@ -290,7 +304,8 @@ fn make_gic(vm: &VmFd, gic: Gic) -> Result<DeviceFd, Failure> {
 }
 
 /// Connects the doorbell of `from` to an interrupt of `to` inside the host's kernel, until the
-/// result is dropped.
+/// result is dropped. An ioeventfd and an irqfd, joined: no thread of this program has a part in a
+/// ring.
 fn connect(from: &VmFd, to: &VmFd) -> Result<EventFd, Failure> {
     let doorbell = EventFd::new(EFD_NONBLOCK).map_err(|error| Failure::new("eventfd", error))?;
     let address = IoEventAddress::Mmio(layout::DOORBELL);
@@ -303,7 +318,8 @@ fn connect(from: &VmFd, to: &VmFd) -> Result<EventFd, Failure> {
 }
 
 /// Allows all CPUs to the vCPUs at a time of the physical counter, and prints when. The thread that
-/// does so does not wait for vCPUs: several VMs are to be released at the same time.
+/// does so does not wait for vCPUs: several VMs are to be released at the same time. Load and
+/// measurement begin at one time, which both VMs can read.
 fn free_at(ms: u64) -> Result<(), Failure> {
     thread::run_with_fifo(FREEING_PRIORITY)
         .map_err(|error| Failure::new("SCHED_FIFO of the thread that frees", error))?;
@@ -319,6 +335,7 @@ fn free_at(ms: u64) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A thread does it for itself, as the calls without a thread's number do.
 fn prepare_thread(cpu: usize, class: Class) -> Result<(), Failure> {
     thread::pin(cpu).map_err(|error| Failure::new(format!("pinning it to CPU {cpu}"), error))?;
     let scheduled = match class {
@@ -329,7 +346,8 @@ fn prepare_thread(cpu: usize, class: Class) -> Result<(), Failure> {
     scheduled.map_err(|error| Failure::new(format!("{class:?}"), error))
 }
 
-/// Runs a vCPU until the VM turns off, which ends the process.
+/// Runs a vCPU until the VM turns off, which ends the process. EINTR and EAGAIN are no failures: a
+/// signal came, or the vCPU is still off.
 fn run_vcpu(mut vcpu: VcpuFd, vm: &Vm) -> Result<Infallible, Failure> {
     loop {
         match vcpu.run() {

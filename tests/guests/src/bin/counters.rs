@@ -17,7 +17,9 @@ use test_guests::{
 
 guest!(main);
 
+/// An error of one in a thousand shows.
 const COUNT: u64 = 1000;
+/// Any that nobody else uses.
 const SGI: u32 = 3;
 /// Sleep that is long enough for a WFI to begin before the timer fires.
 const SLEEP_US: u64 = 20;
@@ -53,6 +55,7 @@ fn main(machine: &Machine) {
     expect("fp-of-a-lone-user", ExitReason::Fp, 1, use_fp);
 }
 
+/// HVC and SMC are counted apart.
 fn calls() {
     let version = psci::function::VERSION;
     each("hvc", ExitReason::Hvc, || _ = psci::hvc(version, [0; 3]));
@@ -61,6 +64,7 @@ fn calls() {
     each("gear2-nop", gear2, || _ = psci::gear2_nop());
 }
 
+/// A trapped register, one of Gear1's devices, and one of Gear2's.
 fn accesses() {
     let typer = gic::distributor() + gic::register::TYPER;
     each("id-register", ExitReason::Sysreg, || {
@@ -104,6 +108,7 @@ fn each(name: &str, reason: ExitReason, mut deed: impl FnMut()) {
     });
 }
 
+/// By polling: no exception of the guest's is involved.
 fn send_and_end() {
     gic::send_sgi(0, SGI);
     gic::end(gic::acknowledge());

@@ -17,7 +17,8 @@ use test_guests::{
 
 guest!(main, irq = ignore, other_cpu = other);
 
-/// A 4-bit field of an ID register.
+/// A 4-bit field of an ID register. Values grow with the feature (Arm ARM, "Principles of the ID
+/// scheme"); 0xf means none in signed fields.
 struct Field {
     register: fn() -> u64,
     shift: u32,
@@ -26,13 +27,15 @@ struct Field {
 }
 
 impl Field {
+    /// Tells whether the field announces the feature.
     fn says_yes(&self) -> bool {
         let value = (self.register)() >> self.shift & 0xf;
         value >= self.from && value != 0xf
     }
 }
 
-/// A feature: its field in the ID registers, and one of its registers.
+/// A feature: its field in the ID registers, and one of its registers. Several fields may announce
+/// one feature, as pointer authentication has.
 struct Feature {
     name: &'static str,
     fields: &'static [Field],
@@ -52,7 +55,8 @@ macro_rules! feature {
     };
 }
 
-/// Features: those that GearV hides, then those that it shows.
+/// Features: those that GearV hides, then those that it shows. Encodings are used where an
+/// assembler knows no name.
 const FEATURES: &[Feature] = &[
     feature!(false, "sve-zcr", "S3_0_C1_C2_0", "id_aa64pfr0_el1" 32 1),
     feature!(false, "sme-smcr", "S3_0_C1_C2_6", "id_aa64pfr1_el1" 24 1),
@@ -98,6 +102,7 @@ const FEATURES: &[Feature] = &[
     feature!(true, "aidr", "aidr_el1", "id_aa64pfr0_el1" 4 1),
 ];
 
+/// CPACR_EL1 is opened first: its traps would look like UNDEFINED.
 fn main(machine: &Machine) {
     // Neither FP, SVE nor SME trap to EL1.
     let cpacr = read_sysreg!("cpacr_el1");
@@ -116,6 +121,7 @@ fn main(machine: &Machine) {
     others(machine);
 }
 
+/// An announced register that traps, and a hidden one that reads, both break a guest.
 fn look_at(feature: &Feature, gearv: bool) {
     let announced = feature.fields.iter().any(Field::says_yes);
     let caught = catch(feature.read);
@@ -130,12 +136,12 @@ fn look_at(feature: &Feature, gearv: bool) {
 }
 
 /// Returns whether the access was UNDEFINED. With FEAT_IDST the ID register of an absent feature is
-/// reported as a trapped access.
+/// reported as a trapped access. EC 0 is an unknown reason, which UNDEFINED has.
 fn is_undefined(caught: Option<Caught>) -> bool {
     caught.is_some_and(|caught| caught.esr == esr::IL || caught.class() == esr::EC_SYSREG)
 }
 
-/// Sizes that a guest may rely upon.
+/// Sizes that a guest may rely upon. Linux with 4 KiB pages runs on whatever announces them.
 fn sizes(gearv: bool) {
     let mmfr0 = read_sysreg!("id_aa64mmfr0_el1");
     let (range, pages_4k, pages_16k) = (mmfr0 & 0xf, mmfr0 >> 28 & 0xf, mmfr0 >> 20 & 0xf);
@@ -149,7 +155,8 @@ fn sizes(gearv: bool) {
     }
 }
 
-/// Checks the identification that all guests see, whatever the CPU.
+/// Checks the identification that all guests see, whatever the CPU. ID registers are read-only;
+/// those of AArch32 are UNKNOWN without it, and zero under GearV.
 fn limits() {
     let pfr0 = read_sysreg!("id_aa64pfr0_el1");
     check!("aarch64-only", pfr0 & 0xffff == 0x0011, "{pfr0:#x}");
@@ -170,6 +177,7 @@ fn limits() {
 }
 
 /// Cleans and invalidates all sets and ways of a small cache, twice: memory must keep its contents.
+/// The operand has the way at the top and the set from the line's size on.
 fn set_way(machine: &Machine) {
     let place = machine.ram.end - 64;
     test_guests::mmio::write64(place, machine.ram.start);
@@ -183,6 +191,7 @@ fn set_way(machine: &Machine) {
     report::equal("set-way", read, machine.ram.start);
 }
 
+/// Tables and code of the test need pages to themselves.
 #[repr(align(4096))]
 struct Page<T>([T; 4096 / 8]);
 
@@ -192,7 +201,8 @@ static CODE: [Page<AtomicU64>; 2] = [const { Page([const { AtomicU64::new(0) }; 
 
 /// Has an instruction that Gear1 emulates be the target of an indirect branch, at the end of a page
 /// without BTI; the next one lies in a page with it, which nobody may enter by a branch. Where
-/// there is no BTI, both are pages like any other.
+/// there is no BTI, both are pages like any other. Emulation has to set PSTATE.BTYPE to 0 behind
+/// the instruction, as executing it would.
 fn branch_type() {
     /// The last GiB of stage 1.
     const ENTRY: u64 = 511;
@@ -210,7 +220,8 @@ fn branch_type() {
     check!("branch-type", caught.is_none(), "{caught:x?}");
 }
 
-/// Writes the code of both pages, and the tables that map them.
+/// Writes the code of both pages, and the tables that map them. Clean to the point of unification,
+/// so that an instruction fetch sees the code.
 fn fill_pages() {
     const TABLE: u64 = 0b11;
     /// Valid, accessed, inner shareable, Normal memory.
@@ -231,6 +242,7 @@ fn fill_pages() {
     }
 }
 
+/// Stage 1 maps the guest's memory at its own addresses.
 fn address(page: &Page<AtomicU64>) -> u64 {
     core::ptr::from_ref(page).addr() as u64
 }
@@ -287,7 +299,7 @@ fn walk() -> u64 {
 }
 
 /// G1-CPU-005, G1-CPU-010: a walk over all levels cleans the VM's memory once, and traps little
-/// more often.
+/// more often. Trapping each instruction would cost minutes on a large cache.
 fn walks(machine: &Machine) {
     let memory = machine.ram.end - machine.ram.start;
     for name in ["a-walk-cleans-once", "so-does-the-next"] {
@@ -311,6 +323,7 @@ fn walks(machine: &Machine) {
 /// Values that the second CPU reads.
 static OTHER: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 
+/// Registers that a kernel compares between CPUs.
 fn identity() -> [u64; 4] {
     [
         read_sysreg!("id_aa64pfr0_el1"),
@@ -320,6 +333,7 @@ fn identity() -> [u64; 4] {
     ]
 }
 
+/// Linux taints itself, or refuses a CPU, whose features differ from the first one's.
 fn others(machine: &Machine) {
     if machine.cpus < 2 {
         return;
@@ -331,6 +345,7 @@ fn others(machine: &Machine) {
     report::equal("all-cpus-are-alike", theirs, identity());
 }
 
+/// CPU 1 leaves its values for CPU 0.
 fn other(_cpu: usize) {
     for (word, value) in OTHER.iter().zip(identity()) {
         word.store(value, Ordering::Relaxed);

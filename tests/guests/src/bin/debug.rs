@@ -11,6 +11,7 @@ use test_guests::{Machine, check, guest, psci, read_sysreg, report, say, write_s
 
 guest!(main);
 
+/// Each call enters Gear2 while the registers hold.
 const CALLS: u64 = 5000;
 /// MDE, KDE and SS of MDSCR_EL1.
 const MONITOR_STEP: u64 = 1 << 15 | 1 << 13 | 1;
@@ -19,6 +20,7 @@ const BREAKPOINT: u64 = 0xf << 5 | 3 << 1 | 1;
 /// Enabled at EL0 and EL1, loads and stores, all bytes of 2 GiB.
 const WATCHPOINT: u64 = 31 << 24 | 0xff << 5 | 3 << 3 | 3 << 1 | 1;
 
+/// Gear2 runs at EL0, where EL1's breakpoints would apply.
 fn main(machine: &Machine) {
     arm();
     let refused = (0..CALLS).find(|_| machine.gearv && psci::gear2_nop() != 0);
@@ -49,6 +51,7 @@ fn written(write: impl FnOnce()) -> bool {
     false
 }
 
+/// OS lock and OS double lock are opened first, or nothing would be armed.
 fn arm() {
     let mut undefined = 0;
     try_write!(
@@ -69,6 +72,7 @@ fn arm() {
     report::pass("arming-is-harmless");
 }
 
+/// Whatever was refused before is refused again.
 fn disarm() {
     let mut undefined = 0;
     try_write!(
@@ -95,6 +99,7 @@ fn pmu() {
     );
 }
 
+/// A trace unit is announced or UNDEFINED, as the PMU.
 fn trace() {
     let dfr0 = read_sysreg!("id_aa64dfr0_el1");
     check!("debug-version", dfr0 & 0xf >= 6, "ID_AA64DFR0 {dfr0:#x}");

@@ -24,8 +24,11 @@ const SENT: u64 = 8;
 const SEEN: u64 = 16;
 const FLOODED: u64 = 24;
 
+/// Rings of which each is answered.
 const TURNS: u64 = 300;
+/// Rings that nobody takes between.
 const BURST: u64 = 100;
+/// Twenty intervals of `paced`.
 const FLOOD_US: u64 = 20_000;
 /// Intervals that the manifests give.
 const PACE_US: u64 = 1000;
@@ -53,6 +56,7 @@ const REPORT: u64 = 5000;
 /// Doorbell that is rung for ever.
 static FLOOD: AtomicU64 = AtomicU64::new(0);
 
+/// Both sides are one program: the command line gives the role.
 fn main(machine: &Machine) {
     if machine.option("role") == Some(4) {
         let flood = machine.channel("flood").map_or(0, |bell| bell.doorbell);
@@ -89,6 +93,7 @@ fn main(machine: &Machine) {
     }
 }
 
+/// Reads the word before anything else: a ring means that what was stored before is visible.
 fn on_interrupt(intid: u32) {
     let intid = u64::from(intid);
     let seen = get(SENT);
@@ -120,7 +125,7 @@ fn flood_for_ever(index: usize) {
     }
 }
 
-/// The guest that rings.
+/// The guest that rings. A doorbell is one exit of the sender's, and none to Gear2 (G1-CHN-001).
 fn ring_all([bell, paced, last]: [u64; 3]) {
     await_step(1);
     let exits = || [ExitReason::Channel, ExitReason::MmioGear2].map(stats::exits);
@@ -172,7 +177,7 @@ fn flood(doorbell: u64) {
     put(FLOODED, number);
 }
 
-/// The guest that is rung.
+/// The guest that is rung. Interrupts that came while masked are one: a doorbell is an edge.
 fn listen(back: u64) {
     let foreign = catch(|| write32(back - 0x1000, 1));
     check!("others-doorbell", is_external(&foreign), "{foreign:x?}");
@@ -230,7 +235,7 @@ fn ring_real_time([bell, paced]: [u64; 2], turns: u64) {
     flood(paced);
 }
 
-/// The real-time VM.
+/// The real-time VM. Exits of this VM's are counted by itself, as nobody else sees them.
 fn listen_in_real_time(turns: u64) {
     cpu::unmask_irqs();
     let before = exits();
@@ -248,6 +253,7 @@ fn listen_in_real_time(turns: u64) {
     paced();
 }
 
+/// The value does not matter.
 fn ring(doorbell: u64) {
     write32(doorbell, 1);
 }
@@ -257,6 +263,7 @@ fn step(number: u64) {
     put(READY, number);
 }
 
+/// The sender does not begin before the listener looks.
 fn await_step(number: u64) {
     cpu::wait_until(|| get(READY) == number);
 }
@@ -268,6 +275,7 @@ fn put(word: u64, value: u64) {
     unsafe { asm!("dmb ish", options(nostack, preserves_flags)) };
 }
 
+/// Reads a word of the shared memory.
 fn get(word: u64) -> u64 {
     let value = read64(MEMORY.load(Relaxed) + word);
     // SAFETY: a barrier: what follows sees what was stored before the word.
@@ -275,6 +283,7 @@ fn get(word: u64) -> u64 {
     value
 }
 
+/// Limited, so that a lost interrupt is a failure and not a hang.
 fn comes(condition: impl Fn() -> bool) -> bool {
     let end = timer::now() + timer::from_us(PATIENCE_US);
     while !condition() {
@@ -285,6 +294,7 @@ fn comes(condition: impl Fn() -> bool) -> bool {
     true
 }
 
+/// Other places abort, as unowned memory does.
 fn is_external(caught: &Option<Caught>) -> bool {
     caught.is_some_and(|caught| caught.esr & esr::STATUS == esr::EXTERNAL)
 }

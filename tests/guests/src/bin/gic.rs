@@ -14,6 +14,7 @@ use test_guests::{
 
 guest!(main, irq = on_interrupt, other_cpu = other);
 
+/// TXIM of UARTIMSC (Arm DDI 0183).
 const TRANSMIT: u32 = 1 << 5;
 /// The SGIs with roles of their own.
 const LOW: u32 = 1;
@@ -35,6 +36,7 @@ static OTHER_READY: AtomicBool = AtomicBool::new(false);
 static OTHER_TOOK: AtomicU32 = AtomicU32::new(0);
 static UART_MASK: AtomicU32 = AtomicU32::new(0);
 
+/// From the simplest to what needs two CPUs: the first failure tells what does not work.
 fn main(machine: &Machine) {
     identification();
     registers_keep();
@@ -61,6 +63,7 @@ fn main(machine: &Machine) {
     }
 }
 
+/// Counts, and notes the order; each source is silenced, or a level would come for ever.
 fn on_interrupt(intid: u32) {
     if cpu::index() != 0 {
         OTHER_TOOK.fetch_or(1 << intid, Ordering::Release);
@@ -85,6 +88,7 @@ fn on_interrupt(intid: u32) {
     }
 }
 
+/// As long as an interrupt that must not come is waited for.
 fn wait() {
     timer::delay_us(PATIENCE_US);
 }
@@ -95,6 +99,7 @@ fn wait_for(condition: impl Fn() -> bool) {
     cpu::wait_until(|| condition() || timer::now() >= end);
 }
 
+/// Times that an interrupt came.
 fn taken(intid: u32) -> u32 {
     TAKEN[intid as usize].load(Ordering::Relaxed)
 }
@@ -118,6 +123,7 @@ fn await_one(intid: u32) -> u32 {
     taken(intid) - before
 }
 
+/// GICD_PIDR2.ArchRev; a guest sees one Security state (GICD_CTLR.DS reads 1 with GICv3).
 fn identification() {
     let (pidr2, revision, control, state) = match gic::version() {
         Version::V2 => (0xfe8, 2, 0x50, 0),
@@ -130,6 +136,7 @@ fn identification() {
     report::equal("nothing-pending", gic::acknowledge(), NONE);
 }
 
+/// GICR_ICFGR0 is read-only for SGIs, which are edges always.
 fn registers_keep() {
     for intid in [LOW, timer::INTID] {
         gic::set_priority(intid, 0x58);
@@ -152,6 +159,7 @@ fn registers_keep() {
     report::equal("sgis-are-edges", sgis, 0xaaaa_aaaa);
 }
 
+/// Sixteen SGIs are there, active between acknowledge and end.
 fn sgis_to_self() {
     let all = (0..16).all(|intid| {
         gic::enable(intid);
@@ -167,6 +175,7 @@ fn sgis_to_self() {
     );
 }
 
+/// PPI 27, the virtual timer's, as most firmware and Linux use it.
 fn timer_interrupt() {
     gic::enable(timer::INTID);
     timer::arm(timer::now() + timer::from_us(20));
@@ -176,6 +185,8 @@ fn timer_interrupt() {
     report::equal("timer-disarmed", let_in(timer::INTID), 0);
 }
 
+/// Pending and enabled are independent: an interrupt pends while disabled, and comes when it is
+/// enabled (IHI 0069, "Interrupt handling state machine").
 fn enable_and_pend(intid: u32, name: &str) {
     say!("enable and pend: {name}");
     gic::enable(intid);
@@ -203,6 +214,7 @@ fn enable_and_pend(intid: u32, name: &str) {
     report::equal("set-pending-comes", await_one(intid), 1);
 }
 
+/// ICC_PMR_EL1 lets only higher priorities through, which are lower numbers.
 fn mask() {
     gic::set_mask(PRIORITY);
     gic::send_sgi(0, LOW);
@@ -212,6 +224,7 @@ fn mask() {
     report::equal("unmasked-priority-comes", await_one(LOW), 1);
 }
 
+/// Of several pending ones the highest priority is acknowledged first.
 fn order() {
     gic::set_priority(HIGH, 0x40);
     gic::set_priority(LOWER, 0xc0);
@@ -223,6 +236,7 @@ fn order() {
     report::equal("order-of-priority", order, HIGH << 16 | LOW << 8 | LOWER);
 }
 
+/// A higher priority preempts an active one; a lower one waits for its end.
 fn nesting() {
     NESTS.store(true, Ordering::Relaxed);
     gic::send_sgi(0, LOW);
@@ -273,6 +287,7 @@ fn uart_level(machine: &Machine) {
     report::equal("uart-masked", let_in(intid), 0);
 }
 
+/// SGIs reach the CPUs of their list, and with the filter bit all but the sender.
 fn other_cpu() {
     psci::cpu_on(1);
     cpu::wait_until(|| OTHER_READY.load(Ordering::Acquire));
@@ -287,6 +302,7 @@ fn other_cpu() {
     report::equal("sgi-all-but-self", (others, let_in(LOW)), (1 << LOW, 0));
 }
 
+/// Takes SGIs for CPU 0 to look at.
 fn other(_index: usize) {
     for intid in 0..16 {
         gic::enable(intid);

@@ -20,9 +20,13 @@ guest!(
     other_cpu = other
 );
 
+/// Printed, so that a failure can be repeated.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+/// For each CPU and round.
 const DEEDS: u32 = 20_000;
+/// The interrupt that proves that the GIC works afterwards.
 const SGI: u32 = 3;
+/// Emulated time, in which a hang shows.
 const PATIENCE_US: u64 = 20_000_000;
 
 static CPU_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -30,6 +34,7 @@ static REDISTRIBUTORS: AtomicU32 = AtomicU32::new(0);
 static ARRIVED: AtomicU32 = AtomicU32::new(0);
 static TOOK: AtomicU32 = AtomicU32::new(0);
 
+/// Rounds of chaos, each followed by a set-up from the beginning and a check.
 fn main(machine: &Machine) {
     if !machine.gearv {
         say!("native: not for QEMU's controller, which has LPI tables in memory");
@@ -54,6 +59,7 @@ fn main(machine: &Machine) {
     report::pass("still-there");
 }
 
+/// In step with CPU 0, so that the set-up finds nobody at work.
 fn other(_me: usize) {
     for round in 0..3 {
         stress(round);
@@ -71,7 +77,8 @@ fn other(_me: usize) {
     }
 }
 
-/// Waits until all CPUs are here.
+/// Waits until all CPUs are here. A barrier without the interrupt controller, which is what is
+/// under test.
 fn meet() {
     let cpus = CPU_COUNT.load(Ordering::Relaxed);
     let before = ARRIVED.fetch_add(1, Ordering::AcqRel);
@@ -122,6 +129,7 @@ fn works_again(cpus: usize) {
 struct Random(u64);
 
 impl Random {
+    /// Deterministic and without state elsewhere.
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -129,17 +137,20 @@ impl Random {
         self.0
     }
 
+    /// High bits, since the lowest of xorshift are the weakest.
     fn below(&mut self, bound: u64) -> u64 {
         (self.next() >> 16) % bound
     }
 }
 
+/// Each CPU has numbers of its own in each round.
 fn stress(round: u64) {
     let mut random = Random(SEED ^ (cpu::index() as u64 + 1) << 40 ^ round << 50);
     (0..DEEDS).for_each(|_| deed(&mut random));
     timer::disarm();
 }
 
+/// Half of the deeds are accesses to frames, where the state is.
 fn deed(random: &mut Random) {
     match random.below(8) {
         0..=3 => access(random),
@@ -153,7 +164,8 @@ fn deed(random: &mut Random) {
     }
 }
 
-/// Accesses some register of some frame; every second time one that is there.
+/// Accesses some register of some frame; every second time one that is there. Any size at any
+/// address; reads have side effects too.
 fn access(random: &mut Random) {
     let (base, size) = frame(random);
     let range = if random.below(2) == 0 { 0x1000 } else { size };
@@ -176,7 +188,7 @@ fn access(random: &mut Random) {
     }
 }
 
-/// Returns base and size of some frame.
+/// Returns base and size of some frame. Redistributors of other CPUs are among them.
 fn frame(random: &mut Random) -> (u64, u64) {
     match gic::version() {
         Version::V2 if random.below(4) == 0 => (v2::cpu_interface() + 0x1000, 0x1000),
@@ -190,7 +202,7 @@ fn frame(random: &mut Random) -> (u64, u64) {
     }
 }
 
-/// Changes the CPU interface.
+/// Changes the CPU interface. Reads of IAR acknowledge, and so change state.
 fn interface(random: &mut Random) {
     let value = random.next() & random.next();
     match (gic::version(), random.below(8)) {
@@ -214,7 +226,9 @@ fn interface(random: &mut Random) {
     }
 }
 
-/// Acknowledges, and ends this, something else or nothing.
+/// Acknowledges, and ends this, something else or nothing. Ends without an acknowledge, of the
+/// wrong interrupt and in the wrong order are UNPREDICTABLE or ignored (IHI 0069, ICC_EOIR1_EL1),
+/// and never fatal.
 fn end_anything(random: &mut Random) {
     let acknowledged = gic::acknowledge();
     match random.below(4) {

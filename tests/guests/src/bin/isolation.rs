@@ -25,6 +25,7 @@ const SWEPT: core::ops::Range<u64> = 0x4000_0000..0x1_0000_0000;
 const FINE: u64 = 64 << 10;
 /// Distance of the addresses that are attacked in every way.
 const COARSE: u64 = 4 << 20;
+/// Pages that no pattern would hit.
 const RANDOM: usize = 500;
 /// Addresses of devices or holes on QEMU's `virt` that the VM has not: flash, GIC parts, RTC,
 /// fw_cfg, GPIO, virtio, PCIe; Gear2's own addresses among them.
@@ -44,7 +45,8 @@ const DEVICES: [u64; 14] = [
     0x3000_0000,
     0x3eff_0000,
 ];
-/// Beyond any memory: high PCIe, the end of the map.
+/// Beyond any memory: high PCIe, the end of the map. In a map of 40 bits, which QEMU's smaller CPUs
+/// have.
 const HIGH: [u64; 3] = [0x40_1000_0000, 0x7f_0000_0000, 0x7f_ffff_f000];
 /// Most failures that are reported in detail.
 const TOLD: u32 = 5;
@@ -67,6 +69,7 @@ enum Kind {
     Hint,
 }
 
+/// A data abort tells direction and address, which the test compares.
 struct Attack {
     name: &'static str,
     kind: Kind,
@@ -100,6 +103,8 @@ macro_rules! attack {
     };
 }
 
+/// Every class of access that the syndrome tells apart, or does not: pairs and write-back forms
+/// have no valid syndrome (ISV is 0).
 const ATTACKS: [Attack; 26] = [
     attack!("load64", Load, 8, "ldr x4, [x0]"),
     attack!("store64", Store, 8, "str x4, [x0]"),
@@ -146,6 +151,7 @@ const ATTACKS: [Attack; 26] = [
     attack!("fetch", Fetch, 4, "blr x0"),
     attack!("translate", Hint, 8, "at s1e1r, x0"),
 ];
+/// Only with FEAT_LSE.
 const ATOMICS: [Attack; 2] = [
     attack!("compare-and-swap", Atomic, 8, "casal x4, x5, [x0]"),
     attack!("atomic-add", Atomic, 8, "ldaddal x4, x5, [x0]"),
@@ -159,6 +165,7 @@ impl Attack {
     }
 }
 
+/// Failures are counted, and a few of them shown.
 #[derive(Default)]
 struct Tally {
     tried: u32,
@@ -186,6 +193,7 @@ fn main(machine: &Machine) {
     say!("attacked for {milliseconds} ms");
 }
 
+/// With stage 1 off all is Device-nGnRnE, where alignment is checked first.
 fn without_mmu<'a>(machine: &Machine, attacks: impl Iterator<Item = &'a Attack>) {
     let mut tally = Tally {
         mmu_off: true,
@@ -199,7 +207,7 @@ fn without_mmu<'a>(machine: &Machine, attacks: impl Iterator<Item = &'a Attack>)
     tally.verdict("mmu-off");
 }
 
-/// Loads from and stores to all memory that is not the VM's.
+/// Loads from and stores to all memory that is not the VM's. Two instructions at many addresses.
 fn sweep(machine: &Machine) {
     for attack in &ATTACKS[..2] {
         let (mut tally, mut random) = (Tally::default(), Random(1));
@@ -214,6 +222,7 @@ fn sweep(machine: &Machine) {
     }
 }
 
+/// Every instruction at fewer addresses.
 fn everywhere(machine: &Machine, attack: &Attack, mapped: bool) {
     let (mut tally, mut random) = (Tally::default(), Random(2));
     // Devices are mapped execute-never.
@@ -244,7 +253,8 @@ fn coarse(machine: &Machine, mut attempt: impl FnMut(u64)) {
     }
 }
 
-/// Accesses that begin in the VM's memory and end outside, and the other way round.
+/// Accesses that begin in the VM's memory and end outside, and the other way round. The part inside
+/// of the VM's memory must not hide the part outside.
 fn edges(machine: &Machine) {
     let mut tally = Tally::default();
     for attack in ATTACKS
@@ -265,6 +275,7 @@ fn edges(machine: &Machine) {
 }
 
 impl Tally {
+    /// The bytes that the access touches, with its offset.
     fn attempt(&mut self, attack: &Attack, address: u64) {
         let first = address + attack.offset + attack.write_back();
         self.attempt_at(attack, address, first..first + attack.bytes);
@@ -290,6 +301,7 @@ impl Tally {
         }
     }
 
+    /// A test that tried nothing has failed.
     fn verdict(&self, name: &str) {
         let Self { tried, failed, .. } = self;
         check!(name, *failed == 0 && *tried != 0, "{failed} of {tried}");
@@ -324,6 +336,7 @@ impl Attack {
 struct Random(u64);
 
 impl Random {
+    /// The high bits, which are the better ones.
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0

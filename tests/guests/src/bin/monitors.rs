@@ -21,21 +21,26 @@ guest!(main, irq = irq);
 
 /// PMCR_EL0: E, P, C and LC.
 const START: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 6;
+/// The cycle counter's bit in the registers with a bit for each counter.
 const CYCLES: u64 = 1 << 31;
-/// Events.
+/// Events. Event 0x00, counted by writes of PMSWINC_EL0.
 const SW_INCR: u64 = 0;
+/// Event 0x08.
 const INST_RETIRED: u64 = 8;
 /// PMEVTYPER: counts at EL2.
 const NSH: u64 = 1 << 27;
 /// Long enough that others run meanwhile.
 const ROUNDS: u64 = 3_000_000;
+/// Instructions of a wait for an interrupt.
 const OWN: u64 = 10_000;
+/// Pauses in which others get the CPU.
 const SLEEPS: u64 = 20;
 
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 /// Number of coming interrupts whose handler leaves the PMU's line high.
 static LEFT_HIGH: AtomicU64 = AtomicU64::new(0);
 
+/// The OS lock is set at reset (Arm ARM, OSLAR_EL1), and keeps debug exceptions away.
 fn main(machine: &Machine) {
     write_sysreg!("oslar_el1", 0);
     report::equal("os-unlocked", read_sysreg!("oslsr_el1") & 2, 0);
@@ -63,6 +68,7 @@ fn main(machine: &Machine) {
     }
 }
 
+/// The overflow flag is the line: cleared, the interrupt is over.
 fn irq(intid: u32) {
     if intid == timer::INTID {
         timer::disarm();
@@ -84,7 +90,8 @@ extern "C" fn target() {
     unsafe { asm!("nop", "nop") };
 }
 
-/// A hardware breakpoint, whose handler steps out of it.
+/// A hardware breakpoint, whose handler steps out of it. Software steps over it with PSTATE.SS, as
+/// every debugger does.
 fn breakpoint() {
     let address = target as *const () as u64;
     let arm = || {
@@ -104,11 +111,13 @@ fn breakpoint() {
     report::equal("no-breakpoint", seen.count, 0);
 }
 
+/// `inline(never)` gives the breakpoint an address that is executed once a call. The compiler
+/// cannot see that the function does nothing.
 fn target_again() {
     core::hint::black_box(target as extern "C" fn())();
 }
 
-/// A watchpoint on the second of two words.
+/// A watchpoint on the second of two words. BAS selects the bytes of a doubleword.
 fn watchpoint() {
     static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(7) }; 2];
     write_sysreg!("dbgwvr0_el1", WORDS[1].as_ptr() as u64);
@@ -120,7 +129,9 @@ fn watchpoint() {
     report::equal("watchpoint-goes-on", WORDS[1].load(Relaxed), 8);
 }
 
-/// Single steps: over an instruction that runs, and over those that a hypervisor emulates.
+/// Single steps: over an instruction that runs, and over those that a hypervisor emulates. An
+/// instruction that a hypervisor emulates must leave the step's state as hardware would: one
+/// exception, behind the instruction.
 fn steps(machine: &Machine, alone: bool) {
     let one = |name, (seen, behind): (test_guests::monitors::Seen, u64)| {
         report::equal(name, (seen.count, seen.first), (1, (STEP, behind)));
@@ -141,6 +152,7 @@ fn steps(machine: &Machine, alone: bool) {
     }
 }
 
+/// PMCR_EL0.N counters are there, of which a guest needs two here.
 fn pmu(alone: bool) {
     let version = read_sysreg!("id_aa64dfr0_el1") >> 8 & 0xf;
     let counters = read_sysreg!("pmcr_el0") >> 11 & 31;
@@ -154,6 +166,7 @@ fn pmu(alone: bool) {
 }
 
 /// Cycles and software increments are counted; the selected counter is the one of that number.
+/// PMXEVCNTR_EL0 and PMXEVTYPER_EL0 access the counter that PMSELR_EL0 names.
 fn counts() {
     write_sysreg!("pmccfiltr_el0", 0);
     write_sysreg!("pmevtyper0_el0", INST_RETIRED | NSH);
@@ -181,7 +194,8 @@ macro_rules! both_read {
     };
 }
 
-/// The two registers of a pair set and clear the same bits, and both read them.
+/// The two registers of a pair set and clear the same bits, and both read them. Each pair is one
+/// register with two ways to write.
 fn sets() {
     write_sysreg!("pmcntenclr_el0", 2);
     let enabled = CYCLES | 1;
@@ -197,6 +211,7 @@ fn sets() {
     report::equal("interrupting-no-more", read_sysreg!("pmintenset_el1"), 0);
 }
 
+/// Called twice, so that the cost of reading falls out.
 #[inline(never)]
 fn counted(rounds: u64) -> u32 {
     let before = read_sysreg!("pmevcntr0_el0") as u32;
@@ -204,7 +219,8 @@ fn counted(rounds: u64) -> u32 {
     (read_sysreg!("pmevcntr0_el0") as u32).wrapping_sub(before)
 }
 
-/// The guest's own instructions are counted, and nobody else's.
+/// The guest's own instructions are counted, and nobody else's. With NSH clear, what EL2 executes
+/// for the guest does not count.
 fn instructions(alone: bool) {
     let short = counted(1000);
     report::equal("instructions", counted(2000) - short, 2000);
@@ -234,7 +250,7 @@ fn own_time() {
     }
 }
 
-/// The interrupt comes as long as the line is high, and no longer.
+/// The interrupt comes as long as the line is high, and no longer. The PMU's interrupt is a level.
 fn overflow() {
     let near = || write_sysreg!("pmccntr_el0", u64::MAX - 2000);
     gic::enable(PMU_INTID);
@@ -265,7 +281,7 @@ fn overflow() {
 }
 
 /// Checks that all registers keep their values while others run, and that armed events fire in no
-/// other VM.
+/// other VM. Debug and PMU registers are the VM's own, whoever runs between.
 fn held(machine: &Machine) {
     let own = machine.ram.start ^ timer::now() << 32;
     let pattern = |number: u64| (own.wrapping_mul(2 * number + 1)) & 0x7fff_ffff_fffc;
@@ -281,6 +297,7 @@ fn held(machine: &Machine) {
 }
 
 /// Arms breakpoints and watchpoints, and gives the other registers values of this VM's own.
+/// Addresses are bits 48:2 of the value registers, hence the pattern's mask.
 fn arm(pattern: impl Fn(u64) -> u64) {
     write_sysreg!("dbgbvr0_el1", pattern(0));
     write_sysreg!("dbgbvr1_el1", pattern(1));
@@ -296,7 +313,8 @@ fn arm(pattern: impl Fn(u64) -> u64) {
     write_sysreg!("pmuserenr_el0", pattern(4) & 0xf);
 }
 
-/// Returns how many registers have lost the values of [`arm`].
+/// Returns how many registers have lost the values of [`arm`]. Compared all together: one that is
+/// lost is a leak, whichever it is.
 fn changed(pattern: impl Fn(u64) -> u64) -> u64 {
     u64::from(read_sysreg!("dbgbvr0_el1") != pattern(0))
         + u64::from(read_sysreg!("dbgbvr1_el1") != pattern(1))

@@ -17,6 +17,7 @@ guest!(
     other_cpu = other
 );
 
+/// Numbers of ranges that SMCCC leaves to others: Arm, CPU, SiP, trusted OS, and none at all.
 const UNKNOWN: [u32; 6] = [
     0x8400_00ff,
     0xc400_00ff,
@@ -73,6 +74,7 @@ static DEADLINE: AtomicU64 = AtomicU64::new(0);
 
 type Call = fn(u32, [u64; 3]) -> [u64; 4];
 
+/// By HVC alone where there is no GearV: QEMU's own firmware takes no SMC from EL1 then.
 fn main(machine: &Machine) {
     answers("hvc", hvc);
     if machine.gearv {
@@ -91,7 +93,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Checks what GearV's PSCI offers beyond turning CPUs on and off.
+/// Checks what GearV's PSCI offers beyond turning CPUs on and off. The order matters: the last one
+/// ends in another function.
 fn check_gearv(machine: &Machine) {
     turn_on_and_off(CPU_ON_32, ABOVE, "cpu-on-32-above");
     levels();
@@ -103,10 +106,12 @@ fn check_gearv(machine: &Machine) {
     suspend_system();
 }
 
+/// Results are signed words in W0 (DEN 0022, return codes).
 fn status(call: Call, function: u32, arguments: [u64; 3]) -> i32 {
     call(function, arguments)[0] as i32
 }
 
+/// PSCI_FEATURES has to know every function that is there, and PSCI_VERSION to be 1.0 or more.
 fn answers(conduit: &str, call: Call) {
     say!("by {conduit}");
     let version = call(function::VERSION, [0; 3])[0];
@@ -123,6 +128,7 @@ fn answers(conduit: &str, call: Call) {
     report::equal("features-unknown", unknown, result::NOT_SUPPORTED);
 }
 
+/// SMCCC_ARCH_FEATURES is how Linux finds firmware's workarounds.
 fn services(machine: &Machine) {
     let version = hvc(function::SMCCC_VERSION, [0; 3])[0];
     let is_1_1 = (0x1_0001..0x2_0000).contains(&version);
@@ -138,6 +144,7 @@ fn services(machine: &Machine) {
     report::equal("gear2-nop", psci::gear2_nop(), 0);
 }
 
+/// INVALID_PARAMETERS for a CPU that is not there, ALREADY_ON for one that runs.
 fn refusals(machine: &Machine) {
     let (entry, beyond) = (psci::entry(), machine.cpus as u64);
     cpu_on("cpu-on-beyond", [beyond, entry], result::INVALID_PARAMETERS);
@@ -156,7 +163,8 @@ fn refusals(machine: &Machine) {
     }
 }
 
-/// Entry points that are no memory of the VM's, after which the CPU is still off.
+/// Entry points that are no memory of the VM's, after which the CPU is still off. INVALID_ADDRESS
+/// is what PSCI 1.0 added for entry points.
 fn entry_refusals(machine: &Machine) {
     cpu_on("cpu-on-hole", [1, 0x1000], result::INVALID_ADDRESS);
     let foreign = [1, machine.ram.end];
@@ -172,7 +180,8 @@ fn cpu_on(name: &str, [mpidr, entry]: [u64; 2], expected: i32) {
     report::equal(name, result, expected);
 }
 
-/// Turns CPU 1 on and off, three times, with `above` set in all arguments.
+/// Turns CPU 1 on and off, three times, with `above` set in all arguments. Three times, because a
+/// second start after CPU_OFF takes other ways than a first one.
 fn turn_on_and_off(function: u32, above: u64, name: &str) {
     let arguments = [1, psci::entry(), 1].map(|argument| argument | above);
     let on = || hvc(function, arguments)[0] as i32;
@@ -192,6 +201,7 @@ fn turn_on_and_off(function: u32, above: u64, name: &str) {
     }
 }
 
+/// Every start comes here, of CPU_ON and of a suspension that powered down.
 fn other(index: usize) {
     match (index, PHASE.load(Ordering::Acquire)) {
         (1, phase::SUSPEND) => return suspend_cpu(),
@@ -211,11 +221,13 @@ const POWER_DOWN: u64 = 1 << 16;
 const SGI: u32 = 5;
 const SLEEP_US: u64 = 3000;
 
+/// Negative: not there. Otherwise flags.
 fn features(function: u32) -> i32 {
     status(hvc, function::FEATURES, [function.into(), 0, 0])
 }
 
-/// AFFINITY_INFO and NODE_HW_STATE above a CPU (G1-PSCI-005).
+/// AFFINITY_INFO and NODE_HW_STATE above a CPU (G1-PSCI-005). Affinity levels above 0 stand for
+/// groups of CPUs; a group is on while one of its CPUs is.
 fn levels() {
     let info = |target: u64, level: u64| status(hvc, function::AFFINITY_INFO, [target, level, 0]);
     let cases = [
@@ -236,7 +248,9 @@ fn levels() {
     report::equal("node-hw-state", states, expected);
 }
 
-/// Announced functions answer, others return NOT_SUPPORTED (G1-PSCI-003).
+/// Announced functions answer, others return NOT_SUPPORTED (G1-PSCI-003). A function that answers
+/// and is not announced would be used by nobody, and one that is announced and does not answer
+/// breaks who trusts it.
 fn optional() {
     // The 32-bit forms are announced as well; the flags of CPU_SUSPEND are 0.
     let mut there = OPTIONAL.into_iter();

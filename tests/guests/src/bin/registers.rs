@@ -12,6 +12,7 @@ use test_guests::{Machine, guest, mmio, psci, read_sysreg, report, timer, write_
 
 guest!(main);
 
+/// Enough that other vCPUs run between.
 const ROUNDS: u64 = 500;
 
 macro_rules! system_registers {
@@ -53,6 +54,7 @@ system_registers! {
     "cntv_cval_el0" & 0xffff_ffff_ffff_ffff,
 }
 
+/// Each way out of the VM saves and restores by code of its own.
 fn main(machine: &Machine) {
     let seed = machine.ram.start;
     kept("over-hypercall", seed, || {
@@ -69,6 +71,7 @@ fn main(machine: &Machine) {
     asleep(seed);
 }
 
+/// The first register that differs is named.
 fn kept(name: &str, seed: u64, leave: impl Fn()) {
     for round in 0..ROUNDS {
         fill(seed ^ round);

@@ -16,16 +16,21 @@ use test_guests::{
 guest!(main, irq = on_interrupt, other_cpu = other);
 
 const KINDS: [Kind; 2] = [Kind::Virtual, Kind::Physical];
-/// CNTx_CTL_EL0.
+/// CNTx_CTL_EL0. Bit 0: the timer compares, and ISTATUS has a meaning.
 const ENABLE: u64 = 1;
+/// Bit 1: holds the line low, and not ISTATUS.
 const IMASK: u64 = 2;
+/// Bit 2, read-only: the condition of the timer is met.
 const ISTATUS: u64 = 4;
 /// Tolerated delay: QEMU's own CPUs share the host's.
 const LATE_US: u64 = 500_000;
 /// Interrupts that a line gives which nobody lowers.
 const REPEATS: u64 = 5;
+/// Times that the two CPUs read the counts in turn.
 const EXCHANGES: u64 = 200;
+/// Waits of each test.
 const SLEEPS: u64 = 100;
+/// Long enough that the other VM of this CPU runs.
 const REST_US: u64 = 20_000;
 
 /// Interrupts taken of each kind, when the last one was, and after how many the timer goes off.
@@ -44,6 +49,8 @@ static SPINS: AtomicBool = AtomicBool::new(true);
 static LATE: AtomicU64 = AtomicU64::new(0);
 static HAS_SLEPT: AtomicBool = AtomicBool::new(false);
 
+/// Both timers are put to the same tests: the virtual one is the guest's untrapped, and the
+/// physical one is emulated.
 fn main(machine: &Machine) {
     counts(machine);
     // Meanwhile Gear1 loads other VMs on this CPU.
@@ -65,7 +72,8 @@ fn main(machine: &Machine) {
     beside_another(machine);
 }
 
-/// Checks the time that two CPUs see of each other, and their waits at once.
+/// Checks the time that two CPUs see of each other, and their waits at once. The second vCPU keeps
+/// the count or the CPU for itself, by the manifest.
 fn beside_another(machine: &Machine) {
     report::equal("cpu-on", psci::cpu_on(1), psci::result::SUCCESS);
     exchange(0);
@@ -82,6 +90,7 @@ fn beside_another(machine: &Machine) {
     check!("sleeps", late == 0, "{late} sleeps took too long");
 }
 
+/// CPU 1's half of each test of two.
 fn other(_index: usize) {
     exchange(1);
     let [low, high] = offset();
@@ -96,6 +105,7 @@ fn other(_index: usize) {
     HAS_SLEPT.store(true, Ordering::Release);
 }
 
+/// The timer is turned off only after as many interrupts as the test wants.
 fn on_interrupt(intid: u32) {
     for kind in KINDS {
         if kind.intid() == intid {
@@ -108,7 +118,8 @@ fn on_interrupt(intid: u32) {
     }
 }
 
-/// The virtual count is the physical one since the VM's start (G1-TIM-005).
+/// The virtual count is the physical one since the VM's start (G1-TIM-005). CNTVOFF_EL2 is the
+/// difference, which EL1 cannot read.
 fn counts(machine: &Machine) {
     let [low, high] = offset();
     check!("one-offset", low <= high, "{low} to {high}");
@@ -123,7 +134,8 @@ fn counts(machine: &Machine) {
     }
 }
 
-/// Returns bounds of what the virtual count lags behind the physical one.
+/// Returns bounds of what the virtual count lags behind the physical one. The two counts cannot be
+/// read at once, so the bounds are taken from many tries.
 fn offset() -> [i64; 2] {
     let mut best = [i64::MIN, i64::MAX];
     for _ in 0..100 {
@@ -136,7 +148,8 @@ fn offset() -> [i64; 2] {
     best
 }
 
-/// CVAL, TVAL and what the one makes of the other (G1-TIM-002).
+/// CVAL, TVAL and what the one makes of the other (G1-TIM-002). CVAL has 64 bits; CTL keeps two and
+/// shows a third.
 fn registers(kind: Kind) {
     kind.set_control(0);
     kind.set_compare(0x0123_4567_89ab_cdef);
@@ -153,7 +166,7 @@ fn registers(kind: Kind) {
     kind.set_control(0);
 }
 
-/// TVAL is signed: CVAL is as far from the count.
+/// TVAL is signed: CVAL is as far from the count. The Arm ARM sign-extends TVAL from 32 bits.
 fn value_sets_compare(kind: Kind, value: u64) {
     let distance = value as u32 as i32 as i64 as u64;
     let before = kind.now();
@@ -167,7 +180,8 @@ fn value_sets_compare(kind: Kind, value: u64) {
     );
 }
 
-/// TVAL is the low half of what remains to CVAL.
+/// TVAL is the low half of what remains to CVAL. The upper half reads as zero, whatever the
+/// distance.
 fn value_of_compare(kind: Kind, ahead: u64) {
     let compare = kind.now().wrapping_add(ahead);
     kind.set_compare(compare);
@@ -182,7 +196,8 @@ fn value_of_compare(kind: Kind, ahead: u64) {
     );
 }
 
-/// ISTATUS and the line, which IMASK holds down (G1-TIM-002, G1-TIM-003).
+/// ISTATUS and the line, which IMASK holds down (G1-TIM-002, G1-TIM-003). A level: whatever ends
+/// the condition ends the interrupt's pending state, too.
 fn status(kind: Kind) {
     let (far, past) = (kind.now() + timer::from_us(60_000_000), kind.now());
     report::equal("not-due", set(kind, far, ENABLE), ENABLE);
@@ -203,13 +218,15 @@ fn status(kind: Kind) {
     becomes_due(kind);
 }
 
-/// Sets CVAL and CTL, and returns what CTL reads then.
+/// Sets CVAL and CTL, and returns what CTL reads then. CTL is read at once, which an emulation has
+/// to follow.
 fn set(kind: Kind, compare: u64, control: u64) -> u64 {
     kind.set_compare(compare);
     kind.set_control(control);
     kind.control()
 }
 
+/// ISTATUS is set at the compare value, not one tick before.
 fn becomes_due(kind: Kind) {
     let soon = kind.now() + timer::from_us(1000);
     report::equal("due-soon", set(kind, soon, ENABLE) & ENABLE, ENABLE);
@@ -220,12 +237,14 @@ fn becomes_due(kind: Kind) {
     check!("off-not-pending", !is_pending(kind), "the line is high");
 }
 
-/// Tells whether the timer's line is high or latched.
+/// Tells whether the timer's line is high or latched. GICD_ISPENDR shows the line of a
+/// level-sensitive interrupt, enabled or not.
 fn is_pending(kind: Kind) -> bool {
     gic::read_bit(gic::register::ISPENDR, kind.intid())
 }
 
-/// Checks that interrupts come while the timer is due, and at no other time (G1-TIM-003).
+/// Checks that interrupts come while the timer is due, and at no other time (G1-TIM-003). The GIC
+/// delivers; the timer alone decides when.
 fn interrupts(kind: Kind) {
     gic::enable(kind.intid());
     cpu::unmask_irqs();
@@ -247,6 +266,7 @@ fn begin(kind: Kind, stays: u64) {
     STAYS.store(stays, Ordering::Relaxed);
 }
 
+/// IMASK is what Linux uses to silence a timer that stays due.
 fn masked_then_unmasked(kind: Kind) {
     begin(kind, 0);
     kind.set_compare(kind.now());
@@ -258,6 +278,7 @@ fn masked_then_unmasked(kind: Kind) {
     report::equal("unmasked-comes", taken(kind), 1);
 }
 
+/// The lower bound is exact, and the upper one is the host's affair.
 fn in_time(kind: Kind) {
     begin(kind, 0);
     let deadline = kind.now() + timer::from_us(2000);
@@ -270,7 +291,8 @@ fn in_time(kind: Kind) {
     check!("in-time", is_soon, "{} ticks late", late as i64);
 }
 
-/// The line is still high after the end of the interrupt, which comes again.
+/// The line is still high after the end of the interrupt, which comes again. A level that nobody
+/// lowered: the end of an interrupt makes the next one pending.
 fn comes_again(kind: Kind) {
     begin(kind, REPEATS);
     kind.set_compare(0);
@@ -284,7 +306,7 @@ fn comes_again(kind: Kind) {
     report::equal("comes-again", taken(kind), REPEATS);
 }
 
-/// Turned off in time, the interrupt never comes.
+/// Turned off in time, the interrupt never comes. The condition went before the line rose.
 fn turned_off(kind: Kind) {
     begin(kind, 0);
     kind.set_value(timer::from_us(100_000));
@@ -304,7 +326,8 @@ fn stir(kind: Kind) {
     }
 }
 
-/// WFI with the interrupt masked at the CPU, as operating systems idle (G1-TIM-004).
+/// WFI with the interrupt masked at the CPU, as operating systems idle (G1-TIM-004). WFI ends by a
+/// pending interrupt, whatever PSTATE.I is (Arm ARM, "Wait for Interrupt").
 fn waits(kind: Kind) {
     let mut latest = 0;
     for round in 0..SLEEPS {
@@ -317,7 +340,8 @@ fn waits(kind: Kind) {
     );
 }
 
-/// Sleeps, and returns how many ticks too long.
+/// Sleeps, and returns how many ticks too long. The interrupt is acknowledged and ended afterwards,
+/// so that the next wait begins without one.
 fn sleep(kind: Kind, us: u64) -> u64 {
     gic::enable(kind.intid());
     let deadline = kind.now() + timer::from_us(us);
@@ -348,7 +372,8 @@ fn sleeps() {
     }
 }
 
-/// Each reads both counts in turn: none is below what the other one read before (G1-TIM-001).
+/// Each reads both counts in turn: none is below what the other one read before (G1-TIM-001). The
+/// system counter is one for all CPUs, and so are its virtual counts within a VM.
 fn exchange(me: u64) {
     for round in 0..EXCHANGES {
         wait_in_wfi(|| TURN.load(Ordering::Acquire) == 2 * round + me);
@@ -412,7 +437,8 @@ fn stolen_time(machine: &Machine) {
     }
 }
 
-/// Discovers stolen time, and returns the address of its structure.
+/// Discovers stolen time, and returns the address of its structure. The order is DEN 0057's:
+/// SMCCC_ARCH_FEATURES first.
 fn find_stolen_time() -> u64 {
     let call = |function: u32, of: u32| psci::hvc(function, [of.into(), 0, 0])[0];
     let found = [
@@ -465,8 +491,10 @@ unsafe extern "C" {
     static el0_probes: [[u32; 2]; PROBES];
 }
 
+/// Reads of eight registers, and writes of two.
 const PROBES: usize = 10;
-/// CNTKCTL_EL1 with EL0PCTEN, EL0VCTEN, EL0VTEN, EL0PTEN, and the probes that it opens.
+/// CNTKCTL_EL1 with EL0PCTEN, EL0VCTEN, EL0VTEN, EL0PTEN, and the probes that it opens. Bits of
+/// CNTKCTL_EL1: EL0PCTEN 0, EL0VCTEN 1, EL0VTEN 8, EL0PTEN 9.
 const OPENS: [(u64, u32); 6] = [
     (0, 0),
     (1, 0b1),
@@ -475,7 +503,9 @@ const OPENS: [(u64, u32); 6] = [
     (1 << 9, 0b10_1110_0000),
     (1 << 9 | 1 << 8 | 3, 0b11_1111_1111),
 ];
+/// Trapped MSR or MRS.
 const EC_SYSREG: u64 = 0x18;
+/// The probe's own end: the access was allowed.
 const EC_SVC: u64 = 0x15;
 
 /// Checks that CNTKCTL_EL1 controls EL0's accesses, whichever guests ran since it was written, and

@@ -9,7 +9,8 @@ use test_guests::report::equal;
 
 use crate::{AGENT, Access, NO, OURS, OWN, PAGE, THEIRS, Test, handle_sent, ro, rw, word, word_or};
 
-/// Flags of the calls of a transaction, of which one asks for a wipe.
+/// Flags of the calls of a transaction, of which one asks for a wipe. FF-A lets the sender, the
+/// receiver or the relinquisher ask for it.
 #[derive(Clone, Copy, Default)]
 struct Wipe {
     before: u64,
@@ -19,6 +20,8 @@ struct Wipe {
 }
 
 impl Test {
+    /// The sender keeps its own access (Arm DEN 0077A, FFA_MEM_SHARE), and an instruction fetch by
+    /// the borrower is never granted for shared memory.
     pub(crate) fn share(&self) {
         let page = self.arena + 5 * PAGE;
         let value = page ^ OURS;
@@ -34,7 +37,8 @@ impl Test {
         }
     }
 
-    /// Shares two pages. The agent has neither before its retrieval.
+    /// Shares two pages. The agent has neither before its retrieval. The page behind is looked at
+    /// as well: a mapping by blocks might take it along.
     fn sends_share(&self, page: u64, permissions: u64) -> u64 {
         let value = page ^ OURS;
         self.fill(page, 2);
@@ -50,6 +54,7 @@ impl Test {
         handle
     }
 
+    /// A borrower retrieves once, until it relinquishes.
     fn share_retrieved(&self, page: u64, handle: u64, theirs: Access) {
         equal("share-retrieve", self.agent_retrieves(handle, |_| ()), 0);
         self.rights("share-retrieved", page, rw(page ^ OURS), theirs);
@@ -64,7 +69,8 @@ impl Test {
         equal("share-reclaim-early", early, status::DENIED);
     }
 
-    /// The agent relinquishes, retrieves once more, and relinquishes again.
+    /// The agent relinquishes, retrieves once more, and relinquishes again. The handle lives until
+    /// the owner reclaims.
     fn share_relinquished(&self, page: u64, handle: u64, theirs: Access) {
         let value = page ^ OURS;
         equal("share-relinquish", self.agent_relinquishes(handle, 0), 0);
@@ -76,6 +82,7 @@ impl Test {
         equal("share-relinquish-again", again, 0);
     }
 
+    /// A dead handle must not name another transaction.
     fn share_reclaimed(&self, page: u64, handle: u64, theirs: Access) {
         equal("share-reclaim", self.reclaim(handle, 0), 0);
         self.rights("share-reclaimed", page, rw(page ^ OURS), NO);
@@ -90,6 +97,7 @@ impl Test {
         write64(page + 16, 0);
     }
 
+    /// The owner loses access (FFA_MEM_LEND); the borrower may execute if the owner allows it.
     pub(crate) fn lend(&self) {
         // A whole table's span, and a piece that begins in the middle of a block.
         for (page, count) in [(self.arena + (2 << 20), 512), (self.arena + 17 * PAGE, 3)] {
@@ -120,6 +128,7 @@ impl Test {
         check!("lend-execute", self.agent_executes(page + 64), "aborts");
     }
 
+    /// The owner has its memory back by FFA_MEM_RECLAIM alone, not by the relinquishing.
     fn lend_ends(&self, page: u64, handle: u64) {
         let early = self.reclaim(handle, 0);
         equal("lend-reclaim-early", early, status::DENIED);
@@ -175,6 +184,7 @@ impl Test {
         equal("wipe-between", word(kept), Some(kept ^ OURS));
     }
 
+    /// Ownership passes with the retrieval (FFA_MEM_DONATE), and no reclaim brings it back.
     pub(crate) fn donate(&self) {
         let page = self.arena + 80 * PAGE;
         self.fill(page, 4);
@@ -202,6 +212,7 @@ impl Test {
         equal("donate-lend-by-agent", lent, Err(status::DENIED));
     }
 
+    /// Parts of a donation come home by donations of their own.
     fn donated_back(&self, part: u64, pages: u64) {
         let sent = self.agent_sends(function::DONATE, part, pages);
         let back = handle_sent("donate-back", sent);

@@ -8,9 +8,11 @@ use test_guests::report::equal;
 
 use crate::{AGENT, OURS, OWN, PAGE, Test, word};
 
+/// Enough that each lie meets each field several times.
 const CALLS: u64 = 3_000;
 /// Pages that descriptors name.
 const PAGES: u64 = 8;
+/// Values at the edges of fields and of sums of fields.
 const LIES: [u64; 12] = [
     0,
     1,
@@ -26,6 +28,7 @@ const LIES: [u64; 12] = [
     u64::MAX,
 ];
 
+/// Calls that read a descriptor or continue one.
 const FUNCTIONS: [u64; 7] = [
     function::SHARE,
     function::LEND,
@@ -39,6 +42,7 @@ const FUNCTIONS: [u64; 7] = [
 struct Random(u64);
 
 impl Random {
+    /// Deterministic, so that a failure can be repeated.
     fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -57,6 +61,7 @@ impl Random {
 }
 
 impl Test {
+    /// Some lies are truths: a page of this VM's may be sent. Hence the bounds of the count.
     pub(crate) fn lies(&self) {
         let page = self.arena + 300 * PAGE;
         self.fill(page, PAGES);

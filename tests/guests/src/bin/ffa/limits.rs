@@ -8,14 +8,16 @@ use test_guests::report::equal;
 
 use crate::{AGENT, NO, OURS, OWN, PAGE, Test, handle_or_status, handle_sent, rw};
 
-/// Number of single pages that [`Parts`] lends.
+/// Number of single pages that [`Parts`] lends. More ranges than one page holds, so that both
+/// directions take fragments.
 const COUNT: u64 = 256;
 /// Number of ranges that fit into the first part of a retrieval's response.
 const IN_FIRST: u64 = (PAGE - ffa::HEADER) / 16;
 /// Number of ranges in a part of what is sent.
 const IN_PART: u64 = 100;
 
-/// Every second page from `page` on, lent in a descriptor of several parts.
+/// Every second page from `page` on, lent in a descriptor of several parts. FFA_MEM_FRAG_TX and
+/// FFA_MEM_FRAG_RX hand a long descriptor over in pieces.
 struct Parts<'t> {
     test: &'t Test,
     page: u64,
@@ -27,7 +29,8 @@ impl Parts<'_> {
         self.page + 2 * index * PAGE
     }
 
-    /// Lends `said` single pages, of which it names `count`.
+    /// Lends `said` single pages, of which it names `count`. The receiver of fragments says how
+    /// much it has: the offset of the next one.
     fn send(&self, said: u64, count: u64) -> Result<u64, i32> {
         let test = self.test;
         Descriptor {
@@ -60,7 +63,8 @@ impl Parts<'_> {
         size
     }
 
-    /// The agent retrieves in two parts. The second follows when it has released the first.
+    /// The agent retrieves in two parts. The second follows when it has released the first. RX
+    /// belongs to the borrower until FFA_RX_RELEASE.
     fn retrieved(&self, handle: u64) {
         let test = self.test;
         Descriptor::of_retrieval(handle, OWN, AGENT).write(test.control + PAGE);
@@ -90,7 +94,8 @@ impl Parts<'_> {
         check!(name, right, "other ranges");
     }
 
-    /// Checks that the agent has a page, and not the one behind.
+    /// Checks that the agent has a page, and not the one behind. Single pages with gaps, so that a
+    /// mapping by blocks would show.
     fn rights(&self, index: u64) {
         let page = self.at(index);
         self.test
@@ -102,7 +107,8 @@ impl Parts<'_> {
 }
 
 impl Test {
-    /// Every second page, in a descriptor of several parts.
+    /// Every second page, in a descriptor of several parts. A descriptor that names more ranges
+    /// than it has is refused at its end.
     pub(crate) fn fragments(&self) {
         let page = self.arena + (2 << 20);
         self.fill(page, 2 * COUNT);
@@ -123,7 +129,8 @@ impl Test {
         self.rights("fragments-reclaimed", last, rw(last ^ OURS), NO);
     }
 
-    /// Makes all transactions of a VM, and then one more.
+    /// Makes all transactions of a VM, and then one more. A VM may fill its own share of the
+    /// transactions, and no other VM's.
     pub(crate) fn exhaustion(&self) {
         let page = self.arena + 200 * PAGE;
         self.fill(page, 40);

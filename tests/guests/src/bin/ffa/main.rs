@@ -22,7 +22,9 @@ use test_guests::{Machine, check, guest};
 
 guest!(main);
 
+/// The granule of FF-A's ranges.
 const PAGE: u64 = 4096;
+/// Bytes that stage 2 maps by one descriptor.
 const BLOCK: u64 = 2 << 20;
 /// Endpoints: this VM, the agent, and a VM that is no peer.
 const OWN: u64 = 1;
@@ -37,9 +39,10 @@ const ARENA: u64 = 8 << 20;
 /// Words that the contents are told apart by.
 const OURS: u64 = 0x6f75_7273;
 const THEIRS: u64 = 0x7468_6569_7273;
-/// `RET`.
+/// `RET`. Written into a page that an endpoint may execute.
 const RET: u64 = 0xd65f_03c0;
 
+/// The echo counts this VM's lives.
 fn main(machine: &Machine) {
     let test = Test {
         control: machine.ram.start + CONTROL,
@@ -56,6 +59,7 @@ fn main(machine: &Machine) {
     }
 }
 
+/// Addresses of this VM, and the conduit that is tried.
 struct Test {
     control: u64,
     tx: u64,
@@ -66,6 +70,7 @@ struct Test {
     conduit: fn(Regs) -> Regs,
 }
 
+/// Nothing: the access aborts.
 fn word(address: u64) -> Option<u64> {
     let mut value = 0;
     let caught = catch(|| value = read64(address));
@@ -88,7 +93,8 @@ fn handle_sent(name: &str, sent: Result<u64, i32>) -> u64 {
 
 /// Calls of this VM.
 impl Test {
-    /// The first life: every exchange and every refusal, until the reset.
+    /// The first life: every exchange and every refusal, until the reset. Refusals come before
+    /// limits: the latter fill what the former need.
     fn before_restart(&self, machine: &Machine) {
         self.setup(machine);
         self.find_agent();
@@ -111,10 +117,12 @@ impl Test {
         self.restarts();
     }
 
+    /// By the conduit that is under test.
     fn call(&self, x: Regs) -> Regs {
         (self.conduit)(x)
     }
 
+    /// Checks what a call returns that has no other result.
     fn status(&self, name: &str, expected: i32, x: Regs) {
         equal(name, ffa::status_of(&self.call(x)), expected);
     }
@@ -140,10 +148,12 @@ impl Test {
         handle_or_status(&self.call(regs([id, size, size])))
     }
 
+    /// FFA_MEM_RECLAIM takes the handle in two words.
     fn reclaim(&self, handle: u64, flags: u64) -> i32 {
         ffa::status_of(&self.call(ffa::reclaim(handle, flags)))
     }
 
+    /// Discovery, as FF-A's chapter on setup has it: version, features, identifier, buffers.
     fn setup(&self, machine: &Machine) {
         self.version();
         self.features();
@@ -154,6 +164,7 @@ impl Test {
         self.buffers(machine);
     }
 
+    /// A later minor version is compatible, and another major one is not.
     fn version(&self) {
         let version = |asked| self.call(regs([function::VERSION, asked]))[0];
         equal("version", version(0x1_0001), 0x1_0001);
@@ -163,6 +174,7 @@ impl Test {
         equal("version-2.0", refused(0x2_0000), status::NOT_SUPPORTED);
     }
 
+    /// FFA_FEATURES knows what is there, and says NOT_SUPPORTED of what is not.
     fn features(&self) {
         for id in [
             function::SHARE,
@@ -179,6 +191,7 @@ impl Test {
         }
     }
 
+    /// RX and TX are pages of the caller's own, and of nobody else's.
     pub(crate) fn buffers(&self, machine: &Machine) {
         let map = |tx, rx, pages| regs([function::RXTX_MAP, tx, rx, pages]);
         let (tx, rx) = (self.tx, self.rx);
@@ -224,16 +237,20 @@ impl Test {
 /// Word that an endpoint reads from a page, and a value if it can write the page.
 type Access = [Option<u64>; 2];
 
+/// Neither reads nor writes.
 const NO: Access = [None, None];
 
+/// Reads this word, and writes.
 fn rw(value: u64) -> Access {
     [Some(value), Some(0)]
 }
 
+/// Reads this word alone.
 fn ro(value: u64) -> Access {
     [Some(value), None]
 }
 
+/// For pages that this VM can read.
 fn word_or(address: u64) -> u64 {
     word(address).unwrap_or_default()
 }

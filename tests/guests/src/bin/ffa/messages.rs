@@ -8,7 +8,7 @@ use test_guests::{check, cpu, gic, timer};
 
 use crate::{AGENT, ECHO, OWN, PAGE, STRANGER, Test};
 
-/// SMC64's.
+/// SMC64's. Bit 30 of a function's identifier (SMCCC).
 const WIDE: u64 = 0x4000_0000;
 /// X0 and X1 when an interrupt comes while the echo runs, and while this VM waits.
 const INTERRUPTED_ECHO: (u64, u64) = (function::INTERRUPT, ECHO << 16);
@@ -20,6 +20,7 @@ fn request(id: u64, to: u64, what: u64, a: u64) -> Regs {
 }
 
 impl Test {
+    /// HVC and SMC lead to the same function.
     pub(crate) fn messages(&self) {
         for conduit in [ffa::hvc, ffa::smc] {
             let test = Test { conduit, ..*self };
@@ -74,18 +75,21 @@ impl Test {
         equal("messages", right, 200);
     }
 
-    /// Lets the agent serve requests until one ends that.
+    /// Lets the agent serve requests until one ends that. The control page says so, since the agent
+    /// may not be called yet.
     fn agent_serves(&self) -> u64 {
         let number = read64(self.control) + 1;
         self.post(6, [0; 8], number);
         number
     }
 
+    /// The agent counts what it has done.
     fn agent_is_done(&self, number: u64) {
         self.ask(request(function::DIRECT_REQ, AGENT, task::LEAVE, 0));
         cpu::wait_until(|| read64(self.control + 8) == number);
     }
 
+    /// FFA_MSG_SEND_DIRECT_REQ names sender and receiver; a sender cannot name another.
     fn message_refusals(&self) {
         let right = request(function::DIRECT_REQ, AGENT, 0, 0);
         self.status("message-nobody-waits", status::BUSY, right);

@@ -11,6 +11,7 @@ const ALONE: u64 = 1 << 10;
 /// A name, a call, the status, and the descriptor's change that makes the call wrong.
 type Case = (&'static str, u64, i32, fn(&mut Descriptor));
 
+/// A donation has one receiver, and names stand once.
 const REFUSED: [Case; 7] = [
     ("two-donate", function::DONATE, status::INVALID, |d| {
         and_echo(d, 0)
@@ -55,6 +56,7 @@ fn and_echo(descriptor: &mut Descriptor, permissions: u64) {
 }
 
 impl Test {
+    /// The order of retrieving and relinquishing is mixed, as receivers do not know of each other.
     pub(crate) fn receivers(&self) {
         self.shared_by_two();
         self.lent_to_two();
@@ -70,10 +72,12 @@ impl Test {
         equal(name, aborted == 0, written.is_some());
     }
 
+    /// Any receiver that has the memory keeps the owner from it.
     fn both_refused(&self, handle: u64) {
         equal("two-reclaim-early", self.reclaim(handle, 0), status::DENIED);
     }
 
+    /// Each receiver has its own rights.
     fn shared_by_two(&self) {
         let page = self.arena + 60 * PAGE;
         self.fill(page, 1);
@@ -90,6 +94,7 @@ impl Test {
         self.rights("two-reclaimed", page, rw(page ^ OURS), NO);
     }
 
+    /// A receiver names all receivers, or says that it names itself alone.
     fn echo_retrieves_first(&self, page: u64, handle: u64) {
         // Only itself, without saying that it is all it names.
         let only_itself = self.agent_retrieves(handle, |_| ());
@@ -100,6 +105,7 @@ impl Test {
         self.both_refused(handle);
     }
 
+    /// The first one's mapping stays as it was.
     fn agent_retrieves_second(&self, page: u64, handle: u64) {
         let value = page ^ OURS;
         let retrieved = self.agent_retrieves(handle, |d| {
@@ -113,6 +119,7 @@ impl Test {
         equal("two-again", again, status::DENIED);
     }
 
+    /// Only its own mapping goes.
     fn agent_relinquishes_first(&self, page: u64, handle: u64) {
         let relinquished = self.agent_relinquishes(handle, 0);
         equal("two-agent-gives-back", relinquished, 0);
@@ -153,6 +160,7 @@ impl Test {
         self.rights("two-lend-home", page, rw(0), NO);
     }
 
+    /// Memory that several borrow is executable for none of them.
     fn both_retrieve_lent(&self, page: u64, handle: u64) {
         self.rights("two-lent", page, NO, NO);
         let executes = self.agent_retrieves(handle, |d| {
@@ -168,6 +176,7 @@ impl Test {
         self.echo_rights("two-lend-both", page, rw(page ^ OURS));
     }
 
+    /// As with one receiver, a refusal changes nothing.
     fn receiver_refusals(&self) {
         let page = self.arena + 64 * PAGE;
         self.fill(page, 1);

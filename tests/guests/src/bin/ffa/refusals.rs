@@ -8,10 +8,12 @@ use test_guests::report::equal;
 
 use crate::{AGENT, NO, OURS, OWN, PAGE, STRANGER, Test, handle_sent, ro, rw};
 
+/// Each case spoils one field of a right descriptor.
 type Change = fn(&mut Descriptor);
 type RangeCase<'a> = (&'a str, i32, &'a [(u64, u64)]);
 
-/// Changes to the descriptor of two pages.
+/// Changes to the descriptor of two pages. Fields of the transaction descriptor in their order;
+/// reserved ones must be zero.
 const WRONG_TO_SEND: [(&str, i32, Change); 23] = [
     ("sender", status::INVALID, |d| d.sender = AGENT),
     ("attributes", status::INVALID, |d| d.attributes ^= 1 << 4),
@@ -47,7 +49,8 @@ const WRONG_TO_SEND: [(&str, i32, Change); 23] = [
     ("pages-none", status::INVALID, |d| d.pages = 0),
     ("pages-limit", status::NO_MEMORY, |d| d.pages = 513),
 ];
-/// Changes to the descriptor that retrieves what was lent read-only.
+/// Changes to the descriptor that retrieves what was lent read-only. What a borrower says must
+/// agree with what the owner sent: tag, type, attributes, and no more rights.
 const WRONG_TO_RETRIEVE: [(&str, i32, Change); 12] = [
     ("retrieve-sender", status::INVALID, |d| d.sender = STRANGER),
     ("retrieve-receiver", status::INVALID, |d| d.receiver = OWN),
@@ -70,6 +73,7 @@ const WRONG_TO_RETRIEVE: [(&str, i32, Change); 12] = [
 ];
 
 impl Test {
+    /// All three calls share the descriptor, and hence the refusals.
     pub(crate) fn send_refusals(&self) {
         let page = self.arena + 100 * PAGE;
         self.fill(page, 4);
@@ -85,6 +89,7 @@ impl Test {
         self.rights("after-refusals", page, rw(page ^ OURS), NO);
     }
 
+    /// A list with one wrong range is refused as a whole: nothing of it is sent.
     fn range_refusals(&self, id: u64, page: u64) {
         let (end, control) = (self.end, self.control);
         let wrong: [RangeCase<'_>; 9] = [
@@ -116,6 +121,7 @@ impl Test {
         }
     }
 
+    /// The owner's state is looked at after each.
     pub(crate) fn retrieve_refusals(&self) {
         let page = self.arena + 120 * PAGE;
         self.fill(page, 2);
@@ -134,6 +140,7 @@ impl Test {
         self.rights("lent-no-more", page, rw(page ^ OURS), NO);
     }
 
+    /// A borrower that has not retrieved can give nothing back.
     fn refused_before_retrieval(&self, page: u64, handle: u64) {
         for (name, expected, change) in WRONG_TO_RETRIEVE {
             equal(name, self.agent_retrieves(handle, change), expected);
@@ -145,6 +152,7 @@ impl Test {
         self.rights("lent-not-retrieved", page, NO, NO);
     }
 
+    /// Rights are the lesser of what the owner gave and what the borrower asks for.
     fn retrieved_read_only(&self, page: u64, handle: u64) {
         let reads = |d: &mut Descriptor| d.permissions = ffa::READ_ONLY;
         equal("retrieve-right", self.agent_retrieves(handle, reads), 0);
@@ -153,6 +161,7 @@ impl Test {
         check!("lent-never-executes", !executes, "executed");
     }
 
+    /// The endpoint in the descriptor must be the caller.
     fn relinquish_refusals(&self, page: u64, handle: u64) {
         for (name, handle, flags) in [
             ("relinquish-wiped", handle, 1),

@@ -28,6 +28,8 @@ guest!(
     other_cpu = other
 );
 
+/// The distributor is off throughout: GICD_CTLR.EnableGrpn at 0 keeps pending interrupts from the
+/// CPU interface, and leaves every other register as it is.
 fn main(machine: &Machine) {
     cpu::mask_irqs();
     write32(gic::distributor(), 0);
@@ -45,6 +47,8 @@ fn main(machine: &Machine) {
     }
 }
 
+/// GICv2 alone has targets by CPU number (GICD_ITARGETSRn), pending SGIs by sender and a
+/// memory-mapped CPU interface.
 fn registers_v2(machine: &Machine) {
     // QEMU keeps the pending state by target, and loses it without one.
     for four in (SPI..SPI + 32).step_by(4) {
@@ -57,6 +61,8 @@ fn registers_v2(machine: &Machine) {
     binary_points_v2();
 }
 
+/// With affinity routing, private interrupts have a frame of their own for each CPU, and the CPU
+/// interface is System registers.
 fn registers_v3(machine: &Machine) {
     check_rows(machine, gic::distributor(), DISTRIBUTOR_V3);
     check_rows(machine, v3::redistributor(), REDISTRIBUTOR);
@@ -67,6 +73,7 @@ fn registers_v3(machine: &Machine) {
     system_registers(machine);
 }
 
+/// A row names the rule that QEMU takes differently; the manuals leave room for that.
 fn check_rows(machine: &Machine, frame: u64, rows: &[Row]) {
     for row in rows {
         match row.qemu {
@@ -76,6 +83,7 @@ fn check_rows(machine: &Machine, frame: u64, rows: &[Row]) {
     }
 }
 
+/// One line of output for each register, by the manual's name.
 fn check_row(frame: u64, row: &Row) {
     let at = frame + row.offset;
     let found = match row.kind {
@@ -94,6 +102,7 @@ fn check_row(frame: u64, row: &Row) {
 /// Result of a check: the value found and the value expected.
 type Verdict = Result<(), (u32, u32)>;
 
+/// Compares words, so that a failure shows the bits.
 fn expect(found: u32, expected: u32) -> Verdict {
     if found == expected {
         Ok(())
@@ -102,6 +111,7 @@ fn expect(found: u32, expected: u32) -> Verdict {
     }
 }
 
+/// RO and RES0 fields ignore writes, of ones and of zeros.
 fn fixed(at: u64, mask: u32, value: u32) -> Verdict {
     expect(read32(at) & mask, value)?;
     for pattern in [!0, 0] {
@@ -132,6 +142,8 @@ fn changeable(private: bool) -> u32 {
     }
 }
 
+/// A pair such as GICD_ISENABLERn and GICD_ICENABLERn: ones act, zeros do nothing, and both
+/// read the state.
 fn twin(set: u64, clear: u64) -> Verdict {
     let mask = changeable(set & 0x7f == 0);
     let both = |expected: u32| {
@@ -154,6 +166,8 @@ fn twin(set: u64, clear: u64) -> Verdict {
     both(0)
 }
 
+/// GICD_IPRIORITYRn and GICD_ITARGETSRn may be accessed by bytes as well as words; low bits of
+/// a priority that are not implemented are RAZ/WI.
 fn bytes(at: u64, mask: u8) -> Verdict {
     let before = read32(at);
     let masks = u32::from_ne_bytes([mask; 4]);
@@ -171,7 +185,8 @@ fn bytes(at: u64, mask: u8) -> Verdict {
     expect(read32(at), before)
 }
 
-/// GICD_TYPER.ITLinesNumber: the last word of interrupts is there, and the next is not.
+/// GICD_TYPER.ITLinesNumber: the last word of interrupts is there, and the next is not. IHI 0069,
+/// GICD_TYPER: 32 x (N + 1) interrupts, with private ones among them.
 fn check_lines(machine: &Machine) {
     let words = u64::from(gic::line_count() / 32);
     check!(
@@ -188,13 +203,14 @@ fn check_lines(machine: &Machine) {
     }
 }
 
-/// GICD_TYPER.CPUNumber.
+/// GICD_TYPER.CPUNumber. The field is the number of CPUs less one.
 fn check_cpu_count(machine: &Machine) {
     let count = read32(gic::distributor() + r::TYPER) >> 5 & 7;
     report::equal("GICD_TYPER.CPUNumber", count as usize + 1, machine.cpus);
 }
 
-/// GICD_SPENDSGIR and CPENDSGIR: a bit each for SGI and sender, shown by ISPENDR too.
+/// GICD_SPENDSGIR and CPENDSGIR: a bit each for SGI and sender, shown by ISPENDR too. An SGI is
+/// pending once for each sender (IHI 0048, GICD_SPENDSGIRn).
 fn pending_sgis(machine: &Machine) {
     let base = gic::distributor();
     let (set, clear) = (base + r::SPENDSGIR, base + r::CPENDSGIR);
@@ -223,7 +239,8 @@ fn pending_sgis(machine: &Machine) {
     }
 }
 
-/// GICC_BPR and GICC_ABPR: values above the least are kept, those below become the least.
+/// GICC_BPR and GICC_ABPR: values above the least are kept, those below become the least. The least
+/// value is IMPLEMENTATION DEFINED, by the number of priority bits.
 fn binary_points_v2() {
     for (name, at) in [("GICC_BPR", c::BPR), ("GICC_ABPR", c::ABPR)] {
         let kept = (3..=7).all(|value| {
@@ -238,7 +255,8 @@ fn binary_points_v2() {
     report::equal("GICC_APR0", v2::read(c::APR0), 0);
 }
 
-/// GICR_TYPER: affinity and number of each CPU's redistributor, Last at the last; by both sizes.
+/// GICR_TYPER: affinity and number of each CPU's redistributor, Last at the last; by both sizes. A
+/// driver walks the frames until Last, and takes each CPU's by its affinity.
 fn redistributor_types(machine: &Machine) {
     let all = (0..machine.cpus as u64).all(|index| {
         let at = machine.gic_cpus.start + index * v3::FRAMES + 8;
@@ -251,7 +269,8 @@ fn redistributor_types(machine: &Machine) {
     check!("GICR_TYPER", all, "one of them is wrong");
 }
 
-/// GICR_WAKER: ChildrenAsleep follows ProcessorSleep.
+/// GICR_WAKER: ChildrenAsleep follows ProcessorSleep. A driver waits for ChildrenAsleep to follow;
+/// one that never does hangs a boot.
 fn waker() {
     let at = v3::redistributor() + 0x14;
     let mut seen = [0; 2];
@@ -263,7 +282,8 @@ fn waker() {
     report::equal("GICR_WAKER", seen, [6, 0]);
 }
 
-/// GICD_IROUTERn: 64 bits or two halves; none for private interrupts.
+/// GICD_IROUTERn: 64 bits or two halves; none for private interrupts. Interrupts below 32 have no
+/// route, and their registers are RES0.
 fn routes(machine: &Machine) {
     write64(route(SPI), 1);
     write32(route(SPI + 1), 1);
@@ -281,12 +301,14 @@ fn routes(machine: &Machine) {
     }
 }
 
-/// Returns the address of GICD_IROUTERn.
+/// Returns the address of GICD_IROUTERn. GICD_IROUTERn begins at 0x6000, with 8 bytes for each
+/// INTID.
 fn route(intid: u64) -> u64 {
     gic::distributor() + r::IROUTER + 8 * intid
 }
 
 /// Interrupt_Routing_Mode and Aff3 read as zero; an affinity that no CPU has reads as such.
+/// GICD_TYPER.No1N is 1 here, so that 1-of-N routing is RES0.
 fn fields_of_routes() {
     let at = route(SPI);
     write64(at, 1 << 31 | 1);
@@ -332,7 +354,8 @@ macro_rules! binary_point {
     };
 }
 
-/// IHI 0069, 12.2: the CPU interface.
+/// IHI 0069, 12.2: the CPU interface. ICC_SRE_EL1 reads 7: the memory-mapped interface is not
+/// there, and cannot be chosen.
 fn system_registers(machine: &Machine) {
     reads!("icc_sre_el1", 7, 7);
     keeps!("icc_pmr_el1", u64::from(LEVELS));
@@ -356,7 +379,8 @@ fn system_registers(machine: &Machine) {
     report::equal("nothing-ended", read_sysreg!("icc_rpr_el1") & 0xff, 0xff);
 }
 
-/// Values while no interrupt is pending or active.
+/// Values while no interrupt is pending or active. 1023 is the INTID of no interrupt, and 0xff the
+/// idle priority.
 fn idle_interface() {
     reads!("icc_iar0_el1", !0, u64::from(NONE));
     reads!("icc_iar1_el1", !0, u64::from(NONE));
@@ -367,7 +391,7 @@ fn idle_interface() {
     reads!("icc_ap1r0_el1", !0, 0);
 }
 
-/// The constant fields of ICC_CTLR_EL1.
+/// The constant fields of ICC_CTLR_EL1. PRIbits holds the number of bits less one.
 fn control_of_interface() {
     let control = read_sysreg!("icc_ctlr_el1");
     let levels = control >> 8 & 7;
@@ -378,7 +402,8 @@ fn control_of_interface() {
 static OTHER_DONE: AtomicBool = AtomicBool::new(false);
 static OTHER_SAW: AtomicU64 = AtomicU64::new(0);
 
-/// Private interrupts are each CPU's own, shared ones are everybody's.
+/// Private interrupts are each CPU's own, shared ones are everybody's. GICv2 banks registers of
+/// INTIDs 0 to 31 by the CPU that accesses them; GICv3 has a frame for each.
 fn banks(machine: &Machine) {
     if machine.cpus < 2 {
         return;
@@ -404,6 +429,7 @@ fn banks(machine: &Machine) {
     }
 }
 
+/// CPU 1 changes its own bank and looks for changes of CPU 0's.
 fn other(_cpu: usize) {
     let base = gic::distributor();
     let frame = gic::frame(0);
@@ -425,7 +451,8 @@ fn other(_cpu: usize) {
     OTHER_DONE.store(true, Ordering::Release);
 }
 
-/// Sizes that a register does not have read as zero and write nothing.
+/// Sizes that a register does not have read as zero and write nothing. Which sizes a register has
+/// is part of its description; GearV treats all others as RAZ/WI.
 fn sizes() {
     let base = gic::distributor();
     let enable = base + r::ISENABLER + 4 * SPIS;
@@ -449,7 +476,8 @@ fn sizes() {
     }
 }
 
-/// Sizes of the registers with 64 bits.
+/// Sizes of the registers with 64 bits. GICD_IROUTERn and GICR_TYPER have 64 bits, and may be
+/// accessed by words too.
 fn sizes_of_routes() {
     let route = route(SPI);
     write64(route, 1);
@@ -462,7 +490,8 @@ fn sizes_of_routes() {
     write64(route, 0);
 }
 
-/// Everything without a register reads as zero, after ones were written to it.
+/// Everything without a register reads as zero, after ones were written to it. Reserved addresses
+/// are RES0; a hypervisor that stores what is written there keeps state for nobody.
 fn nothing_else() {
     nothing_else_in_distributor();
     if gic::version() == Version::V3 {
@@ -481,6 +510,7 @@ fn nothing_else() {
     }
 }
 
+/// Registers of INTIDs that are not there are reserved as well.
 fn nothing_else_in_distributor() {
     let words = u64::from(gic::line_count() / 32);
     let (size, identification) = match gic::version() {
@@ -499,6 +529,7 @@ fn nothing_else_in_distributor() {
     sweep("reserved-in-distributor", frame, size, is_there);
 }
 
+/// All are written before any is read: one register may show in another.
 fn sweep(name: &str, frame: u64, size: u64, is_there: impl Fn(u64) -> bool) {
     let offsets = || (0..size).step_by(4).filter(|&offset| !is_there(offset));
     for offset in offsets() {

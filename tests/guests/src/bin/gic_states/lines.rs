@@ -11,7 +11,9 @@ use super::{
     take,
 };
 
+/// PPI 27, behind which a VM has a physical interrupt (a list register with HW set).
 const TIMER: u32 = timer::INTID;
+/// TXIM of UARTIMSC (Arm DDI 0183).
 const TRANSMIT: u32 = 1 << 5;
 
 /// Ends the timer's interrupt while its line is high, which comes again then. QEMU's GICv2 does not
@@ -24,13 +26,14 @@ fn end_while_high(machine: &Machine) {
     }
 }
 
+/// The wait is for QEMU, whose timers go off between translated blocks.
 fn arm_and_wait() {
     timer::arm(timer::now());
     timer::delay_us(50);
 }
 
 /// The timer's line shows as pending whether the interrupt is enabled or not, and no longer when it
-/// is low again.
+/// is low again. A level-sensitive interrupt is pending while its line is high, and no longer.
 pub(super) fn timer_line(machine: &Machine) {
     gic::disable(TIMER);
     arm_and_wait();
@@ -49,6 +52,7 @@ pub(super) fn timer_line(machine: &Machine) {
 }
 
 /// The timer's own mask keeps the line low; the CPU interface's leaves the state visible.
+/// ICC_PMR_EL1 keeps an interrupt from the CPU, not from GICR_ISPENDR0.
 fn timer_masked() {
     write_sysreg!("cntv_ctl_el0", 3);
     stays("timer-masked-in-itself", TIMER, IDLE);
@@ -61,7 +65,8 @@ fn timer_masked() {
     report::equal("timer-nothing-came", take(), NONE);
 }
 
-/// The timer's interrupt comes until its line is low.
+/// The timer's interrupt comes until its line is low. Active and pending at once is the state of a
+/// level that stays high.
 fn timer_comes(machine: &Machine) {
     arm_and_wait();
     report::equal("timer-came", (await_any(), state(TIMER).1), (TIMER, true));
@@ -75,7 +80,8 @@ fn timer_comes(machine: &Machine) {
     report::equal("timer-by-ispendr", (take(), take()), (TIMER, NONE));
 }
 
-/// The timer's interrupt ends by DIR and by ICACTIVER, and comes again.
+/// The timer's interrupt ends by DIR and by ICACTIVER, and comes again. With EOImode 1 the end
+/// comes in two steps, and either register deactivates.
 pub(super) fn timer_steps() {
     gic::set_two_step(true);
     arm_and_wait();
@@ -98,7 +104,8 @@ pub(super) fn timer_steps() {
     timer_made_active();
 }
 
-/// The timer's interrupt waits while software has made it active.
+/// The timer's interrupt waits while software has made it active. GICD_ISACTIVER makes an interrupt
+/// active without a CPU that took it.
 fn timer_made_active() {
     gic::write_bit(r::ISACTIVER, TIMER);
     arm_and_wait();
@@ -110,7 +117,8 @@ fn timer_made_active() {
     report::equal("timer-over", (take(), state(TIMER)), (NONE, IDLE));
 }
 
-/// The timer's interrupt first, last and in the middle of more than there are list registers.
+/// The timer's interrupt first, last and in the middle of more than there are list registers. A
+/// hypervisor keeps the rest in memory; the order by priority must not show it.
 pub(super) fn timer_among_many() {
     let cases = [
         ("timer-first", 0x10, 0),
@@ -132,6 +140,7 @@ pub(super) fn timer_among_many() {
 }
 
 /// Takes all pending interrupts. Returns how many came before the timer's, and how many in all.
+/// Returns when the CPU interface has none.
 fn take_all() -> (Option<u32>, u32) {
     let mut place = None;
     let mut count = 0;
@@ -150,6 +159,7 @@ fn take_all() -> (Option<u32>, u32) {
 }
 
 /// The timer's interrupt active below more than there are list registers, high again at its end.
+/// Deep nesting pushes the timer's interrupt out of the list registers while it is active.
 pub(super) fn timer_below(machine: &Machine) {
     gic::set_priority(TIMER, 0xd0);
     arm_and_wait();
@@ -170,7 +180,8 @@ pub(super) fn timer_below(machine: &Machine) {
     gic::set_priority(TIMER, PRIORITY);
 }
 
-/// The PL011's line: as a level it comes until it is low, as an edge once.
+/// The PL011's line: as a level it comes until it is low, as an edge once. GICD_ICFGR is changed
+/// while the interrupt is disabled, as IHI 0069 demands.
 pub(super) fn device_level(machine: &Machine) {
     let intid = machine.uart_intid;
     gic::enable(intid);
@@ -189,6 +200,7 @@ fn drive_line(machine: &Machine, mask: u32) {
     write32(machine.uart + pl011::IMSC, mask);
 }
 
+/// GICD_ICPENDR does not end what a line that is high makes pending.
 fn uart_level(machine: &Machine, intid: u32) {
     drive_line(machine, TRANSMIT);
     let first = await_any();
@@ -208,6 +220,7 @@ fn uart_level(machine: &Machine, intid: u32) {
     report::equal("level-gone", state(intid), IDLE);
 }
 
+/// An edge is latched: the line may be low again before anybody looks.
 fn uart_edge(machine: &Machine, intid: u32) {
     drive_line(machine, TRANSMIT);
     let first = await_any();

@@ -14,7 +14,7 @@ const GAP_US: u64 = 50;
 /// Most runs whose times are kept.
 const TRACED: usize = 64;
 
-/// What a CPU did, in ticks of the virtual counter.
+/// Work of a CPU, in ticks of the virtual counter.
 struct Record {
     done: AtomicBool,
     units: AtomicU64,

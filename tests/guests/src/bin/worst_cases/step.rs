@@ -10,7 +10,8 @@ use test_guests::mmio::{read8, read32, read64, write8, write32, write64};
 use test_guests::psci::{self, function};
 use test_guests::{Machine, cpu, read_sysreg, timer, write_sysreg};
 
-/// Kinds of steps. Each is a possible goal of the search.
+/// Kinds of steps. Each is a possible goal of the search. The names are those of the reports; the
+/// numbers below are their places in the list.
 pub(super) const KINDS: [&str; 14] = [
     "distributor-store",
     "distributor-load",
@@ -42,7 +43,8 @@ const WAIT: u8 = 11;
 const TIMER: u8 = 12;
 const ENDS: u8 = 13;
 
-/// Registers with a bit for each interrupt.
+/// Registers with a bit for each interrupt. Each word of them concerns 32 interrupts, so that one
+/// store can make much work.
 const BITMAPS: [u64; 7] = [
     register::ISENABLER,
     register::ISPENDR,
@@ -52,11 +54,14 @@ const BITMAPS: [u64; 7] = [
     register::ICACTIVER,
     register::IGROUPR,
 ];
+/// GearV's distributor has INTIDs up to 511.
 const SPI_WORDS: u64 = 15;
 const SPIS: u64 = 480;
-/// Most acknowledged interrupts that a sequence leaves to its end.
+/// Most acknowledged interrupts that a sequence leaves to its end. Deeper than the priorities of
+/// any list register allow.
 const MAX_ACKNOWLEDGED: usize = 32;
-/// Calls with any arguments; what would end the VM or the vCPU is left out.
+/// Calls with any arguments; what would end the VM or the vCPU is left out. Numbers without a name
+/// are the 32-bit forms, FF-A's, and some that nobody has.
 const CALLS: [u32; 22] = [
     function::VERSION,
     function::CPU_ON,
@@ -82,7 +87,7 @@ const CALLS: [u32; 22] = [
     0xc600_0012,
 ];
 
-/// A step.
+/// A step. Plain numbers: a sequence can be printed, repeated and changed at one place.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     pub(super) kind: u8,
@@ -96,7 +101,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// State to restore after a sequence.
+/// State to restore after a sequence. A sequence must not depend on the one before.
 pub(super) struct State {
     acknowledged: [u32; MAX_ACKNOWLEDGED],
     count: usize,
@@ -107,7 +112,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Brings the interrupt controller into the same state each time.
+    /// Brings the interrupt controller into the same state each time. Private interrupts stay
+    /// enabled: the timer's ends a wait.
     pub(super) fn fresh(machine: &Machine) -> State {
         let base = gic::distributor();
         for word in 1..=SPI_WORDS {
@@ -131,7 +137,8 @@ impl State {
         }
     }
 
-    /// Ends the acknowledged interrupts, in the order that the architecture requires.
+    /// Ends the acknowledged interrupts, in the order that the architecture requires. Ends in
+    /// another order than that of the acknowledges are UNPREDICTABLE (IHI 0069).
     pub(super) fn leave(&mut self) {
         write32(gic::distributor() + register::CTLR, 0);
         timer::disarm();
@@ -143,6 +150,7 @@ impl State {
         }
     }
 
+    /// Keeps what came, for its end.
     fn acknowledge(&mut self) {
         if self.count < MAX_ACKNOWLEDGED {
             let acknowledged = gic::acknowledge();
@@ -154,7 +162,8 @@ impl State {
     }
 }
 
-/// Returns GICD_CTLR with the group enabled that arrives as IRQ.
+/// Returns GICD_CTLR with the group enabled that arrives as IRQ. GICv3: affinity routing and Group
+/// 1; GICv2: Group 0, which arrives as IRQ here.
 fn enabled() -> u32 {
     match gic::version() {
         Version::V2 => 1,
@@ -162,7 +171,7 @@ fn enabled() -> u32 {
     }
 }
 
-/// Returns all bits, some, or one.
+/// Returns all bits, some, or one. Dense words are tried more often, since they make more work.
 fn bits(b: u32) -> u32 {
     match b & 3 {
         0 | 1 => !0,
@@ -171,7 +180,8 @@ fn bits(b: u32) -> u32 {
     }
 }
 
-/// Returns a priority for an interrupt: falling, rising, all the same, or mixed.
+/// Returns a priority for an interrupt: falling, rising, all the same, or mixed. The pattern
+/// decides how often a better interrupt turns up while the vGIC searches.
 fn priority(pattern: u32, intid: u64) -> u8 {
     let intid = intid as u32;
     (match pattern & 3 {
@@ -190,7 +200,8 @@ impl Step {
         b: 0,
     };
 
-    /// Makes a step: one of the goal's as often as any other.
+    /// Makes a step: one of the goal's as often as any other. A goal's own kind is preferred: what
+    /// makes a kind of step long stands before it.
     pub(super) fn random(goal: u8, random: &mut Random) -> Step {
         let kind = match random.below(3) {
             0 => goal,
@@ -203,7 +214,8 @@ impl Step {
         }
     }
 
-    /// Changes one of the step's numbers.
+    /// Changes one of the step's numbers. Small changes keep what was found, and large ones leave a
+    /// dead end.
     pub(super) fn change(&mut self, random: &mut Random) {
         let number = match random.below(2) {
             0 => &mut self.a,
@@ -215,6 +227,7 @@ impl Step {
         };
     }
 
+    /// The reverse of [`Step`]'s text, as a command line has it.
     pub(super) fn parse(word: &str) -> Option<Step> {
         let mut numbers = word
             .split(':')
@@ -228,7 +241,7 @@ impl Step {
         })
     }
 
-    /// Takes the step.
+    /// Takes the step. Every step is one that any guest may take.
     pub(super) fn take(self, state: &mut State) {
         match self.kind {
             DISTRIBUTOR_STORE => self.store_to_distributor(),
@@ -249,6 +262,7 @@ impl Step {
         }
     }
 
+    /// Other offsets than those of bitmaps are mostly reserved, and cost a decode.
     fn store_to_distributor(self) {
         let (base, a) = (gic::distributor(), u64::from(self.a));
         let word = 1 + a / 8 % SPI_WORDS;
@@ -258,6 +272,7 @@ impl Step {
         }
     }
 
+    /// Wrong sizes and unaligned places may abort, which is caught.
     fn load_from_distributor(self) {
         let place = gic::distributor() + u64::from(self.a) % 0x1000;
         match self.b & 3 {
@@ -267,6 +282,7 @@ impl Step {
         }
     }
 
+    /// Bit 30 is the physical timer's, which ends no wait of this guest's.
     fn store_to_redistributor(self, state: &State) {
         let a = u64::from(self.a);
         let frame = redistributor(state, a / 8);
@@ -279,6 +295,7 @@ impl Step {
         }
     }
 
+    /// Also of other vCPUs, whose state may be in use.
     fn load_from_redistributor(self, state: &State) {
         let place = redistributor(state, u64::from(self.a)) + u64::from(self.b) % 0x1000;
         _ = catch(|| _ = read32(place & !3));
@@ -301,6 +318,7 @@ impl Step {
         }
     }
 
+    /// All at once, as a driver does at boot.
     fn set_priorities(self) {
         for four in 8..8 + SPIS / 4 {
             let bytes = [0, 1, 2, 3].map(|n| priority(self.a, 4 * four + n));
@@ -311,6 +329,7 @@ impl Step {
         }
     }
 
+    /// A route to nobody leaves an interrupt pending for ever.
     fn set_routes(self, state: &State) {
         for intid in 32..32 + SPIS as u32 {
             let to = if self.b & 1 == 0 {
@@ -322,6 +341,7 @@ impl Step {
         }
     }
 
+    /// Calls that would end the VM get arguments that are refused.
     fn call(self, state: &State) {
         let function = CALLS[self.a as usize % CALLS.len()];
         let [x, y] = [self.b & 0xff, self.b >> 8].map(u64::from);
@@ -339,6 +359,7 @@ impl Step {
         }
     }
 
+    /// Active interrupts without an end fill the list registers.
     fn take_interrupts(self, state: &mut State) {
         for _ in 0..=self.a % 8 {
             state.acknowledge();
@@ -365,6 +386,7 @@ impl Step {
         timer::disarm();
     }
 
+    /// The physical timer is emulated, and its accesses trap.
     fn use_timer(self) {
         let ahead = timer::now() + 16 * u64::from(self.a & 0xff);
         if self.b & 1 == 0 {
@@ -392,6 +414,7 @@ impl Step {
         }
     }
 
+    /// Both groups and the alias register: only one of them reaches a guest here.
     fn sgi(self) {
         let (a, b) = (self.a, self.b);
         let target = (a & 0xff) as u8;
@@ -416,6 +439,7 @@ impl Step {
         }
     }
 
+    /// Reads that trap, writes that are ignored, and accesses that abort.
     fn register(self, state: &State) {
         match self.a % 10 {
             0 => _ = read_sysreg!("id_aa64pfr0_el1"),
@@ -445,7 +469,8 @@ impl IntoWord for u32 {
     }
 }
 
-/// Returns the frame with the private interrupts of a vCPU; with a GICv2 it is the caller's.
+/// Returns the frame with the private interrupts of a vCPU; with a GICv2 it is the caller's. A
+/// GICv2 banks them instead.
 fn redistributor(state: &State, number: u64) -> u64 {
     match gic::version() {
         Version::V2 => gic::distributor(),
@@ -456,7 +481,8 @@ fn redistributor(state: &State, number: u64) -> u64 {
     }
 }
 
-/// Routes an SPI; the vCPU behind the last is nobody.
+/// Routes an SPI; the vCPU behind the last is nobody. GICv2 has a target mask and GICv3 an
+/// affinity.
 fn route(intid: u32, to: usize, cpus: usize) {
     match gic::version() {
         Version::V2 => {
