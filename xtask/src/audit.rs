@@ -39,21 +39,22 @@ use self::subjects::{Image, Tally};
 use workbench::{build_images, workspace};
 
 /// The runtime for each interrupt controller: the directory below the target directory, the flat
-/// file.
+/// file. Both are shipped in one file, so a rule that only one keeps is broken.
 const IMAGES: [(&str, &str, &str); 2] = [
     ("GICv3", "", "gear1-runtime.bin"),
     ("GICv2", "gicv2", "gear1-runtime-gicv2.bin"),
 ];
-/// The image whose functions are resident.
+/// The image whose functions are resident. One image stands for "resident", so that there is one
+/// figure: the larger one.
 const COUNTED: &str = "GICv3";
-/// The papers' table 4: lines of whole hypervisors, in thousands.
+/// The papers' table 4: lines of whole hypervisors, in thousands. Printed beside our own lines.
 const OTHERS: &str =
     "Xen 309, KVM 17,000 (with Linux), Xvisor 356, OKL4 393, ACRN 30, the paper's Gear1 18";
 
 /// Bytes of all CPUs' stacks, which no image holds.
 const STACKS: u64 = el2::STACK_SIZE * MAX_CPUS as u64;
 
-/// The options of `audit`.
+/// The options of `audit`. Three of the questions need no image and answer at once.
 #[derive(Args, Debug)]
 pub struct Options {
     /// Build nothing: count lines, functions, documentation and panics of GearV's sources, and of
@@ -69,7 +70,8 @@ pub struct Options {
     crates: bool,
 }
 
-/// Result of the audit: figures, and violations.
+/// Result of the audit: figures, and violations. What holds is printed too: a reader sees what was
+/// looked at, and a figure that grows.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Statements that hold, one line each.
@@ -78,7 +80,8 @@ pub struct Findings {
     pub fails: Vec<String>,
 }
 
-/// Prints what the options ask for, or the findings; fails if there is a violation.
+/// Prints what the options ask for, or the findings; fails if there is a violation. The table and
+/// the lines since a revision have no verdict.
 pub fn command(options: &Options) -> Result<()> {
     if let Some(others) = &options.table {
         return table::print(others);
@@ -97,7 +100,8 @@ pub fn command(options: &Options) -> Result<()> {
     print(&run()?)
 }
 
-/// Prints the findings, and fails if there is a violation.
+/// Prints the findings, and fails if there is a violation. Failures come last, where a terminal
+/// shows them.
 fn print(findings: &Findings) -> Result<()> {
     for line in &findings.holds {
         println!("{line}");
@@ -113,7 +117,8 @@ fn print(findings: &Findings) -> Result<()> {
     Ok(())
 }
 
-/// Builds the images and looks at them.
+/// Builds the images and looks at them. The images are built first. Both are read in the same way,
+/// and whatever no rule has seen in the end (a bound without a loop) is a finding too.
 pub fn run() -> Result<Findings> {
     build_images::gears()?;
     let rules = Rules::read()?;
@@ -141,6 +146,7 @@ pub fn run() -> Result<Findings> {
 }
 
 /// Returns the bytes of the runtime's flat image for this GIC, and of the memory that it keeps.
+/// `bench` prints the same figures beside other hypervisors'.
 pub fn kept(gic_version: u32) -> Result<[u64; 2]> {
     let flat = build_images::runtime(gic_version)?;
     let directory = if gic_version == 2 { "gicv2" } else { "" };
@@ -148,13 +154,15 @@ pub fn kept(gic_version: u32) -> Result<[u64; 2]> {
     kept_by(&flat, &program)
 }
 
-/// Returns the bytes of a flat image, and of the memory that its program keeps.
+/// Returns the bytes of a flat image, and of the memory that its program keeps. The segments have
+/// code and variables; stacks and tables are reserved by layout and not by the image.
 fn kept_by(flat: &Path, program: &Program) -> Result<[u64; 2]> {
     let image = fs::metadata(flat).with_context(|| flat.display().to_string())?;
     Ok([image.len(), program.memory_bytes + STACKS])
 }
 
 impl Findings {
+    /// Sorts a statement by its verdict.
     fn check(&mut self, holds: bool, what: String) {
         let list = if holds {
             &mut self.holds
@@ -164,7 +172,8 @@ impl Findings {
         list.push(what);
     }
 
-    /// Stacks, recursion and indirect branches, all along the calls of every entry.
+    /// Stacks, recursion and indirect branches, all along the calls of every entry. Every entry
+    /// from the vectors begins with an empty stack, so its chains of calls are all that lies there.
     fn calls(&mut self, image: &str, program: &Program, rules: &Rules) -> Result<()> {
         let mut stacks = Stacks::new(&program.functions);
         for (entry, size) in &rules.stack {
@@ -188,7 +197,7 @@ impl Findings {
     }
 
     /// Code that nothing may contain: ends by a panic, and branches that the analysis cannot
-    /// follow.
+    /// follow. The linker refuses a panic already; formatting and allocation have no such guard.
     fn ends(&mut self, image: &str, program: &Program) {
         let names = program.functions.names();
         let panics: Vec<&str> = names.filter(|name| is_panic(name)).collect();
@@ -199,12 +208,14 @@ impl Findings {
         self.check(indirect.is_empty(), text);
     }
 
-    /// The image and the memory that it keeps.
+    /// The image and the memory that it keeps. The flat file is what is copied and measured, and
+    /// RAM what a board loses for good.
     fn sizes(&mut self, image: &str, [flat, kept]: [u64; 2], rules: &Rules) -> Result<()> {
         self.budget(image, "image-bytes", flat, rules)?;
         self.budget(image, "ram-bytes", kept, rules)
     }
 
+    /// A bound may serve both images, so the surplus is judged after both.
     fn loops(&mut self, image: &str, program: &Program, bounds: &mut Bounds) -> Result<()> {
         let loops = loops::find(program)?;
         let wrong = bounds.compare(&loops);
@@ -220,7 +231,8 @@ impl Findings {
         Ok(())
     }
 
-    /// Lines, `unsafe` blocks and foreign crates of the sources.
+    /// Lines, `unsafe` blocks and foreign crates of the sources. Raw pointers outside of `arch` are
+    /// a finding here, since no lint knows the difference between a call and a dereference.
     fn source(&mut self, rules: &Rules) -> Result<()> {
         let (packages, holders) = source::count()?;
         self.lines(&packages)?;
@@ -239,7 +251,8 @@ impl Findings {
         Ok(())
     }
 
-    /// Lines of code and of tests, by package and in all.
+    /// Lines of code and of tests, by package and in all. Tests are counted beside the code, of
+    /// which they should be at least as many.
     fn lines(&mut self, packages: &BTreeMap<String, source::Counts>) -> Result<()> {
         self.holds.extend(packages.iter().map(package_line));
         let sum = |of: fn(&source::Counts) -> u64| packages.values().map(of).sum::<u64>();
@@ -254,7 +267,8 @@ impl Findings {
         Ok(())
     }
 
-    /// Lines and bytes by subject.
+    /// Lines and bytes by subject. Lines by subject show which promise costs what; docs/budgets.md
+    /// repeats the table.
     fn subjects(&mut self, program: &Program, rules: &Rules) -> Result<()> {
         let image = Image::of(program)?;
         let tallies = subjects::count(rules, &subjects::files()?, &image);
@@ -278,7 +292,8 @@ impl Findings {
         Ok(())
     }
 
-    /// Modules that use each other, and the layers of the runtime.
+    /// Modules that use each other, and the layers of the runtime. One line of totals, and each
+    /// violation by its place.
     fn modules(&mut self, calls: &[modules::Call]) -> Result<()> {
         let report = modules::check(calls)?;
         let modules::Report {
@@ -295,6 +310,7 @@ impl Findings {
         Ok(())
     }
 
+    /// A goal that is missed is told, and only a limit fails: a mend takes the lines that it needs.
     fn budget(&mut self, of: &str, what: &str, value: u64, rules: &Rules) -> Result<()> {
         let budget = rules.budget.get(what);
         let budget = budget.with_context(|| format!("gear1/audit.toml has no budget {what}"))?;
@@ -314,6 +330,7 @@ impl Findings {
     }
 }
 
+/// Says what a package of Gear1 has.
 fn package_line((package, counts): (&String, &source::Counts)) -> String {
     let source::Counts {
         lines,
@@ -326,7 +343,8 @@ fn package_line((package, counts): (&String, &source::Counts)) -> String {
     )
 }
 
-/// Returns the size of an entry's stack.
+/// Returns the size of an entry's stack. The stack for a halt is the linker script's, which exports
+/// its size as a symbol.
 fn stack_bytes(image: &str, program: &Program, size: &Size) -> Result<u64> {
     match size {
         Size::Bytes(bytes) => Ok(*bytes),
@@ -337,7 +355,8 @@ fn stack_bytes(image: &str, program: &Program, size: &Size) -> Result<u64> {
     }
 }
 
-/// Tells whether a function can only be there to panic, to format text or to allocate.
+/// Tells whether a function can only be there to panic, to format text or to allocate. Names of the
+/// standard library: none of them has another purpose.
 fn is_panic(name: &str) -> bool {
     [
         "panic",

@@ -25,7 +25,8 @@ mod placed;
 mod report;
 mod svg;
 
-/// The options of `check`.
+/// The options of `check`. A board by name needs no file; a tree of a running board is the surest
+/// description.
 #[derive(Args, Debug)]
 pub struct Options {
     /// The manifests
@@ -52,6 +53,7 @@ pub struct Options {
     svg: Option<PathBuf>,
 }
 
+/// JSON has everything of the text, for programs that must not parse it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// The source with each finding underlined
@@ -63,29 +65,35 @@ enum Format {
 }
 
 /// Fewest bytes of memory that Gear1's init takes. The images tell the exact size once there are
-/// some; a check builds none.
+/// some; a check builds none. A smaller estimate only finds less; nothing is refused for it that
+/// would boot.
 const LEAST_INIT_BYTES: u64 = 1 << 20;
 
-/// What `--format json` prints: one document, whatever happens.
+/// Output of `--format json`: one document, whatever happens. Partial results stay when an error
+/// ends the command, beside that error.
 #[derive(Default, Serialize)]
 struct Document {
     /// Name of the board, once known.
     board: Option<String>,
     /// Each of the files, in order.
     files: Vec<FileVerdict>,
-    /// What ended the command before all files were judged.
+    /// Error that ended the command before all files were judged.
     error: Option<String>,
 }
 
-/// What is said of one file.
+/// Verdict on one file. The order of fields is the order in the document.
 #[derive(Serialize)]
 struct FileVerdict {
+    /// As it was named on the command line.
     file: PathBuf,
+    /// "good" or "refused": a program asks for nothing else first.
     verdict: &'static str,
+    /// Errors and warnings, in the order of the text's output.
     findings: Vec<serde_json::Value>,
 }
 
-/// Findings in one manifest.
+/// Findings in one manifest. Kept together, because a finding's place means something in its own
+/// sources alone.
 pub struct Findings {
     /// The texts that findings point into.
     pub sources: Sources,
@@ -96,7 +104,8 @@ pub struct Findings {
 }
 
 impl Options {
-    /// Checks all files, then fails if one has an error.
+    /// Checks all files, then fails if one has an error. The exit code is the verdict: editors and
+    /// CI ask for nothing else.
     pub fn run(self) -> Result<()> {
         let mut document = Document::default();
         let refused = self.judge_all(&mut document);
@@ -108,7 +117,8 @@ impl Options {
     }
 
     /// Checks all files and says what is found, or notes that in `document`. Returns how many are
-    /// refused: one that is does not keep the others from being checked.
+    /// refused: one that is does not keep the others from being checked. Tools and board are
+    /// prepared once for all files.
     fn judge_all(&self, document: &mut Document) -> Result<usize> {
         let tools = Tools::prepare()?;
         let board = self.board_tree(&tools)?;
@@ -129,7 +139,8 @@ impl Options {
         Ok(refused)
     }
 
-    /// Returns the board that the manifests are for.
+    /// Returns the board that the manifests are for. A tree of a person's file goes through the
+    /// same reader as ours.
     fn board_tree(&self, tools: &Tools) -> Result<BoardTree> {
         let board = match &self.dtb {
             Some(dtb) => BoardTree::from_file(dtb, tools)?,
@@ -138,7 +149,8 @@ impl Options {
         with_memory(board, self.memory, tools)
     }
 
-    /// Checks a file, and returns the number of errors and the findings for a program.
+    /// Checks a file, and returns the number of errors and the findings for a program. A source
+    /// that does not compile has findings too, which dtc wrote.
     fn judge(
         &self,
         file: &Path,
@@ -159,7 +171,8 @@ impl Options {
         Ok((errors, sources.json(list)))
     }
 
-    /// Says why a source is no device tree; any other error ends the command.
+    /// Says why a source is no device tree; any other error ends the command. dtc has told file and
+    /// line already.
     fn source_refused(&self, error: anyhow::Error) -> Result<(usize, Vec<serde_json::Value>)> {
         let refused: SourceRefused = error.downcast()?;
         match self.format {
@@ -172,7 +185,8 @@ impl Options {
 }
 
 impl Options {
-    /// Builds the manifest's archive, has init place it, and shows where everything is.
+    /// Builds the manifest's archive, has init place it, and shows where everything is. The images
+    /// are built, for a kernel's size decides its VM's place.
     fn report(&self, file: &Path, board: &BoardTree, tools: &Tools) -> Result<()> {
         let images = build_images::build(file)?;
         let placed = placed::place(&images, board, tools)?;
@@ -193,7 +207,7 @@ impl Options {
 }
 
 /// Gives a board the memory that a person says, and refuses one whose memory is the firmware's to
-/// fill in if nobody says.
+/// fill in if nobody says. Trees in Linux's sources often have a size of 0 there.
 pub(crate) fn with_memory(
     board: BoardTree,
     memory: Option<u32>,
@@ -211,7 +225,7 @@ pub(crate) fn with_memory(
     }
 }
 
-/// Fails if any manifest is refused.
+/// Fails if any manifest is refused. One line a run: the files had their own.
 fn verdict(refused: usize, all: usize) -> Result<()> {
     match (refused, all) {
         (0, _) => Ok(()),
@@ -220,10 +234,12 @@ fn verdict(refused: usize, all: usize) -> Result<()> {
     }
 }
 
+/// Warnings do not count: what they tell of runs.
 const fn verdict_on(errors: usize) -> &'static str {
     if errors == 0 { "good" } else { "refused" }
 }
 
+/// Findings go to standard error and the verdict to standard output, as compilers do.
 fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
     let styled = output::styles_errors();
     let drawn = match errors {
@@ -246,7 +262,8 @@ fn print(file: &Path, board: &BoardTree, findings: &Findings, errors: usize) {
     println!("{file}: {verdict} for {board}{errors_text}{warnings}");
 }
 
-/// Judges a manifest for a board: what Gear1 would say, what the devices lack, and the files.
+/// Judges a manifest for a board: what Gear1 would say, what the devices lack, and the files. What
+/// a boot could not find (a missing file) and what init would refuse  come as one list.
 pub fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> {
     let (dts, blob) = compiled(file, tools)?;
     let facts = board.read()?;
@@ -263,7 +280,8 @@ pub fn check(file: &Path, board: &BoardTree, tools: &Tools) -> Result<Findings> 
     })
 }
 
-/// Compiles a manifest. Returns the path as messages show it, and the blob.
+/// Compiles a manifest. Returns the path as messages show it, and the blob. The folder has the
+/// process's number: two checks may run at a time.
 fn compiled(file: &Path, tools: &Tools) -> Result<(PathBuf, Vec<u8>)> {
     let out_dir = workspace::output_dir().join(format!("check-{}", std::process::id()));
     let compiled = manifest::compile_source(file, tools, &out_dir);
@@ -273,7 +291,8 @@ fn compiled(file: &Path, tools: &Tools) -> Result<(PathBuf, Vec<u8>)> {
 }
 
 /// Judges a blob for a board: by the rules of Gear1's init, and by what devices need of each other.
-/// Gear1's init and the archive are `loaded` there.
+/// Gear1's init and the archive are `loaded` there. init's own function judges, linked into this
+/// program: a manifest that passes here is refused by no boot of that board for a rule.
 fn judged(blob: &[u8], board: &BoardTree, loaded: &[Region; 2]) -> Result<Vec<Diagnostic>> {
     let mut facts = board.read()?;
     facts.reserved.extend(loaded);
@@ -298,7 +317,8 @@ fn judged(blob: &[u8], board: &BoardTree, loaded: &[Region; 2]) -> Result<Vec<Di
     Ok(list)
 }
 
-/// Tells findings of reserved memory what boots there.
+/// Tells findings of reserved memory what boots there. "Reserved" alone would send a reader into
+/// the board's tree.
 fn name_places(list: &mut [Diagnostic], loaded: &[Region; 2]) {
     let [init, archive] = loaded.map(|region| format!("{:#x} on", region.start));
     let who = format!("Gear1 boots from {init}, its archive from {archive}");

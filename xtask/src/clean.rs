@@ -15,7 +15,8 @@ use workbench::workspace;
 
 use crate::run::disks::KEPT;
 
-/// The options of `clean`.
+/// The options of `clean`. Downloads cost time and network, and disks cost a user's work, hence
+/// both have a switch.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Leave what was downloaded, which takes the network to get again
@@ -29,11 +30,13 @@ pub struct Options {
     dry_run: bool,
 }
 
-/// Mark that cargo leaves in its target directories (<https://bford.info/cachedir/>).
+/// Mark that cargo leaves in its target directories (<https://bford.info/cachedir/>). Without it a
+/// folder named `target` may be anybody's.
 const TAG: &str = "CACHEDIR.TAG";
 
 impl Options {
-    /// Deletes, and says how much.
+    /// Deletes, and says how much. A running machine keeps its disk open: deleting that would lose
+    /// what a guest writes.
     pub fn run(self) -> Result<()> {
         let target = workspace::target_dir();
         ensure_no_machine(&target, &target)?;
@@ -63,7 +66,8 @@ impl Options {
         Ok(())
     }
 
-    /// Deletes the downloads under the cache's lock: another xtask may be unpacking them.
+    /// Deletes the downloads under the cache's lock: another xtask may be unpacking them. The lock
+    /// is the one that a download holds while it unpacks.
     fn delete_downloads(&self) -> Result<u64> {
         let cache = Cache::open()?;
         let _lock = cache.lock()?;
@@ -71,7 +75,8 @@ impl Options {
         self.delete("downloaded", &cache.path(""), &downloads)
     }
 
-    /// Deletes files and folders, and returns their size.
+    /// Deletes files and folders, and returns their size. The size comes first, because a user who
+    /// asked by mistake can still stop a long deletion.
     fn delete(self, what: &str, place: &Path, paths: &[PathBuf]) -> Result<u64> {
         let mut known = HashSet::new();
         let sizes = paths.iter().map(|path| size(path, &mut known));
@@ -89,16 +94,20 @@ impl Options {
     }
 }
 
+/// Decimal, as disks are sold and as `df -H` shows.
 fn megabytes(bytes: u64) -> String {
     format!("{:.0} MB", bytes as f64 / 1e6)
 }
 
 /// Tells whether a target directory is this workspace's own: cargo made it, at its usual place.
+/// CARGO_TARGET_DIR may lead to a folder that several workspaces share.
 fn is_own_target(target: &Path, root: &Path) -> bool {
     target == root.join("target") && !target.is_symlink() && target.join(TAG).is_file()
 }
 
-/// Refuses while a program below `programs` runs a machine on a disk below `target`.
+/// Refuses while a program below `programs` runs a machine on a disk below `target`. Disks are
+/// named by the number of the process that made them. A number that another program got since then
+/// is no reason to refuse, hence its executable is looked at.
 fn ensure_no_machine(target: &Path, programs: &Path) -> Result<()> {
     for folder in entries(&target.join("gearv")) {
         for disk in entries(&folder.join("disks")) {
@@ -116,7 +125,8 @@ fn ensure_no_machine(target: &Path, programs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns what to delete below a target directory, and the disks that stay.
+/// Returns what to delete below a target directory, and the disks that stay. In a shared folder
+/// only xtask's own is deleted.
 fn builds(target: &Path, is_ours: bool, disks: bool) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let made = target.join("gearv");
     let mut deleted = Vec::new();
@@ -136,21 +146,25 @@ fn builds(target: &Path, is_ours: bool, disks: bool) -> (Vec<PathBuf>, Vec<PathB
     (deleted, left)
 }
 
-/// Returns what to delete in the cache: what xtask put there.
+/// Returns what to delete in the cache: what xtask put there. The list is of names and not of all
+/// there is: the cache may have been put into a folder with other things.
 fn downloads(cache: &Cache) -> Vec<PathBuf> {
     let ours = ["apt", "cargo", "incoming", "packages", "sets", "unpacking"];
     let paths = ours.map(|name| cache.path(name));
     paths.into_iter().filter(|path| path.exists()).collect()
 }
 
-/// Returns what is in a folder; nothing if there is none.
+/// Returns what is in a folder; nothing if there is none. A folder that is not there has nothing to
+/// delete.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
 }
 
 /// Returns the bytes that a file or folder has on the disk; what has several names counts once.
+/// Blocks and not lengths: images of disks have holes.
 fn size(path: &Path, known: &mut HashSet<(u64, u64)>) -> u64 {
+    /// `st_blocks` counts these (stat(2)), whatever the file system's own blocks are.
     const BLOCK: u64 = 512;
     let Ok(facts) = fs::symlink_metadata(path) else {
         return 0;

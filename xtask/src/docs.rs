@@ -14,7 +14,8 @@ mod markdown;
 
 pub use markdown::faults;
 
-/// The chapters in their order: heading of a part, or title and file.
+/// The chapters in their order: heading of a part, or title and file. A document without a chapter
+/// is a fault, so that the book has all of them.
 const CHAPTERS: &[(&str, &str)] = &[
     ("GearV", "README.md"),
     ("Use", ""),
@@ -69,15 +70,17 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("Security", "SECURITY.md"),
 ];
 
-/// The version of mdBook that the book is written for.
+/// The version of mdBook that the book is written for. Pinned, because themes and the checks of
+/// links change between versions.
 const MDBOOK: &str = "0.5.4";
 
-/// mdBook's settings.
+/// mdBook's settings. Only the search differs from what mdBook does by itself.
 const SETTINGS: &str = "[book]\ntitle = \"GearV\"\nlanguage = \"en\"\n\n\
                         [output.html]\ndefault-theme = \"light\"\n\n\
                         [output.html.search]\nenable = true\n";
 
-/// Packages that are documented for the target; all others are for the host.
+/// Packages that are documented for the target; all others are for the host. Their modules use
+/// instructions of the target, which no host compiles.
 const BARE_PACKAGES: [&str; 5] = [
     "gear1-arch",
     "gear1-init",
@@ -86,7 +89,8 @@ const BARE_PACKAGES: [&str; 5] = [
     "test-guests",
 ];
 
-/// Builds the book and the crates' documentation, and says where they are.
+/// Builds the book and the crates' documentation, and says where they are. The documents are judged
+/// first: a dead link would else be found after minutes of building.
 pub fn command() -> Result<()> {
     let faults = faults(workspace::root())?;
     faults.iter().for_each(|fault| println!("FAIL {fault}"));
@@ -102,7 +106,8 @@ pub fn command() -> Result<()> {
     Ok(())
 }
 
-/// Builds the book from a copy of the documents. Returns its first page.
+/// Builds the book from a copy of the documents. Returns its first page. The copy is made anew each
+/// time, or a deleted document would stay in the book.
 fn book() -> Result<PathBuf> {
     let folder = workspace::output_dir().join("book");
     let source = folder.join("src");
@@ -121,6 +126,7 @@ fn book() -> Result<PathBuf> {
 }
 
 /// Documents all crates with warnings as errors, those of the target apart. Returns the folders.
+/// Private items are documented too: contributors are the readers.
 pub fn crates() -> Result<[PathBuf; 2]> {
     workspace::ensure_targets(&[workspace::BARE_TARGET])?;
     // init embeds the runtimes; its documentation needs no image, so any file stands for them.
@@ -136,6 +142,8 @@ pub fn crates() -> Result<[PathBuf; 2]> {
     Ok([target.clone(), target.join(workspace::BARE_TARGET)].map(|folder| folder.join("doc")))
 }
 
+/// Returns the command that documents the workspace. A dead link inside a comment is a warning of
+/// rustdoc's, and hence an error.
 fn rustdoc() -> Command {
     let mut cargo = workspace::cargo();
     cargo
@@ -145,6 +153,7 @@ fn rustdoc() -> Command {
 }
 
 /// Copies the documents, and the files that they include, below `to`, with a table of contents.
+/// Pictures and included sources keep their paths, so that links of the originals hold in the copy.
 fn copy_sources(root: &Path, to: &Path) -> Result<()> {
     for (_, file) in CHAPTERS.iter().filter(|(_, file)| !file.is_empty()) {
         let text = read(&root.join(file))?;
@@ -161,6 +170,7 @@ fn copy_sources(root: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Writes mdBook's table of contents, which decides what is rendered at all.
 fn summary() -> String {
     let mut text = "# Summary\n".to_owned();
     for (title, file) in CHAPTERS {
@@ -173,6 +183,7 @@ fn summary() -> String {
     text
 }
 
+/// Copies one file to the same path below another folder.
 fn copy(root: &Path, to: &Path, file: &Path) -> Result<()> {
     let copy = to.join(file);
     if let Some(folder) = copy.parent() {
@@ -182,6 +193,7 @@ fn copy(root: &Path, to: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Reads a document; the error names it.
 fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| file.display().to_string())
 }

@@ -27,7 +27,8 @@ pub use card::CardFile;
 #[cfg(test)]
 mod tests;
 
-/// The options of `flash`.
+/// The options of `flash`. A card is written only on a separate option and after a question; an
+/// image is a file.
 #[derive(Args, Debug)]
 pub struct Options {
     /// The board
@@ -56,7 +57,8 @@ pub struct Options {
 
 impl Options {
     /// Builds the manifest and writes what the board boots from. Nothing is written before all that
-    /// can be refused has been looked at.
+    /// can be refused has been looked at. The order is from what takes no time to what does:
+    /// places, firmware, manifest, archive.
     pub fn run(self) -> Result<()> {
         let firmware = self.look_ahead()?;
         let manifest = self.manifest.clone().unwrap_or_else(|| {
@@ -77,13 +79,15 @@ impl Options {
         }
     }
 
-    /// Tells whether the board boots from files beside others, and not from a card of its own.
+    /// Tells whether the board boots from files beside others, and not from a card of its own. On
+    /// both, U-Boot loads them from a file system that has other files as well.
     fn boots_from_folder(&self) -> bool {
         matches!(self.board, Name::RcarH3 | Name::Zcu102)
     }
 
     /// Refuses what is refused without a look at the manifest: the places that would be written,
-    /// and the firmware, whose files are returned.
+    /// and the firmware, whose files are returned. Nothing has been built by then, so a wrong path
+    /// costs a second.
     fn look_ahead(&self) -> Result<Vec<CardFile>> {
         let own = own_names(self.board);
         if let Some(folder) = &self.firmware {
@@ -110,6 +114,7 @@ impl Options {
     }
 
     /// Returns the firmware without which the board does not start, if the card will not have it.
+    /// Names the files, since the board shows only a pattern of its LED without them.
     fn missing(&self) -> String {
         match self.firmware {
             Some(_) => String::new(),
@@ -118,6 +123,7 @@ impl Options {
     }
 
     /// Refuses a device that is not to be written, and a card that the board would not start from.
+    /// A card that cannot start is no use to write, while an image of it may be completed.
     fn check_device(&self) -> Result<()> {
         let missing = self.missing();
         match &self.device {
@@ -130,7 +136,8 @@ impl Options {
         }
     }
 
-    /// Writes a card's image, and the card itself if there is one.
+    /// Writes a card's image, and the card itself if there is one. The image stays beside the card:
+    /// it is what was tested, byte by byte.
     fn write_card(&self, files: &[CardFile]) -> Result<()> {
         file::write(&self.out, &card_image(files)?)?;
         println!("{}", self.out.display());
@@ -148,27 +155,30 @@ impl Options {
     }
 }
 
-/// Returns the image of a card with these files.
+/// Returns the image of a card with these files. For tests, which boot the same bytes on QEMU.
 pub fn card_image(files: &[CardFile]) -> Result<Vec<u8>> {
     card::image(files)
 }
 
-/// Returns a file of a card's image, as a board's firmware reads it.
+/// Returns a file of a card's image, as a board's firmware reads it. By the file allocation table,
+/// not by where the writer put it.
 pub fn read_card(image: &[u8], name: &str) -> Result<Vec<u8>> {
     card::read(image, name)
 }
 
-/// Returns what U-Boot does to start an archive of this size on a board.
+/// Returns what U-Boot does to start an archive of this size on a board. Tests type it into U-Boot
+/// on QEMU.
 pub fn boot_script(board: Name, archive_bytes: usize) -> String {
     u_boot::booti(&u_boot::places(board, archive_bytes))
 }
 
-/// Files of the images, on every board.
+/// Files of the images, on every board. Names that the boards' documents and scripts have.
 const IMAGES: [&str; 2] = ["gear1.img", "archive.cpio"];
-/// Files for U-Boot.
+/// Files for U-Boot. The FIT and its script are a second way, which checks hashes.
 const U_BOOT: [&str; 3] = ["gearv.itb", "boot.scr", "fit.scr"];
 
-/// Returns the names of the files that [`files`] makes.
+/// Returns the names of the files that [`files`] makes. Looked at before they are made, to refuse a
+/// folder with foreign files of these names.
 pub fn own_names(board: Name) -> Vec<&'static str> {
     let others: &[&str] = match board {
         Name::Rpi4 => &rpi4::NAMES,
@@ -177,7 +187,8 @@ pub fn own_names(board: Name) -> Vec<&'static str> {
     IMAGES.iter().chain(others).copied().collect()
 }
 
-/// Returns the files that a board boots a manifest's images with.
+/// Returns the files that a board boots a manifest's images with. All of them are in memory first:
+/// a failure leaves no half of a card.
 pub fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
     let archive = fs::read(&images.archive)?;
     let archive_bytes = archive.len();
@@ -195,7 +206,8 @@ pub fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile
     Ok(files)
 }
 
-/// Returns both of U-Boot's ways to Gear1: the script for the images, and a FIT with its script.
+/// Returns both of U-Boot's ways to Gear1: the script for the images, and a FIT with its script. A
+/// board's U-Boot may lack either command.
 fn u_boot_files(places: &u_boot::Places, images: &Images, tools: &Tools) -> Result<Vec<CardFile>> {
     let fit = u_boot::fit(&images.gear1, &images.archive, tools)?;
     Ok(vec![
@@ -205,10 +217,12 @@ fn u_boot_files(places: &u_boot::Places, images: &Images, tools: &Tools) -> Resu
     ])
 }
 
+/// Makes an entry of a card.
 fn file(name: &str, bytes: Vec<u8>) -> CardFile {
     (name.to_owned(), bytes)
 }
 
+/// Each path is printed, as these files go onto a card by hand.
 fn write_folder(folder: &Path, files: &[CardFile]) -> Result<()> {
     for (name, bytes) in files {
         let path = folder.join(name);

@@ -8,22 +8,28 @@ use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
 use gear1_init::fdt::Board;
 
+/// The granule of init's tables.
 const PAGE: u64 = 4096;
-/// Offset of GICR_TYPER, and its bit of the last redistributor (Arm IHI 0069, 12.11.35).
+/// Offset of GICR_TYPER, and its bit of the last redistributor (Arm IHI 0069, 12.11.35). init walks
+/// the redistributors to their last one, as any driver of a GICv3 does.
 const TYPER: u64 = 8;
+/// A driver that walks the frames stops there.
 const LAST: u64 = 1 << 4;
 
-/// Memory that reads as zero where nothing was written.
+/// Memory that reads as zero where nothing was written. A map of pages: a board has gigabytes, of
+/// which init writes a few MiB.
 pub(crate) struct HostMemory {
     pages: HashMap<u64, Box<[u8; PAGE as usize]>>,
-    /// Device registers that init reads: the redistributors' types.
+    /// Device registers that init reads: the redistributors' types. The one device that init reads
+    /// while it places memory.
     registers: HashMap<u64, u64>,
     /// Hand-over from init.
     pub boot_info: Option<Box<BootInfo>>,
 }
 
 impl HostMemory {
-    /// Returns the memory of a board before boot.
+    /// Returns the memory of a board before boot. The registers are what a board with these CPUs
+    /// has, since the tree does not tell them.
     pub(crate) fn new(board: &Board) -> HostMemory {
         let count = board.cpus.len() as u64;
         let typer = |(index, cpu): (u64, &gear1_init::fdt::Cpu)| {
@@ -39,7 +45,7 @@ impl HostMemory {
     }
 
     /// Does `each` with every page that the bytes at `start` lie in: the offset in the page and the
-    /// range of the bytes.
+    /// range of the bytes. Ranges of init cross pages at will.
     fn by_page(start: u64, size: u64, mut each: impl FnMut(u64, usize, std::ops::Range<usize>)) {
         let mut done = 0;
         while done < size {
@@ -52,12 +58,14 @@ impl HostMemory {
     }
 }
 
-/// Packs an affinity as GICR_TYPER has it.
+/// Packs an affinity as GICR_TYPER has it. Aff3 moves next to the others (Arm IHI 0069,
+/// GICR_TYPER.Affinity_Value).
 fn affinity(mpidr: u64) -> u64 {
     mpidr & 0xff_ffff | (mpidr >> 32 & 0xff) << 24
 }
 
 impl PhysicalMemory for HostMemory {
+    /// Little-endian, as tables are.
     fn read_word(&self, pa: Pa) -> u64 {
         let page = self.pages.get(&(pa.get() / PAGE));
         let at = (pa.get() % PAGE) as usize;
@@ -65,10 +73,12 @@ impl PhysicalMemory for HostMemory {
         word.map_or(0, |word| u64::from_le_bytes(*word))
     }
 
+    /// Tables are written by words.
     fn write_word(&mut self, pa: Pa, value: u64) {
         self.write(pa, &value.to_le_bytes());
     }
 
+    /// Images are written by pieces.
     fn write(&mut self, pa: Pa, bytes: &[u8]) {
         HostMemory::by_page(pa.get(), bytes.len() as u64, |page, at, range| {
             let blank = || Box::new([0; PAGE as usize]);
@@ -77,6 +87,7 @@ impl PhysicalMemory for HostMemory {
         });
     }
 
+    /// Dropped pages keep the map small: init zeroes the VMs' memory.
     fn zero(&mut self, pa: Pa, size: u64) {
         let (first, last) = (pa.get() / PAGE, (pa.get() + size).div_ceil(PAGE));
         // Zeroed pages are dropped; init zeroes whole pages, and the end of the last one.
@@ -91,12 +102,15 @@ impl PhysicalMemory for HostMemory {
         });
     }
 
+    /// Kept as a structure, for the report.
     fn write_boot_info(&mut self, _: Pa, info: &BootInfo) {
         self.boot_info = Some(Box::new(*info));
     }
 
+    /// Nothing asks for it here.
     fn write_gear2_info(&mut self, _: Pa, _: &Gear2Info) {}
 
+    /// Caches of this machine do not concern a board.
     fn clean(&mut self, _: Pa, _: u64) {}
 
     /// Returns all ones: no tree tells how many interrupts a distributor has.
@@ -104,6 +118,7 @@ impl PhysicalMemory for HostMemory {
         u32::MAX
     }
 
+    /// Anything else reads as zero, as a register that is not there would.
     fn read_register(&self, pa: Pa) -> u64 {
         self.registers.get(&pa.get()).copied().unwrap_or(0)
     }

@@ -19,10 +19,12 @@ use xtask::{audit, check, clean, docs, flash, new_manifest, picture, run, sched}
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
 struct Cli {
+    /// Each subcommand has a module, and nothing but its call stands here.
     #[command(subcommand)]
     command: Command,
 }
 
+/// The order is that of the help: from what a new user needs to what a contributor does.
 #[derive(Subcommand)]
 enum Command {
     /// Build Gear1, Gear2 and the archive of a manifest
@@ -92,8 +94,10 @@ struct Others {
 
 /// The packages of tests and measurements.
 const SUITE: &str = "tests-suite";
+/// A crate of its own below tests/, started by cargo, so that xtask builds without it.
 const MEASURE: &str = "tests-measure";
 
+/// The exit code tells whether the command did what it was asked for.
 fn main() -> ExitCode {
     exit_code(Cli::parse().command.run())
 }

@@ -14,7 +14,8 @@ mod text;
 
 pub use text::text;
 
-/// The options of `new-manifest`.
+/// The options of `new-manifest`. Without options and terminal, a plain guest is written: scripts
+/// must not hang in a question.
 #[derive(Args, Debug)]
 pub struct Options {
     /// The board of the manifest
@@ -36,7 +37,8 @@ pub struct Options {
     file: Option<PathBuf>,
 }
 
-/// VMs of a manifest. Without a device VM there is a Linux guest that needs no device.
+/// VMs of a manifest. Without a device VM there is a Linux guest that needs no device. Every
+/// combination that a board offers is built and booted by the tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// A device VM.
@@ -49,7 +51,8 @@ pub struct Choice {
 
 impl Choice {
     /// Returns all choices that a board offers: xtask knows the devices for a device VM of QEMU's
-    /// `virt` alone.
+    /// `virt` alone. The tests go through them, so that no combination is written that nobody has
+    /// run.
     pub fn all(board: Name) -> Vec<Choice> {
         let devices = match has_device_vm(board) {
             true => &[(false, false), (true, false), (true, true)][..],
@@ -66,12 +69,13 @@ impl Choice {
     }
 }
 
+/// Paths of another board's devices would be guesses.
 fn has_device_vm(board: Name) -> bool {
     board == Name::QemuVirt
 }
 
 impl Options {
-    /// Writes the manifest.
+    /// Writes the manifest. A file that exists is left: people edit these.
     pub fn run(self) -> Result<()> {
         if let Some(file) = &self.file {
             ensure!(!file.exists(), "{} is there already", file.display());
@@ -90,7 +94,8 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the VMs that the options name, or that a person on a terminal wants.
+    /// Returns the VMs that the options name, or that a person on a terminal wants. A guest implies
+    /// its device VM, which serves its disk.
     fn choice(&self) -> Result<Choice> {
         let named = Choice {
             device_vm: self.device_vm || self.guest,
@@ -111,7 +116,7 @@ impl Options {
     }
 }
 
-/// Asks for the VMs.
+/// Asks for the VMs. Questions go to standard error, for standard output may be the manifest.
 fn ask(board: Name, input: &mut impl BufRead, output: &mut impl Write) -> Result<Choice> {
     let mut choice = Choice::default();
     if has_device_vm(board) {
@@ -127,7 +132,8 @@ fn ask(board: Name, input: &mut impl BufRead, output: &mut impl Write) -> Result
     Ok(choice)
 }
 
-/// Asks until the answer is yes, no or none, which stands for `usual`.
+/// Asks until the answer is yes, no or none, which stands for `usual`. The end of input stands for
+/// the usual answer, so that `< /dev/null` ends.
 fn yes(
     question: &str,
     usual: bool,
@@ -150,7 +156,8 @@ fn yes(
     }
 }
 
-/// Returns what an answer means, of which none stands for `usual`.
+/// Returns what an answer means, of which none stands for `usual`. Anything else is asked again: a
+/// typo must not choose.
 fn understood(answer: &str, usual: bool) -> Option<bool> {
     match answer.trim().to_lowercase().as_str() {
         "" => Some(usual),

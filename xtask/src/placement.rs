@@ -20,7 +20,9 @@ use workbench::tools::Tools;
 
 use crate::host_memory::HostMemory;
 
+/// Memory is asked for in MiB, as in manifests.
 const MIB: u64 = 1 << 20;
+/// init places everything by pages.
 const PAGE: u64 = 4096;
 /// Addresses of 44 bits, as Cortex-A57 and A72 have them (ID_AA64MMFR0_EL1.PARange).
 const PA_RANGE: u64 = 0b0100;
@@ -146,6 +148,7 @@ fn inventory(board: &BoardTree) -> Result<Vec<Device>> {
     devices::inventory(&blob).map_err(|refusal| anyhow!("{refusal}"))
 }
 
+/// Makes a region of a start and a size, as the hand-over tells them.
 fn sized(start: u64, size: u64) -> Region {
     Region::new(start, start + size)
 }

@@ -26,10 +26,13 @@ mod greeting;
 mod ports;
 mod watch;
 
-/// Memory that GearV and QEMU need beside the VMs' memory.
+/// Memory that GearV and QEMU need beside the VMs' memory. Gear1, Gear2, stage-2 tables and device
+/// trees, with room.
 const OVERHEAD_MIB: u64 = 256;
+/// Options and manifests count in MiB.
 const MIB: u64 = 1 << 20;
-/// Sizes of memory that QEMU's `virt` can have and GearV starts in.
+/// Sizes of memory that QEMU's `virt` can have and GearV starts in. With more, `virt` moves
+/// registers that lie behind its memory (QEMU's hw/arm/virt.c, LEGACY_RAMLIMIT_GB).
 const MEMORY_MIB: std::ops::RangeInclusive<i64> = 256..=255 << 10;
 
 /// The options of `run`.
@@ -85,7 +88,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Builds, starts and, with a terminal, hands it over.
+    /// Builds, starts and, with a terminal, hands it over. Everything that can be refused is
+    /// refused before the images are built, which takes minutes.
     pub fn run(self) -> Result<()> {
         let more_disks = disks::judged(&self.disks, self.snapshot)?;
         ports::judge(&self.ports)?;
@@ -104,6 +108,7 @@ impl Options {
     }
 
     /// Returns the reach of the machine's network, and refuses devices that no VM would have.
+    /// Without a VM that owns virtio devices, an option for one would be ignored in silence.
     fn reach(&self, manifest: &Compiled) -> Result<Network> {
         let asked = [
             ("--disk", !self.disks.is_empty()),
@@ -121,7 +126,8 @@ impl Options {
         })
     }
 
-    /// Returns the manifest's own disk, for a device VM to serve.
+    /// Returns the manifest's own disk, for a device VM to serve. A fresh disk is the default: a
+    /// run must not depend on the one before.
     fn own_disk(&self, images: &Images) -> Result<Option<PathBuf>> {
         let has_own_disk = images.manifest.device_vm().is_some();
         Ok(match (has_own_disk, self.keep) {
@@ -131,6 +137,7 @@ impl Options {
         })
     }
 
+    /// Options win over what the manifest needs: a person may want less memory to see it refused.
     fn machine(&self, images: &Images, more_disks: Vec<Disk>, network: Network) -> Result<Machine> {
         let needed = machine_with(images, self.own_disk(images)?)?;
         Ok(Machine {
@@ -160,7 +167,8 @@ fn ensure_owner(option: &str, manifest: &Compiled) -> Result<()> {
 }
 
 /// Refuses what Gear1 would refuse on this machine, with the place in the manifest. What the user
-/// changes by options of QEMU's own is not known here.
+/// changes by options of QEMU's own is not known here. QEMU writes the device tree of the very
+/// machine, so init judges here what it will find.
 fn judge_machine(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
     let tools = Tools::prepare()?;
     let file = images.archive.with_file_name("machine.dtb");
@@ -170,7 +178,8 @@ fn judge_machine(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> 
     Ok(())
 }
 
-/// Refuses a CPU model that QEMU lacks; behind a comma are the model's own options.
+/// Refuses a CPU model that QEMU lacks; behind a comma are the model's own options. QEMU's own
+/// message for an unknown model lists all of its boards' models.
 fn judge_cpu(cpu: &str, models: &[String]) -> Result<()> {
     let model = cpu.split(',').next().unwrap_or_default();
     let is_known = models.iter().any(|known| known == model);
@@ -182,7 +191,8 @@ fn judge_cpu(cpu: &str, models: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the least machine that the manifest can run on; a disk is made for it here.
+/// Returns the least machine that the manifest can run on; a disk is made for it here. Tests take
+/// this machine, so that they need no options.
 pub fn machine_for(images: &Images) -> Result<Machine> {
     let disk = match images.manifest.device_vm() {
         Some(_) => Some(disks::fresh(images)?),
@@ -191,6 +201,7 @@ pub fn machine_for(images: &Images) -> Result<Machine> {
     machine_with(images, disk)
 }
 
+/// More CPUs than the manifest names would stay off.
 fn machine_with(images: &Images, disk: Option<PathBuf>) -> Result<Machine> {
     let default = Machine::default();
     Ok(Machine {
@@ -202,13 +213,15 @@ fn machine_with(images: &Images, disk: Option<PathBuf>) -> Result<Machine> {
     })
 }
 
-/// Returns the file that the second UART writes to, if a VM owns one.
+/// Returns the file that the second UART writes to, if a VM owns one. The second UART is a
+/// real-time VM's in the examples; a file keeps its output apart from the terminal.
 pub fn second_serial(images: &Images) -> Option<PathBuf> {
     let file = images.archive.with_file_name("second-serial.log");
     images.manifest.second_uart.then_some(file)
 }
 
-/// Returns how many MiB a machine needs for the VMs, the archive and GearV.
+/// Returns how many MiB a machine needs for the VMs, the archive and GearV. Rounded up to what
+/// boards have: a manifest may name memory by address.
 pub fn memory_for(images: &Images) -> Result<u32> {
     let vms: u64 = images.manifest.vms.iter().map(|vm| vm.memory_bytes).sum();
     let archive = std::fs::metadata(&images.archive)?.len();
@@ -216,7 +229,9 @@ pub fn memory_for(images: &Images) -> Result<u32> {
     Ok(u32::try_from(needed.next_multiple_of(512))?.max(1024))
 }
 
-/// Runs the machine on this terminal until it ends.
+/// Runs the machine on this terminal until it ends. The watch ends QEMU where the machine has ended
+/// for good: with a halted machine a user would wait in front of a dead terminal. A real-time VM
+/// runs on after Gear1's halt.
 fn interactive(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
     let mut command = qemu.command(machine, &images.boot(), Console::Terminal);
     eprint!("{}", greeting::text(machine, &images.manifest));
@@ -240,7 +255,8 @@ fn interactive(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
 }
 
 /// Passes on what QEMU prints, and ends it when the machine has ended in a way that `is_last`.
-/// Returns how the machine ended, also where a user ended QEMU after that.
+/// Returns how the machine ended, also where a user ended QEMU after that. Output passes through
+/// this program, which alone sees a refusal or a halt in it.
 fn follow(
     command: &mut Command,
     is_last: impl Fn(End) -> bool,
@@ -275,10 +291,12 @@ fn read_some(printed: &mut impl Read, bytes: &mut [u8]) -> Result<usize> {
     }
 }
 
-/// The settings of this terminal, restored when QEMU did not get to it.
+/// The settings of this terminal, restored when QEMU did not get to it. QEMU puts the terminal into
+/// raw mode, and a QEMU that is killed leaves it there.
 struct Terminal(Option<Termios>);
 
 impl Terminal {
+    /// Returns the settings; nothing if this is no terminal.
     fn save() -> Terminal {
         let stdin = io::stdin();
         Terminal(if stdin.is_terminal() {
@@ -290,6 +308,7 @@ impl Terminal {
 }
 
 impl Drop for Terminal {
+    /// Output that is still under way is written with the old settings first.
     fn drop(&mut self) {
         if let Some(settings) = &self.0 {
             // If the terminal has gone away there is nothing to restore.

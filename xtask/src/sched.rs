@@ -11,7 +11,8 @@ use workbench::sched::{self, Costs, Figures, Loads, Setup, Simulated, trace_even
 use workbench::tools::Tools;
 use workbench::{manifest, workspace};
 
-/// The options of `sched`.
+/// The options of `sched`. Costs have measured defaults, so that a simulation without options is of
+/// this build.
 #[derive(Args, Debug)]
 #[command(after_help = LOADS)]
 pub struct Options {
@@ -72,6 +73,7 @@ pub struct Options {
     to: u64,
 }
 
+/// Behind the options, as clap's `after_help`.
 const LOADS: &str = "Loads:
   periodic:period=1000us,work=200us[,phase=..][,jitter=..]  a job in each period, due at its end
   burst:work=3ms,sleep=3ms[,phase=..]                       work, then sleep
@@ -82,12 +84,14 @@ const LOADS: &str = "Loads:
 
 A VM with several vCPUs has one load for each of them; VM.1=LOAD is for its second vCPU.";
 
+/// A unit has to be there.
 fn parse_time(text: &str) -> Result<u64, String> {
     sched::time(text).ok_or_else(|| "write a time such as 200us, 1.5ms or 2s".to_owned())
 }
 
 impl Options {
-    /// Simulates, and says what became of each vCPU.
+    /// Simulates, and says what became of each vCPU. The manifest goes through the rules first,
+    /// like that of a boot.
     pub fn run(self) -> Result<()> {
         let default = || workspace::root().join("manifests/qemu-virt.dts");
         let dts = self.manifest.clone().unwrap_or_else(default);
@@ -105,6 +109,7 @@ impl Options {
         self.write_files(&simulated, setup.length)
     }
 
+    /// Files are optional; the figures are always printed.
     fn write_files(&self, simulated: &[Simulated], length: u64) -> Result<()> {
         if let Some(file) = &self.svg {
             let section = self.section(length)?;
@@ -116,6 +121,7 @@ impl Options {
         Ok(())
     }
 
+    /// One JSON document, for scripts that compare policies.
     fn print(&self, figures: &Figures) -> Result<()> {
         if self.json {
             println!("{}", serde_json::to_string_pretty(&figures.json())?);
@@ -125,6 +131,7 @@ impl Options {
         Ok(())
     }
 
+    /// `--switch` alone sets every switch, as papers state one figure.
     fn setup(&self, named: usize, loads: Loads) -> Result<Setup> {
         let length = self.seconds * f64::from(sched::HZ);
         ensure!(length.is_finite(), "--seconds {} is no time", self.seconds);
@@ -152,6 +159,7 @@ impl Options {
         })
     }
 
+    /// The default shows the first 50 ms, in which a run settles.
     fn section(&self, length: u64) -> Result<Section> {
         let (start, end) = (self.from, self.to.min(length));
         ensure!(
@@ -162,6 +170,7 @@ impl Options {
     }
 }
 
+/// The error names the file.
 fn write(file: &Path, text: &str) -> Result<()> {
     fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }

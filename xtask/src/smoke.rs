@@ -6,6 +6,7 @@
 mod absence;
 pub mod desktop;
 pub mod device_vm;
+pub mod fio;
 mod session;
 
 use anyhow::Result;

@@ -10,9 +10,8 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::Qemu;
 use workbench::{ext4, workspace};
 use xtask::run;
-use xtask::smoke::device_vm::{
-    FINISH, KILL, LONG, answers, enter, fio, fio_result, is_up, json, leave, number,
-};
+use xtask::smoke::device_vm::{KILL, LONG, answers, enter, is_up, json, leave, number};
+use xtask::smoke::fio::{FINISH, fio_result, fio_until_stopped};
 use xtask::smoke::{BOOT, ready, shell, shell_within};
 
 use crate::part::{Part, Tally};
@@ -171,12 +170,7 @@ fn number_in(printed: &str) -> Result<u64> {
 /// Kills GDM three times while fio writes and verifies, several requests at a time: each request is
 /// done, and none is lost.
 fn loses_nothing(session: &mut Session, guest: &VmSummary) -> Result<()> {
-    let work = format!(
-        "rm -f /run/stop /run/status; (while :; do {} > /run/fio; status=$?; \
-         [ $status = 0 ] && [ ! -e /run/stop ] || break; done; echo $status > /run/status) & :",
-        fio(1)
-    );
-    shell(session, &work)?;
+    shell(session, &fio_until_stopped())?;
     leave(session)?;
     for _ in 0..3 {
         shell_within(session, KILL, LONG)?;

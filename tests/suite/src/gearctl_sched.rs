@@ -1,4 +1,4 @@
-//! What `gearctl top` and `gearctl sched` say of schedules, on a machine whose figures are known
+//! Figures of `gearctl top` and `gearctl sched` on schedules, on a machine whose figures are known
 //! (`tests/manifests/gearctl-sched.dts`): two equal spinners on one CPU, a capped one on another.
 //!
 //! `bvt` and `null` run on the target here; the parts `schedules` and the example of pools have the

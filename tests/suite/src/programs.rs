@@ -9,7 +9,8 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::Qemu;
 use workbench::{ext4, workspace};
 use xtask::run;
-use xtask::smoke::device_vm::{FINISH, KILL, LONG, answers, enter, fio, fio_result, is_up, leave};
+use xtask::smoke::device_vm::{KILL, LONG, answers, enter, is_up, leave};
+use xtask::smoke::fio::{FINISH, fio_result, fio_until_stopped};
 use xtask::smoke::{BOOT, ready, shell, shell_within};
 
 use crate::part::{Part, Tally};
@@ -91,12 +92,7 @@ fn use_disk(session: &mut Session, guest: &VmSummary) -> Result<()> {
         session,
         "grep -qx 'DRIVER=virtio_blk' /sys/block/vda/device/uevent",
     )?;
-    let work = format!(
-        "rm -f /run/stop /run/status; (while :; do {} > /run/fio; status=$?; \
-         [ $status = 0 ] && [ ! -e /run/stop ] || break; done; echo $status > /run/status) & :",
-        fio(1)
-    );
-    shell(session, &work)?;
+    shell(session, &fio_until_stopped())?;
     leave(session)?;
     let rights = shell(session, RIGHTS)?;
     for expected in EXPECTED {

@@ -17,7 +17,8 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
 use workbench::workspace;
 use xtask::run;
-use xtask::smoke::device_vm::{LONG, answers, enter, fio, is_up, leave};
+use xtask::smoke::device_vm::{LONG, answers, enter, is_up, leave};
+use xtask::smoke::fio::fio;
 use xtask::smoke::{BOOT, ready, shell, shell_within};
 
 use crate::nbd::Disk;

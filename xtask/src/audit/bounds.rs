@@ -18,12 +18,15 @@ use super::rules::Rules;
 use super::rust::Statements;
 use super::source::is_test;
 
-/// Start of a bound's comment.
+/// Start of a bound's comment. The text behind says the number and where it comes from; no program
+/// reads that.
 const MARK: &str = "// Bound: ";
-/// The crates whose code the runtime is linked from.
+/// The crates whose code the runtime is linked from. init and tests may loop as they like: nothing
+/// waits for them.
 const CRATES: [&str; 4] = ["abi", "arch", "core", "runtime"];
 
-/// The bounds above one statement.
+/// The bounds above one statement. The function matters only for loops whose line the compiler does
+/// not tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Bound {
     /// The function that the statement is in.
@@ -36,24 +39,30 @@ struct Bound {
     count: usize,
 }
 
-/// A file and the line of a bound's first comment.
+/// A file and the line of a bound's first comment. Named by comment and not by loop: the message
+/// leads to the text to change.
 type Comment = (String, u32);
-/// Where the loops close that a bound is for: line and column.
+/// Where the loops close that a bound is for: line and column. Copies by inlining close at the same
+/// place, and need one bound.
 type Places = BTreeSet<(u32, u32)>;
 
-/// The bounds of all loops, and the loops that were found for each.
+/// The bounds of all loops, and the loops that were found for each. Both images are compared with
+/// one set, since a bound may have its loop in one of them.
 #[derive(Default)]
 pub(super) struct Bounds {
     /// By file, in the order of the text.
     beside: BTreeMap<String, Vec<Bound>>,
     /// Of assembly and libraries: the number of bounds by function.
     listed: BTreeMap<Owner, usize>,
+    /// Places of all images together, since a loop of one image may miss in the other.
     found: BTreeMap<Comment, Places>,
+    /// Of assembly and libraries, which have no places of ours.
     found_listed: BTreeSet<Owner>,
 }
 
 impl Bounds {
     /// Reads the bounds beside the loops, and those of assembly and libraries, which `rules` list.
+    /// Files of tests are left out: their loops are in no image.
     pub(super) fn read(rules: &Rules) -> Result<Bounds> {
         let mut bounds = Bounds::default();
         for name in CRATES {
@@ -70,6 +79,7 @@ impl Bounds {
         Ok(bounds)
     }
 
+    /// The number of entries is the number of loops in that function.
     fn list(&mut self, rules: &Rules) {
         for (file, functions) in &rules.loops {
             for (function, listed) in functions {
@@ -78,7 +88,8 @@ impl Bounds {
         }
     }
 
-    /// Compares the loops of an image with their bounds. Returns the loops without one.
+    /// Compares the loops of an image with their bounds. Returns the loops without one. Several
+    /// loops may share a statement, hence places are counted, not loops.
     pub(super) fn compare(&mut self, loops: &[Loop]) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut beside: BTreeMap<Comment, (usize, Places)> = BTreeMap::new();
@@ -102,7 +113,8 @@ impl Bounds {
         wrong
     }
 
-    /// Notes the loops below each comment; returns the comments that are too few.
+    /// Notes the loops below each comment; returns the comments that are too few. More loops than
+    /// bounds means that one of them was not thought about.
     fn compare_beside(&mut self, loops: BTreeMap<Comment, (usize, Places)>) -> Vec<String> {
         let mut wrong = Vec::new();
         for ((file, line), (count, closes)) in loops {
@@ -117,6 +129,7 @@ impl Bounds {
     }
 
     /// Notes the functions of assembly and libraries with loops; returns those with too few bounds.
+    /// Assembly has no statements, so its lines stand for places.
     fn compare_listed(&mut self, loops: BTreeMap<&Owner, BTreeSet<u32>>) -> Vec<String> {
         let mut wrong = Vec::new();
         for (owner, lines) in loops {
@@ -133,7 +146,8 @@ impl Bounds {
     }
 
     /// Returns the bound of a loop: that of the shortest statement which has all of the loop's
-    /// lines. A loop whose lines are not known has the next bound of the function.
+    /// lines. A loop whose lines are not known has the next bound of the function. Statements nest,
+    /// and the shortest is the loop's own.
     fn of(&self, each: &Loop) -> Option<&Bound> {
         let bounds = self.beside.get(&each.owner.file)?.iter();
         match each.stands {
@@ -146,7 +160,8 @@ impl Bounds {
         }
     }
 
-    /// Returns the bounds that no loop was found for in any image.
+    /// Returns the bounds that no loop was found for in any image. A bound without a loop is a
+    /// claim about nothing, left by a change.
     pub(super) fn surplus(&self) -> Vec<String> {
         let mut surplus = Vec::new();
         for (file, bounds) in &self.beside {
@@ -163,7 +178,8 @@ impl Bounds {
         surplus
     }
 
-    /// Says how many loops a statement's bounds have, if those are too few.
+    /// Says how many loops a statement's bounds have, if those are too few. Fewer loops than
+    /// bounds: one of the comments is for a loop that is gone.
     fn unused(&self, file: &str, bound: &Bound) -> Option<String> {
         let found = self.found.get(&(file.to_owned(), bound.comment));
         let found = found.map_or(0, BTreeSet::len);
@@ -176,7 +192,7 @@ impl Bounds {
     }
 }
 
-/// Says where a loop without a bound is.
+/// Says where a loop without a bound is. The range of lines is what the branches have.
 fn without_bound(each: &Loop) -> String {
     let Owner { file, function } = &each.owner;
     let place = match each.stands {
@@ -186,7 +202,8 @@ fn without_bound(each: &Loop) -> String {
     format!("{file}: {function}: a loop without a bound, line {place}")
 }
 
-/// Returns the bounds of a text, each with the statement below.
+/// Returns the bounds of a text, each with the statement below. Two comments above one statement
+/// count as two bounds.
 fn of_text(text: &str) -> Vec<Bound> {
     let statements = Statements::new(text);
     let mut bounds: Vec<Bound> = Vec::new();

@@ -10,39 +10,52 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, Sy
 
 use super::decode::{Compared, Exclusive, Flow, Stack, compared, exclusive, flow, stack};
 
-/// The code of an image.
+/// The code of an image. All analyses read this one form, so that none of them decodes an
+/// instruction by itself.
 pub(super) struct Program {
+    /// Of the section `.text` alone: constants are data.
     pub(super) functions: Functions,
-    /// Symbols that are values.
+    /// Symbols that are values. The linker script exports sizes of stacks this way.
     pub(super) absolute: BTreeMap<String, u64>,
     /// Bytes of memory: code, constants, variables, as linked.
     pub(super) memory_bytes: u64,
+    /// DWARF's line table: an instruction's place in the source, inlined frames included.
     pub(super) lines: Loader,
 }
 
-/// Functions, by the address of their first instruction.
+/// Functions, by the address of their first instruction. Keyed by address, since branches name
+/// addresses and names are not unique: each generic function has one for each type.
 #[derive(Default)]
 pub(super) struct Functions(pub(super) BTreeMap<u64, Function>);
 
 /// Code between a symbol and the end of the function that begins there.
 pub(super) struct Function {
+    /// Demangled; assembly has its label.
     pub(super) name: String,
-    /// Whether a compiler made the function.
+    /// Whether a compiler made the function. Assembly has no size in its symbol and no frame that
+    /// the stack analysis could read; the vectors and the world switch are of this kind.
     pub(super) is_compiled: bool,
+    /// By address; one whose word is missing is not there.
     pub(super) instructions: BTreeMap<u64, Instruction>,
 }
 
-/// A decoded instruction.
+/// A decoded instruction. Only what the analyses ask for; any word that is not known runs on to the
+/// next.
 #[derive(Clone, Copy)]
 pub(super) struct Instruction {
+    /// Where control goes from here.
     pub(super) flow: Flow,
+    /// Change of SP, by which frames are measured.
     pub(super) stack: Stack,
+    /// Load- or store-exclusive, for loops that only retry.
     pub(super) exclusive: Option<Exclusive>,
+    /// CBZ or CBNZ, which decides such loops.
     pub(super) compared: Option<Compared>,
 }
 
 impl Program {
-    /// Reads an ELF file with symbols.
+    /// Reads an ELF file with symbols. A stripped file is refused: without symbols there would be
+    /// nothing to find, and an audit that finds nothing would pass.
     pub(super) fn read(elf: &Path) -> Result<Program> {
         let bytes = std::fs::read(elf).with_context(|| elf.display().to_string())?;
         let file = object::File::parse(&*bytes)?;
@@ -86,7 +99,8 @@ impl Functions {
         Ok(functions)
     }
 
-    /// Returns the address of the function with this name.
+    /// Returns the address of the function with this name. Names are demangled and without their
+    /// hash, as `audit.toml` writes them.
     pub(super) fn named(&self, name: &str) -> Option<u64> {
         let found = self.0.iter().find(|(_, f)| f.name == name);
         found.map(|(address, _)| *address)
@@ -97,7 +111,9 @@ impl Functions {
         self.0.values().map(|function| &*function.name)
     }
 
-    /// Returns where compiled code branches to what a register says.
+    /// Returns where compiled code branches to what a register says. The stack and recursion
+    /// analyses follow branches by their target, so compiled code may have none that they cannot
+    /// read. Assembly has one, the exception return's way back.
     pub(super) fn indirect_branches(&self) -> Vec<String> {
         let compiled = self.0.values().filter(|f| f.is_compiled);
         let branches = compiled.flat_map(|f| f.instructions.iter().map(move |i| (f, i)));
@@ -108,8 +124,10 @@ impl Functions {
             .collect()
     }
 
-    /// Tells calls of functions that never come back from others: what stands behind such a call
-    /// is not reached from there.
+    /// Tells calls of functions that never come back from others: what stands behind such a call is
+    /// not reached from there. A fixed point is needed, because a function may end by a call of
+    /// another whose own end is not known yet. Without it, what stands behind a call of `halt`
+    /// would count as reached, and with it loops and frames that no execution has.
     pub(super) fn find_last_calls(&mut self) {
         let mut return_to: BTreeSet<u64> = BTreeSet::new();
         loop {
@@ -128,7 +146,8 @@ impl Functions {
     }
 
     /// Tells whether an instruction leads back to its function's caller, directly or by the end of
-    /// another function.
+    /// another function. A branch out of the function is its tail call: it returns if its target
+    /// does.
     fn comes_back(&self, function: &Function, address: u64, return_to: &BTreeSet<u64>) -> bool {
         match function.instructions.get(&address).map(|i| i.flow) {
             Some(Flow::Return | Flow::IndirectJump) => true,
@@ -140,7 +159,9 @@ impl Functions {
         }
     }
 
-    /// Makes the calls of all functions but these the last, and the others ordinary.
+    /// Makes the calls of all functions but these the last, and the others ordinary. Both
+    /// directions are written, because an earlier round may have taken a function for one that
+    /// never returns.
     fn mark_last_calls(&mut self, return_to: &BTreeSet<u64>) {
         let starts: BTreeSet<u64> = self.0.keys().copied().collect();
         for function in self.0.values_mut() {
@@ -157,7 +178,8 @@ impl Functions {
         }
     }
 
-    /// Returns the function that holds an address.
+    /// Returns the function that holds an address. `None` for an address in a gap: literals and
+    /// padding belong to no function.
     pub(super) fn holder(&self, address: u64) -> Option<u64> {
         let (start, function) = self.0.range(..=address).next_back()?;
         function
@@ -190,7 +212,8 @@ impl Function {
         }
     }
 
-    /// Returns the instructions that control gets to from one of them.
+    /// Returns the instructions that control gets to from one of them. Depth first with an explicit
+    /// stack: a compiled function has thousands of instructions.
     fn reached(&self, start: u64) -> BTreeSet<u64> {
         let mut reached = BTreeSet::from([start]);
         let mut open = vec![start];
@@ -201,7 +224,8 @@ impl Function {
         reached
     }
 
-    /// Returns where control goes from an instruction without leaving the function.
+    /// Returns where control goes from an instruction without leaving the function. Targets outside
+    /// are the callers' business and are left out; see [`Function::enters`].
     pub(super) fn successors(&self, address: u64) -> Vec<u64> {
         let Some(instruction) = self.instructions.get(&address) else {
             return Vec::new();
@@ -218,7 +242,8 @@ impl Function {
     }
 
     /// Returns the functions that an instruction enters: by a call, by a jump behind the last one,
-    /// or by running on into the next.
+    /// or by running on into the next. Compilers share code between functions by a jump or by
+    /// falling through, and both use the callee's frame.
     pub(super) fn enters(&self, address: u64) -> Option<u64> {
         let to = match self.instructions.get(&address)?.flow {
             Flow::Call(to) | Flow::LastCall(to) => return Some(to),
@@ -230,14 +255,16 @@ impl Function {
     }
 }
 
-/// Where a function is in memory.
+/// Where a function is in memory. The symbol table gives starts; ends come from sizes or from
+/// neighbours.
 struct Extent {
     name: String,
     addresses: Range<u64>,
     is_compiled: bool,
 }
 
-/// Returns the extents of all functions.
+/// Returns the extents of all functions. ELF gives compiled functions a size; what assembly defines
+/// has none.
 fn extents(file: &object::File<'_>, code: &Range<u64>) -> Result<Vec<Extent>> {
     let starts = starts(file, code)?;
     ensure!(!starts.is_empty(), "there are no symbols to look at");
@@ -257,14 +284,16 @@ fn extents(file: &object::File<'_>, code: &Range<u64>) -> Result<Vec<Extent>> {
 }
 
 /// Returns the end of what assembly defines, which has no size in its symbol: the next symbol, or
-/// the first literals behind the code.
+/// the first literals behind the code. Literal pools behind the code would decode as branches to
+/// anywhere.
 fn end_of_assembly(start: u64, next: u64, literals: &[u64]) -> u64 {
     let literal = literals.iter().find(|at| (start..next).contains(at));
     literal.copied().filter(|at| *at > start).unwrap_or(next)
 }
 
 /// Returns name and size of what begins at each address of the code. Of several names, a function's
-/// wins; mapping symbols (`$x`) and the linker's own are no names.
+/// wins; mapping symbols (`$x`) and the linker's own are no names. `__` begins the names of the
+/// link script, which may lie at a function's address.
 fn starts(file: &object::File<'_>, code: &Range<u64>) -> Result<BTreeMap<u64, (String, u64)>> {
     let mut starts: BTreeMap<u64, (String, u64)> = BTreeMap::new();
     for symbol in file.symbols().filter(|s| code.contains(&s.address())) {
@@ -294,7 +323,8 @@ fn literals(file: &object::File<'_>, code: &Range<u64>) -> Result<Vec<u64>> {
     Ok(literals)
 }
 
-/// Returns a demangled name without the hash at its end.
+/// Returns a demangled name without the hash at its end. The hash differs with each compiler, and
+/// rules name functions for years.
 fn plain(name: String) -> String {
     match name.rsplit_once("::h") {
         Some((path, hash)) if hash.len() == 16 => path.to_owned(),

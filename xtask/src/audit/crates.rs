@@ -10,11 +10,13 @@ use super::rules::{Crates, Rules};
 use super::rust::{Counts, longer_functions, percentile};
 use super::table::is_test;
 
-/// The most lines of a function, and of a file.
+/// The most lines of a function, and of a file. Limits of the house, for tests as well: a long test
+/// hides what it tests.
 const FUNCTION: usize = 80;
 const FILE: usize = 600;
 
-/// Returns a line for each crate, and says which goals the crate misses.
+/// Returns a line for each crate, and says which goals the crate misses. Crates without code of
+/// their own, which only hold tests, have no line.
 pub(super) fn report(rules: &Rules) -> Result<Vec<String>> {
     let mut report = Vec::new();
     for directory in directories()? {
@@ -29,7 +31,7 @@ pub(super) fn report(rules: &Rules) -> Result<Vec<String>> {
     Ok(report)
 }
 
-/// Returns the line of one crate.
+/// Returns the line of one crate. Hundredths are cut and not rounded: 0.249 is not 0.25.
 fn row(directory: &str, counts: &Counts, goals: Crates) -> String {
     let p90 = percentile(&counts.functions, 90);
     let share = counts.comments * 100 / counts.code;
@@ -51,7 +53,8 @@ fn row(directory: &str, counts: &Counts, goals: Crates) -> String {
     )
 }
 
-/// Says how many functions are longer than the goal, and how many may be.
+/// Says how many functions are longer than the goal, and how many may be. The number that may be
+/// longer tells how far the goal is.
 fn too_many(functions: &[u64], goal: u64) -> String {
     let longer = functions.iter().filter(|lines| **lines > goal).count();
     let may_be = functions.len() / 10;
@@ -59,7 +62,7 @@ fn too_many(functions: &[u64], goal: u64) -> String {
 }
 
 /// Returns the functions and files of the workspace that are longer than the house wants, tests
-/// included.
+/// included. The whole list is returned, to be mended in one go.
 pub(super) fn too_long() -> Result<Vec<String>> {
     let mut found = Vec::new();
     for directory in directories()? {
@@ -77,7 +80,8 @@ pub(super) fn too_long() -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns the directories of the workspace's crates.
+/// Returns the directories of the workspace's crates. The workspace's list decides: what is no
+/// member is not built either.
 fn directories() -> Result<Vec<String>> {
     let root = workspace::root();
     let text = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
@@ -91,7 +95,8 @@ fn directories() -> Result<Vec<String>> {
     members.context("Cargo.toml: no members of the workspace")
 }
 
-/// Returns the sources of a crate by path below its directory, without those of crates inside.
+/// Returns the sources of a crate by path below its directory, without those of crates inside. A
+/// crate inside another one's folder, as the workbench in xtask, counts for itself.
 fn files(directory: &str) -> Result<Vec<(String, String)>> {
     let top = workspace::root().join(directory);
     let inside: Vec<String> = directories()?

@@ -12,13 +12,16 @@ use super::code::{Function, Program};
 use super::decode::{Exclusive, Flow};
 use super::places::{Frame, Owner, Place, frames};
 
-/// The function of the crate spin that waits for a ticket lock.
+/// The function of the crate spin that waits for a ticket lock. Its bound is the time for which
+/// other CPUs hold the lock; `audit.toml` lists it once for all who wait.
 const LOCK: &str = "lock";
 
-/// A loop of an image.
+/// A loop of an image. The source's place is what a bound is written beside; an address would
+/// differ with each build.
 #[derive(Clone, Debug)]
 pub(super) struct Loop {
-    /// The function in the source that the loop is part of.
+    /// The function in the source that the loop is part of. Inlining puts a loop into many
+    /// functions of an image, and the bound is written where the loop is.
     pub(super) owner: Owner,
     pub(super) stands: Stands,
     /// Line and column of the owner where the loop closes: loops of one image which close at one
@@ -26,7 +29,8 @@ pub(super) struct Loop {
     pub(super) closes: (u32, u32),
 }
 
-/// Where a loop stands in its owner.
+/// Where a loop stands in its owner. Optimization moves instructions, so that a loop's lines are a
+/// range and not a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stands {
     /// The first and the last line that the loop's branches come from.
@@ -35,7 +39,8 @@ pub(super) enum Stands {
     Behind(u32),
 }
 
-/// Returns the loops of an image.
+/// Returns the loops of an image. Loops of the compiler's making count as well: an array that is
+/// filled and a copy of a structure take time like any other.
 pub(super) fn find(program: &Program) -> Result<Vec<Loop>> {
     let mut found = Vec::new();
     for (start, function) in &program.functions.0 {
@@ -55,7 +60,9 @@ pub(super) fn find(program: &Program) -> Result<Vec<Loop>> {
 
 /// Tells whether a loop is an atomic change of one word: from a load-exclusive to the
 /// store-exclusive behind it, and back only if the store failed. A loop with an atomic change among
-/// other things is none, nor is one that tries again because the word has another value.
+/// other things is none, nor is one that tries again because the word has another value. Such a
+/// loop ends by the architecture's guarantee of progress for exclusives (Arm ARM, "Synchronization
+/// and semaphores"), which no comment in the source could state for each atomic operation.
 fn is_retry(function: &Function, head: u64, tails: &[u64], body: &BTreeSet<u64>) -> bool {
     let exclusive = |address: u64| function.instructions.get(&address)?.exclusive;
     let [tail] = *tails else {
@@ -73,7 +80,8 @@ fn is_retry(function: &Function, head: u64, tails: &[u64], body: &BTreeSet<u64>)
 }
 
 /// Returns the branch that goes back to a loop's head unless a register is 0, and the register: the
-/// tail itself, CBNZ, or the CBZ before a tail that always jumps.
+/// tail itself, CBNZ, or the CBZ before a tail that always jumps. Compilers write either form, and
+/// the sense of the comparison differs between them.
 fn decision(function: &Function, tail: u64) -> Option<(u64, u32)> {
     let is_jump = matches!(function.instructions.get(&tail)?.flow, Flow::Jump(_));
     let branch = if is_jump { tail.checked_sub(4)? } else { tail };
@@ -83,7 +91,8 @@ fn decision(function: &Function, tail: u64) -> Option<(u64, u32)> {
     goes_on.then_some((branch, compared.register))
 }
 
-/// Tells whether a loop does nothing but wait for a ticket lock.
+/// Tells whether a loop does nothing but wait for a ticket lock. All of its instructions have to
+/// come from the lock: a loop that also does something else needs its own bound.
 fn is_lock(program: &Program, function: &Function, body: &BTreeSet<u64>) -> Result<bool> {
     for &address in body {
         let frames = frames(program, address)?;
@@ -95,13 +104,15 @@ fn is_lock(program: &Program, function: &Function, body: &BTreeSet<u64>) -> Resu
     Ok(!calls(function, body))
 }
 
+/// Tells whether a loop calls anything. A call makes the loop as long as the callee.
 fn calls(function: &Function, body: &BTreeSet<u64>) -> bool {
     let mut flows = body.iter().map(|a| function.instructions[a].flow);
     flows.any(|flow| matches!(flow, Flow::Call(_) | Flow::LastCall(_) | Flow::IndirectCall))
 }
 
 impl Loop {
-    /// Makes a loop of a library, whose places do not matter.
+    /// Makes a loop of a library, whose places do not matter. Nobody writes a comment into a
+    /// library, so `audit.toml` has these bounds.
     fn elsewhere(owner: Owner) -> Loop {
         Loop {
             owner,
@@ -110,6 +121,8 @@ impl Loop {
         }
     }
 
+    /// Without a place in the owner, the nearest place before decides: the compiler gives loops
+    /// that it makes itself no line.
     fn new(
         program: &Program,
         function: &Function,
@@ -141,12 +154,13 @@ impl Loop {
     }
 }
 
-/// Places in one function.
+/// Places in one function. Sorted, so that first and last line are its ends.
 #[derive(Default)]
 struct Places(BTreeSet<Place>);
 
 impl Places {
-    /// Returns the known places of some instructions in a function.
+    /// Returns the known places of some instructions in a function. Of several frames that inlining
+    /// left at one instruction, the one of this function counts.
     fn of<'a>(
         program: &Program,
         instructions: impl IntoIterator<Item = &'a u64>,
@@ -162,7 +176,8 @@ impl Places {
     }
 
     /// Returns the place of the last instruction before an address whose place is known. `None`:
-    /// the function begins at the address.
+    /// the function begins at the address. Instructions stand in the order of the text often enough
+    /// for that.
     fn before(
         program: &Program,
         function: &Function,
@@ -181,7 +196,8 @@ impl Places {
         Ok(last)
     }
 
-    /// Returns where a loop with these places stands, on line 0 if there is no place.
+    /// Returns where a loop with these places stands, on line 0 if there is no place. Line 0 never
+    /// matches a bound, so that an unknown place is reported.
     fn stands(&self, is_behind: bool) -> Stands {
         let line = |place: Option<&Place>| place.map_or(0, |place| place.line);
         let (first, last) = (line(self.0.first()), line(self.0.last()));
@@ -193,13 +209,16 @@ impl Places {
 }
 
 /// Tells whether an instruction decides how a loop goes on. Others may have been moved into the
-/// loop from elsewhere.
+/// loop from elsewhere. An instruction that was moved into the loop has the line that it came from,
+/// which may be anywhere in the function.
 fn is_branch(function: &Function, address: u64) -> bool {
     let instruction = function.instructions.get(&address);
     instruction.is_some_and(|instruction| instruction.flow != Flow::Next)
 }
 
-/// Returns the instructions that control comes back to, each with those that it comes from.
+/// Returns the instructions that control comes back to, each with those that it comes from. A
+/// depth-first search with the path at hand: an edge to an instruction on the path closes a loop.
+/// Irreducible graphs, which compilers hardly make, would show as several loops.
 fn returns(start: u64, function: &Function) -> BTreeMap<u64, Vec<u64>> {
     let mut returns: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut on_path = BTreeSet::from([start]);
@@ -221,7 +240,9 @@ fn returns(start: u64, function: &Function) -> BTreeMap<u64, Vec<u64>> {
     returns
 }
 
-/// Returns a loop's instructions: those from which its tails are reached without its head.
+/// Returns a loop's instructions: those from which its tails are reached without its head. The
+/// natural loop of its back edges (Aho et al., "Compilers"): searched backwards from the tails,
+/// with the head as a wall.
 fn body(function: &Function, head: u64, tails: &[u64]) -> BTreeSet<u64> {
     let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for &address in function.instructions.keys() {
@@ -240,7 +261,8 @@ fn body(function: &Function, head: u64, tails: &[u64]) -> BTreeSet<u64> {
 }
 
 /// Returns the innermost of our functions that all these instructions belong to, or else the
-/// outermost function: the name with the path, and the function. `None`: nothing is known.
+/// outermost function: the name with the path, and the function. `None`: nothing is known. `next`
+/// of our iterators is passed over: the `for` that uses one has the bound.
 fn owner<'a>(
     program: &Program,
     instructions: impl Iterator<Item = &'a u64>,
@@ -262,7 +284,8 @@ fn owner<'a>(
     Ok(found.map(|frame| (frame.name, frame.owner)))
 }
 
-/// Returns the outermost functions that two instructions share.
+/// Returns the outermost functions that two instructions share. Places are kept where either has
+/// one.
 fn shared(one: Vec<Frame>, other: Vec<Frame>) -> Vec<Frame> {
     let pairs = one.into_iter().zip(other);
     let same = pairs.take_while(|(a, b)| a.name == b.name);
@@ -270,6 +293,7 @@ fn shared(one: Vec<Frame>, other: Vec<Frame>) -> Vec<Frame> {
     kept.collect()
 }
 
+/// Tells whether a function is Gear1's: paths of `core` and of crates lie elsewhere.
 fn is_ours(owner: &Owner) -> bool {
     owner.file.starts_with("gear1/")
 }

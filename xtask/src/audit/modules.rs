@@ -27,27 +27,35 @@ use self::syntax::Module;
 const LAYERED: &str = "gear1/runtime/src/main.rs";
 /// Where the layers stand, and below which heading.
 const LAYERS: &str = "docs/ARCHITECTURE.md";
+/// Other tables of the document are no floors.
 const HEADING: &str = "### Layers of the runtime";
-/// More re-exports of re-exports than any name has.
+/// More re-exports of re-exports than any name has. Names that import each other in a circle would
+/// else never end.
 const MOST_STEPS: usize = 16;
 
-/// A module's path below the crate's root.
+/// A module's path below the crate's root. Empty for the root itself.
 type Name = Vec<String>;
 
 /// The modules of one crate.
 #[derive(Debug, Default)]
 struct Crate {
+    /// With the file of each, for messages.
     modules: BTreeMap<Name, (String, Module)>,
 }
 
-/// Between the modules below one module: by those that an arrow leads from and to, where it is.
+/// Between the modules below one module: by those that an arrow leads from and to, where it is. One
+/// place is kept for each arrow: that is enough to find the line, and a message stays short.
 type Arrows = BTreeMap<(String, String), String>;
 
-/// Result for all crates.
+/// Result for all crates. Totals are printed as well, so that a reader sees that something was
+/// looked at.
 #[derive(Debug, Default)]
 pub(super) struct Report {
+    /// Libraries and programs, tests' own included.
     pub(super) crates: usize,
+    /// Of all crates.
     pub(super) modules: usize,
+    /// Between modules of one parent: what is checked.
     pub(super) arrows: usize,
     /// Floors and modules of the runtime.
     pub(super) floors: (usize, usize),
@@ -55,7 +63,9 @@ pub(super) struct Report {
     pub(super) wrong: Vec<String>,
 }
 
-/// Looks at all crates of the workspace, and at the calls of the linked images.
+/// Looks at all crates of the workspace, and at the calls of the linked images. Crates that link
+/// into an image have the arrows of their calls too. Methods are called without a path, so that the
+/// sources alone would show a runtime with fewer arrows than it has.
 pub(super) fn check(calls: &[Call]) -> Result<Report> {
     let root = workspace::root();
     let read = |file: &str| fs::read_to_string(root.join(file)).ok();
@@ -79,7 +89,9 @@ pub(super) fn check(calls: &[Call]) -> Result<Report> {
 }
 
 impl Report {
-    /// Adds the arrows between the modules below one, and the circles among them.
+    /// Adds the arrows between the modules below one, and the circles among them. Each parent is
+    /// looked at by itself: two modules with the same name below different parents are different
+    /// nodes.
     fn add_circles(&mut self, file: &str, parent: &[String], arrows: &Arrows) {
         self.arrows += arrows.len();
         let below: String = parent.iter().map(|name| format!(": {name}")).collect();
@@ -88,7 +100,8 @@ impl Report {
             .extend(found.map(|circle| format!("{file}{below}: {circle}")));
     }
 
-    /// Adds the floors of the layered crate, and what does not fit them.
+    /// Adds the floors of the layered crate, and what does not fit them. Floors exist at the top of
+    /// the crate alone; what is inside a module may lie anywhere below it without harm.
     fn add_floors(&mut self, floors: &BTreeMap<String, u32>, of: &Crate, arrows: &Arrows) {
         let modules = of.below(&[]);
         self.wrong.extend(up(floors, &modules, arrows));
@@ -97,7 +110,8 @@ impl Report {
     }
 }
 
-/// Returns the root files of all libraries and programs below a directory.
+/// Returns the root files of all libraries and programs below a directory. The tree is searched,
+/// not `Cargo.toml`: a crate that a member list lacks would else be looked at by nobody.
 fn roots(root: &FilePath) -> Result<Vec<String>> {
     let mut roots = Vec::new();
     let mut open = vec![root.to_owned()];
@@ -119,6 +133,7 @@ fn roots(root: &FilePath) -> Result<Vec<String>> {
 }
 
 /// Tells whether a crate begins with this file, by the places that cargo looks at by itself.
+/// Programs in `src/bin` are crates of their own, whose modules no library sees.
 fn is_root(path: &str, name: &str) -> bool {
     let (directory, _) = path.rsplit_once('/').unwrap_or_default();
     directory.ends_with("src") && matches!(name, "lib.rs" | "main.rs")
@@ -127,7 +142,8 @@ fn is_root(path: &str, name: &str) -> bool {
 }
 
 impl Crate {
-    /// Reads a crate from its root file on.
+    /// Reads a crate from its root file on. `read` gives a file's text by its path from the
+    /// workspace on. Tests pass a map.
     fn read(root: &str, read: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
         let mut this = Self::default();
         let text = read(root).with_context(|| format!("no {root}"))?;
@@ -137,6 +153,7 @@ impl Crate {
         Ok(this)
     }
 
+    /// Recursion follows the nesting of modules, which a person has written.
     fn add(
         &mut self,
         name: Name,
@@ -163,7 +180,8 @@ impl Crate {
         Ok(())
     }
 
-    /// Returns the names of the modules right below one.
+    /// Returns the names of the modules right below one. Only the children are nodes of one graph;
+    /// deeper modules count for the child that they are in.
     fn below(&self, parent: &[String]) -> BTreeSet<String> {
         let inside = self
             .modules
@@ -173,7 +191,8 @@ impl Crate {
         inside.filter_map(|name| name.last().cloned()).collect()
     }
 
-    /// Returns the arrows between modules of one parent, by parent.
+    /// Returns the arrows between modules of one parent, by parent. Imports count as well as paths:
+    /// a name that is imported and used by itself leaves no path in the code.
     fn arrows(&self) -> BTreeMap<Name, Arrows> {
         let mut all: BTreeMap<Name, Arrows> = BTreeMap::new();
         for (from, (file, module)) in &self.modules {
@@ -189,7 +208,8 @@ impl Crate {
         all
     }
 
-    /// Adds the arrows of calls to those of names.
+    /// Adds the arrows of calls to those of names. The names of functions in an image carry their
+    /// modules, as the compiler mangled them.
     fn add_calls(&self, all: &mut BTreeMap<Name, Arrows>, name: &str, calls: &[Call]) {
         for Call { from, to, place } in calls {
             let is_of_this = |path: &[String]| path.first().is_some_and(|first| first == name);
@@ -205,7 +225,8 @@ impl Crate {
     }
 
     /// Adds an arrow between the modules in which two paths part, unless one module is inside the
-    /// other.
+    /// other. The first place wins, which is the first of the file: messages stay the same from run
+    /// to run.
     fn add_arrow(
         &self,
         all: &mut BTreeMap<Name, Arrows>,
@@ -221,7 +242,8 @@ impl Crate {
         }
     }
 
-    /// Returns the module that a path from the root on leads to, without the items inside.
+    /// Returns the module that a path from the root on leads to, without the items inside. The
+    /// longest prefix that is a module: what follows are types and functions.
     fn module_of(&self, path: &[String]) -> Name {
         let lengths = (0..=path.len()).rev();
         let mut prefixes = lengths.map(|length| path[..length].to_vec());
@@ -232,7 +254,8 @@ impl Crate {
 
     /// Returns the modules that a path names in a module: those that it leads through by name and
     /// by re-export, without those that only lead to them. Empty: it is another crate's, or no
-    /// module's.
+    /// module's. A re-export counts for the module that holds the item and for the one that exports
+    /// it: a facade that everybody names is no layer of its own.
     fn named(&self, from: &Name, path: &[String], steps: usize) -> BTreeSet<Name> {
         let mut found = BTreeSet::new();
         let Some((mut at, rest)) = self.start(from, path) else {
@@ -256,7 +279,8 @@ impl Crate {
     }
 
     /// Returns the module that a path starts at, and the segments below that module. `None`: the
-    /// path is another crate's.
+    /// path is another crate's. The rules are those of the 2018 edition: a path begins with
+    /// `crate`, `self`, `super`, a name of the module, or another crate.
     fn start<'p>(&self, from: &Name, path: &'p [String]) -> Option<(Name, &'p [String])> {
         let (first, behind) = path.split_first()?;
         let mut at = from.clone();
@@ -274,7 +298,7 @@ impl Crate {
     }
 
     /// Returns the modules that a name leads to in a module that imports the name, with the
-    /// segments behind the name.
+    /// segments behind the name. Glob imports are followed by their source like any other name.
     fn imported(&self, at: &Name, name: &str, rest: &[String], steps: usize) -> BTreeSet<Name> {
         let sources = self.sources(at, name).into_iter();
         let paths = sources.map(|source| [&source, rest].concat());
@@ -282,7 +306,8 @@ impl Crate {
         named.flatten().collect()
     }
 
-    /// Tells whether a name leads from a module to something of this crate.
+    /// Tells whether a name leads from a module to something of this crate. A local variable or a
+    /// type of the prelude is no name of the crate's, and has no arrow.
     fn knows(&self, at: &Name, name: &str) -> bool {
         let is_child = self.modules.contains_key(&below(at, name));
         is_child || !self.sources(at, name).is_empty()
@@ -301,14 +326,16 @@ impl Crate {
     }
 }
 
-/// Returns the name by which code calls the crate of a root file.
+/// Returns the name by which code calls the crate of a root file. Cargo's own rule for a package
+/// without `[lib] name`: dashes become underscores.
 fn crate_name(root: &str) -> String {
     let directory = root.split("/src/").next().unwrap_or(root);
     directory.replace(['/', '-'], "_")
 }
 
 /// Returns the files that a module's declaration in `file` may mean: the one that `path` gives,
-/// beside the file, or one of the two below the module's directory.
+/// beside the file, or one of the two below the module's directory. The compiler takes either; both
+/// in one directory are an error of its.
 fn candidates(file: &str, directory: &str, child: &str, given: Option<&str>) -> Vec<String> {
     let (beside, _) = file.rsplit_once('/').unwrap_or_default();
     match given {
@@ -320,19 +347,22 @@ fn candidates(file: &str, directory: &str, child: &str, given: Option<&str>) -> 
     }
 }
 
+/// Makes the name of a child.
 fn below(name: &[String], child: &str) -> Name {
     let mut name = name.to_vec();
     name.push(child.to_owned());
     name
 }
 
-/// Returns, for each node of a graph, the nodes that arrows lead to from there.
+/// Returns, for each node of a graph, the nodes that arrows lead to from there. Every node is
+/// searched from: graphs have some thirty nodes.
 fn reached(arrows: &Arrows) -> BTreeMap<&String, BTreeSet<&String>> {
     let nodes = arrows.keys().flat_map(|(a, b)| [a, b]);
     nodes.map(|node| (node, reach(arrows, node))).collect()
 }
 
-/// Returns the circles of a graph, each with the places of its arrows.
+/// Returns the circles of a graph, each with the places of its arrows. Each group of modules that
+/// reach each other is told once, whatever module is met first.
 fn circles(arrows: &Arrows) -> Vec<String> {
     let reached = reached(arrows);
     let mut told = BTreeSet::new();
@@ -351,7 +381,8 @@ fn circles(arrows: &Arrows) -> Vec<String> {
     circles
 }
 
-/// Says which modules use each other, and where.
+/// Says which modules use each other, and where. The places of all its arrows are listed, because
+/// any one of them may be the one to cut.
 fn circle(arrows: &Arrows, members: &BTreeSet<&String>) -> String {
     let inside = arrows
         .iter()
@@ -365,7 +396,7 @@ fn circle(arrows: &Arrows, members: &BTreeSet<&String>) -> String {
     )
 }
 
-/// Returns what arrows lead to from a node.
+/// Returns what arrows lead to from a node. A node reaches itself only by a circle.
 fn reach<'a>(arrows: &'a Arrows, node: &'a str) -> BTreeSet<&'a String> {
     let mut reached = BTreeSet::new();
     let mut open = vec![node];
@@ -379,7 +410,8 @@ fn reach<'a>(arrows: &'a Arrows, node: &'a str) -> BTreeSet<&'a String> {
     reached
 }
 
-/// Reads the floor of each module from the table in the document.
+/// Reads the floor of each module from the table in the document. The document is read and not a
+/// copy of it, so that the table in ARCHITECTURE stays true.
 fn floors(text: &str) -> Result<BTreeMap<String, u32>> {
     let (_, section) = text
         .split_once(HEADING)
@@ -400,7 +432,8 @@ fn floors(text: &str) -> Result<BTreeMap<String, u32>> {
     Ok(floors)
 }
 
-/// Reads a row of the table: the floor and the modules there. `None`: the row is of the head.
+/// Reads a row of the table: the floor and the modules there. `None`: the row is of the head. Rows
+/// of the head have no number.
 fn floor(row: &str) -> Result<Option<(u32, Vec<String>)>> {
     let cells: Vec<&str> = row.split('|').map(str::trim).collect();
     let [_, floor, modules, ..] = *cells else {
@@ -411,7 +444,9 @@ fn floor(row: &str) -> Result<Option<(u32, Vec<String>)>> {
     Ok(floor.parse().ok().map(|floor| (floor, names.collect())))
 }
 
-/// Returns the modules without a floor, and the floors without a module.
+/// Returns the modules without a floor, and the floors without a module. Both directions fail: a
+/// module without a floor would escape the rule, and a floor without a module describes what is
+/// gone.
 fn lacking(floors: &BTreeMap<String, u32>, modules: &BTreeSet<String>) -> Vec<String> {
     let mut wrong = Vec::new();
     for module in modules {
@@ -429,7 +464,8 @@ fn lacking(floors: &BTreeMap<String, u32>, modules: &BTreeSet<String>) -> Vec<St
     wrong
 }
 
-/// Returns the modules and arrows that do not fit the floors.
+/// Returns the modules and arrows that do not fit the floors. Equal floors fail too: two modules on
+/// one floor may not use each other in either direction.
 fn up(floors: &BTreeMap<String, u32>, modules: &BTreeSet<String>, arrows: &Arrows) -> Vec<String> {
     let mut wrong = lacking(floors, modules);
     for ((from, to), place) in arrows {

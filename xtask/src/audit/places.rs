@@ -8,7 +8,8 @@ use workbench::workspace;
 
 use super::code::Program;
 
-/// A function in the source.
+/// A function in the source. Rules and bounds name functions by file and last name, since paths
+/// change with a move.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
     /// The source file, relative to the workspace, or the name of the library.
@@ -18,6 +19,7 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    /// For owners outside of the sources, such as assembly.
     pub(super) fn of(file: &str, function: &str) -> Owner {
         Owner {
             file: file.to_owned(),
@@ -27,23 +29,29 @@ impl Owner {
 }
 
 /// A function in the source that an instruction comes from, and the place in that function.
+/// Inlining puts several at one instruction.
 pub(super) struct Frame {
     /// The function's name with its path.
     pub(super) name: String,
     /// Without a place, the file is that of something else.
     pub(super) owner: Owner,
+    /// The call, of an outer frame; the instruction's own place, of the innermost.
     pub(super) place: Option<Place>,
 }
 
-/// A place in a function of the source.
+/// A place in a function of the source. Ordered by file, line and column, so that a set has its
+/// ends first and last.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
+    /// Relative to the workspace, as a message shows it.
     pub(super) file: String,
     pub(super) line: u32,
+    /// Tells two loops of one line apart.
     pub(super) column: u32,
 }
 
-/// Returns the functions that an instruction belongs to, the outermost first.
+/// Returns the functions that an instruction belongs to, the outermost first. DWARF has the
+/// innermost first.
 pub(super) fn frames(program: &Program, address: u64) -> Result<Vec<Frame>> {
     let mut found = Vec::new();
     let fail = |error| anyhow!("{address:#x}: {error}");
@@ -67,6 +75,7 @@ pub(super) fn frames(program: &Program, address: u64) -> Result<Vec<Frame>> {
 
 /// Returns a location in a file, if the line is known: 0 stands for code of no line (DWARF 5,
 /// 6.2.2).
+/// Such code is the compiler's own: a copy, or what was merged from several lines.
 fn place(file: &str, location: &Location<'_>) -> Option<Place> {
     let line = location.line.filter(|line| *line != 0)?;
     Some(Place {
@@ -76,7 +85,8 @@ fn place(file: &str, location: &Location<'_>) -> Option<Place> {
     })
 }
 
-/// Returns a source path of ours relative to the workspace; of others, the library's name.
+/// Returns a source path of ours relative to the workspace; of others, the library's name. Paths of
+/// libraries have versions and hashes of the registry in them.
 fn relative(file: &str) -> String {
     let ours = Path::new(file).strip_prefix(workspace::root()).ok();
     if let Some(ours) = ours.and_then(Path::to_str) {
@@ -87,7 +97,8 @@ fn relative(file: &str) -> String {
     known.map_or_else(|| file.to_owned(), |name| (*name).to_owned())
 }
 
-/// Returns the last part of a path, without generic arguments, hash and closures.
+/// Returns the last part of a path, without generic arguments, hash and closures. Monomorphized
+/// functions of one source function are one owner.
 fn short(name: &str) -> String {
     let mut flat = String::new();
     let mut depth = 0;

@@ -11,9 +11,11 @@ use workbench::workspace;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
+    /// By what is measured: lines, bytes, blocks.
     pub(super) budget: BTreeMap<String, Budget>,
     /// By entry.
     pub(super) stack: BTreeMap<String, Size>,
+    /// Goals that hold for every crate of the workspace.
     pub(super) crates: Crates,
     /// By subject, the beginnings of the paths of the subject's sources.
     pub(super) subjects: BTreeMap<String, Vec<String>>,
@@ -46,6 +48,7 @@ pub struct Coverage {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Budget {
+    /// A value above is reported, and fails nothing.
     pub(super) goal: u64,
     /// The value from which the audit fails; without one, only the goal is compared.
     pub(super) limit: Option<u64>,

@@ -12,11 +12,13 @@ pub(super) use self::items::{Linked, Statements, longer_functions};
 use self::items::{Source, words};
 use self::scan::Line;
 
-/// Openings of a doc comment that name no subject.
+/// Openings of a doc comment that name no subject. The style wants a subject first; the review of
+/// the tree counted these.
 const PRONOUNS: [&str; 12] = [
     "it", "its", "they", "their", "this", "that", "these", "those", "the same", "what", "who", "so",
 ];
-/// Macros and methods that end a program, or a test of a program's own, at run time.
+/// Macros and methods that end a program, or a test of a program's own, at run time. What tests do
+/// is left out before these are counted.
 const PANICS: [&str; 9] = [
     "panic!",
     "assert!",
@@ -28,14 +30,17 @@ const PANICS: [&str; 9] = [
     ".unwrap()",
     ".expect(",
 ];
-/// Words that an item behind `pub` begins with.
+/// Words that an item behind `pub` begins with. Fields and variants are no items, and neither are
+/// methods of traits without `pub`.
 const ITEMS: [&str; 9] = [
     "fn", "struct", "enum", "union", "trait", "const", "static", "type", "mod",
 ];
-/// Words that may stand between `pub` and the item's.
+/// Words that may stand between `pub` and the item's. `extern` has its ABI behind, a word in
+/// quotes.
 const QUALIFIERS: [&str; 4] = ["async", "unsafe", "extern", "const"];
 
-/// Counts of a text, or of several.
+/// Counts of a text, or of several. Raw numbers and no ratios, so that counts of files can be
+/// added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Lines with code, without those of tests.
@@ -61,7 +66,8 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts a text; all of it is a test's if `is_test`.
+    /// Counts a text; all of it is a test's if `is_test`. A file of tests has no functions or
+    /// documents that a reader of the product meets.
     pub(super) fn of(text: &str, is_test: bool) -> Counts {
         let source = Source::new(text);
         if is_test {
@@ -73,7 +79,8 @@ impl Counts {
         source.counts()
     }
 
-    /// Adds the counts of another text.
+    /// Adds the counts of another text. Lists of lengths are joined, since a percentile of
+    /// percentiles means nothing.
     pub(super) fn add(&mut self, other: &Counts) {
         self.code += other.code;
         self.tests += other.tests;
@@ -95,6 +102,7 @@ impl Counts {
 }
 
 /// Returns the value that `percent` of the values do not exceed, by the nearest rank; 0 of none.
+/// Nearest rank: the value is one that really occurs.
 pub(super) fn percentile(values: &[u64], percent: u64) -> u64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -104,6 +112,7 @@ pub(super) fn percentile(values: &[u64], percent: u64) -> u64 {
 }
 
 impl Source {
+    /// Tests inside the file are counted apart, so that the ratio of comments is the product's.
     fn counts(&self) -> Counts {
         let code = self.lines.iter().filter(|line| line.has_code());
         let (tests, code): (Vec<&Line>, Vec<&Line>) = code.partition(|line| line.is_test);
@@ -125,6 +134,7 @@ impl Source {
         }
     }
 
+    /// Foreign declarations count too, of which callers have to know a condition.
     fn unsafe_functions(&self) -> u64 {
         let own = self.lines.iter().filter(|line| !line.is_test);
         let is_unsafe = |line: &&Line| {
@@ -135,7 +145,8 @@ impl Source {
         own.filter(is_unsafe).count() as u64
     }
 
-    /// Returns the panics and assertions, without those that the compiler evaluates.
+    /// Returns the panics and assertions, without those that the compiler evaluates. `const _: () =
+    /// assert!(...)` fails a build and never a machine.
     fn panics(&self) -> u64 {
         let is_own = |line: &&Line| !line.is_test && !line.code.starts_with("const _: () =");
         let own = self.lines.iter().filter(is_own);
@@ -143,7 +154,8 @@ impl Source {
             .sum()
     }
 
-    /// Returns the public items, and how many are documented.
+    /// Returns the public items, and how many are documented. `pub(crate)` is left out: other
+    /// crates cannot name it.
     fn public_items(&self) -> [u64; 2] {
         let mut counts = [0, 0];
         for (number, line) in self.lines.iter().enumerate() {
@@ -160,6 +172,7 @@ impl Source {
     }
 
     /// Tells whether the comments and attributes above an item's first line document the item.
+    /// Attributes may stand between the comment and the item.
     fn is_documented(&self, number: usize) -> bool {
         let above = self.lines.get(..number).unwrap_or_default().iter().rev();
         let is_above = |line: &&Line| {
@@ -170,7 +183,9 @@ impl Source {
         above.take_while(is_above).any(documents)
     }
 
-    /// Returns the `unsafe` blocks, and how many have a SAFETY comment above their statement.
+    /// Returns the `unsafe` blocks, and how many have a SAFETY comment above their statement. The
+    /// style wants one operation a block with its proof beside it; blocks on one line share a
+    /// comment.
     fn unsafe_blocks(&self) -> [u64; 2] {
         let mut counts = [0, 0];
         for (number, line) in self.lines.iter().enumerate() {
@@ -192,7 +207,8 @@ impl Source {
         counts
     }
 
-    /// Tells whether the first line of a block is a SAFETY comment.
+    /// Tells whether the first line of a block is a SAFETY comment. rustfmt moves a comment into a
+    /// block that it breaks.
     fn is_argued_inside(&self, number: usize) -> bool {
         let opens = |line: &Line| line.code.trim_end().ends_with('{');
         let argues = |line: &Line| line.is_comment() && line.comment.contains("SAFETY");
@@ -200,7 +216,8 @@ impl Source {
         at(number).is_some_and(opens) && at(number + 1).is_some_and(argues)
     }
 
-    /// Returns the doc comments, and how many open with a pronoun.
+    /// Returns the doc comments, and how many open with a pronoun. Consecutive lines are one
+    /// comment: only its first word is judged.
     fn docs(&self) -> [u64; 2] {
         let mut counts = [0, 0];
         let mut before = false;
@@ -216,7 +233,8 @@ impl Source {
     }
 }
 
-/// Tells whether a line of code begins an item that is public everywhere.
+/// Tells whether a line of code begins an item that is public everywhere. A macro's output is not
+/// seen; the few that make items document them by themselves.
 fn begins_public_item(code: &str) -> bool {
     let code = code.trim_start();
     let Some(behind) = code.strip_prefix("pub ") else {
@@ -230,6 +248,7 @@ fn begins_public_item(code: &str) -> bool {
     item.is_some_and(|word| ITEMS.contains(&word) || is_constant)
 }
 
+/// The word must end there: "Items" begins with "it".
 fn opens_with_pronoun(comment: &str) -> bool {
     let text = comment
         .trim_start_matches(['/', '!', '*'])

@@ -11,16 +11,18 @@ use super::rust::Counts;
 use super::source::is_test;
 use super::subjects::{DIRECTORIES, files, subject};
 
-/// Lines of code by subject.
+/// Lines of code by subject. Sums and no files: a file that was split is no change of a subject.
 type Lines = BTreeMap<String, u64>;
 
-/// Returns the table of the subjects that differ, in Markdown.
+/// Returns the table of the subjects that differ, in Markdown. The subjects of today name the files
+/// of both sides.
 pub(super) fn table(rules: &Rules, revision: &str) -> Result<String> {
     let before = count(rules, &at(revision)?);
     let now = count(rules, &files()?);
     Ok(text(revision, &before, &now))
 }
 
+/// Tests are left out, as in the totals.
 fn count(rules: &Rules, files: &BTreeMap<String, String>) -> Lines {
     let mut lines = Lines::new();
     for (file, text) in files {
@@ -30,7 +32,8 @@ fn count(rules: &Rules, files: &BTreeMap<String, String>) -> Lines {
     lines
 }
 
-/// Returns the sources of a revision that count.
+/// Returns the sources of a revision that count. git's objects are read, and no tree is checked
+/// out: the working tree may have changes.
 fn at(revision: &str) -> Result<BTreeMap<String, String>> {
     let mut list = vec!["ls-tree", "-r", "--name-only", revision, "--"];
     list.extend(DIRECTORIES);
@@ -44,6 +47,7 @@ fn at(revision: &str) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
+/// The error has git's own words, such as of an unknown revision.
 fn git(arguments: &[&str]) -> Result<String> {
     let mut git = Command::new("git");
     git.current_dir(workspace::root()).args(arguments);
@@ -57,6 +61,7 @@ fn git(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
+/// Subjects without a change are left out, for a commit message to hold the table.
 fn text(revision: &str, before: &Lines, now: &Lines) -> String {
     let mut text = format!("| subject | lines at {revision} | now | more |\n|---|---|---|---|");
     let subjects: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
@@ -72,6 +77,7 @@ fn text(revision: &str, before: &Lines, now: &Lines) -> String {
     text + &row("all", sums[0], sums[1])
 }
 
+/// The sign is always there: a subject that shrinks is good news.
 fn row(name: &str, old: u64, new: u64) -> String {
     let more = i128::from(new) - i128::from(old);
     format!("\n| {name} | {old} | {new} | {more:+} |")

@@ -22,6 +22,7 @@ pub(super) struct Worst {
 
 /// Stack use of all functions that are reached from some entry.
 pub(super) struct Stacks<'a> {
+    /// The graph of calls.
     functions: &'a Functions,
     known: BTreeMap<u64, Worst>,
     open: Vec<u64>,

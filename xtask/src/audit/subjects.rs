@@ -57,6 +57,7 @@ pub(super) struct Image {
 }
 
 impl Image {
+    /// An image says by its debug information which lines it has instructions of.
     pub(super) fn of(program: &Program) -> Result<Image> {
         let mut image = Image::default();
         for function in program.functions.0.values() {

@@ -8,7 +8,8 @@ use workbench::{source, workspace};
 
 use super::rust::{Counts, percentile};
 
-/// The sources of this project, by column.
+/// The sources of this project, by column. The columns are what a reader would compare with another
+/// project: one trust level each.
 const OWN: [(&str, &[&str]); 6] = [
     (
         "Gear1",
@@ -26,7 +27,8 @@ const OWN: [(&str, &[&str]); 6] = [
     ("xtask", &["xtask"]),
     ("tests", &["tests/suite", "tests/measure", "tests/kvm-vmm"]),
 ];
-/// Names of files that only tests have.
+/// Names of files that only tests have. Names by convention of the ecosystem, so that they fit the
+/// peers as well.
 const TEST_FILES: [&str; 6] = [
     "tests.rs",
     "test.rs",
@@ -35,7 +37,8 @@ const TEST_FILES: [&str; 6] = [
     "ghost.rs",
     "simulator.rs",
 ];
-/// Names of directories that only tests have, or that a build leaves.
+/// Names of directories that only tests have, or that a build leaves. `simulator` is ours; the
+/// others are cargo's or usual.
 const TEST_DIRECTORIES: [&str; 6] = [
     "tests",
     "benches",
@@ -48,13 +51,14 @@ const TEST_DIRECTORIES: [&str; 6] = [
 /// Returns the cell of a row.
 type Value = fn(&Counts) -> String;
 
-/// A column of the table.
+/// A column of the table. Name and sums of one project.
 struct Column {
     name: String,
     counts: Counts,
 }
 
-/// Prints the table of this project, and of the sources in `others`.
+/// Prints the table of this project, and of the sources in `others`. Peers are counted by the same
+/// functions: a table is fair only if one script made all of it.
 pub(super) fn print(others: &[PathBuf]) -> Result<()> {
     let root = workspace::root();
     let own = OWN.iter().map(|(name, directories)| {
@@ -71,6 +75,7 @@ pub(super) fn print(others: &[PathBuf]) -> Result<()> {
 }
 
 impl Column {
+    /// Bytes that are no UTF-8 are replaced, because a peer's sources are not ours to mend.
     fn new(name: &str, directories: &[PathBuf]) -> Result<Column> {
         let mut counts = Counts::default();
         for directory in directories {
@@ -87,14 +92,17 @@ impl Column {
     }
 }
 
-/// Tells whether a file below a project's directory is in none of the project's programs.
+/// Tells whether a file below a project's directory is in none of the project's programs. A path
+/// below the project decides, never the project's own place: that may lie in a folder named
+/// `tests`.
 pub(super) fn is_test(file: &Path) -> bool {
     let mut parts = file.iter().map(|part| part.to_string_lossy());
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     TEST_FILES.contains(&&*name) || parts.any(|part| TEST_DIRECTORIES.contains(&&*part))
 }
 
-/// Rows of the table, in the order of docs/budgets.md.
+/// Rows of the table, in the order of docs/budgets.md. Whoever changes a row changes the table
+/// there.
 const ROWS: [(&str, Value); 12] = [
     ("lines of code", |counts| counts.code.to_string()),
     ("lines of tests", |counts| counts.tests.to_string()),
@@ -129,7 +137,7 @@ const ROWS: [(&str, Value); 12] = [
     }),
 ];
 
-/// Returns the table in Markdown.
+/// Returns the table in Markdown. Markdown, to be pasted into a document.
 fn text(columns: &[Column]) -> String {
     let names = columns.iter().map(|column| format!(" {} |", column.name));
     let mut text = format!("| |{}\n|---|", names.collect::<String>());
@@ -143,13 +151,14 @@ fn text(columns: &[Column]) -> String {
     text
 }
 
+/// Several percentiles in one cell, as in the review.
 fn ranks<const N: usize>(values: &[u64], percents: [u64; N]) -> String {
     percents
         .map(|percent| percentile(values, percent).to_string())
         .join("/")
 }
 
-/// Returns a share in percent, to a tenth.
+/// Returns a share in percent, to a tenth. No quotient is shown where there is nothing to divide.
 fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
@@ -157,7 +166,8 @@ fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Returns a quotient to a tenth.
+/// Returns a quotient to a tenth. Integers throughout: a table must not change with a rounding
+/// mode.
 fn tenths(dividend: u64, divisor: u64) -> String {
     let tenths = dividend * 10 / divisor.max(1);
     format!("{}.{}", tenths / 10, tenths % 10)

@@ -33,8 +33,10 @@ pub(super) fn missing(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<Fault> {
     kernels.flat_map(|vm| of_vm(vm, &nodes)).collect()
 }
 
+/// The path is kept, as a node does not know its parents.
 type Found<'t> = (String, Node<'t>);
 
+/// Searches by phandle go over all nodes, so a list is made once.
 fn flatten<'t>(node: &Node<'t>, path: &str, nodes: &mut Vec<Found<'t>>) {
     for child in node.children() {
         let path = format!("{path}/{}", child.name());
@@ -43,6 +45,7 @@ fn flatten<'t>(node: &Node<'t>, path: &str, nodes: &mut Vec<Found<'t>>) {
     }
 }
 
+/// Devices of one VM: what another VM owns is as missing as what nobody owns.
 fn of_vm(vm: &Vm<'_>, nodes: &[Found<'_>]) -> Vec<Fault> {
     let mut faults: Vec<Fault> = Vec::new();
     for (path, node) in nodes.iter().filter(|(path, _)| vm.devices.owns(path)) {
@@ -85,6 +88,7 @@ fn targets<'n, 't>(
     found
 }
 
+/// Such a provider has no registers, so that every VM can have a copy.
 fn is_fixed(node: &Node<'_>) -> bool {
     let names = node
         .property("compatible")
@@ -93,6 +97,7 @@ fn is_fixed(node: &Node<'_>) -> bool {
     names.any(|name| FIXED.iter().any(|fixed| fixed.as_bytes() == name))
 }
 
+/// The first cell of a property.
 fn cell(node: &Node<'_>, name: &str) -> Option<u32> {
     node.property(name)?.cells()?.next()
 }

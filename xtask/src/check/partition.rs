@@ -11,6 +11,7 @@ mod golden;
 
 /// Writes the list: a section for each stage 2, a line for each range of addresses. What is mapped
 /// has its physical address, rights, kind of memory and sharing state; what is emulated has none.
+/// Sections come in the order of identifiers, Gear2 first, so that golden files compare by line.
 pub(super) fn text(partition: &Partition, manifest: &Manifest<'_>) -> String {
     let vms = manifest.vms.iter().map(|vm| Space::Vm(vm.id));
     let spaces = [Space::Gear2].into_iter().chain(vms);
@@ -18,6 +19,7 @@ pub(super) fn text(partition: &Partition, manifest: &Manifest<'_>) -> String {
     sections.collect::<Vec<_>>().join("\n")
 }
 
+/// Mapped and emulated ranges stand in one list, because a guest sees one address space.
 fn section(space: Space, partition: &Partition, manifest: &Manifest<'_>) -> String {
     let mapped = partition.mappings.iter();
     let mapped = mapped.filter(|mapping| mapping.space == space);
@@ -38,7 +40,8 @@ fn section(space: Space, partition: &Partition, manifest: &Manifest<'_>) -> Stri
     text
 }
 
-/// Returns where input addresses lead, with which attributes and why.
+/// Returns where input addresses lead, with which attributes and why. `why` is the reason that init
+/// notes with each mapping; the check of the partition uses the same list.
 fn mapped_row(mapping: &Mapping, manifest: &Manifest<'_>) -> String {
     format!(
         "{:#012x}  {}  {}",
@@ -48,6 +51,7 @@ fn mapped_row(mapping: &Mapping, manifest: &Manifest<'_>) -> String {
     )
 }
 
+/// Reading is always allowed, hence the constant `r`.
 fn attributes(attributes: Attributes) -> String {
     let write = if attributes.write { 'w' } else { '-' };
     let execute = if attributes.execute { 'x' } else { '-' };
@@ -60,6 +64,7 @@ fn attributes(attributes: Attributes) -> String {
     format!("r{write}{execute}  {memory:8}  {state:16}")
 }
 
+/// The states are those of ownership.rs; a page without one is shared from boot on, or a device.
 const fn state_text(state: Option<PageState>) -> &'static str {
     match state {
         None => "no owner",

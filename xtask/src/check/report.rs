@@ -23,12 +23,16 @@ const FIRST_SPI: usize = 32;
 /// A line of the memory map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
+    /// Physical addresses: two VMs may have the same IPA.
     pub(super) region: Region,
+    /// One owner: memory of several is `Shared`.
     pub(super) owner: Owner,
+    /// Use of the range, in words of the manifest or of the boot.
     pub(super) what: String,
 }
 
 impl Range {
+    /// Makes a line of the map.
     fn new(region: Region, owner: Owner, what: &str) -> Range {
         Range {
             region,
@@ -38,10 +42,13 @@ impl Range {
     }
 }
 
-/// Owner of a resource.
+/// Owner of a resource. The owners are those of ARCHITECTURE's section on memory: each page has
+/// exactly one, or is declared as shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
+    /// Free: what the report counts as left.
     Nobody,
+    /// Reserved by the board's device tree; the VMs never get it.
     Firmware,
     Gear1,
     Gear2,
@@ -51,23 +58,33 @@ pub(super) enum Owner {
     Shared,
 }
 
-/// A line on a CPU, a device or an interrupt.
+/// A line on a CPU, a device or an interrupt. One shape for three tables, so that all of them are
+/// written and counted alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Item {
+    /// As the table shows it: a path, a number, an INTID.
     pub(super) name: String,
     pub(super) owner: Owner,
+    /// Details: registers and INTIDs of a device, sources of an interrupt.
     pub(super) what: String,
 }
 
-/// Everything on a board, with its owner.
+/// Everything on a board, with its owner. Built once, and shown as tables and as a picture by two
+/// writers which read nothing else: the two cannot differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Report {
+    /// Manifest and board.
     pub(super) title: String,
+    /// Names by identifier, for owners.
     pub(super) vms: Vec<String>,
+    /// By address.
     pub(super) memory: Vec<Range>,
+    /// By number, as the board's tree lists them.
     pub(super) cpus: Vec<Item>,
     pub(super) pools: Vec<Pool>,
+    /// Every device that init could give to a VM.
     pub(super) devices: Vec<Item>,
+    /// SPIs: private ones are each CPU's own, and nobody's to give away.
     pub(super) interrupts: Vec<Item>,
     /// Doorbells, a line each.
     pub(super) channels: Vec<String>,
@@ -76,7 +93,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Makes the report of a manifest that init has placed.
+    /// Makes the report of a manifest that init has placed. init ran on this machine with the
+    /// board's tree, so the figures are those of a boot, not of a second calculation.
     pub(super) fn new(title: &str, manifest: &Manifest<'_>, placed: &Placement) -> Report {
         Report {
             title: title.to_owned(),
@@ -103,7 +121,8 @@ impl Report {
         }
     }
 
-    /// Returns the report as tables.
+    /// Returns the report as tables. The rows have fixed widths, since golden files of the tests
+    /// compare them line by line.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{}\n\nMemory\n{}", self.title, self.memory_rows());
         for (title, items) in [
@@ -120,7 +139,8 @@ impl Report {
         text + "\nStage 2\n\n" + &self.partition
     }
 
-    /// Returns the memory map's rows, and the bytes that are left.
+    /// Returns the memory map's rows, and the bytes that are left. The sum is printed because "what
+    /// can I still give to a VM" is the question that brings most readers here.
     fn memory_rows(&self) -> String {
         let mut text = String::new();
         for Range {
@@ -153,7 +173,8 @@ impl Report {
     }
 }
 
-/// Writes a size to a tenth of the unit that fits.
+/// Writes a size to a tenth of the unit that fits. Rounded up: a part must never look as if it
+/// would fit into a smaller range.
 pub(super) fn bytes(size: u64) -> String {
     let (unit, name) = match size {
         0..0x10_0000 => (1 << 10, "KiB"),
@@ -167,7 +188,8 @@ pub(super) fn bytes(size: u64) -> String {
     }
 }
 
-/// Returns the memory map: what has an owner, and the rest of each bank.
+/// Returns the memory map: what has an owner, and the rest of each bank. Every byte of RAM is in a
+/// range: a rest without a name would hide memory that got lost.
 fn memory(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Range> {
     let mut list = boot_memory(placed);
     list.extend(vm_memory(manifest, placed));
@@ -186,7 +208,8 @@ fn memory(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Range> {
 }
 
 /// Returns what the firmware and the boot take: Gear1's parts with a place of their own, and
-/// Gear2's image.
+/// Gear2's image. Gear1's init is listed although its memory is wiped: during the boot nothing else
+/// can lie there.
 fn boot_memory(placed: &Placement) -> Vec<Range> {
     let info = &placed.info;
     let gear2 = info.gear2.image;
@@ -203,7 +226,8 @@ fn boot_memory(placed: &Placement) -> Vec<Range> {
     reserved.chain(own).chain([image]).collect()
 }
 
-/// Returns the memory of the VMs.
+/// Returns the memory of the VMs. A VM that sees its memory elsewhere has both addresses in the
+/// row: a debugger needs the IPA, and a hardware probe the PA.
 fn vm_memory(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Range> {
     let mut list = Vec::new();
     for (vm, boot) in manifest.vms.iter().zip(&placed.info.vms) {
@@ -219,7 +243,8 @@ fn vm_memory(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Range> {
     list
 }
 
-/// Returns the memory that several VMs have, with the VMs' names.
+/// Returns the memory that several VMs have, with the VMs' names. The lead before it holds what
+/// describes the memory to Linux, and is as shared.
 fn shared_memory(manifest: &Manifest<'_>) -> Vec<Range> {
     let range = |shared: &SharedMemory<'_>| {
         let names = shared.vms.iter().collect::<Vec<_>>().join(", ");
@@ -231,11 +256,13 @@ fn shared_memory(manifest: &Manifest<'_>) -> Vec<Range> {
     manifest.shared.iter().map(range).collect()
 }
 
+/// Init has lengths where the report has ends.
 fn sized(start: u64, size: u64) -> Region {
     Region::new(start, start + size)
 }
 
-/// Returns the CPUs with the VMs whose vCPUs start there.
+/// Returns the CPUs with the VMs whose vCPUs start there. A CPU without a loop of Gear2 and without
+/// a real-time VM stays off, and is shown as free.
 fn cpus(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
     let cpus = placed.board.cpus.iter().enumerate();
     let item = |(index, cpu): (usize, &gear1_init::fdt::Cpu)| {
@@ -256,7 +283,7 @@ fn cpus(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
 }
 
 /// Returns the owner of a CPU: the real-time VM that has it to itself, or Gear2, which schedules
-/// all others.
+/// all others. The manifest decides before init's list: a CPU of a real-time VM has no loop.
 fn cpu_owner(cpu: CpuIndex, manifest: &Manifest<'_>, placed: &Placement) -> Option<Owner> {
     let alone = manifest
         .vms
@@ -271,7 +298,7 @@ fn cpu_owner(cpu: CpuIndex, manifest: &Manifest<'_>, placed: &Placement) -> Opti
 }
 
 /// Returns the VMs with vCPUs that start on a CPU, each with the number of these vCPUs if there are
-/// several.
+/// several. Starts, not stays: balancers and `gearctl` move vCPUs within their pool.
 fn starting_on(cpu: CpuIndex, manifest: &Manifest<'_>, cpu_count: usize) -> Vec<String> {
     let starting = manifest.vms.iter().filter_map(|vm| {
         let here = |vcpu: &usize| manifest.start_cpu(vm, *vcpu, cpu_count) == Some(cpu);
@@ -284,6 +311,8 @@ fn starting_on(cpu: CpuIndex, manifest: &Manifest<'_>, cpu_count: usize) -> Vec<
     starting.collect()
 }
 
+/// Returns the devices of the board's tree with their registers and interrupts, the free ones too:
+/// that is the list to pick a VM's `devices` from.
 fn devices(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
     let item = |device: &Device| {
         let regions = device.registers.iter();
@@ -299,7 +328,7 @@ fn devices(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
 }
 
 /// Returns the owner of a device: the VM that the manifest gives it to, Gear1 of the GIC, Gear2 of
-/// the console's UART.
+/// the console's UART. The manifest comes first, because a VM may own the boot UART.
 fn device_owner(device: &Device, manifest: &Manifest<'_>, placed: &Placement) -> Owner {
     let vm = manifest.vms.iter().find(|vm| vm.devices.owns(&device.path));
     let uart = placed.board.uart.map(|uart| uart.base);
@@ -314,6 +343,7 @@ fn device_owner(device: &Device, manifest: &Manifest<'_>, placed: &Placement) ->
 }
 
 /// Returns the SPIs that somebody owns or a device has, with their trigger if they are owned.
+/// INTIDs without owner and source are left out: a GIC implements hundreds of them.
 fn interrupts(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
     let item = |intid: usize| {
         let what = sources_of(intid as u32, manifest, placed);
@@ -331,7 +361,8 @@ fn interrupts(manifest: &Manifest<'_>, placed: &Placement) -> Vec<Item> {
     (FIRST_SPI..MAX_INTIDS).filter_map(item).collect()
 }
 
-/// Returns what triggers an interrupt: the hand-over has a bit for each INTID, set for an edge.
+/// Returns what triggers an interrupt: the hand-over has a bit for each INTID, set for an edge. The
+/// configuration is the hand-over's, which is what Gear1 writes into GICD_ICFGR.
 fn trigger(intid: usize, placed: &Placement) -> Option<&'static str> {
     let word = *placed.info.irq_edge.get(intid / 32)?;
     let is_edge = word >> (intid % 32) & 1 != 0;
@@ -339,7 +370,8 @@ fn trigger(intid: usize, placed: &Placement) -> Option<&'static str> {
 }
 
 /// Returns what makes an interrupt pending: the paths of devices, and channels into VMs with
-/// pass-through.
+/// pass-through. With an emulated controller a channel's INTID is the VM's own, and no physical
+/// interrupt.
 fn sources_of(intid: u32, manifest: &Manifest<'_>, placed: &Placement) -> String {
     let devices = placed.devices.iter();
     let devices = devices.filter(|device| device.intids.contains(&intid));
@@ -354,6 +386,7 @@ fn sources_of(intid: u32, manifest: &Manifest<'_>, placed: &Placement) -> String
 }
 
 /// Returns the line of a channel: its VMs, where each finds its end, and how often it interrupts.
+/// The line has both ends, since a reader looks for one VM's address and the other's INTID.
 fn channel(channel: &Channel<'_>) -> String {
     let Channel {
         name,

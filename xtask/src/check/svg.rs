@@ -3,27 +3,33 @@
 
 use std::fmt::Write as _;
 
+use workbench::svg;
+
 use super::report::{Item, Owner, Range, Report, bytes};
 
 pub(super) mod timeline;
 
+/// Pixels from the left edge to the memory map; addresses stand before it.
 const MEMORY_X: usize = 130;
+/// Width of the memory map in pixels if all labels are short.
 const LEAST_WIDTH: usize = 300;
+/// Between the columns.
 const GAP: usize = 30;
+/// Where the columns begin, below the title.
 const TOP: usize = 70;
 /// Between two banks of memory.
 const BANK_GAP: usize = 12;
-/// Pixels of a letter, on average and a little more.
+/// Pixels of a letter, on average and a little more. Text in SVG has no size before it is drawn, so
+/// this is an estimate on the safe side.
 const LETTER: usize = 7;
+/// Height of a line of text.
 const ROW: usize = 20;
 /// The height of the smallest range, and what each doubling of 2 MiB adds.
 const SMALLEST: usize = 20;
+/// Enough to tell 2 MiB from 4 GiB, and small enough for a page.
 const STEP: usize = 6;
-/// Colours of VMs, taken in turn.
-const COLOURS: [&str; 8] = [
-    "#8ecae6", "#ffb703", "#90be6d", "#f28482", "#cdb4db", "#84dcc6", "#f4a261", "#a3b18a",
-];
 
+/// Draws the report; the columns are as wide as their longest labels.
 pub(super) fn draw(report: &Report) -> String {
     let lists = [
         ("CPUs", &report.cpus),
@@ -38,7 +44,7 @@ pub(super) fn draw(report: &Report) -> String {
     let lists_x = MEMORY_X + memory_width + GAP;
     let items = lists.iter().flat_map(|(_, list)| list.iter());
     let width = lists_x + widest(items.map(|item| item_label(report, item))) + GAP;
-    let mut svg = head(width.max(time_width), height);
+    let mut svg = svg::head(width.max(time_width), height);
     text(&mut svg, 20, 30, "18", &report.title);
     text(&mut svg, MEMORY_X, TOP - 10, "14", "Memory (not to scale)");
     draw_memory(&mut svg, report, memory_width);
@@ -47,7 +53,8 @@ pub(super) fn draw(report: &Report) -> String {
     svg + "</svg>\n"
 }
 
-/// Draws lists of items one below the other, each under its title.
+/// Draws lists of items one below the other, each under its title. The three lists share a column,
+/// since CPUs are few where devices are many.
 fn draw_lists(svg: &mut String, report: &Report, lists: &[(&str, &Vec<Item>)], x: usize) {
     let mut y = TOP - 10;
     for (title, items) in lists {
@@ -61,15 +68,8 @@ fn draw_lists(svg: &mut String, report: &Report, lists: &[(&str, &Vec<Item>)], x
     }
 }
 
-fn head(width: usize, height: usize) -> String {
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    )
-}
-
-/// Returns the height of the memory map in pixels.
+/// Returns the height of the memory map in pixels. Gaps between banks are as wide as others,
+/// however far apart the banks are.
 fn memory_height(report: &Report) -> usize {
     let ranges: usize = report.memory.iter().map(height).sum();
     let pairs = report.memory.windows(2);
@@ -83,12 +83,14 @@ fn height(range: &Range) -> usize {
     SMALLEST + STEP * (u64::BITS - blocks.leading_zeros()) as usize
 }
 
-/// Returns the width in pixels of the longest label, with the space before it.
+/// Returns the width in pixels of the longest label, with the space before it. Labels decide: names
+/// of VMs and devices are the manifest's.
 fn widest(labels: impl Iterator<Item = String>) -> usize {
     let longest = labels.map(|label| label.chars().count()).max();
     LEAST_WIDTH.max(longest.unwrap_or(0) * LETTER + 2 * ROW)
 }
 
+/// Draws the banks from the lowest address down, as the table lists them.
 fn draw_memory(svg: &mut String, report: &Report, width: usize) {
     let mut y = TOP;
     let mut end = None;
@@ -110,6 +112,7 @@ fn draw_memory(svg: &mut String, report: &Report, width: usize) {
     }
 }
 
+/// Memory that is left has no use to name.
 fn range_label(report: &Report, range: &Range) -> String {
     let size = bytes(range.region.bytes());
     match range.owner {
@@ -118,11 +121,13 @@ fn range_label(report: &Report, range: &Range) -> String {
     }
 }
 
+/// A square in the owner's colour, and the text behind.
 fn draw_item(svg: &mut String, report: &Report, item: &Item, (x, y): (usize, usize)) {
     boxed(svg, x, y, (12, ROW - 4), colour(item.owner));
     text(svg, x + 20, y + 12, "12", &item_label(report, item));
 }
 
+/// Details in parentheses, for they are missing where there are none.
 fn item_label(report: &Report, item: &Item) -> String {
     let owner = report.owner(item.owner);
     let what = match item.what.as_str() {
@@ -132,6 +137,7 @@ fn item_label(report: &Report, item: &Item) -> String {
     format!("{}: {owner}{what}", item.name)
 }
 
+/// Nobody is white: free resources look empty.
 const fn colour(owner: Owner) -> &'static str {
     match owner {
         Owner::Nobody => "#ffffff",
@@ -139,10 +145,11 @@ const fn colour(owner: Owner) -> &'static str {
         Owner::Gear1 => "#a9b1b8",
         Owner::Gear2 => "#dee2e6",
         Owner::Shared => "#ffe066",
-        Owner::Vm(index) => COLOURS[index % COLOURS.len()],
+        Owner::Vm(index) => svg::COLOURS[index % svg::COLOURS.len()],
     }
 }
 
+/// Draws a rectangle with an edge, which tells neighbours of one colour apart.
 fn boxed(svg: &mut String, x: usize, y: usize, (width, height): (usize, usize), fill: &str) {
     writeln!(
         svg,
@@ -151,11 +158,9 @@ fn boxed(svg: &mut String, x: usize, y: usize, (width, height): (usize, usize), 
     .expect("writing to a String does not fail");
 }
 
+/// Names come from manifests, hence the escapes.
 fn text(svg: &mut String, x: usize, y: usize, size: &str, text: &str) {
-    let text = text
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;");
+    let text = svg::escaped(text);
     writeln!(
         svg,
         "<text x=\"{x}\" y=\"{y}\" font-size=\"{size}\">{text}</text>"

@@ -8,16 +8,20 @@ use anyhow::{Context as _, Result};
 
 use super::{CHAPTERS, read};
 
-/// The most columns of a line; tables and code are exempt.
+/// The most columns of a line; tables and code are exempt. Readers of the source have the same
+/// width there as in code.
 const COLUMNS: usize = 100;
-/// Documents with a limit, and the most words that they have.
+/// Documents with a limit, and the most words that they have. A page that grows by a paragraph a
+/// change is read by nobody in the end.
 const WORDS: &[(&str, usize)] = &[("docs/ARCHITECTURE.md", 3500)];
-/// Written by programs, so their lines are as long as what was measured.
+/// Written by programs, so their lines are as long as what was measured. Their links are checked
+/// like all others.
 const GENERATED: &[&str] = &["docs/evidence.md", "docs/requirements/matrix.md"];
 /// Folders without documents or sources.
 const SKIPPED: [&str; 2] = ["target", ".git"];
 
-/// Returns what is wrong with the documents of the workspace at `root`.
+/// Returns what is wrong with the documents of the workspace at `root`. All faults are returned at
+/// once: a person mends a document in one go.
 pub fn faults(root: &Path) -> Result<Vec<String>> {
     let tree = Tree::read(root)?;
     let chapters: BTreeSet<&Path> = CHAPTERS.iter().map(|(_, file)| Path::new(*file)).collect();
@@ -35,14 +39,17 @@ pub fn faults(root: &Path) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Files that the documents may refer to, by path below the workspace.
+/// Files that the documents may refer to, by path below the workspace. Read once, since each link
+/// is a question to it.
 struct Tree {
+    /// All files, so that a link to any of them can be told good from dead.
     files: BTreeSet<PathBuf>,
     /// The documents, with their texts.
     documents: BTreeMap<PathBuf, String>,
 }
 
 impl Tree {
+    /// Only documents are kept as text; of other files the name is enough.
     fn read(root: &Path) -> Result<Tree> {
         let files = tree(root)?;
         let mut documents = BTreeMap::new();
@@ -54,6 +61,7 @@ impl Tree {
 }
 
 /// Tells whether a file belongs to the documents: those at the top, in docs/, and of the tests.
+/// Issue templates and the like are not part of the book.
 fn is_document(file: &Path) -> bool {
     file.extension().is_some_and(|kind| kind == "md")
         && (file.parent() == Some(Path::new(""))
@@ -61,7 +69,8 @@ fn is_document(file: &Path) -> bool {
             || file == Path::new("tests/README.md"))
 }
 
-/// Returns all files below `root`, relative to it.
+/// Returns all files below `root`, relative to it. The walk is of files as they are, tracked or
+/// not: a link to a new file is right before its commit.
 fn tree(root: &Path) -> Result<BTreeSet<PathBuf>> {
     let mut files = BTreeSet::new();
     let mut folders = vec![root.to_owned()];
@@ -80,14 +89,15 @@ fn tree(root: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
-/// A document and where it is.
+/// A document and where it is. Links are relative to the document's own folder.
 struct Document<'a> {
     file: &'a Path,
     text: &'a str,
 }
 
 impl Document<'_> {
-    /// Returns what is wrong in the document, by line.
+    /// Returns what is wrong in the document, by line. Generated documents have lines as long as
+    /// their tables need.
     fn faults(&self, tree: &Tree) -> Vec<(usize, String)> {
         let mut faults = Vec::new();
         let is_generated = GENERATED.iter().any(|file| self.file == Path::new(file));
@@ -110,6 +120,8 @@ impl Document<'_> {
     }
 
     /// Returns the links of a line that lead nowhere, and the names of sources that are not there.
+    /// A source that a document names must exist; renaming one would else leave the documents
+    /// behind.
     fn wrong_references(&self, line: &str, tree: &Tree) -> Vec<String> {
         let (code, rest) = split_code(line);
         let dead = links(&rest).filter_map(|target| self.dead(target, tree));
@@ -122,7 +134,8 @@ impl Document<'_> {
         wrong
     }
 
-    /// Says why a link leads nowhere, if it does.
+    /// Says why a link leads nowhere, if it does. Links into the web are not followed: a test must
+    /// not need the network.
     fn dead(&self, target: &str, tree: &Tree) -> Option<String> {
         if target.contains("://") || target.starts_with("mailto:") {
             return None;
@@ -145,7 +158,8 @@ impl Document<'_> {
     }
 }
 
-/// Returns the lines outside of code blocks, by number.
+/// Returns the lines outside of code blocks, by number. Code blocks may be wide, and a link in one
+/// is an example.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
@@ -155,7 +169,8 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Splits a line into its code spans and what is left of it.
+/// Splits a line into its code spans and what is left of it. A span with two backquotes inside is
+/// not used here.
 fn split_code(line: &str) -> (Vec<&str>, String) {
     let pieces = || (0..).zip(line.split('`'));
     let code = pieces().filter(|(at, _)| at % 2 == 1);
@@ -166,7 +181,7 @@ fn split_code(line: &str) -> (Vec<&str>, String) {
     )
 }
 
-/// Returns where the links of a line lead.
+/// Returns where the links of a line lead. Reference links (`[a][b]`) are not used here.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](")
         .skip(1)
@@ -174,12 +189,14 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Tells whether a code span names a Rust file; one with a capital letter is a placeholder.
+/// Placeholders as `NAME.rs` stand in instructions.
 fn is_source(code: &str) -> bool {
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-./".contains(c);
     code.ends_with(".rs") && code.chars().all(is_name)
 }
 
-/// Returns the anchors of a document's headings, as GitHub and mdBook make them.
+/// Returns the anchors of a document's headings, as GitHub and mdBook make them. Equal headings
+/// would get numbers, which no link here uses.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = prose(text).filter_map(|(_, line)| line.strip_prefix('#'));
     headings
@@ -187,6 +204,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// The rule is GitHub's: lower case, dashes for blanks, no punctuation.
 fn slug(heading: &str) -> String {
     let kept = heading.chars().filter_map(|c| match c {
         ' ' => Some('-'),
@@ -196,7 +214,7 @@ fn slug(heading: &str) -> String {
     kept.collect()
 }
 
-/// Returns a path without `.` and `..`.
+/// Returns a path without `.` and `..`. Paths are compared as text, so that no file has to exist.
 pub(super) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -209,13 +227,15 @@ pub(super) fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Returns the files that a document includes by mdBook's directive.
+/// Returns the files that a document includes by mdBook's directive. The examples in the book are
+/// the files that `test` compiles.
 pub(super) fn included(text: &str) -> impl Iterator<Item = &str> {
     let directives = text.split("{{#include ").skip(1);
     directives.filter_map(|rest| rest.split_once("}}").map(|(file, _)| file.trim()))
 }
 
-/// Returns the pictures in a folder.
+/// Returns the pictures in a folder. SVG and PNG are all that browsers show everywhere and that the
+/// documents have.
 pub(super) fn pictures(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut pictures = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -19,9 +19,11 @@ const SPARE_BYTES: usize = 16 << 20;
 const MIB: usize = 1 << 20;
 /// FAT32 with LBA.
 const PARTITION_TYPE: u8 = 0x0c;
+/// Fixed: a tool would take the time.
 const VOLUME_ID: u32 = u32::from_be_bytes(*b"Gear");
 /// Offset of the card's identifier in the first sector.
 const ID: usize = 440;
+/// Eleven characters, filled with blanks (FAT specification, BS_VolLab).
 const LABEL: [u8; 11] = *b"GEARV      ";
 
 /// Returns the image of a card with these files.

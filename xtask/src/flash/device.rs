@@ -11,24 +11,31 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Disk as the kernel describes it.
+/// Disk as the kernel describes it. Read from sysfs, so that neither root nor another program is
+/// needed to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Disk {
+    /// As in /dev and /sys/block.
     name: String,
+    /// An image that is larger is refused.
     bytes: u64,
+    /// A hint for the person; USB readers often say no.
     removable: bool,
+    /// May be empty.
     model: String,
     /// Names of the disk and of its partitions.
     parts: Vec<String>,
 }
 
-/// Refuses a device that [`write()`] would refuse, before there is an image.
+/// Refuses a device that [`write()`] would refuse, before there is an image. Asked before the
+/// build, which takes minutes.
 pub(super) fn check(device: &Path) -> Result<()> {
     unused(device)?;
     ensure_terminal()
 }
 
-/// Asks, then writes `image` to `device`.
+/// Asks, then writes `image` to `device`. The check comes again: a card may have been mounted since
+/// the first one.
 pub(super) fn write(image: &Path, device: &Path) -> Result<()> {
     let disk = unused(device)?;
     let size = fs::metadata(image)?.len();
@@ -47,7 +54,8 @@ pub(super) fn write(image: &Path, device: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the disk behind a device, and fails if the device is no disk or in use.
+/// Returns the disk behind a device, and fails if the device is no disk or in use. A partition is
+/// no place for an image with a partition table of its own.
 fn unused(device: &Path) -> Result<Disk> {
     let kind = fs::metadata(device)
         .with_context(|| format!("--device: there is no {}", device.display()))?;
@@ -64,7 +72,8 @@ fn unused(device: &Path) -> Result<Disk> {
     Ok(disk)
 }
 
-/// Shows a person what would be overwritten.
+/// Shows a person what would be overwritten. What a person compares with the label of a card:
+/// maker, size, number of partitions.
 fn show(disk: &Disk, device: &Path) {
     let gib = disk.bytes as f64 / (1 << 30) as f64;
     let removable = match disk.removable {
@@ -82,6 +91,7 @@ fn show(disk: &Disk, device: &Path) {
     );
 }
 
+/// A script that answers by itself would be no question.
 fn ensure_terminal() -> Result<()> {
     ensure!(
         io::stdin().is_terminal(),
@@ -90,7 +100,8 @@ fn ensure_terminal() -> Result<()> {
     Ok(())
 }
 
-/// Fails unless a person at a terminal types the disk's name.
+/// Fails unless a person at a terminal types the disk's name. The name is typed, as a "y" comes too
+/// easily.
 fn ask(disk: &Disk) -> Result<()> {
     ensure_terminal()?;
     eprint!("All that is on it is lost. Type {} to write: ", disk.name);
@@ -101,7 +112,8 @@ fn ask(disk: &Disk) -> Result<()> {
     Ok(())
 }
 
-/// Reads what the kernel says of a whole disk.
+/// Reads what the kernel says of a whole disk. Links such as /dev/disk/by-id are followed, because
+/// sysfs knows kernel names alone.
 fn describe(sys: &Path, device: &Path) -> Result<Disk> {
     let real = fs::canonicalize(device)?;
     let name = real.file_name().and_then(|name| name.to_str());
@@ -124,6 +136,7 @@ fn describe(sys: &Path, device: &Path) -> Result<Disk> {
 }
 
 /// Returns the names of a disk and of its partitions, which are the folders with a `partition`.
+/// Mounts and swap name partitions, so that all of them are needed.
 fn parts(name: &str, folder: &Path) -> Result<Vec<String>> {
     let mut parts = vec![name.to_owned()];
     for entry in fs::read_dir(folder)? {
@@ -135,7 +148,8 @@ fn parts(name: &str, folder: &Path) -> Result<Vec<String>> {
     Ok(parts)
 }
 
-/// Says what uses the disk or a partition of it, if anything does.
+/// Says what uses the disk or a partition of it, if anything does. Each way of use is told in its
+/// own words: a person has to undo it.
 fn used(disk: &Disk, proc: &Path, sys: &Path) -> Result<Option<String>> {
     if let Some(place) = mounted_on(disk, proc, sys)? {
         return Ok(Some(format!("it is mounted on {place}")));
@@ -151,7 +165,8 @@ fn used(disk: &Disk, proc: &Path, sys: &Path) -> Result<Option<String>> {
     Ok(held.map(|part| format!("{part} is part of another disk")))
 }
 
-/// Tells whether the kernel swaps to the disk or to a partition of it.
+/// Tells whether the kernel swaps to the disk or to a partition of it. By proc_swaps(5): the first
+/// column is the path.
 fn is_swap(disk: &Disk, proc: &Path) -> bool {
     // A kernel without swapping has no such file.
     let swaps = fs::read_to_string(proc.join("swaps")).unwrap_or_default();

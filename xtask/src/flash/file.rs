@@ -13,7 +13,8 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{card, u_boot};
 
 /// Fails if `path` is not to be written as a card's image: it is no file, or, unless `force` says
-/// that this is wanted, a file that is not one of those images.
+/// that this is wanted, a file that is not one of those images. A file that is empty, or was made
+/// by this command, is replaced without a question.
 pub(super) fn check_image(path: &Path, force: bool) -> Result<()> {
     let Some(found) = look(path)? else {
         let is_folder = path.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -35,7 +36,8 @@ pub(super) fn check_image(path: &Path, force: bool) -> Result<()> {
 
 /// Fails if `path` is something else than a folder, or if files with these names are there which
 /// are not GearV's, unless `force` says that they are to be replaced. A folder with a `boot.scr` of
-/// GearV's is one that was written before.
+/// GearV's is one that was written before. `boot.scr` has a name that marks it (`u_boot.rs`), so a
+/// second run needs no `--force`.
 pub(super) fn check_folder(path: &Path, names: &[&str], force: bool) -> Result<()> {
     let Some(found) = look(path)? else {
         return ensure_parent(path);
@@ -57,7 +59,8 @@ pub(super) fn check_folder(path: &Path, names: &[&str], force: bool) -> Result<(
     Ok(())
 }
 
-/// Fails if the folder of a path that is not there yet is not there either.
+/// Fails if the folder of a path that is not there yet is not there either. Folders are not made: a
+/// typo in a path would make one.
 fn ensure_parent(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|parent| *parent != Path::new(""));
     let parent = parent.unwrap_or(Path::new("."));
@@ -69,9 +72,9 @@ fn ensure_parent(path: &Path) -> Result<()> {
     ensure_no_device_name(path, parent)
 }
 
-/// Fails if `path`, in the folder `parent`, would lie among the machine's devices: the name of a card
-/// that is not in the reader is no file. A file there lies in memory, and keeps the kernel from
-/// making the card's node.
+/// Fails if `path`, in the folder `parent`, would lie among the machine's devices: the name of a
+/// card that is not in the reader is no file. A file there lies in memory, and keeps the kernel
+/// from making the card's node. The message tells of `--device`, which is what was meant.
 fn ensure_no_device_name(path: &Path, parent: &Path) -> Result<()> {
     let parent = parent.canonicalize()?;
     let is_device = parent.starts_with("/dev") && !parent.starts_with("/dev/shm");
@@ -84,7 +87,8 @@ fn ensure_no_device_name(path: &Path, parent: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file that is there or not.
+/// Writes a file that is there or not. The file is opened without truncation, checked, and only
+/// then emptied: between a look at a path and its opening, the path may come to mean a disk.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> Result<()> {
         // The open does no harm to a device. The opened file is the one that is checked.
@@ -104,7 +108,8 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns the metadata of the path, behind all links.
+/// Returns the metadata of the path, behind all links. Links are followed, for a write would follow
+/// them too.
 fn look(path: &Path) -> Result<Option<Metadata>> {
     match fs::metadata(path) {
         Ok(found) => Ok(Some(found)),
@@ -113,6 +118,7 @@ fn look(path: &Path) -> Result<Option<Metadata>> {
     }
 }
 
+/// A pipe or a terminal is no place for an image either.
 fn ensure_file(path: &Path, found: &Metadata) -> Result<()> {
     let path = path.display();
     if found.file_type().is_block_device() {
@@ -124,6 +130,7 @@ fn ensure_file(path: &Path, found: &Metadata) -> Result<()> {
     Ok(())
 }
 
+/// The first sector has the mark of our images.
 fn is_card(path: &Path) -> Result<bool> {
     let mut sector = Vec::new();
     let file = File::open(path).with_context(|| path.display().to_string())?;

@@ -8,13 +8,15 @@ use workbench::board::Name;
 
 use super::card::CardFile;
 
-/// Files that a Raspberry Pi 4 starts from, and that stand in no other folder of `--firmware`.
+/// Files that a Raspberry Pi 4 starts from, and that stand in no other folder of `--firmware`. The
+/// boot ROM starts bootcode from the board's EEPROM, which asks for these two.
 const RPI4: &[&str] = &["start4.elf", "fixup4.dat"];
 
-/// Characters that FAT has in no long name.
+/// Characters that FAT has in no long name. Microsoft's FAT specification, long directory entries.
 const NOT_IN_NAMES: &str = "\"*:<>?\\|";
 
-/// Returns the files without which a board does not start from its card.
+/// Returns the files without which a board does not start from its card. QEMU and boards with
+/// U-Boot in flash start without a file of the maker's.
 pub(super) fn needed(board: Name) -> &'static [&'static str] {
     match board {
         Name::Rpi4 => RPI4,
@@ -23,7 +25,8 @@ pub(super) fn needed(board: Name) -> &'static [&'static str] {
 }
 
 /// Returns the files below the folder, in order of their names, so that the same files give the
-/// same image. `own` are GearV's files, which none replaces.
+/// same image. `own` are GearV's files, which none replaces. Read as a whole before anything is
+/// built: a folder that is wrong costs no build.
 pub(super) fn read(folder: &Path, board: Name, own: &[&str]) -> Result<Vec<CardFile>> {
     ensure!(
         folder.is_dir(),
@@ -37,7 +40,8 @@ pub(super) fn read(folder: &Path, board: Name, own: &[&str]) -> Result<Vec<CardF
     Ok(files)
 }
 
-/// Refuses a folder without a file that the board's boot ROM or its firmware asks for.
+/// Refuses a folder without a file that the board's boot ROM or its firmware asks for. Without
+/// these, the board shows a pattern of its LED and nothing else.
 fn ensure_complete(folder: &Path, board: Name) -> Result<()> {
     let is_missing = |name: &&&str| !folder.join(name).is_file();
     let missing: Vec<&str> = needed(board).iter().filter(is_missing).copied().collect();
@@ -52,7 +56,8 @@ fn ensure_complete(folder: &Path, board: Name) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an empty file that the board needs, and no file at all.
+/// Refuses an empty file that the board needs, and no file at all. An empty file is what a copy
+/// leaves that ran out of room.
 fn ensure_filled(folder: &Path, board: Name, files: &[CardFile]) -> Result<()> {
     let is_empty = |(name, bytes): &&CardFile| needed(board).contains(&&**name) && bytes.is_empty();
     if let Some((name, _)) = files.iter().find(is_empty) {
@@ -70,7 +75,8 @@ fn ensure_filled(folder: &Path, board: Name, files: &[CardFile]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an output that lies in the folder, where the next run would take it for firmware.
+/// Refuses an output that lies in the folder, where the next run would take it for firmware. Paths
+/// are compared behind all links. A folder that is not there yet cannot lie inside.
 pub(super) fn ensure_apart(folder: &Path, out: &Path) -> Result<()> {
     let parent = out.parent().filter(|parent| *parent != Path::new(""));
     let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")));
@@ -88,6 +94,7 @@ pub(super) fn ensure_apart(folder: &Path, out: &Path) -> Result<()> {
 }
 
 /// Adds the files below a folder. A card's file system does not tell upper from lower case.
+/// Overlays lie in a folder of their own, so folders are followed.
 fn add_folder(folder: &Path, below: &str, own: &[&str], files: &mut Vec<CardFile>) -> Result<()> {
     for path in sorted_entries(folder)? {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -104,7 +111,8 @@ fn add_folder(folder: &Path, below: &str, own: &[&str], files: &mut Vec<CardFile
     Ok(())
 }
 
-/// Refuses what a card cannot hold beside GearV's files and those that are taken already.
+/// Refuses what a card cannot hold beside GearV's files and those that are taken already. Each
+/// refusal names the file in the person's folder, not on the card.
 fn ensure_fits(path: &Path, name: &str, own: &[&str], files: &[CardFile]) -> Result<()> {
     ensure!(
         path.is_file(),
@@ -134,6 +142,7 @@ fn ensure_fits(path: &Path, name: &str, own: &[&str], files: &[CardFile]) -> Res
     Ok(())
 }
 
+/// The order of a directory is the host's own, and would show in the image.
 fn sorted_entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder);
     let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;

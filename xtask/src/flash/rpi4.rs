@@ -14,11 +14,13 @@ use workbench::{payloads, workspace};
 
 use super::card::CardFile;
 
-/// Names of the files.
+/// Names of the files. Paths on the card, in the order of the contents below.
 pub(super) const NAMES: [&str; 3] = ["config.txt", "bcm2711-rpi-4-b.dtb", "overlays/gearv.dtbo"];
 
 /// Boot configuration for the firmware: Gear1 starts in 64-bit state, with the archive as initial
-/// RAM disk on a page of its own, and with PL011 on the pins of the header.
+/// RAM disk on a page of its own, and with PL011 on the pins of the header. The options are
+/// documented at raspberrypi.com (config.txt); `enable_gic` chooses the GIC-400, and without
+/// `gpu_mem` the firmware takes more memory.
 const CONFIG: &str = "\
 # Written by GearV's `cargo xtask flash`.
 [pi4]
@@ -35,7 +37,7 @@ gpio=14,15=a0
 ";
 
 /// Overlay that makes PL011 the console: Bluetooth, which has it otherwise, and the mini-UART are
-/// off.
+/// off. Labels are those of Linux's tree (bcm2711-rpi-4-b.dts), which the firmware resolves.
 const OVERLAY: &str = "\
 /dts-v1/;
 /plugin/;
@@ -62,7 +64,8 @@ const OVERLAY: &str = "\
 };
 ";
 
-/// Returns the files, of which the overlay fits the tree.
+/// Returns the files, of which the overlay fits the tree. The overlay is applied here once, so that
+/// a label that Linux renamed is found before a card is written.
 pub(super) fn files(tools: &Tools) -> Result<Vec<CardFile>> {
     let tree = payloads::rpi4_device_tree()?;
     let scratch = workspace::output_dir().join(format!("rpi4-{}.dtbo", std::process::id()));
@@ -75,7 +78,8 @@ pub(super) fn files(tools: &Tools) -> Result<Vec<CardFile>> {
     Ok(NAMES.map(str::to_owned).into_iter().zip(bytes).collect())
 }
 
-/// Applies an overlay to a tree, as the firmware does, and discards the result.
+/// Applies an overlay to a tree, as the firmware does, and discards the result. The firmware drops
+/// an overlay that does not fit without a word.
 fn ensure_fits(overlay: &Path, tree: &Path) -> Result<()> {
     let merged = overlay.with_extension("dtb");
     let mut fdtoverlay = tools::fdtoverlay()?.command();

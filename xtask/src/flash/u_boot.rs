@@ -12,27 +12,38 @@ use workbench::manifest::compile_text;
 use workbench::tools::Tools;
 use workbench::workspace;
 
-/// A legacy image (U-Boot's include/image.h): magic, Linux, Arm64, script, not compressed.
+/// A legacy image (U-Boot's include/image.h): magic, Linux, Arm64, script, not compressed. `source`
+/// takes a script in no other wrapping but a FIT.
 const MAGIC: u32 = 0x2705_1956;
+/// Codes of the four bytes at the end of the fixed header.
 const KIND: [u8; 4] = [5, 22, 6, 0];
-/// Name of a script, the offset of that in the header, and its size.
+/// Name of a script, the offset of that in the header, and its size. `iminfo` shows it, and
+/// [`is_ours`] knows our scripts by it.
 const NAME: &[u8] = b"GearV";
+/// From the start of the header.
 const NAME_OFFSET: usize = 32;
+/// Filled up with zeros.
 const NAME_BYTES: usize = 32;
+/// Fixed by the format.
 const HEADER_BYTES: usize = 64;
+/// Load addresses are round numbers that a person can type.
 const MIB: u64 = 1 << 20;
 
-/// Load addresses of a board's files.
+/// Load addresses of a board's files. Far enough apart that no file reaches the next one's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Places {
+    /// On 2 MiB (Linux, booting.rst): U-Boot would else move it.
     kernel: u64,
+    /// On a page, which init wants of an initrd.
     archive: u64,
+    /// Behind both, since `bootm` copies out of it.
     fit: u64,
     /// U-Boot's variable with the address of the board's device tree.
     tree: &'static str,
 }
 
-/// Returns where the files go on a board, if the archive has this size.
+/// Returns where the files go on a board, if the archive has this size. `bank` begins the board's
+/// memory. The kernel stands on 2 MiB, as arm64 wants, and the archive behind room for it.
 pub(super) fn places(board: Name, archive_bytes: usize) -> Places {
     let (bank, tree) = match board {
         // QEMU leaves its tree at the start of memory, and U-Boot works on a copy of it.
@@ -50,7 +61,8 @@ pub(super) fn places(board: Name, archive_bytes: usize) -> Places {
     }
 }
 
-/// Returns the commands that load the two files and start Gear1.
+/// Returns the commands that load the two files and start Gear1. `initrd_high` of all ones keeps
+/// U-Boot from moving the archive, which is large.
 pub(super) fn booti(places: &Places) -> String {
     let Places {
         kernel,
@@ -69,6 +81,7 @@ pub(super) fn booti(places: &Places) -> String {
 }
 
 /// Returns the commands that load the FIT and start Gear1; U-Boot moves the archive to a page.
+/// U-Boot checks the hashes before it starts anything.
 pub(super) fn bootm(places: &Places) -> String {
     let Places {
         kernel: _,
@@ -83,7 +96,8 @@ pub(super) fn bootm(places: &Places) -> String {
     )
 }
 
-/// Makes a FIT of Gear1 and the archive, with their hashes, which U-Boot checks.
+/// Makes a FIT of Gear1 and the archive, with their hashes, which U-Boot checks. dtc writes the
+/// FIT, for a FIT is a device tree blob. The timestamp is 0, so that equal inputs give equal files.
 pub(super) fn fit(gear1: &Path, archive: &Path, tools: &Tools) -> Result<Vec<u8>> {
     // The load address does not matter; U-Boot moves the kernel to a multiple of 2 MiB of its
     // choice.
@@ -102,6 +116,7 @@ pub(super) fn fit(gear1: &Path, archive: &Path, tools: &Tools) -> Result<Vec<u8>
 }
 
 /// Returns the node of an image with its bytes and their hash, and with the lines of `more`.
+/// `/incbin/` takes the bytes as they are; a copy in the source would be text of twice the size.
 fn fit_image(node: &str, file: &Path, more: &str) -> Result<String> {
     let hash = crc32(&fs::read(file)?);
     let file = fs::canonicalize(file)?;
@@ -113,7 +128,8 @@ fn fit_image(node: &str, file: &Path, more: &str) -> Result<String> {
     ))
 }
 
-/// Wraps commands as U-Boot's `source` takes them.
+/// Wraps commands as U-Boot's `source` takes them. The list of sizes is the format's of a
+/// multi-file image, of which a script is one.
 pub(super) fn script(commands: &str) -> Vec<u8> {
     // A list of sizes that ends with 0, then the texts.
     let mut data = (commands.len() as u32).to_be_bytes().to_vec();
@@ -126,7 +142,8 @@ pub(super) fn script(commands: &str) -> Vec<u8> {
     script
 }
 
-/// Tells whether a file is a script that was made here.
+/// Tells whether a file is a script that was made here. A `boot.scr` of a distribution must not be
+/// overwritten without a question.
 pub(super) fn is_ours(script: &[u8]) -> bool {
     let name = NAME.len();
     script.get(..4) == Some(&MAGIC.to_be_bytes())
@@ -135,7 +152,7 @@ pub(super) fn is_ours(script: &[u8]) -> bool {
 }
 
 /// Returns the header of a legacy image: magic, the header's CRC, time, size, load address, entry,
-/// the data's CRC, kind, name.
+/// the data's CRC, kind, name. The CRC of the header is computed over itself with that field 0.
 fn header(header_crc: u32, data: &[u8]) -> Vec<u8> {
     let fields = [MAGIC, header_crc, 0, data.len() as u32, 0, 0, crc32(data)];
     let mut header: Vec<u8> = fields
@@ -149,8 +166,10 @@ fn header(header_crc: u32, data: &[u8]) -> Vec<u8> {
     header
 }
 
-/// Returns the CRC-32 of IEEE 802.3, bit by bit.
+/// Returns the CRC-32 of IEEE 802.3, bit by bit. The table is made at each call: a few images take
+/// microseconds, and a dependency would take a row in docs/dependencies.md.
 fn crc32(bytes: &[u8]) -> u32 {
+    /// Reflected, as the CRC shifts to the right.
     const POLYNOMIAL: u32 = 0xedb8_8320;
     let table: [u32; 256] = std::array::from_fn(|index| {
         (0..8).fold(index as u32, |crc, _| {

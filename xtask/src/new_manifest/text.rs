@@ -4,22 +4,28 @@ use workbench::board::Name;
 
 use super::Choice;
 
-/// Facts in which boards differ.
+/// Facts in which boards differ. The texts are the same for all boards, and only these differ.
 struct Facts {
+    /// Name of the board as people say it, for the first comment.
     description: &'static str,
+    /// Number of CPUs that the board has.
     cpus: usize,
     /// The console of a guest that no device VM serves.
     console: &'static str,
-    /// What a real-time VM has beside its memory, one property a line.
+    /// Properties of a real-time VM beside its memory, one property a line.
     real_time: &'static [&'static str],
 }
 
-/// Address of a console where the usual one is in the board's memory.
+/// Address of a console where the usual one is in the board's memory. The default lies where these
+/// boards have RAM, and a rule refuses a UART over a VM's memory.
 const CONSOLE_ELSEWHERE: &str = "console { address = <0xfe201000>; };";
-/// The program of the examples wants its memory in the second GiB, and devices in the first.
+/// The program of the examples wants its memory in the second GiB, and devices in the first. A flat
+/// program is linked for one address.
 const MEMORY_IPA: &str = "memory-ipa = <0x40000000>;";
+/// Without the line the controller is emulated.
 const PASS_THROUGH: &str = "gic = \"pass-through\";";
 
+/// The match is exhaustive, so that a new board does not compile without its facts.
 fn facts(board: Name) -> Facts {
     match board {
         Name::QemuVirt => Facts {
@@ -49,7 +55,9 @@ fn facts(board: Name) -> Facts {
     }
 }
 
-/// Returns the manifest of these VMs for a board.
+/// Returns the manifest of these VMs for a board. The VMs are put together from whole texts,
+/// comments included: a reader learns from the file, and no generator's formatting stands in
+/// between.
 pub fn text(board: Name, choice: Choice) -> String {
     let facts = facts(board);
     let name = board.text();
@@ -106,12 +114,13 @@ pub fn text(board: Name, choice: Choice) -> String {
     )
 }
 
+/// Writes a property's numbers as the device tree's source has them.
 fn cells(cpus: std::ops::Range<usize>) -> String {
     let cpus: Vec<String> = cpus.map(|cpu| cpu.to_string()).collect();
     format!("<{}>", cpus.join(" "))
 }
 
-/// A Linux guest that needs no other VM.
+/// A Linux guest that needs no other VM. `CONSOLE` is replaced: its address depends on the board.
 const PLAIN: &str = r#"
 		linux {
 			vcpus = <2>;
@@ -135,7 +144,8 @@ const PLAIN: &str = r#"
 		};
 "#;
 
-/// The VM that owns the devices of QEMU's `virt`.
+/// The VM that owns the devices of QEMU's `virt`. The patterns are those of QEMU's tree; `check
+/// --report` lists what they name.
 const DEVICE: &str = r#"
 		/* A Linux with the board's drivers, which serves the other VMs by its device model. */
 		device {
@@ -161,7 +171,8 @@ const DEVICE: &str = r#"
 		};
 "#;
 
-/// A guest with devices that the device VM serves.
+/// A guest with devices that the device VM serves. Each kind of virtio device is there once, to be
+/// copied or deleted.
 const SERVED: &str = r#"
 		/* A Linux without anything physical. */
 		linux {
@@ -196,7 +207,8 @@ const SERVED: &str = r#"
 		};
 "#;
 
-/// Returns a VM that has a CPU to itself.
+/// Returns a VM that has a CPU to itself. The CPU is the last one, which leaves the low numbers to
+/// Gear2, as most examples have it.
 fn control(cpu: usize, properties: &[&str]) -> String {
     let properties: String = properties
         .iter()

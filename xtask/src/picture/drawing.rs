@@ -4,6 +4,7 @@
 const COLUMNS: usize = 92;
 /// Size of a character's cell, and of the margin, in pixels.
 const CELL: (f32, usize) = (8.0, 19);
+/// Pixels around the text.
 const MARGIN: usize = 16;
 /// Background, and the colours of each kind of line.
 const BACKGROUND: &str = "#14181d";
@@ -11,10 +12,12 @@ const BACKGROUND: &str = "#14181d";
 /// A line of the terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
+    /// Decides the colour.
     kind: Kind,
     text: String,
 }
 
+/// The picture tells typed text from printed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Typed,
@@ -22,6 +25,7 @@ enum Kind {
 }
 
 impl Kind {
+    /// Of a dark terminal, which most readers know.
     const fn colour(self) -> &'static str {
         match self {
             Self::Typed => "#7fd1ae",
@@ -82,6 +86,7 @@ pub(super) fn svg(lines: &[Line]) -> String {
     svg + "</g>\n</svg>\n"
 }
 
+/// XML's three characters; quotes stand in no attribute here.
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;");
     text.replace('<', "&lt;").replace('>', "&gt;")

@@ -1,4 +1,4 @@
-//! What `run` says before the machine starts: the machine, the VMs, and the ways to their consoles.
+//! Text of `run` before the machine starts: the machine, the VMs, and the ways to their consoles.
 
 use gearv_manifest::VmKind;
 use workbench::manifest::{Compiled, VmSummary};
@@ -7,7 +7,8 @@ use workbench::workspace;
 
 use super::MIB;
 
-/// Returns what starts and which keys lead out of it.
+/// Returns what starts and which keys lead out of it. A user who cannot leave a terminal ends the
+/// window; hence the keys come before the machine.
 pub(super) fn text(machine: &Machine, manifest: &Compiled) -> String {
     let Machine {
         cpu,
@@ -38,6 +39,7 @@ pub(super) fn text(machine: &Machine, manifest: &Compiled) -> String {
     text
 }
 
+/// One line a VM: the number is what keys of Gear2's console take.
 fn of_vm(index: usize, vm: &VmSummary) -> String {
     let mib = vm.memory_bytes / MIB;
     let kind = match vm.kind {
@@ -52,7 +54,8 @@ fn of_vm(index: usize, vm: &VmSummary) -> String {
     format!("  VM {index}  {} ({kind}), {cpus}, {mib} MiB\n", vm.name)
 }
 
-/// Names the disks as their owner does, and what becomes of what is written.
+/// Names the disks as their owner does, and what becomes of what is written. Letters follow QEMU's
+/// order of devices, which is that of the guest's probing.
 fn disks(machine: &Machine, manifest: &Compiled) -> String {
     let owner = manifest
         .virtio_owner
@@ -73,6 +76,7 @@ fn disks(machine: &Machine, manifest: &Compiled) -> String {
     text
 }
 
+/// Forwards are bound to the loopback address of the host, which the text says.
 fn network(machine: &Machine) -> String {
     let mut text = String::new();
     if machine.network.outside {
@@ -91,7 +95,8 @@ fn network(machine: &Machine) -> String {
     text
 }
 
-/// Says what leads to the consoles that VMs have, and out.
+/// Says what leads to the consoles that VMs have, and out. Either a VM or Gear2 has the terminal,
+/// by the manifest's owner of the boot UART.
 fn consoles(manifest: &Compiled) -> String {
     let owner = manifest.boot_uart_owner;
     match owner.and_then(|owner| Some((owner, manifest.vms.get(owner)?))) {
@@ -100,7 +105,8 @@ fn consoles(manifest: &Compiled) -> String {
     }
 }
 
-/// The terminal is a VM's.
+/// The terminal is a VM's. A device VM has `gearctl`, which reaches all others; any other owner of
+/// the UART has the terminal for itself.
 fn consoles_of_owner(manifest: &Compiled, owner: usize, vm: &VmSummary) -> String {
     let mut text = format!("this terminal is the console of {}", vm.name);
     if vm.kind == VmKind::Device {
@@ -119,7 +125,8 @@ fn consoles_of_owner(manifest: &Compiled, owner: usize, vm: &VmSummary) -> Strin
     text + "\nkeys: Ctrl-A, then x = end QEMU at once\n"
 }
 
-/// The terminal is Gear2's, which shows the consoles of VMs.
+/// The terminal is Gear2's, which shows the consoles of VMs. Only VMs with a console can get the
+/// focus.
 fn consoles_of_gear2(manifest: &Compiled) -> String {
     let vms = manifest.vms.iter().enumerate();
     let shown = vms.filter(|(_, vm)| vm.console.is_some());

@@ -8,19 +8,24 @@ use workbench::manifest::{Compiled, VmSummary};
 use workbench::qemu::{Forward, Protocol};
 
 /// A port of this machine that leads to a VM, as a user writes it: `8080:80`, `udp:53:53`,
-/// `8080:VM:80`.
+/// `8080:VM:80`. Kept as written until the manifest is there, which options are parsed before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
+    /// TCP unless the user says otherwise.
     protocol: Protocol,
+    /// On the loopback address alone.
     host_port: u16,
     /// Name or address of the VM; `None` for the first one on the network.
     vm: Option<String>,
+    /// In the VM.
     port: u16,
 }
 
 impl FromStr for Wanted {
+    /// clap shows the text behind the option's name.
     type Err = String;
 
+    /// The protocol comes first, as in QEMU's own `hostfwd`.
     fn from_str(text: &str) -> Result<Wanted, String> {
         let (protocol, rest) = match text.split_once(':') {
             Some(("tcp", rest)) => (Protocol::Tcp, rest),
@@ -48,12 +53,15 @@ impl FromStr for Wanted {
     }
 }
 
+/// Port 0 would let the host choose one that nobody is told.
 fn port(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|port| *port != 0);
     number.ok_or_else(|| format!("{text:?} is no port: 1 to 65535"))
 }
 
-/// Refuses ports of this machine that are named twice or that another program has.
+/// Refuses ports of this machine that are named twice or that another program has. QEMU's message
+/// for a port that is taken comes after the build, and names no option. The port is free again when
+/// this returns; a race with another program ends with QEMU's message.
 pub(super) fn judge(wanted: &[Wanted]) -> Result<()> {
     for (index, one) in wanted.iter().enumerate() {
         let Wanted {
@@ -76,7 +84,8 @@ pub(super) fn judge(wanted: &[Wanted]) -> Result<()> {
 }
 
 impl Wanted {
-    /// Returns the forward to a VM of the manifest.
+    /// Returns the forward to a VM of the manifest. The name becomes an address: QEMU's network
+    /// knows only those.
     pub(super) fn resolved(&self, manifest: &Compiled) -> Result<Forward> {
         let address = match &self.vm {
             Some(vm) if vm.parse::<Ipv4Addr>().is_ok() => vm.clone(),
@@ -93,7 +102,8 @@ impl Wanted {
 }
 
 /// Returns the VM that is meant when none is named: the first guest with a network card, or else
-/// the device VM.
+/// the device VM. The first guest is what most people mean; a machine with a device VM alone has no
+/// other.
 fn first(manifest: &Compiled) -> Result<&VmSummary> {
     let mut guests = manifest.vms.iter().enumerate().filter(|(index, vm)| {
         let is_device_vm = manifest
@@ -106,6 +116,7 @@ fn first(manifest: &Compiled) -> Result<&VmSummary> {
     vm.context("--port-forward: no VM of the manifest has a network card")
 }
 
+/// The error has the names, since a typo is the usual cause.
 fn named<'m>(manifest: &'m Compiled, name: &str) -> Result<&'m VmSummary> {
     let vm = manifest.vms.iter().find(|vm| vm.name == name);
     vm.with_context(|| {
@@ -117,7 +128,8 @@ fn named<'m>(manifest: &'m Compiled, name: &str) -> Result<&'m VmSummary> {
     })
 }
 
-/// Returns the address of a VM, which no other VM may have.
+/// Returns the address of a VM, which no other VM may have. Two guests of one address answer each
+/// other's packets by chance.
 fn address_of(vm: &VmSummary, manifest: &Compiled) -> Result<String> {
     let name = &vm.name;
     let Some(address) = &vm.address else {

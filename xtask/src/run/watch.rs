@@ -8,7 +8,9 @@ use workbench::build_images::{HALT, STOPPED};
 
 /// Prefixes of init's and of Gear2's messages, and the last line of a halt.
 const INIT: &str = "gearv: ";
+/// Gear2's own lines begin with it: from then on a message of init's cannot come.
 const GEAR2: &str = "gear2: ";
+/// Last line of a halt's dump, which has more lines than one.
 const HALTED: &str = "gear1: machine stopped";
 /// Longest line of Gear1 or Gear2; longer lines are a guest's.
 const MAX_LINE: usize = 4096;
@@ -25,8 +27,11 @@ pub(super) enum End {
 /// Reads along.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
+    /// Output comes in pieces, and a line may be split between two.
     line: Vec<u8>,
+    /// A guest may print whatever init prints.
     gear2_runs: bool,
+    /// A halt was announced, and its dump is under way.
     halts: bool,
 }
 
@@ -46,6 +51,7 @@ impl Watch {
         })
     }
 
+    /// A line is judged as a whole: a guest's echo may hold part of one.
     fn judge(&mut self, line: &str) -> Option<End> {
         self.gear2_runs |= line.starts_with(GEAR2);
         self.halts |= line.starts_with(HALT);

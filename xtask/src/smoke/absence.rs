@@ -16,13 +16,12 @@ use workbench::cache::sha256_of;
 use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 
-use super::device_vm::{
-    FINISH, FLUSHED, LONG, answers, enter, fio, fio_result, in_background, is_up, json, leave,
-    number,
-};
+use super::device_vm::{FLUSHED, LONG, answers, enter, is_up, json, leave, number};
+use super::fio::{FINISH, fio, fio_result, in_background};
 use super::session::{Smoke, shell, shell_within};
 
-/// The ways in which the device VM begins anew.
+/// The ways in which the device VM begins anew. The last one takes longest, since Gear2 waits for
+/// the heartbeat to be late.
 const RESTARTS: [(&str, &str); 4] = [
     ("crashes", "echo b > /proc/sysrq-trigger"),
     ("reboots", "reboot -f"),
@@ -32,23 +31,29 @@ const RESTARTS: [(&str, &str); 4] = [
 ];
 
 /// Work of a guest: a checksum, in a shell that does nothing else, so that no disk is needed. Every
-/// so many steps, the shell notes the number of steps, the sum and the uptime.
+/// so many steps, the shell notes the number of steps, the sum and the uptime. A hash of the step's
+/// number in each step, so that a step that was lost shows.
 const COMPUTE: &str = "(i=0; c=1; while :; do i=$((i+1)); c=$(((c*31+i)%65521)); \
     if [ $((i%5000)) = 0 ]; then read -r up rest < /proc/uptime; echo $i $c $up >> /run/sums; fi; \
     done) & echo $! > /run/computer";
-/// Ends that work, and prints the last note and the longest time between two notes.
+/// Ends that work, and prints the last note and the longest time between two notes. The gap is in
+/// the guest's own time: a slow host does not lengthen it.
 const COMPUTED: &str = "kill $(cat /run/computer); awk 'NR > 1 && $3 - last > gap { gap = $3 - last } \
     { last = $3 } END { print \"computed\", $1, $2, gap }' /run/sums; rm /run/sums";
 
 /// Message of the guest's programs when the disk fails.
 const ERROR: &str = "Input/output error";
-/// Time without GDM, in seconds: longer than a request waits for GDM.
+/// Time without GDM, in seconds: longer than a request waits for GDM. Of GDM's limit there are 2 s
+/// to spare.
 const AWAY_SECONDS: u64 = 32;
+/// More than a guest writes in that time.
 const BLOCKS: u64 = 512;
+/// A block of the file system, so that each write is one request.
 const BLOCK: usize = 4096;
 
 /// Makes the file, and begins to read the disk and to write the file, a block after the other. What
-/// was flushed is noted only then.
+/// was flushed is noted only then. Reader and writer are two, because a flush that fails ends the
+/// writer alone.
 fn use_disk() -> String {
     format!(
         "dd if=/dev/zero of={FLUSHED} bs={BLOCK} count={BLOCKS} 2> /run/made; \
@@ -63,7 +68,8 @@ fn use_disk() -> String {
     )
 }
 
-/// Waits until both have failed, and prints how, and how many blocks were flushed.
+/// Waits until both have failed, and prints how, and how many blocks were flushed. Mount options
+/// come back, since later checks use the file system as it was.
 fn failures() -> String {
     format!(
         "until grep -q read /run/status && grep -q written /run/status; do sleep 0.2; done; \
@@ -73,7 +79,8 @@ fn failures() -> String {
     )
 }
 
-/// Returns a command that kills GDM and delays its return.
+/// Returns a command that kills GDM and delays its return. GDM's supervisor in the device VM starts
+/// no GDM while `/run/gdm.hold` is there.
 fn keep_away() -> String {
     format!(
         "touch /run/gdm.hold; kill -9 $(pidof gdm); sleep {AWAY_SECONDS}; rm /run/gdm.hold; \
@@ -82,7 +89,8 @@ fn keep_away() -> String {
 }
 
 impl Smoke<'_> {
-    /// Restarts the device VM under a guest that writes and computes.
+    /// Restarts the device VM under a guest that writes and computes. As many ways as the extent
+    /// wants, in the order of the list.
     pub(super) fn absence(&mut self, guest: &VmSummary) -> Result<()> {
         let restarts = RESTARTS.iter().take(self.extent.restarts);
         for (what, command) in restarts {
@@ -94,7 +102,8 @@ impl Smoke<'_> {
         Ok(())
     }
 
-    /// Keeps GDM away for longer than a request waits.
+    /// Keeps GDM away for longer than a request waits. The count of flushed blocks is a promise of
+    /// the guest's kernel, which the disk has to keep.
     fn away(&mut self, guest: &VmSummary) -> Result<()> {
         let name = &guest.name;
         let mut flushed = 0;
@@ -110,7 +119,8 @@ impl Smoke<'_> {
         self.has_flushed(flushed)
     }
 
-    /// Reads the file back from the disk, not from the guest's page cache.
+    /// Reads the file back from the disk, not from the guest's page cache. Dropping the page cache
+    /// makes the guest read what GDM has.
     fn has_flushed(&mut self, flushed: u64) -> Result<()> {
         self.check("its disk is served again, and has what was flushed", |s| {
             let read_back = format!("sync; echo 3 > /proc/sys/vm/drop_caches; sha256sum {FLUSHED}");
@@ -123,7 +133,8 @@ impl Smoke<'_> {
         })
     }
 
-    /// Restarts the device VM by a command, under a guest that writes and computes.
+    /// Restarts the device VM by a command, under a guest that writes and computes. Two things are
+    /// told apart: the writes may wait, and the computation may not.
     fn restart(&mut self, guest: &VmSummary, what: &str, command: &str) -> Result<()> {
         let name = &guest.name;
         let mut away = Duration::ZERO;
@@ -150,7 +161,8 @@ impl Smoke<'_> {
     }
 }
 
-/// Ends the device VM by a command, and waits until GDM serves again. Returns the time between.
+/// Ends the device VM by a command, and waits until GDM serves again. Returns the time between. The
+/// console goes with the VM, and shows its next boot.
 fn begin_anew(session: &mut Session, command: &str) -> Result<Duration> {
     let gone = Instant::now();
     session.send(&format!("{command}\n"))?;
@@ -159,6 +171,7 @@ fn begin_anew(session: &mut Session, command: &str) -> Result<Duration> {
 }
 
 /// Reads what [`failures`] prints: the reading and the writing have failed, after how many blocks.
+/// Both programs have failed with EIO: an end by anything else is a defect.
 fn flushed_before(printed: &str) -> Result<u64> {
     let errors = printed.matches(ERROR).count();
     ensure!(errors == 2, "the guest says {printed:?}");
@@ -170,7 +183,8 @@ fn flushed_before(printed: &str) -> Result<u64> {
     Ok(flushed)
 }
 
-/// Returns the SHA-256 of the file after `blocks` of its blocks were written.
+/// Returns the SHA-256 of the file after `blocks` of its blocks were written. The file's content is
+/// known in advance: each block has its number.
 fn flushed_hash(blocks: u64) -> Result<String> {
     let mut file = Vec::new();
     for block in 0..blocks {
@@ -180,7 +194,8 @@ fn flushed_hash(blocks: u64) -> Result<String> {
     sha256_of(file.as_slice())
 }
 
-/// Returns how often Gear2 has restarted a VM.
+/// Returns how often Gear2 has restarted a VM. Gear2 counts; the guest's uptime would also change
+/// by a pause.
 fn restarts_of(session: &mut Session, name: &str) -> Result<u64> {
     let list = json(session, "gearctl list --json")?;
     let vms = list["vms"].as_array().or_else(|| list.as_array());
@@ -189,7 +204,8 @@ fn restarts_of(session: &mut Session, name: &str) -> Result<u64> {
     number(&vm.with_context(|| format!("{name} is not listed"))?["restarts"])
 }
 
-/// Checks what the guest computed while the device VM was away for so long.
+/// Checks what the guest computed while the device VM was away for so long. Half of the time away
+/// is far above a time slice, and below any hold-up.
 fn computed(printed: &str, away: Duration) -> Result<String> {
     let line = printed
         .lines()
@@ -207,7 +223,8 @@ fn computed(printed: &str, away: Duration) -> Result<String> {
     ))
 }
 
-/// Returns the result of the guest's computation after `steps` steps.
+/// Returns the result of the guest's computation after `steps` steps. The guest's shell computes
+/// the same.
 fn checksum(steps: u64) -> u64 {
     (1..=steps).fold(1, |sum, step| (sum * 31 + step) % 65521)
 }

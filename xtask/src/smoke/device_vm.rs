@@ -15,6 +15,7 @@ use workbench::expect::Session;
 use workbench::manifest::{Compiled, VmSummary};
 use workbench::{device_userland, ext4, network, payloads};
 
+use super::fio::{FILE, FINISH, fio, fio_result, in_background, reads};
 use super::session::{
     BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within,
 };
@@ -23,26 +24,35 @@ use super::session::{
 pub(super) const FLUSHED: &str = "/root/flushed";
 /// Longest time of the disk's and the network's work.
 pub const LONG: Duration = Duration::from_secs(600);
-/// Most wakes of the device VM by the set-up of a disk.
+/// Most wakes of the device VM by the set-up of a disk. Gear2 answers the writes of a set-up that
+/// need no backend itself (docs/device-model.md), so more wakes than these mean that one of them is
+/// forwarded again.
 const WAKES: u64 = 3;
-/// Longest time until a killed device model is back.
+/// Longest time until a killed device model is back. A guest's requests wait meanwhile, and fail
+/// only after several times as long.
 const BACK_SECONDS: f64 = 5.0;
-/// Key that leaves the guest's console.
+/// Key that leaves the guest's console. Ctrl-], which `gearctl console` takes for itself as telnet
+/// does.
 pub const LEAVE: &str = "\x1d";
-/// File that fio writes.
-const FILE: &str = "/root/verify";
 /// Addresses of the device VM and of the guest on the bridge, and a port there.
 const ADDRESS: &str = network::DEVICE_VM;
+/// The guest's userland takes it unless its command line names another.
 const GUEST_ADDRESS: &str = network::GUEST;
+/// Not in use by any program of the two userlands.
 const PORT: u16 = 7000;
-/// Prompt of the device VM's shell.
+/// Prompt of the device VM's shell. A prompt is the sign that the shell reads its terminal again.
 const PROMPT: &str = "device:";
-/// Longest time for an answer of a shell, and number of attempts.
+/// Longest time for an answer of a shell, and number of attempts. Several short attempts find a
+/// shell that lost its input sooner than a long one.
 const ANSWER: Duration = Duration::from_secs(20);
+/// Two minutes in all, which a busy machine may need.
 const ANSWERS: usize = 6;
 
 impl Smoke<'_> {
     /// Runs all checks of a manifest with a device VM and, after the machine's end, of the disk.
+    /// The order is that of a life: what uses the guest's disk as the boot left it comes before
+    /// what makes the guest or its server start again, and the hashes of files come last, because
+    /// they cover all that was written.
     pub(super) fn all_of_device_vm(&mut self, manifest: &Compiled, disk: &Path) -> Result<()> {
         let guest = manifest.vms.iter().find(|vm| vm.may_power_off);
         let guest = guest.context("no guest may power the machine off")?;
@@ -58,7 +68,8 @@ impl Smoke<'_> {
         self.end(disk)
     }
 
-    /// Boots the device VM, and uses GDM and `gearctl` there.
+    /// Boots the device VM, and uses GDM and `gearctl` there. Kernel and modules are compared with
+    /// Debian's packages first: all that follows says something on a stock kernel only.
     fn device_vm(&mut self, manifest: &Compiled) -> Result<()> {
         let hello = format!("Gear1 {}", env!("CARGO_PKG_VERSION"));
         self.check("Gear1 reports its version", |s| {
@@ -101,7 +112,8 @@ impl Smoke<'_> {
         self.lives(manifest)
     }
 
-    /// Stops and starts what may be stopped under the guests: the real-time VMs.
+    /// Stops and starts what may be stopped under the guests: the real-time VMs. Guests and the
+    /// device VM stay as they are, since the later checks run in them.
     fn lives(&mut self, manifest: &Compiled) -> Result<()> {
         for vm in manifest.vms.iter().filter(|vm| vm.kind == VmKind::RealTime) {
             let name = &vm.name;
@@ -118,7 +130,9 @@ impl Smoke<'_> {
         self.refusals(manifest)
     }
 
-    /// Asks for what Gear2 refuses, and for a console that does not exist: both have a reason.
+    /// Asks for what Gear2 refuses, and for a console that does not exist: both have a reason. A
+    /// command that fails without a reason cannot be told from one that is broken, so each refusal
+    /// is compared with its text.
     fn refusals(&mut self, manifest: &Compiled) -> Result<()> {
         for vm in &manifest.vms {
             let (name, reason) = match vm.kind {
@@ -140,6 +154,8 @@ impl Smoke<'_> {
         })
     }
 
+    /// Brings the guest to its shell over its virtio disk, and lets the disk work under load. Root
+    /// on `/dev/vda` shows that the kernel itself reads by GDM, and not from an initramfs.
     fn guest(&mut self, guest: &VmSummary) -> Result<()> {
         let name = &guest.name;
         self.check(&format!("{name} reaches its shell from its disk"), |s| {
@@ -159,7 +175,9 @@ impl Smoke<'_> {
         })
     }
 
-    /// Counts what I/Os cost; nobody uses the guest's console meanwhile, which costs exits too.
+    /// Counts what I/Os cost; nobody uses the guest's console meanwhile, which costs exits too. No
+    /// access may be forwarded to GDM while data flows: a doorbell and an interrupt are channels in
+    /// Gear1, and neither Gear2 nor the register page takes part.
     fn exits(&mut self, guest: &VmSummary) -> Result<()> {
         let mut counted = (Value::Null, Value::Null);
         let count = self.extent.counted_ios;
@@ -192,7 +210,8 @@ impl Smoke<'_> {
     }
 
     /// The guest's card has an address that was made for this board: not one that all boards have,
-    /// and the `first` one with each boot.
+    /// and the `first` one with each boot. `02:47:56` is the beginning of the addresses that GDM
+    /// would give without a board's own number; two boards on one network would have the same ones.
     fn address(&mut self, first: Option<&str>) -> Result<String> {
         let mut found = String::new();
         self.check_and_say("the network card has an address of this board's", |s| {
@@ -211,7 +230,9 @@ impl Smoke<'_> {
         Ok(found)
     }
 
-    /// Moves data between the guest and the device VM, in both directions.
+    /// Moves data between the guest and the device VM, in both directions. Both directions are
+    /// measured, because the paths differ: the guest's transmit queue wakes GDM by a channel, and
+    /// received frames wait in the tap device.
     fn network(&mut self) -> Result<()> {
         let mib = self.extent.network_mib;
         for (what, option) in [("to", ""), ("from", " -R")] {
@@ -229,7 +250,9 @@ impl Smoke<'_> {
         Ok(())
     }
 
-    /// Reboots the guest, which nobody else may notice.
+    /// Reboots the guest, which nobody else may notice. A reboot by PSCI SYSTEM_RESET loads the
+    /// guest anew. GDM has to let go of the old queues, and must neither end nor be started again
+    /// for that.
     fn reboots(&mut self, guest: &VmSummary) -> Result<()> {
         let name = &guest.name;
         for count in 1..=self.extent.reboots {
@@ -247,7 +270,8 @@ impl Smoke<'_> {
         })
     }
 
-    /// Kills GDM while the guest writes.
+    /// Kills GDM while the guest writes. fio verifies all blocks, so a request that got lost, or
+    /// that two processes served, shows as an error of its.
     fn killed_device_model(&mut self, guest: &VmSummary) -> Result<()> {
         let timed = self.extent.timed;
         let what = match timed {
@@ -270,7 +294,8 @@ impl Smoke<'_> {
         })
     }
 
-    /// Ends the machine, and looks at the guest's disk from outside.
+    /// Ends the machine, and looks at the guest's disk from outside. What a guest reads back may
+    /// come from its page cache or from GDM's; the image on the host's disk is what lasts.
     fn end(&mut self, disk: &Path) -> Result<()> {
         let files = match self.extent.away {
             true => &[FILE, FLUSHED][..],
@@ -297,16 +322,14 @@ impl Smoke<'_> {
     }
 }
 
-/// Kills GDM, waits until the next one answers, and prints the times of both.
+/// Kills GDM, waits until the next one answers, and prints the times of both. The wait compares the
+/// process's number, because the old one answers until the signal arrives.
 pub const KILL: &str = "old=$(pidof gdm); killed=$(cut -d' ' -f1 /proc/uptime); kill -9 $old; \
     until [ -n \"$(pidof gdm)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && gearctl list > /dev/null 2>&1; \
     do sleep 0.1; done; echo killed $killed $(cut -d' ' -f1 /proc/uptime)";
 
-/// Waits in the guest for a program in the background, and prints its output.
-pub const FINISH: &str = "until [ -s /run/status ]; do sleep 0.2; done; cat /run/fio; \
-    read -r status < /run/status; rm /run/status; [ \"$status\" = 0 ]";
-
-/// Reads what [`KILL`] prints: how long GDM was away.
+/// Reads what [`KILL`] prints: how long GDM was away. Uptime of the device VM and not of the host:
+/// the clock of a guest does not run while QEMU is not scheduled.
 fn seconds_away(printed: &str) -> Result<f64> {
     let line = printed
         .lines()
@@ -335,29 +358,8 @@ fn stats_around_reads(s: &mut Session, count: u64) -> Result<(Value, Value)> {
     Ok((before, after))
 }
 
-/// Returns an fio command that makes `count` I/Os, from the disk as it is.
-fn reads(count: u64) -> String {
-    format!(
-        "fio --name=reads --filename=/dev/vda --readonly --rw=randread --bs=4k --direct=1 \
-         --ioengine=libaio --iodepth=1 --number_ios={count} --minimal"
-    )
-}
-
-/// Starts fio in the guest's background; [`FINISH`] waits for the end.
-pub(super) fn in_background(session: &mut Session, fio: &str) -> Result<()> {
-    let command = format!("({fio} > /run/fio; echo $? > /run/status) & :");
-    shell(session, &command).map(drop)
-}
-
-/// Returns an fio command that writes `mib` MiB and verifies them.
-pub fn fio(mib: u32) -> String {
-    format!(
-        "fio --name=verify --filename={FILE} --size={mib}M --rw=randwrite --bs=4k --iodepth=16 \
-         --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 --minimal"
-    )
-}
-
-/// Checks, in the device VM, that GDM and the VM itself were started once.
+/// Checks, in the device VM, that GDM and the VM itself were started once. A start of either would
+/// hide a failure: clients reconnect by themselves.
 fn never_restarted(session: &mut Session, guest: &str) -> Result<()> {
     let version = json(session, "gearctl version --json")?;
     let starts = number(&version["gdm_starts"])?;
@@ -370,25 +372,8 @@ fn never_restarted(session: &mut Session, guest: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads fio's terse line: no error, and how fast it was.
-pub fn fio_result(printed: &str) -> Result<String> {
-    /// The fields of version 3 of the format.
-    const ERROR: usize = 4;
-    const READ_IOPS: usize = 7;
-    const WRITE_IOPS: usize = 48;
-    let line = printed.lines().find(|line| line.starts_with("3;"));
-    let fields: Vec<&str> = line.unwrap_or_default().split(';').collect();
-    ensure!(fields.len() > WRITE_IOPS, "fio says {printed:?}");
-    ensure!(
-        fields[ERROR] == "0",
-        "fio ends with error {}",
-        fields[ERROR]
-    );
-    let (writes, reads) = (fields[WRITE_IOPS], fields[READ_IOPS]);
-    Ok(format!("{writes} writes/s, {reads} reads/s"))
-}
-
-/// Widens the terminal, so that it shows a typed command in one line.
+/// Widens the terminal, so that it shows a typed command in one line. A line that the terminal
+/// wraps has a line break in the middle, where no search finds it.
 pub fn widen(session: &mut Session) -> Result<()> {
     shell(session, "stty cols 1000").map(drop)
 }
@@ -400,7 +385,8 @@ fn says(session: &mut Session, command: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a device VM that starts has its shell and its GDM serves.
+/// Waits until a device VM that starts has its shell and its GDM serves. GDM answers `gearctl` only
+/// after it has opened its devices, so an answer means that the devices are there.
 pub fn is_up(session: &mut Session) -> Result<()> {
     session.expect(device_userland::READY, BOOT)?;
     widen(session)?;
@@ -411,7 +397,8 @@ pub fn is_up(session: &mut Session) -> Result<()> {
     .map(drop)
 }
 
-/// Changes a VM's life, and waits for the state that it is in then.
+/// Changes a VM's life, and waits for the state that it is in then. `gearctl` returns when the
+/// change has begun; a stop may last as long as the guest's next exit.
 pub fn change(session: &mut Session, how: &str, vm: &str, state: &str) -> Result<()> {
     let is = format!("gearctl list | grep ' {vm} ' | grep -q {state}");
     shell(
@@ -421,7 +408,9 @@ pub fn change(session: &mut Session, how: &str, vm: &str, state: &str) -> Result
     .map(drop)
 }
 
-/// Checks that the kernel is the one of the package, and that nothing foreign was loaded into it.
+/// Checks that the kernel is the one of the package, and that nothing foreign was loaded into it. A
+/// module that is not Debian's would set a bit in `tainted` (Linux,
+/// Documentation/admin-guide/tainted-kernels.rst).
 fn stock_kernel(session: &mut Session) -> Result<String> {
     let name = shell(session, "uname -a")?;
     let release = payloads::kernel_release()?;
@@ -434,6 +423,8 @@ fn stock_kernel(session: &mut Session) -> Result<String> {
     Ok(release)
 }
 
+/// Checks that exactly the modules of the initramfs are loaded. One that is missing was refused by
+/// the kernel; one more would have been built for GearV, which promises that none is.
 fn own_modules(session: &mut Session) -> Result<()> {
     let mut loaded: Vec<String> = shell(session, "cut -d' ' -f1 /proc/modules")?
         .split_whitespace()
@@ -446,7 +437,8 @@ fn own_modules(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the guest answers typed commands.
+/// Waits until the guest answers typed commands. The answer is compared with the VM's name, since
+/// another VM's shell may have the console.
 pub fn answers(session: &mut Session, name: &str) -> Result<()> {
     // A shell accepts input a moment after its first message: earlier input may be lost.
     let mut host = Err(anyhow!("it was not asked"));
@@ -479,7 +471,7 @@ pub fn leave(session: &mut Session) -> Result<()> {
 }
 
 /// Returns the most register writes of a disk of the VM's that came to GDM: each may wake the
-/// device VM.
+/// device VM. GDM counts for each device the register accesses that it performed.
 fn writes_to_gdm(stats: &Value, vm: &str) -> Result<u64> {
     let devices = stats["devices"].as_array().context("no devices")?;
     let disks = devices.iter();
@@ -490,14 +482,16 @@ fn writes_to_gdm(stats: &Value, vm: &str) -> Result<u64> {
     writes.into_iter().max().context("no disk")
 }
 
-/// Returns how many requests the guests' disks have served.
+/// Returns how many requests the guests' disks have served. Only disks count: a network card serves
+/// requests without the guest's asking.
 fn ios(stats: &Value) -> Result<u64> {
     let devices = stats["devices"].as_array().into_iter().flatten();
     let disks = devices.filter(|device| device["type"] == "block");
     disks.map(|disk| number(&disk["requests"])).sum()
 }
 
-/// Runs a command that prints one JSON value.
+/// Runs a command that prints one JSON value. The line with the value is searched: a kernel message
+/// may stand on the console before it.
 pub fn json(session: &mut Session, command: &str) -> Result<Value> {
     let printed = shell_within(session, command, COMMAND)?;
     let line = printed.lines().find(|line| line.starts_with(['{', '[']));
@@ -512,7 +506,8 @@ pub fn number(value: &Value) -> Result<u64> {
         .with_context(|| format!("{value} is no number"))
 }
 
-/// Returns the names of the VMs that have exits.
+/// Returns the names of the VMs that have exits. Rows of vCPUs stand together by VM, so neighbours
+/// are all that has to be compared.
 fn names_of(stats: &Value) -> Vec<String> {
     let vcpus = stats["vcpus"].as_array().into_iter().flatten();
     let mut names: Vec<String> = vcpus
@@ -522,7 +517,8 @@ fn names_of(stats: &Value) -> Vec<String> {
     names
 }
 
-/// Says how often a VM left for what reason, an I/O.
+/// Says how often a VM left for what reason, an I/O. Reasons below a hundredth of an I/O are left
+/// out; those are timers and the shell.
 fn exits_each(before: &Value, after: &Value, vm: &str) -> Result<String> {
     let ios = (ios(after)? - ios(before)?) as f64;
     let (before, after) = (exits_by_reason(before, vm), exits_by_reason(after, vm));
@@ -541,6 +537,8 @@ fn exits_each(before: &Value, after: &Value, vm: &str) -> Result<String> {
     Ok(format!("{:.2} ({})", each(total), parts.join(", ")))
 }
 
+/// Returns the exits of a VM by their reason, the sum of its vCPUs: which vCPU submits a request is
+/// the guest's scheduler's affair.
 fn exits_by_reason(stats: &Value, vm: &str) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for row in stats["exits"].as_array().into_iter().flatten() {
@@ -559,7 +557,9 @@ fn exits_by_reason(stats: &Value, vm: &str) -> BTreeMap<String, u64> {
 mod tests;
 
 /// Each thread that serves a guest has, once it is set up, no capability and a filter, and the user
-/// of its guest's process. The process sees no file, and has namespaces of its own.
+/// of its guest's process. The process sees no file, and has namespaces of its own. A device's
+/// thread parses what a guest writes, so whoever takes it over must find nothing there
+/// (docs/threat-model.md).
 fn rightless(session: &mut Session) -> Result<()> {
     // The process of the one guest that is served is the one whose root has no folder `proc`.
     let find = "for pid in $(pidof gdm); do [ -e /proc/$pid/root/proc ] || echo $pid; done";

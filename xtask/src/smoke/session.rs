@@ -10,14 +10,17 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
 use workbench::{initramfs, workspace};
 
-/// Key that starts a command to Gear2's console.
+/// Key that starts a command to Gear2's console. Ctrl-G, which shells and editors hardly use.
 pub const ESCAPE: char = '\x07';
 
-/// Longest time of a boot.
+/// Longest time of a boot. QEMU interprets each instruction, often on a machine that does other
+/// work: a limit near the usual time would fail by chance.
 pub const BOOT: Duration = Duration::from_secs(300);
+/// Longest time of a command in a shell.
 pub(super) const COMMAND: Duration = Duration::from_secs(120);
 
-/// SHA-256 of 8 MiB of zeroes.
+/// SHA-256 of 8 MiB of zeroes. A sum that is known beforehand needs no program of the host, and
+/// finds a CPU whose FP or SIMD registers another VM has changed: sha256sum may use them.
 const ZEROES: &str = "2daeb1f36095b44b318410b3f4e8b5d989dcc7bb023d1426c492dab0a3053e74";
 
 /// Extent of the checks.
@@ -27,7 +30,8 @@ pub struct Extent {
     pub reboots: usize,
     /// In how many ways the device VM is restarted.
     pub restarts: usize,
-    /// Whether the device model is kept away until guests get I/O errors.
+    /// Whether the device model is kept away until guests get I/O errors. A request waits for half
+    /// a minute before it fails, and so does this check.
     pub away: bool,
     /// MiB that are written to a guest's disk and read back.
     pub disk_mib: u32,
@@ -36,11 +40,13 @@ pub struct Extent {
     /// The I/Os whose exits are counted.
     pub counted_ios: u64,
     /// Whether times are checked, which says something on a machine that has nothing else to do.
+    /// Elsewhere a limit in seconds fails by chance.
     pub timed: bool,
 }
 
 impl Extent {
-    /// As much as shows that it works, on a busy machine too.
+    /// As much as shows that it works, on a busy machine too. Tests of boards and of new manifests
+    /// take it.
     pub const BRIEF: Extent = Extent {
         reboots: 1,
         restarts: 1,
@@ -50,7 +56,8 @@ impl Extent {
         counted_ios: 200,
         timed: false,
     };
-    /// Longer checks.
+    /// Longer checks. The first machine of the tests takes it, so that each way is gone once in
+    /// every run.
     pub const SHORT: Extent = Extent {
         reboots: 1,
         restarts: 1,
@@ -60,7 +67,8 @@ impl Extent {
         counted_ios: 1000,
         timed: true,
     };
-    /// As much as shows that it lasts.
+    /// As much as shows that it lasts. A leak of one restart is small, so several are needed to
+    /// show it; `run --smoke` takes these.
     pub const FULL: Extent = Extent {
         reboots: 5,
         restarts: 4,
@@ -72,15 +80,21 @@ impl Extent {
     };
 }
 
-/// A booting machine and how to report on it.
+/// A booting machine and how to report on it. One session serves all checks, so that a check finds
+/// the machine as a person would who has used it before.
 pub(super) struct Smoke<'a> {
+    /// The terminal: of Gear2's console, or of the VM that owns the UART.
     pub(super) session: Session,
+    /// Chosen by the caller: the same checks serve a quick look and a long test.
     pub(super) extent: Extent,
     pub(super) report: &'a dyn Fn(&str),
+    /// Checks that passed, for the last line.
     pub(super) checks: usize,
 }
 
 impl<'a> Smoke<'a> {
+    /// Starts QEMU; the transcript goes to a file below the output directory, where it stays for
+    /// whoever looks for the cause of a failure.
     pub(super) fn start(
         qemu: &Qemu,
         machine: &Machine,
@@ -115,7 +129,8 @@ impl<'a> Smoke<'a> {
         Ok(())
     }
 
-    /// Uses the shell of one guest.
+    /// Uses the shell of one guest. The focus of the console moves first, and the name proves who
+    /// answers: input that went to another VM would pass each of the checks.
     fn use_shell(&mut self, index: usize, vm: &VmSummary) -> Result<()> {
         let name = &vm.name;
         self.check(&format!("{name} takes the console"), |s| {
@@ -127,7 +142,8 @@ impl<'a> Smoke<'a> {
         self.check(&format!("{name} hashes 8 MiB"), check_hash)
     }
 
-    /// Reboots a guest, and ends the machine from there.
+    /// Reboots a guest, and ends the machine from there. The end comes last, because a VM with
+    /// `may-power-off` takes the machine with it.
     fn reboots_and_end(&mut self, index: usize, name: &str) -> Result<()> {
         for count in 1..=self.extent.reboots {
             let what = format!("{name} reboots, {count} of {}", self.extent.reboots);
@@ -147,7 +163,8 @@ impl<'a> Smoke<'a> {
         self.check_and_say(what, |session| body(session).map(|()| String::new()))
     }
 
-    /// Runs one check and reports it with its result.
+    /// Runs one check and reports it with its result. The error carries the last lines of the
+    /// transcript: on a machine of CI nobody can look at the console.
     pub(super) fn check_and_say(
         &mut self,
         what: &str,
@@ -165,6 +182,7 @@ impl<'a> Smoke<'a> {
         }
     }
 
+    /// Prints what held, with the machine's age: a slow step shows in the list.
     fn passed(&mut self, what: &str, found: &str) {
         let found = match found {
             "" => String::new(),
@@ -176,7 +194,8 @@ impl<'a> Smoke<'a> {
     }
 }
 
-/// Complaints of a kernel about an error that it survives.
+/// Complaints of a kernel about an error that it survives. A kernel goes on after each of these, so
+/// that no other check fails for it. "nexpected" begins with either case.
 const COMPLAINTS: &[&str] = &[
     "WARNING: ",
     "BUG: ",
@@ -187,7 +206,8 @@ const COMPLAINTS: &[&str] = &[
     "Internal error: ",
 ];
 
-/// Looks for complaints in all that was said so far.
+/// Looks for complaints in all that was said so far. All guests of the machine are meant: their
+/// consoles are one transcript.
 pub fn no_kernel_complains(session: &mut Session) -> Result<()> {
     let transcript = session.transcript();
     let complaint = transcript
@@ -199,13 +219,15 @@ pub fn no_kernel_complains(session: &mut Session) -> Result<()> {
     }
 }
 
-/// Returns what a guest says when its shell is ready.
+/// Returns what a guest says when its shell is ready. init prints the line, not the shell: a prompt
+/// has no name in it.
 pub fn ready(name: &str) -> String {
     let (before, after) = initramfs::READY;
     format!("{before}{name}{after}")
 }
 
-/// Waits until every guest has its shell, in whatever order they do.
+/// Waits until every guest has its shell, in whatever order they do. VMs share CPUs, so the order
+/// of their boots is the scheduler's.
 fn reach_shells(session: &mut Session, vms: &[VmSummary]) -> Result<()> {
     let mut waiting: Vec<String> = vms.iter().map(|vm| ready(&vm.name)).collect();
     while !waiting.is_empty() {
@@ -224,7 +246,8 @@ pub fn reach_guest(session: &mut Session, name: &str) -> Result<()> {
     check_hash(session)
 }
 
-/// Gives a VM the keyboard and makes sure that it is this VM that answers.
+/// Gives a VM the keyboard and makes sure that it is this VM that answers. Gear2 repeats the last
+/// lines of the VM that gets the focus, hence the question for its name.
 pub fn focus(session: &mut Session, index: usize, name: &str) -> Result<()> {
     session.send(&format!("{ESCAPE}{index}"))?;
     let host = shell(session, "hostname")?;
@@ -251,6 +274,7 @@ pub fn shell_within(session: &mut Session, command: &str, timeout: Duration) -> 
     Ok(output.to_owned())
 }
 
+/// Checks that the kernel is Debian's for arm64: GearV promises unmodified kernels.
 fn check_uname(session: &mut Session) -> Result<()> {
     let name = shell(session, "uname -a")?;
     ensure!(
@@ -260,6 +284,8 @@ fn check_uname(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// Checks that all vCPUs of the manifest came up: Linux goes on without a CPU that PSCI CPU_ON did
+/// not start.
 pub(super) fn check_cpu_count(session: &mut Session, expected: usize) -> Result<()> {
     let answer = shell(session, "echo cpus=$(grep -c ^processor /proc/cpuinfo).")?;
     ensure!(
@@ -269,6 +295,7 @@ pub(super) fn check_cpu_count(session: &mut Session, expected: usize) -> Result<
     Ok(())
 }
 
+/// Lets the guest compute for a while, which takes several time slices.
 fn check_hash(session: &mut Session) -> Result<()> {
     let answer = shell(
         session,
@@ -279,7 +306,7 @@ fn check_hash(session: &mut Session) -> Result<()> {
 }
 
 /// Gives the guest whose console this is an input, and compares the hash that it prints with our
-/// own.
+/// own. A guest that only repeats recorded output cannot know the hash.
 pub fn check_input(session: &mut Session) -> Result<()> {
     // The input differs each time: the output so far, with its times.
     let input = hex(session.transcript().as_bytes());
@@ -295,6 +322,7 @@ pub fn hex(bytes: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Reboots without init's help (`-f`): the kernel calls PSCI SYSTEM_RESET at once.
 fn reboot(session: &mut Session, index: usize, name: &str) -> Result<()> {
     focus(session, index, name)?;
     session.send("reboot -f\n")?;
@@ -302,7 +330,8 @@ fn reboot(session: &mut Session, index: usize, name: &str) -> Result<()> {
     focus(session, index, name)
 }
 
-/// Types what turns the machine off.
+/// Types what turns the machine off. QEMU's exit status tells a machine that was turned off from
+/// one that was killed.
 pub fn power_off(session: &mut Session, command: &str) -> Result<()> {
     session.send(&format!("{command}\n"))?;
     let status = session.expect_end(COMMAND)?;

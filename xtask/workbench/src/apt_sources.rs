@@ -7,12 +7,15 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// A configured source: the contents of a deb822 stanza, for binary packages.
+/// A configured source: the contents of a deb822 stanza, for binary packages. Only what a derived
+/// source needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AptSource {
     /// Mirrors, which serve the same packages.
     uris: Vec<String>,
+    /// A codename with a tail, or a class such as `stable`.
     suites: Vec<String>,
+    /// `main` decides whether the source is of use.
     components: Vec<String>,
     /// Architectures of the source; none means all.
     architectures: Vec<String>,
@@ -20,10 +23,12 @@ pub(crate) struct AptSource {
     trust: Vec<(String, String)>,
 }
 
-/// Fields that are copied to derived sources.
+/// Fields that are copied to derived sources. A derived source is trusted as its origin is, and in
+/// no other way.
 const TRUST_FIELDS: [&str; 4] = ["signed-by", "trusted", "check-valid-until", "by-hash"];
 
-/// Reads the sources below `etc_apt`, normally `/etc/apt`.
+/// Reads the sources below `etc_apt`, normally `/etc/apt`. Files that cannot be read are passed
+/// over, as a user may not read credentials.
 pub(crate) fn configured(etc_apt: &Path) -> Vec<AptSource> {
     let mut files = vec![etc_apt.join("sources.list")];
     if let Ok(entries) = fs::read_dir(etc_apt.join("sources.list.d")) {
@@ -44,7 +49,8 @@ pub(crate) fn configured(etc_apt: &Path) -> Vec<AptSource> {
     sources
 }
 
-/// Parses one line of a `sources.list`; anything but an active `deb` line gives nothing.
+/// Parses one line of a `sources.list`; anything but an active `deb` line gives nothing. `deb-src`
+/// begins with `deb` too, and is none.
 fn parse_one_line(line: &str) -> Option<AptSource> {
     let line = line.split('#').next()?.trim();
     let rest = line.strip_prefix("deb")?.strip_prefix([' ', '\t', '['])?;
@@ -70,7 +76,8 @@ fn parse_one_line(line: &str) -> Option<AptSource> {
     Some(source)
 }
 
-/// Parses the stanzas of a deb822 file.
+/// Parses the stanzas of a deb822 file. Comments go before stanzas are split: one may stand between
+/// two fields.
 fn parse_deb822(text: &str) -> Vec<AptSource> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     lines
@@ -79,7 +86,8 @@ fn parse_deb822(text: &str) -> Vec<AptSource> {
         .collect()
 }
 
-/// Parses a stanza; anything but an enabled source of binary packages gives nothing.
+/// Parses a stanza; anything but an enabled source of binary packages gives nothing. apt takes
+/// `Enabled: no` for a source that is switched off.
 fn parse_stanza(lines: &[&str]) -> Option<AptSource> {
     let fields = fields(lines)?;
     let words = |key: &str| -> Vec<String> {
@@ -108,7 +116,8 @@ fn parse_stanza(lines: &[&str]) -> Option<AptSource> {
 }
 
 /// Returns the fields of a stanza, their names in lower case; a line that begins with a blank goes
-/// on with the field before (deb822(5)).
+/// on with the field before (deb822(5)). A signature may be embedded in `Signed-By`, over many
+/// lines.
 fn fields(lines: &[&str]) -> Option<Vec<(String, String)>> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for line in lines {
@@ -122,7 +131,8 @@ fn fields(lines: &[&str]) -> Option<Vec<(String, String)>> {
 }
 
 impl AptSource {
-    /// Takes an option of a one-line source that matters here; others are left out.
+    /// Takes an option of a one-line source that matters here; others are left out. Names are
+    /// compared in lower case, as apt does.
     fn set_option(&mut self, key: &str, value: &str) {
         if matches!(key, "arch" | "architectures") {
             self.architectures = value.split_whitespace().map(str::to_owned).collect();
@@ -131,17 +141,20 @@ impl AptSource {
         }
     }
 
-    /// Tells whether the source has packages of an architecture.
+    /// Tells whether the source has packages of an architecture. No list means every architecture
+    /// that apt is configured for.
     fn serves(&self, architecture: &str) -> bool {
         self.architectures.is_empty() || self.architectures.iter().any(|a| a == architecture)
     }
 
+    /// Compared as written.
     fn has_suite(&self, name: &str) -> bool {
         self.suites.iter().any(|suite| suite == name)
     }
 
     /// Returns the source with the suites of one release only, and with its backports where the
-    /// release itself comes from.
+    /// release itself comes from. Backports lie on the mirror of the release, under the same
+    /// signature.
     fn of_release(&self, base: &str) -> AptSource {
         let mut kept = self.clone();
         let known = ["", "-updates", "-security", "-backports"];
@@ -155,7 +168,7 @@ impl AptSource {
     }
 
     /// Returns the source as a stanza of `sources.list(5)`. The component is `main` alone: nothing
-    /// that this project takes is elsewhere.
+    /// that this project takes is elsewhere. deb822 alone can carry an embedded key.
     fn to_deb822(&self) -> String {
         let mut text = format!(
             "Types: deb\nURIs: {}\nSuites: {}\nComponents: main\n",
@@ -170,8 +183,9 @@ impl AptSource {
     }
 }
 
-/// Returns deb822 text with this release's sources among `sources` and its backports, for
-/// packages of `architecture`; nothing if none of them serves the release.
+/// Returns deb822 text with this release's sources among `sources` and its backports, for packages
+/// of `architecture`; nothing if none of them serves the release. The first name that the machine
+/// uses wins, since one release has several.
 pub(crate) fn release_with_backports(
     sources: &[AptSource],
     codename: &str,

@@ -18,11 +18,14 @@ use crate::tools::Tools;
 mod tests;
 
 /// Boundary at which the data of a member begins, in bytes.
+/// Gear1 maps what it can, and page 0 of a member is page 0 of a mapping.
 const PAGE: usize = 4096;
-/// An ordinary file that all may read.
+/// An ordinary file that all may read. Linux's own unpacker is never used on it; other tools can
+/// list it.
 const MODE: u32 = 0o100_644;
 
-/// Writes the boot archive of a manifest to `out`; `resolve` finds what `artifact:` names.
+/// Writes the boot archive of a manifest to `out`; `resolve` finds what `artifact:` names. The
+/// manifest comes first: init reads it before anything else.
 pub fn build_archive(
     compiled: &Compiled,
     gear2_bin: &Path,
@@ -48,7 +51,8 @@ pub fn build_archive(
     Ok(out.to_path_buf())
 }
 
-/// Reads a file that the manifest names, and says in an error that the manifest does.
+/// Reads a file that the manifest names, and says in an error that the manifest does. Without this,
+/// the error would name a file in the cache that nobody wrote.
 fn payload(
     file: &FileRef,
     resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
@@ -62,7 +66,8 @@ fn payload(
     read(&path).with_context(|| format!("the manifest names {}", file.name_in_archive))
 }
 
-/// Reads a file; an empty one is an error here, and not a VM that starts with nothing.
+/// Reads a file; an empty one is an error here, and not a VM that starts with nothing. A build that
+/// failed may leave an empty file.
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     if bytes.is_empty() {
@@ -71,15 +76,19 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// An archive in the making.
+/// An archive in the making. In memory, since sizes are some hundred MiB at most and the reader
+/// wants one piece.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
+    /// The archive so far.
     bytes: Vec<u8>,
+    /// Also the next inode number: members must differ there (cpio(5)).
     member_count: u32,
 }
 
 impl Writer {
-    /// Appends a file whose data begins on a page.
+    /// Appends a file whose data begins on a page. Names may be as long as newc's field, which
+    /// holds the filling too.
     pub fn add(&mut self, name: &str, data: &[u8]) -> anyhow::Result<()> {
         let name_start = self.bytes.len() + HEADER_BYTES;
         let data_start = (name_start + name.len() + 1).next_multiple_of(PAGE);
@@ -89,7 +98,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the archive and returns its bytes.
+    /// Ends the archive and returns its bytes. The trailer is part of the format (cpio(5)).
     pub fn finish(mut self) -> anyhow::Result<Vec<u8>> {
         self.header(TRAILER, TRAILER.len() + 1, 0, &[])?;
         self.pad();
@@ -97,7 +106,8 @@ impl Writer {
     }
 
     /// Appends the header of a member, in the format newc (cpio(5)): 13 fields of 8 hexadecimal
-    /// digits. `name_size` may be more than the name has, which moves the data to a page.
+    /// digits. `name_size` may be more than the name has, which moves the data to a page. Times,
+    /// owners and devices are 0, so that equal input gives equal bytes.
     fn header(
         &mut self,
         name: &str,
@@ -137,7 +147,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends zeroes up to the next multiple of 4, where newc has a header.
+    /// Appends zeroes up to the next multiple of 4, where newc has a header. Headers begin on
+    /// multiples of four.
     fn pad(&mut self) {
         self.bytes
             .resize(self.bytes.len().next_multiple_of(ALIGN), 0);

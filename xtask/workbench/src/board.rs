@@ -17,7 +17,7 @@ use crate::qemu::{Machine, Qemu};
 use crate::tools::Tools;
 use crate::{payloads, workspace};
 
-/// Name of a board.
+/// Name of a board. What ran where: docs/boards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Name {
     /// QEMU's virt with 4 CPUs, 2 GiB, a GICv3 and two serial ports
@@ -31,7 +31,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Returns the name on the command line.
+    /// Returns the name on the command line. Also the name of the manifest and of the tree.
     pub fn text(self) -> &'static str {
         match self {
             Name::QemuVirt => "qemu-virt",
@@ -42,7 +42,8 @@ impl Name {
     }
 }
 
-/// A board's device tree, as a boot loader passes it to Gear1.
+/// A board's device tree, as a boot loader passes it to Gear1. The bytes are what init reads, so
+/// that `check` and a boot agree.
 #[derive(Clone)]
 pub struct BoardTree {
     /// Name in messages.
@@ -51,7 +52,8 @@ pub struct BoardTree {
 }
 
 impl BoardTree {
-    /// Returns a board that GearV knows.
+    /// Returns a board that GearV knows. QEMU's tree is dumped and not stored: it changes with the
+    /// version.
     pub fn named(name: Name, tools: &Tools) -> Result<BoardTree> {
         let dtb = match name {
             Name::QemuVirt => {
@@ -70,13 +72,14 @@ impl BoardTree {
         BoardTree::new(name.text(), dtb, tools)
     }
 
-    /// Reads a device tree blob.
+    /// Reads a device tree blob. Any blob, such as `/sys/firmware/fdt` of a running board.
     pub fn from_file(path: &Path, tools: &Tools) -> Result<BoardTree> {
         let dtb = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
         BoardTree::new(&path.display().to_string(), dtb, tools)
     }
 
-    /// Returns the same with another name in messages.
+    /// Returns the same with another name in messages. A path of a scratch file means nothing to a
+    /// person.
     pub fn called(self, name: &str) -> BoardTree {
         BoardTree {
             name: name.to_owned(),
@@ -84,6 +87,7 @@ impl BoardTree {
         }
     }
 
+    /// init refuses a tree without an archive.
     fn new(name: &str, dtb: Vec<u8>, tools: &Tools) -> Result<BoardTree> {
         let tree = BoardTree {
             name: name.to_owned(),
@@ -95,6 +99,7 @@ impl BoardTree {
 
     /// Returns the same with this much memory in one piece, from the start of the tree's memory on,
     /// and no other. A tree as the kernel's package has it may leave the size to the firmware.
+    /// Further banks are removed: a person says how much there is in all.
     pub fn with_memory(self, mib: u32, tools: &Tools) -> Result<BoardTree> {
         let name = self.name.clone();
         let (nodes, start, cells) = self.memory_nodes()?;
@@ -120,7 +125,8 @@ impl BoardTree {
         self.with_source(&format!("{more}\n{}", others.collect::<String>()), tools)
     }
 
-    /// Tells whether the tree leaves the size of its memory to the firmware.
+    /// Tells whether the tree leaves the size of its memory to the firmware. U-Boot and the Pi's
+    /// firmware fill the node in.
     pub fn lacks_memory(&self) -> bool {
         let Ok(blob) = Blob::new(self.bytes()) else {
             return false;
@@ -138,7 +144,7 @@ impl BoardTree {
     }
 
     /// Returns the names of the nodes with memory, the start of the first, and the root's cells for
-    /// an address and a size.
+    /// an address and a size. The first node stays, with its unit address.
     fn memory_nodes(&self) -> Result<(Vec<String>, u64, [usize; 2])> {
         let blob = Blob::new(self.bytes()).map_err(|error| anyhow!("{}: {error}", self.name))?;
         let root = blob.root();
@@ -152,7 +158,8 @@ impl BoardTree {
         Ok((names, start, cells))
     }
 
-    /// Returns the same with the archive there, unless the tree tells of another one.
+    /// Returns the same with the archive there, unless the tree tells of another one. dtc merges
+    /// the text into the tree, and the last value of a property wins.
     pub fn with_archive(self, at: std::ops::Range<u64>, tools: &Tools) -> Result<BoardTree> {
         let cells = |value: u64| format!("<{:#x} {:#x}>", value >> 32, value & 0xffff_ffff);
         let (start, end) = (cells(at.start), cells(at.end));
@@ -162,7 +169,8 @@ impl BoardTree {
         self.with_source(&more, tools)
     }
 
-    /// Returns the same with more source behind that of the tree.
+    /// Returns the same with more source behind that of the tree. By text, since dtc is there and a
+    /// writer of blobs is not.
     fn with_source(self, more: &str, tools: &Tools) -> Result<BoardTree> {
         let source = decompile(self.bytes.as_slice(), tools, &scratch("board")?)
             .with_context(|| self.name.clone())?;
@@ -179,19 +187,21 @@ impl BoardTree {
         self.bytes.as_slice()
     }
 
-    /// Reads the tree as Gear1 does.
+    /// Reads the tree as Gear1 does. The error has the board's name before init's words.
     pub fn read(&self) -> Result<Board> {
         let board = fdt::read(self.bytes()).board;
         board.map_err(|refusal| anyhow!("{}: {refusal}", self.name))
     }
 }
 
-/// Tells whether a node of the root is memory.
+/// Tells whether a node of the root is memory. By name, as init does: `device_type` is optional in
+/// practice.
 fn is_memory(node: &Node<'_>) -> bool {
     node.name() == "memory" || node.name().starts_with("memory@")
 }
 
-/// Returns an address or a size as the source of a `reg` has it, in one cell of 32 bits or two.
+/// Returns an address or a size as the source of a `reg` has it, in one cell of 32 bits or two. The
+/// root's cells decide, which boards set as they like.
 fn in_cells(value: u64, cells: usize) -> String {
     match cells {
         1 => format!("{value:#x}"),
@@ -199,7 +209,8 @@ fn in_cells(value: u64, cells: usize) -> String {
     }
 }
 
-/// Returns the root's cells for an address and for a size.
+/// Returns the root's cells for an address and for a size. Only the root's matter: memory lies
+/// there.
 fn root_cells(blob: &Blob<'_>) -> [usize; 2] {
     // The defaults are those of the Devicetree Specification, 2.3.5.
     [("#address-cells", 2), ("#size-cells", 1)].map(|(name, default)| {
@@ -209,7 +220,7 @@ fn root_cells(blob: &Blob<'_>) -> [usize; 2] {
     })
 }
 
-/// Returns the machine that is meant by `qemu-virt`.
+/// Returns the machine that is meant by `qemu-virt`. The tests and documents assume this one.
 pub fn virt() -> Machine {
     Machine {
         cpus: 4,
@@ -218,11 +229,13 @@ pub fn virt() -> Machine {
     }
 }
 
-/// Returns where a board's source is.
+/// Returns where a board's source is. Short trees with what GearV reads, each with its origin in a
+/// comment.
 pub fn source(name: Name) -> PathBuf {
     workspace::root().join(format!("manifests/boards/{}.dts", name.text()))
 }
 
+/// Named by process, because checks run side by side.
 fn scratch(name: &str) -> Result<PathBuf> {
     let folder = workspace::output_dir().join("boards");
     fs::create_dir_all(&folder)?;

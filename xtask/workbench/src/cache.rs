@@ -73,11 +73,13 @@ pub fn sha256_of(mut reader: impl io::Read) -> Result<String> {
 struct HashWriter<'a>(&'a mut Sha256);
 
 impl io::Write for HashWriter<'_> {
+    /// Every byte goes into the digest, on its way to the file.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.update(bytes);
         Ok(bytes.len())
     }
 
+    /// The digest has nothing to flush.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

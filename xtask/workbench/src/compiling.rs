@@ -10,9 +10,10 @@ use anyhow::{Context as _, Result};
 
 use crate::progress::Step;
 
-/// Width of cargo's bar, which leaves room for the names of crates.
+/// Width of cargo's bar, which leaves room for the names of crates. Without a width, cargo takes
+/// the terminal's, and a pipe has none.
 const WIDTH: &str = "120";
-/// Words of cargo that begin a line about the course of a build.
+/// Words of cargo that begin a line about the course of a build. Everything else is a complaint.
 const COURSE: [&str; 12] = [
     "Adding ",
     "Blocking ",
@@ -29,7 +30,7 @@ const COURSE: [&str; 12] = [
 ];
 
 /// Runs cargo, and shows what it compiles. Returns its status, and what the compiler and cargo
-/// complain of.
+/// complain of. Output of the compiler is kept for an error, and shown by nobody else.
 pub(crate) fn run(mut command: Command, what: &str) -> Result<(ExitStatus, String)> {
     command.env("CARGO_TERM_PROGRESS_WHEN", "always");
     command.env("CARGO_TERM_PROGRESS_WIDTH", WIDTH);
@@ -44,7 +45,7 @@ pub(crate) fn run(mut command: Command, what: &str) -> Result<(ExitStatus, Strin
     Ok((status, build.end()))
 }
 
-/// A build in progress.
+/// A build in progress. The line of progress replaces cargo's own.
 struct Build<'a> {
     /// Name of the crate that is compiled, for the progress.
     what: &'a str,
@@ -63,7 +64,8 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Takes in all that cargo prints; the bar's lines end with a carriage return.
+    /// Takes in all that cargo prints; the bar's lines end with a carriage return. Byte by byte: a
+    /// bar ends without a line feed.
     fn follow(&mut self, printed: impl Read) -> Result<()> {
         let mut line = Vec::new();
         for byte in BufReader::new(printed).bytes() {
@@ -80,7 +82,8 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// Takes a line of cargo's: progress is shown in one line, and the rest is kept.
+    /// Takes a line of cargo's: progress is shown in one line, and the rest is kept. A line that is
+    /// cut off by the bar counts only if it says something.
     fn take(&mut self, line: &str, is_whole: bool) {
         let said = line.trim_start();
         let is_course = line.starts_with("  ") && COURSE.iter().any(|word| said.starts_with(word));
@@ -99,7 +102,8 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Ends the live line, and returns the complaint.
+    /// Ends the live line, and returns the complaint. The complaint has warnings too, where cargo
+    /// shows them.
     fn end(self) -> String {
         if let Some(step) = self.step {
             step.clear();
@@ -109,6 +113,7 @@ impl<'a> Build<'a> {
 }
 
 /// Tells whether a line only counts the warnings of a crate, which `--quiet` leaves out as well.
+/// The warnings themselves stand above.
 fn counts_warnings(line: &str) -> bool {
     let count = line
         .strip_prefix("warning: `")
@@ -116,7 +121,8 @@ fn counts_warnings(line: &str) -> bool {
     count.is_some_and(|(_, count)| count.contains(" warning"))
 }
 
-/// Returns how far a build is by cargo's bar: `12 of 45, gear1-core`.
+/// Returns how far a build is by cargo's bar: `12 of 45, gear1-core`. The format is cargo's own and
+/// may change: without a match no position is shown.
 fn position(bar: &str) -> Option<String> {
     let (_, rest) = bar.strip_prefix("Building [")?.split_once("] ")?;
     let (count, crates) = rest.split_once(": ").unwrap_or((rest, ""));

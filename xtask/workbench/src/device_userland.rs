@@ -50,10 +50,12 @@ pub const MEMORY_MODULES: &[&str] = &[
 
 /// The package of the device model.
 pub const PACKAGE: &str = "device-model";
+/// Ours, built for arm64 and linked statically.
 const PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
 
 /// Programs that serve devices: disks and file systems, and graphics cards.
 const BACKENDS: &[&str] = &["qemu-storage-daemon", "qemu-img", "virtiofsd"];
+/// From QEMU's packages.
 const SCREENS: &[&str] = &["vhost-user-gpu"];
 /// Folder that is shared with guests, and the one in which virtiofsd has its locks.
 const FOLDERS: [&str; 2] = ["srv/shared", "var/run/virtiofsd"];
@@ -87,6 +89,7 @@ pub fn build_with_hostile_code(out_dir: &Path) -> Result<PathBuf> {
     tree.write_initramfs(out_dir.join("hostile-initramfs.cpio"))
 }
 
+/// Busybox, the programs and the profile: without modules, which differ.
 fn tree() -> Result<Tree> {
     let mut tree = with_busybox()?;
     kernel_modules::add(&mut tree, MODULES)?;

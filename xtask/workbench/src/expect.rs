@@ -16,12 +16,15 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::patience::Patience;
 
-/// A child that prints nothing for so long has printed all it had to say.
+/// A child that prints nothing for so long has printed all it had to say. QEMU passes a guest's
+/// output on at once, so a pause of this length is an end.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// A running child, or one more line to it, and what came over it.
+/// A running child, or one more line to it, and what came over it. One thread reads, and the
+/// session takes what it needs: neither side can block the other.
 pub struct Session {
-    /// `None` on a line to a child of another session.
+    /// `None` on a line to a child of another session. Only the session that started a child ends
+    /// it.
     child: Option<Child>,
     /// The child's, whose time limits count.
     process: Option<u32>,
@@ -33,16 +36,19 @@ pub struct Session {
     transcript: String,
     /// Number of consumed bytes of the transcript.
     consumed: usize,
-    /// Lines after which the child never recovers.
+    /// Lines after which the child never recovers. Without these, a halted machine would be waited
+    /// for up to the limit.
     fatal: &'static [&'static str],
     /// The output as it came.
     log: File,
+    /// Named in every failure.
     log_path: PathBuf,
     started: Instant,
 }
 
 impl Session {
-    /// Starts the command, logging to `log_path`.
+    /// Starts the command, logging to `log_path`. Errors of QEMU itself go to the log too, since a
+    /// missing file shows nowhere else.
     pub fn start(mut command: Command, log_path: &Path) -> Result<Session> {
         if let Some(directory) = log_path.parent() {
             std::fs::create_dir_all(directory)?;
@@ -69,7 +75,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Talks to the child over one more line.
+    /// Talks to the child over one more line. Serial ports beyond the first one are sockets.
     pub fn attach(&self, line: UnixStream, log_path: &Path) -> Result<Session> {
         let log = File::create(log_path).with_context(|| log_path.display().to_string())?;
         let mut session = Session::over(line.try_clone()?, line, log, log_path);
@@ -77,6 +83,7 @@ impl Session {
         Ok(session)
     }
 
+    /// The reading thread ends with the line, or when the session is dropped.
     fn over(
         from: impl Read + Send + 'static,
         to: impl Write + Send + 'static,
@@ -104,13 +111,15 @@ impl Session {
         self.fatal = fatal;
     }
 
-    /// Waits until `text` is printed and returns what came before it.
+    /// Waits until `text` is printed and returns what came before it. Matches may span the pieces
+    /// that the child wrote.
     pub fn expect(&mut self, text: &str, timeout: Duration) -> Result<String> {
         let (before, _) = self.expect_any(&[text], timeout)?;
         Ok(before)
     }
 
-    /// Waits until one of `texts` is printed; returns what came before it, and which it was.
+    /// Waits until one of `texts` is printed; returns what came before it, and which it was. The
+    /// text that stands first wins, not the first of the list.
     pub fn expect_any(&mut self, texts: &[&str], timeout: Duration) -> Result<(String, usize)> {
         let patience = self.patience(timeout);
         loop {
@@ -132,7 +141,8 @@ impl Session {
         }
     }
 
-    /// Waits until `done` accepts the output so far, line by line; consumes nothing.
+    /// Waits until `done` accepts the output so far, line by line; consumes nothing. Whole lines
+    /// are looked at, so that a number is not read before its last digit.
     pub fn wait_until(
         &mut self,
         what: &str,
@@ -155,7 +165,8 @@ impl Session {
         }
     }
 
-    /// Takes in what the child prints meanwhile.
+    /// Takes in what the child prints meanwhile. For a time in which nothing is expected, and a
+    /// fatal line may come.
     pub fn listen(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         self.check_fatal()?;
@@ -163,7 +174,8 @@ impl Session {
         self.check_fatal()
     }
 
-    /// Waits until the child ends by itself.
+    /// Waits until the child ends by itself. Polls: a child's end and its output come by different
+    /// ways.
     pub fn expect_end(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let patience = self.patience(timeout);
         loop {
@@ -182,7 +194,8 @@ impl Session {
         }
     }
 
-    /// Types a text.
+    /// Types a text. An error means that the child has ended: a pipe takes what is typed, however
+    /// slow the reader is.
     pub fn send(&mut self, text: &str) -> Result<()> {
         self.input
             .write_all(text.as_bytes())
@@ -190,23 +203,25 @@ impl Session {
             .context("it has ended")
     }
 
-    /// Tells whether a text was printed that is not consumed yet.
+    /// Tells whether a text was printed that is not consumed yet. Asked without waiting.
     pub fn has(&self, text: &str) -> bool {
         self.transcript[self.consumed..].contains(text)
     }
 
-    /// Receives what has been printed by now.
+    /// Receives what has been printed by now. What has arrived may not have been taken yet.
     pub fn receive_all(&mut self) -> Result<()> {
         while self.receive(Instant::now())? {}
         Ok(())
     }
 
-    /// Begins a wait whose limit counts the time in which the child could run.
+    /// Begins a wait whose limit counts the time in which the child could run. Without a process,
+    /// the wall clock counts.
     fn patience(&self, limit: Duration) -> Patience {
         Patience::new(self.process, limit)
     }
 
-    /// Appends what the child prints next; false if nothing came while it was waited for.
+    /// Appends what the child prints next; false if nothing came while it was waited for. A child
+    /// that was not scheduled gets more time, as long as it gets on.
     fn receive_patiently(&mut self, patience: &Patience) -> Result<bool> {
         // What was printed before the end of the wait counts, however late it is looked at.
         if self.receive(Instant::now())? {
@@ -220,7 +235,8 @@ impl Session {
         Ok(false)
     }
 
-    /// Appends what the child prints next; false if nothing came before the deadline.
+    /// Appends what the child prints next; false if nothing came before the deadline. Carriage
+    /// returns go, which a terminal's driver puts before each line feed.
     fn receive(&mut self, deadline: Instant) -> Result<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.output.recv_timeout(left) {
@@ -235,7 +251,7 @@ impl Session {
         }
     }
 
-    /// Says how the line ended.
+    /// Says how the line ended. The status tells a signal from an exit.
     fn ended(&mut self) -> Result<anyhow::Error> {
         Ok(match &mut self.child {
             None => anyhow!("the line ended"),
@@ -243,7 +259,8 @@ impl Session {
         })
     }
 
-    /// Fails if the child has said that it never recovers.
+    /// Fails if the child has said that it never recovers. Only fresh text is searched: a test may
+    /// expect a halt, and then goes on.
     fn check_fatal(&mut self) -> Result<()> {
         let fresh = &self.transcript[self.consumed..];
         if let Some(fatal) = self.fatal.iter().find(|fatal| fresh.contains(**fatal)) {
@@ -263,7 +280,8 @@ impl Session {
         &self.transcript
     }
 
-    /// Returns the last lines that were printed, and where the rest is.
+    /// Returns the last lines that were printed, and where the rest is. The end of the output is
+    /// what explains most failures.
     pub fn tail(&self, lines: usize) -> String {
         let all: Vec<&str> = self.transcript.lines().collect();
         let shown = &all[all.len().saturating_sub(lines)..];
@@ -281,6 +299,7 @@ impl Session {
 }
 
 impl Drop for Session {
+    /// A machine without a driver would run for ever.
     fn drop(&mut self) {
         // Both calls fail only if the child has ended, which is the goal.
         if let Some(child) = &mut self.child {
@@ -290,7 +309,7 @@ impl Drop for Session {
     }
 }
 
-/// Returns texts as an error names them.
+/// Returns texts as an error names them. With escapes, since control characters matter here.
 fn quoted(texts: &[&str]) -> String {
     texts
         .iter()
@@ -299,7 +318,8 @@ fn quoted(texts: &[&str]) -> String {
         .join(" or ")
 }
 
-/// Sends what the child prints, until its end or until nobody listens.
+/// Sends what the child prints, until its end or until nobody listens. Never blocks on the
+/// listener: the channel has no limit.
 fn forward(mut stdout: impl Read, sender: &mpsc::Sender<Vec<u8>>) {
     let mut buffer = [0; 4096];
     loop {

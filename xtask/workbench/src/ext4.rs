@@ -12,15 +12,19 @@ use crate::progress::Step;
 use crate::tools;
 use crate::tree::{Tree, partial};
 
-/// Values that would differ from one image to the next: the time, and random numbers.
+/// Values that would differ from one image to the next: the time, and random numbers. 2026-01-01,
+/// in seconds since 1970.
 const TIME: &str = "1767225600";
 /// Like [`TIME`], in debugfs's syntax.
 const TIME_FIELD: &str = "@1767225600";
-/// Identifiers of the file system that mke2fs would make up.
+/// Identifiers of the file system that mke2fs would make up. Any fixed value serves: a guest has
+/// one such disk.
 const UUID: &str = "67656172-5620-4000-8000-6469736b0000";
+/// Directories are hashed by it, so a random one would change their blocks.
 const HASH_SEED: &str = "67656172-5620-4000-8000-686173687365";
 
-/// Writes an image of the tree; all is root's, and the same tree gives the same bytes.
+/// Writes an image of the tree; all is root's, and the same tree gives the same bytes. The image
+/// appears by a rename, so that a cut-off run leaves none that looks whole.
 pub fn write(tree: &Tree, mib: u64, image: &Path) -> Result<PathBuf> {
     let step = Step::start("making the guest's disk");
     let partial = partial(image)?;
@@ -34,7 +38,8 @@ pub fn write(tree: &Tree, mib: u64, image: &Path) -> Result<PathBuf> {
     Ok(image.to_owned())
 }
 
-/// Makes the file system from a directory.
+/// Makes the file system from a directory. `mke2fs -d` fills it without a mount, for which root
+/// would be needed.
 fn make(directory: &Path, mib: u64, image: &Path) -> Result<()> {
     File::create(image)?.set_len(mib << 20)?;
     let mut command = tools::e2fsprogs("mke2fs")?.command();
@@ -45,7 +50,8 @@ fn make(directory: &Path, mib: u64, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes all files root's, and of one time.
+/// Makes all files root's, and of one time. `mke2fs -d` copies the owner of each file, which is
+/// whoever runs xtask.
 fn give_to_root(tree: &Tree, image: &Path) -> Result<()> {
     let mut command = tools::e2fsprogs("debugfs")?.command();
     command.args(["-w", "-f", "-"]).arg(image);
@@ -64,7 +70,8 @@ fn give_to_root(tree: &Tree, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns debugfs's commands that set the owner and the times of all files.
+/// Returns debugfs's commands that set the owner and the times of all files. `sif` sets a field of
+/// an inode (debugfs(8)).
 fn ownership(tree: &Tree) -> String {
     let fields = [
         ("uid", "0"),
@@ -83,7 +90,7 @@ fn ownership(tree: &Tree) -> String {
     script
 }
 
-/// Copies an image, holes and all.
+/// Copies an image, holes and all. A fresh disk has mostly holes; copying them would take its size.
 pub fn copy(image: &Path, to: &Path) -> Result<()> {
     let mut command = Command::new("cp");
     command.arg("--sparse=always").args([image, to]);
@@ -91,14 +98,16 @@ pub fn copy(image: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a file system that nobody uses is without fault, and changes nothing.
+/// Checks that a file system that nobody uses is without fault, and changes nothing. `-n` opens it
+/// for reading, so a journal to be replayed is a fault as well.
 pub fn check(image: &Path) -> Result<()> {
     let mut command = tools::e2fsprogs("e2fsck")?.command();
     run(command.args(["-f", "-n"]).arg(image))?;
     Ok(())
 }
 
-/// Returns the SHA-256 of a file in an image.
+/// Returns the SHA-256 of a file in an image. debugfs reads it without the kernel, of the host or
+/// of the guest.
 pub fn hash_of(image: &Path, file: &str) -> Result<String> {
     let copy = image.with_extension("file");
     let mut command = tools::e2fsprogs("debugfs")?.command();
@@ -110,7 +119,8 @@ pub fn hash_of(image: &Path, file: &str) -> Result<String> {
     Ok(hash)
 }
 
-/// Runs a program with the one time and returns all that it printed.
+/// Runs a program with the one time and returns all that it printed. The fake time keeps tools from
+/// writing today's.
 fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.env("E2FSPROGS_FAKE_TIME", TIME).output();

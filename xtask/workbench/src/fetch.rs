@@ -17,16 +17,18 @@ use crate::apt_sources;
 use crate::cache::{Cache, sha256};
 use crate::progress::Step;
 
-/// Architecture of the packages of a set.
+/// Architecture of the packages of a set. apt keeps the two apart, with a state for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
-    /// Architecture of this machine: installed packages are not downloaded.
+    /// Architecture of this machine: installed packages are not downloaded. Programs that run here:
+    /// QEMU, dtc, file-system tools.
     Host,
-    /// Architecture of the guests.
+    /// Architecture of the guests. Kernels and programs that run in VMs. Nothing of it is installed
+    /// here.
     Arm64,
 }
 
-/// Packages of a set.
+/// Packages of a set. Names and no versions, but for QEMU: Debian's releases decide.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted {
     /// Named packages and those dependencies that the system lacks.
@@ -49,7 +51,8 @@ pub enum Wanted {
     },
 }
 
-/// A set of packages that is unpacked into one directory.
+/// A set of packages that is unpacked into one directory. A set is downloaded and unpacked as a
+/// whole, or not at all.
 #[derive(Clone, Copy, Debug)]
 pub struct PackageSet {
     /// Name in messages, and of the directory.
@@ -58,11 +61,13 @@ pub struct PackageSet {
     pub architecture: Architecture,
     /// The packages.
     pub wanted: Wanted,
-    /// Command that gets the packages where this program cannot.
+    /// Command that gets the packages where this program cannot. Shown where apt or the network is
+    /// missing.
     pub by_hand: &'static str,
 }
 
-/// A package version to download.
+/// A package version to download. apt's own answer, so that what is downloaded is what was
+/// resolved.
 #[derive(Debug, PartialEq, Eq)]
 struct Package {
     /// `name=version`, as apt takes it.
@@ -71,7 +76,8 @@ struct Package {
     bytes: u64,
 }
 
-/// Returns where `set` is unpacked, after downloading it if it is not cached.
+/// Returns where `set` is unpacked, after downloading it if it is not cached. The check comes
+/// twice: another process may have unpacked it while this one waited for the lock.
 pub fn unpacked(cache: &Cache, set: &PackageSet) -> Result<PathBuf> {
     let root = cache.path("sets").join(set.name);
     let index = cache.path(format!("sets/{}.index", set.name));
@@ -94,6 +100,7 @@ pub fn unpacked(cache: &Cache, set: &PackageSet) -> Result<PathBuf> {
 }
 
 /// Tells whether all packages of an index are still there; they are deleted once they are unpacked.
+/// An index without its packages is of a set that was unpacked and deleted.
 fn has_packages(cache: &Cache, index: &Path) -> bool {
     let names = fs::read_to_string(index).unwrap_or_default();
     let mut hashes = names
@@ -103,12 +110,14 @@ fn has_packages(cache: &Cache, index: &Path) -> bool {
     index.is_file() && hashes.all(is_there)
 }
 
-/// Returns the path of a package by its hash.
+/// Returns the path of a package by its hash. Named by hash, so that two sets share a package.
 fn package(cache: &Cache, hash: &str) -> PathBuf {
     cache.path(format!("packages/{hash}.deb"))
 }
 
-/// Downloads the set's packages into the hash store and writes its index.
+/// Downloads the set's packages into the hash store and writes its index. apt prints progress for
+/// terminals alone, so the sizes of files tell it. The index is written last: a download that was
+/// cut off has none, and begins anew.
 fn download(cache: &Cache, set: &PackageSet, index: &Path) -> Result<()> {
     let apt = Apt::prepare(cache, set.architecture)?;
     apt.update_once();
@@ -135,6 +144,7 @@ fn download(cache: &Cache, set: &PackageSet, index: &Path) -> Result<()> {
 }
 
 /// Moves packages into the hash store. Returns the index's lines, in order of the packages' names.
+/// Sorted by name, which makes an index comparable.
 fn store(cache: &Cache, incoming: &Path) -> Result<Vec<String>> {
     fs::create_dir_all(cache.path("packages"))?;
     let mut lines = Vec::new();
@@ -149,7 +159,8 @@ fn store(cache: &Cache, incoming: &Path) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Unpacks a package. Scripts of the package do not run: nothing is installed.
+/// Unpacks a package. Scripts of the package do not run: nothing is installed. `-x` alone:
+/// maintainer scripts would change the system and need root.
 fn unpack_package(package: &Path, root: &Path) -> Result<()> {
     let output = Command::new("dpkg-deb")
         .arg("-x")
@@ -161,7 +172,7 @@ fn unpack_package(package: &Path, root: &Path) -> Result<()> {
 }
 
 /// Unpacks what the index lists, from the hash store, into `root`, and deletes the packages: a set
-/// that is lost is downloaded again.
+/// that is lost is downloaded again. The rename at the end makes a set appear at once and whole.
 fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
     let text = fs::read_to_string(index)?;
     let name = root.file_name().unwrap_or_default();
@@ -190,6 +201,7 @@ fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Remains of an interrupted run are deleted, never used.
 fn remove_dir_if_there(path: &Path) -> Result<()> {
     if path.is_dir() {
         fs::remove_dir_all(path).with_context(|| path.display().to_string())?;
@@ -197,18 +209,22 @@ fn remove_dir_if_there(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// apt with a private state for one architecture.
+/// apt with a private state for one architecture. apt of the system, with files of its own: neither
+/// root nor the system's lists are touched.
 struct Apt {
     /// File that keeps state, cache and sources of apt away from the system's.
     config: PathBuf,
+    /// Decides which of two states apt uses.
     architecture: Architecture,
 }
 
-/// Whether the package lists were refreshed in this run, and what went wrong, by architecture.
+/// Whether the package lists were refreshed in this run, and what went wrong, by architecture. Once
+/// a process is enough: a release's lists change a few times a day.
 static UPDATED: [OnceLock<Option<String>>; 2] = [OnceLock::new(), OnceLock::new()];
 
 impl Apt {
-    /// Writes the private configuration.
+    /// Writes the private configuration. Packages of arm64 are resolved against an empty status
+    /// file, for none is installed there.
     fn prepare(cache: &Cache, architecture: Architecture) -> Result<Apt> {
         let (name, status) = match architecture {
             Architecture::Host => (debian_architecture(), PathBuf::from("/var/lib/dpkg/status")),
@@ -233,7 +249,8 @@ impl Apt {
         })
     }
 
-    /// Runs one of apt's programs and returns its output.
+    /// Runs one of apt's programs and returns its output. apt's messages are parsed, hence the C
+    /// locale.
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(program);
         command
@@ -247,7 +264,8 @@ impl Apt {
         check(output, &format!("{program} {}", arguments.join(" ")))
     }
 
-    /// Returns the mark of the lists' refresh for this architecture.
+    /// Returns the mark of the lists' refresh for this architecture. Two statics instead of a map:
+    /// there are two architectures.
     fn updated(&self) -> &'static OnceLock<Option<String>> {
         match self.architecture {
             Architecture::Host => &UPDATED[0],
@@ -256,7 +274,8 @@ impl Apt {
     }
 
     /// Refreshes the package lists. A source that fails (a third party without backports, say)
-    /// matters only if the packages cannot be resolved then.
+    /// matters only if the packages cannot be resolved then. `--error-on=any` tells a source that
+    /// failed, which apt only warns of.
     fn update_once(&self) {
         self.updated().get_or_init(|| {
             let step = Step::start("reading Debian's package lists");
@@ -266,12 +285,14 @@ impl Apt {
         });
     }
 
-    /// Returns why the refresh of the lists failed, for an error that may follow from that.
+    /// Returns why the refresh of the lists failed, for an error that may follow from that. "Unable
+    /// to locate package" would hide that the lists are old.
     fn update_error(&self) -> Option<String> {
         self.updated().get().cloned().flatten()
     }
 
-    /// Returns the packages, with versions, that a set consists of on this Debian.
+    /// Returns the packages, with versions, that a set consists of on this Debian. apt resolves, by
+    /// the same rules as for an installation.
     fn resolve(&self, wanted: Wanted) -> Result<Vec<Package>> {
         match wanted {
             Wanted::Closure(names) => self.closure(names, None),
@@ -289,7 +310,8 @@ impl Apt {
         }
     }
 
-    /// Returns the version and suite of the lowest QEMU in the range.
+    /// Returns the version and suite of the lowest QEMU in the range. The lowest in the range is
+    /// the release's own where it has one; backports come second.
     fn qemu_version(&self, from: u32, below: u32) -> Result<(String, String)> {
         let table = self.run("apt-cache", &["madison", "qemu-system-arm"])?;
         let in_range = madison(&table)
@@ -303,6 +325,7 @@ impl Apt {
 
     /// Returns packages with all that they depend on, as apt would install them on a system that
     /// has none. Older versions than installed ones are allowed, as nothing is installed.
+    /// Recommended packages are left out: programs run without them.
     fn closure(&self, specs: &[&str], suite: Option<&str>) -> Result<Vec<Package>> {
         let mut arguments = vec![
             "install",
@@ -317,12 +340,14 @@ impl Apt {
         parse_uris(&self.run("apt-get", &arguments)?)
     }
 
-    /// Returns a package without what it depends on.
+    /// Returns a package without what it depends on. For programs whose package depends on much
+    /// that they do not use.
     fn alone(&self, name: &str) -> Result<Vec<Package>> {
         parse_uris(&self.run("apt-get", &["download", "-qq", "--print-uris", name])?)
     }
 
-    /// Starts a download, which apt checks by its own signatures and hashes.
+    /// Starts a download, which apt checks by its own signatures and hashes. apt verifies each file
+    /// against the signed lists; nothing is trusted by its name.
     fn start_download(&self, packages: &[Package], directory: &Path) -> Result<Child> {
         Command::new("apt-get")
             .arg("-c")
@@ -360,7 +385,8 @@ impl Apt {
     }
 }
 
-/// Returns apt's configuration: private state, no hooks of the system, one architecture.
+/// Returns apt's configuration: private state, no hooks of the system, one architecture. Hooks of a
+/// system's apt.conf would run for our update too, hence the `#clear` lines.
 fn private_config(directory: &Path, status: &Path, architecture: &str) -> String {
     let directory = directory.display();
     format!(
@@ -385,7 +411,7 @@ Dir::State::status "{status}";
     )
 }
 
-/// Returns Debian's name for the architecture of this machine.
+/// Returns Debian's name for the architecture of this machine. Rust's names differ from Debian's.
 fn debian_architecture() -> &'static str {
     match env::consts::ARCH {
         "x86_64" => "amd64",
@@ -394,7 +420,8 @@ fn debian_architecture() -> &'static str {
     }
 }
 
-/// Returns the name of this machine's release, such as `bookworm`.
+/// Returns the name of this machine's release, such as `bookworm`. apt's sources name the release
+/// by it.
 fn codename() -> Result<String> {
     let text = fs::read_to_string("/etc/os-release").context("/etc/os-release")?;
     let codename = text
@@ -407,6 +434,7 @@ fn codename() -> Result<String> {
 }
 
 /// Returns the machine's own apt sources of its release, as a file of them for the architecture.
+/// The user's own mirrors are taken, as a company's network may reach no other.
 fn release_sources(architecture: &str) -> Result<String> {
     let codename = codename()?;
     let sources = apt_sources::configured(Path::new("/etc/apt"));
@@ -414,7 +442,8 @@ fn release_sources(architecture: &str) -> Result<String> {
         .with_context(|| format!("no apt source of {codename} is configured in /etc/apt"))
 }
 
-/// Returns how many bytes have arrived; a file that is renamed meanwhile may be missed.
+/// Returns how many bytes have arrived; a file that is renamed meanwhile may be missed. Only for
+/// the bar on the terminal.
 fn size_of_files(directory: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(directory) else {
         return 0;
@@ -426,7 +455,7 @@ fn size_of_files(directory: &Path) -> u64 {
         .sum()
 }
 
-/// Returns a program's output, or an error with the end of its messages.
+/// Returns a program's output, or an error with the end of its messages. apt writes the cause last.
 fn check(output: Output, what: &str) -> Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -437,7 +466,8 @@ fn check(output: Output, what: &str) -> Result<String> {
     bail!("`{what}` failed:\n{tail}")
 }
 
-/// Parses `apt-get --print-uris`: `'URI' name_version_arch.deb bytes hash`, version with `%3a`.
+/// Parses `apt-get --print-uris`: `'URI' name_version_arch.deb bytes hash`, version with `%3a`. The
+/// file's name has the version, with characters that URIs do not have escaped.
 fn parse_uris(text: &str) -> Result<Vec<Package>> {
     let packages = text
         .lines()
@@ -459,7 +489,8 @@ fn parse_uris(text: &str) -> Result<Vec<Package>> {
         .with_context(|| format!("apt printed: {text}"))
 }
 
-/// Parses `apt-cache madison` into versions and their suites.
+/// Parses `apt-cache madison` into versions and their suites. Rows are `package | version | URI
+/// suite/component arch Packages`.
 fn madison(table: &str) -> impl Iterator<Item = (String, String)> + '_ {
     table.lines().filter_map(|line| {
         let mut columns = line.split('|').skip(1).map(str::trim);
@@ -475,13 +506,15 @@ fn madison(table: &str) -> impl Iterator<Item = (String, String)> + '_ {
     })
 }
 
-/// Returns the major number of a Debian version, which may have an epoch.
+/// Returns the major number of a Debian version, which may have an epoch. `1:10.0.2+ds-2` has the
+/// epoch 1.
 fn major(version: &str) -> Option<u32> {
     let upstream = version.split_once(':').map_or(version, |(_, rest)| rest);
     upstream.split('.').next()?.parse().ok()
 }
 
 /// Returns the newest of apt's package names that is `prefix…-flavour` and no variant of it.
+/// Variants such as `-dbg` and `-unsigned` end in other words.
 fn newest_kernel<'a>(names: &'a str, prefix: &str, flavour: &str) -> Option<&'a str> {
     let version = |name: &'a str| {
         let version = name
@@ -500,7 +533,8 @@ fn newest_kernel<'a>(names: &'a str, prefix: &str, flavour: &str) -> Option<&'a 
     Some(candidates.max()?.1)
 }
 
-/// Returns the numbers in a version, for comparing versions of one scheme.
+/// Returns the numbers in a version, for comparing versions of one scheme. Debian's full order
+/// (deb-version(7)) is not needed within one series.
 fn numbers(version: &str) -> Vec<u64> {
     version
         .split(|c: char| !c.is_ascii_digit())

@@ -41,6 +41,7 @@ fn loaded_segments(elf: &[u8]) -> Result<Vec<(u64, &[u8])>> {
     Ok(segments)
 }
 
+/// Segments lie at their addresses from the image's base on, with zeros between.
 fn flat_bytes(elf: &[u8]) -> Result<Vec<u8>> {
     let segments = loaded_segments(elf)?;
     let base = segments.iter().map(|(address, _)| *address).min();

@@ -14,16 +14,21 @@ use gearv_manifest::{
 #[cfg(test)]
 mod tests;
 
-/// First SPI: `interrupts` counts from there (Linux, arm,gic-v3.yaml).
+/// First SPI: `interrupts` counts from there (Linux, arm,gic-v3.yaml). INTIDs below are a CPU's
+/// own, and have another first cell.
 const FIRST_SHARED_INTID: u32 = 32;
+/// Phandles are fixed, because init removes a node by path and keeps every reference.
 const PHANDLE_GICV3: u32 = 1;
+/// init turns `interrupt-parent` to this one on a machine with a GICv2.
 const PHANDLE_GICV2: u32 = 2;
+/// PL011 and PL031 share the clock.
 const PHANDLE_CLOCK: u32 = 3;
-/// Bytes of a redistributor: two frames of 64 KiB (GICv3 without GICv4).
+/// Bytes of a redistributor: two frames of 64 KiB (GICv3 without GICv4). Fixed by the size of a
+/// slot: init fills in the address alone.
 const GICR_STRIDE: usize = 0x2_0000;
 
 /// Returns the source of the device tree for `vm`, which is not the device VM: init makes that
-/// one's.
+/// one's. One literal, so that the tree's shape can be read here.
 pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     let (Payload::Linux {
         cmdline: bootargs, ..
@@ -85,7 +90,7 @@ pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
 }
 
 /// Returns both interrupt controllers: Gear1's init keeps the one that the machine has, and fills
-/// in its addresses.
+/// in its addresses. `arm,cortex-a15-gic` is what Linux takes for a GICv2 with virtualization.
 fn interrupt_controllers(vcpu_count: usize) -> String {
     format!(
         "	interrupt-controller-v3 {{
@@ -110,7 +115,8 @@ fn interrupt_controllers(vcpu_count: usize) -> String {
     )
 }
 
-/// Returns the nodes of the VM's devices, and of what it has in common with others.
+/// Returns the nodes of the VM's devices, and of what it has in common with others. The clock comes
+/// before its users; Linux does not mind, and a reader does.
 fn devices(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     let has_primecell = vm.console.is_some() || vm.rtc.is_some();
     let clock = if has_primecell {
@@ -128,7 +134,8 @@ fn devices(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     format!("{pmu}{clock}{uart}{rtc}{watchdog}{virtio}{shared}")
 }
 
-/// The performance monitors: PPI 7 is what Gear1 has for them, too.
+/// The performance monitors: PPI 7 is what Gear1 has for them, too. Linux asks for the interrupt
+/// only if the node is there, so a VM without `pmu` has no counters.
 const PMU: &str = "
 	pmu {
 		compatible = \"arm,armv8-pmuv3\";
@@ -136,7 +143,8 @@ const PMU: &str = "
 	};
 ";
 
-/// Returns the node of a vCPU, whose MPIDR has the index as its lowest affinity.
+/// Returns the node of a vCPU, whose MPIDR has the index as its lowest affinity. CPU_ON finds a
+/// vCPU by this MPIDR (Arm DEN 0022, 5.6).
 fn cpu(index: usize) -> String {
     format!(
         "
@@ -150,11 +158,13 @@ fn cpu(index: usize) -> String {
     )
 }
 
+/// `stdout-path` and the node have to agree on the name.
 fn uart_path(console: Console) -> String {
     format!("/uart@{:x}", console.ipa)
 }
 
-/// Returns the node of the clock that drivers of PrimeCells want.
+/// Returns the node of the clock that drivers of PrimeCells want. The rate does not matter to an
+/// emulated UART, but Linux's driver computes divisors from it.
 fn clock() -> String {
     format!(
         "
@@ -230,7 +240,8 @@ fn uart(console: Console) -> String {
     )
 }
 
-/// Returns the node of a virtio device. Coherent: GDM reads the rings through its caches.
+/// Returns the node of a virtio device. Coherent: GDM reads the rings through its caches. The
+/// interrupt is an edge: Gear1 pulses it for each notification.
 fn virtio(vm: &Vm<'_>, device: &VirtioDevice<'_>) -> String {
     let address = vm.virtio_ipa + device.offset();
     let (high, low) = (address >> 32, address & 0xffff_ffff);
@@ -256,7 +267,8 @@ fn shared_and_channels(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
         .collect()
 }
 
-/// Returns the node of memory that the VM shares, with what describes it to Linux.
+/// Returns the node of memory that the VM shares, with what describes it to Linux. `volatile` keeps
+/// Linux from flushing to media that there are not (Linux, pmem-region.txt).
 fn shared(shared: &SharedMemory<'_>) -> String {
     let region = shared.with_lead();
     let cells = |value: u64| format!("{:#x} {:#x}", value >> 32, value & 0xffff_ffff);
@@ -275,6 +287,7 @@ fn shared(shared: &SharedMemory<'_>) -> String {
 }
 
 /// Returns the node of a channel: a doorbell's page, an interrupt, and memory, as the VM has them.
+/// The node `gpio-keys` of Linux takes the interrupt without a driver of GearV's.
 fn channel(end: &ChannelEnd<'_>) -> String {
     let cells = |value: u64| format!("{:#x} {:#x}", value >> 32, value & 0xffff_ffff);
     let compatible = end.compatible().join("\", \"");
@@ -307,7 +320,8 @@ fn channel(end: &ChannelEnd<'_>) -> String {
     node + "\t};\n"
 }
 
-/// Escapes a text for a string of device tree source.
+/// Escapes a text for a string of device tree source. A command line may hold any byte, and dtc's
+/// strings may not.
 fn escape(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         match byte {

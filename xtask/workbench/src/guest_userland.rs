@@ -8,6 +8,7 @@ use crate::initramfs::with_busybox;
 use crate::{ext4, kernel_modules, payloads, programs};
 
 const INIT: &str = include_str!("guest_userland/init.sh");
+/// The init of the disk's root file system, to which the initramfs hands over.
 const ROOT_INIT: &str = include_str!("guest_userland/root-init.sh");
 
 /// The guest's devices with its watchdog, and its file system, which asks for crc32c by an alias.
@@ -62,6 +63,7 @@ pub fn desktop_initramfs(out_dir: &Path) -> Result<PathBuf> {
     write(&modules, out_dir.join("desktop-initramfs.cpio"))
 }
 
+/// Modules differ: a desktop needs graphics and input.
 fn write(modules: &[&str], path: PathBuf) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     kernel_modules::add(&mut tree, modules)?;

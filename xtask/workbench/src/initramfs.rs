@@ -12,6 +12,8 @@ use crate::{kernel_modules, payloads, programs};
 pub const READY: (&str, &str) = ("GearV guest ", ": shell ready");
 
 const INIT: &str = include_str!("initramfs/init.sh");
+/// The file that every init reads first.
+const BEGIN: &str = include_str!("initramfs/begin.sh");
 /// Profile that every shell reads first.
 pub const PROFILE: &str = include_str!("initramfs/profile.sh");
 
@@ -55,6 +57,7 @@ pub fn with_busybox() -> Result<Tree> {
     tree.console();
     tree.program("usr/bin/busybox", fs::read(payloads::busybox()?)?);
     tree.link("usr/bin/sh", "busybox");
+    tree.file("etc/begin", BEGIN);
     tree.file("etc/profile", PROFILE);
     Ok(tree)
 }

@@ -15,17 +15,21 @@ use object::{Object as _, ObjectSection as _};
 use crate::payloads;
 use crate::tree::Tree;
 
-/// The file that lists the modules, one path a line, in the order of loading.
+/// The file that lists the modules, one path a line, in the order of loading. Read by
+/// `load_modules` of the inits.
 const LIST: &str = "etc/modules";
 /// Folder of the modules in a userland, without the kernel's version: `init` loads them by path.
+/// Without a version, because an initramfs has one kernel.
 const DIRECTORY: &str = "usr/lib/modules";
 
-/// Adds modules and all that they need, and the list of their paths; returns their names.
+/// Adds modules and all that they need, and the list of their paths; returns their names. Of the
+/// kernel that most VMs boot.
 pub fn add(tree: &mut Tree, names: &[&str]) -> Result<Vec<String>> {
     add_from(&payloads::debian_modules()?, tree, names)
 }
 
-/// Adds modules like [`add`], from the kernel whose modules are in `directory`.
+/// Adds modules like [`add`], from the kernel whose modules are in `directory`. `insmod` resolves
+/// nothing, hence the order.
 pub fn add_from(directory: &Path, tree: &mut Tree, names: &[&str]) -> Result<Vec<String>> {
     let mut modules = Modules {
         files: find_all(directory)?,
@@ -45,7 +49,7 @@ pub fn add_from(directory: &Path, tree: &mut Tree, names: &[&str]) -> Result<Vec
     Ok(names)
 }
 
-/// Modules on their way into a tree.
+/// Modules on their way into a tree. Each module is decompressed once.
 struct Modules<'a> {
     /// The compressed files by the modules' names.
     files: BTreeMap<String, PathBuf>,
@@ -56,7 +60,8 @@ struct Modules<'a> {
 }
 
 impl Modules<'_> {
-    /// Adds a module, unpacked, behind those that it needs.
+    /// Adds a module, unpacked, behind those that it needs. Recursive: dependencies are a few deep,
+    /// and have no circles.
     fn add(&mut self, name: &str) -> Result<()> {
         if self.loaded.iter().any(|loaded| loaded == name) {
             return Ok(());
@@ -76,7 +81,7 @@ impl Modules<'_> {
     }
 }
 
-/// Returns the names of the modules that one depends on.
+/// Returns the names of the modules that one depends on. `depends=` is written by modpost.
 fn needed_by(module: &[u8]) -> Result<Vec<String>> {
     let file = object::File::parse(module)?;
     let section = file.section_by_name(".modinfo");
@@ -93,7 +98,7 @@ fn needed_by(module: &[u8]) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Returns all modules below a directory.
+/// Returns all modules below a directory. By name: folders of the kernel's tree do not matter.
 fn find_all(directory: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let mut files = BTreeMap::new();
     let mut waiting = vec![directory.to_owned()];
@@ -112,7 +117,8 @@ fn find_all(directory: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(files)
 }
 
-/// Returns a module's name as the kernel has it.
+/// Returns a module's name as the kernel has it. File names have dashes where symbols have
+/// underscores.
 fn module_name(name: &str) -> String {
     name.replace('-', "_")
 }

@@ -36,6 +36,7 @@ pub mod qemu;
 pub mod sched;
 pub mod served_userland;
 pub mod source;
+pub mod svg;
 pub mod symbolize;
 pub mod tools;
 pub mod trace;

@@ -32,10 +32,12 @@ pub use userland::warn as warn_of_userlands;
 #[cfg(test)]
 pub mod tests;
 
-/// Prefix of file names for files that xtask makes or downloads.
+/// Prefix of file names for files that xtask makes or downloads. No file name has a colon, so the
+/// two cannot be confused.
 const ARTIFACT_PREFIX: &str = "artifact:";
 
-/// A manifest that keeps all rules that need no machine.
+/// A manifest that keeps all rules that need no machine. Read from the blob once, for commands that
+/// ask for little and must not parse again.
 #[derive(Clone, Debug)]
 pub struct Compiled {
     /// Exception level of Gear2.
@@ -58,16 +60,18 @@ pub struct Compiled {
     pub virtio_owner: Option<usize>,
 }
 
-/// The UARTs of QEMU's `virt`.
+/// The UARTs of QEMU's `virt`. The paths are QEMU's (hw/arm/virt.c).
 const BOOT_UART: &str = "/pl011@9000000";
 /// The second one exists on demand.
 pub const SECOND_UART: &str = "/pl011@9040000";
-/// The transport that QEMU's `virt` gives the first virtio device of the command line.
+/// The transport that QEMU's `virt` gives the first virtio device of the command line. QEMU fills
+/// the transports from the highest address down.
 const FIRST_TRANSPORT: &str = "/virtio_mmio@a003e00";
 
 impl Compiled {
     /// Refuses files that are absent, are not what their property needs, or are not those which the
-    /// manifest was written for; `resolve` finds what `artifact:` names.
+    /// manifest was written for; `resolve` finds what `artifact:` names. Called before a build: an
+    /// archive with a wrong kernel would be found at the boot.
     pub fn check_files(
         &self,
         tools: &Tools,
@@ -81,7 +85,8 @@ impl Compiled {
         bail!("{}\n\n{drawn}", refusal(&self.dts, list.len()))
     }
 
-    /// Returns the VM that owns the machine's devices, if there is one, and its number.
+    /// Returns the VM that owns the machine's devices, if there is one, and its number. The binding
+    /// allows one.
     pub fn device_vm(&self) -> Option<(usize, &VmSummary)> {
         let mut vms = self.vms.iter().enumerate();
         vms.find(|(_, vm)| vm.kind == VmKind::Device)
@@ -109,7 +114,7 @@ pub struct VmSummary {
     pub device_tree: Option<String>,
 }
 
-/// Console of a VM that is no device of the board.
+/// Console of a VM that is no device of the board. Decides which command reaches the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VmConsole {
     /// Gear2's emulated PL011.
@@ -120,7 +125,8 @@ pub enum VmConsole {
 
 impl VmSummary {
     /// Returns what connects a terminal of the device VM with this VM's console: the emulated
-    /// UART's, or the virtio console's if there is no other.
+    /// UART's, or the virtio console's if there is no other. For messages and for tests, which type
+    /// it.
     pub fn console_command(&self) -> String {
         let option = match self.console {
             Some(VmConsole::Virtio) => " --virtio",
@@ -130,7 +136,8 @@ impl VmSummary {
     }
 }
 
-/// A file of the archive.
+/// A file of the archive. Names are kept as written: the archive's reader compares them with the
+/// manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRef {
     /// Name in the archive, which is exactly the name in the manifest.
@@ -139,7 +146,7 @@ pub struct FileRef {
     pub source: Source,
 }
 
-/// Origin of a file.
+/// Origin of a file. Told apart once, here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A file beside the manifest.
@@ -149,6 +156,7 @@ pub enum Source {
 }
 
 /// Compiles the manifest `dts` into `out_dir`, and refuses it with all errors if there are any.
+/// Warnings are shown once in a process, however many commands compile the manifest.
 pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Compiled> {
     let (dts, blob) = compile_source(dts, tools, out_dir)?;
     let bytes = Aligned::new(&blob);
@@ -177,7 +185,8 @@ pub fn compile(dts: &Path, tools: &Tools, out_dir: &Path) -> anyhow::Result<Comp
 }
 
 /// Judges the files that the manifest names, and compares those that have a digest with it.
-/// `resolve` finds files for `artifact:` names; it is asked for those with a digest alone.
+/// `resolve` finds files for `artifact:` names; it is asked for those with a digest alone. The
+/// digests are judged by the code that init uses.
 pub fn judge_files(
     blob: &[u8],
     dts: &Path,
@@ -200,6 +209,7 @@ pub fn judge_files(
 }
 
 /// Reads the files that have a digest and are there, by the names that the manifest gives them.
+/// Only files with a digest are read: kernels are large.
 fn digested<'m>(
     manifest: &Manifest<'m>,
     dts: &Path,
@@ -222,7 +232,7 @@ fn digested<'m>(
 }
 
 /// Returns how large the archive is at least: the files beside the manifest, each once. What xtask
-/// makes or downloads comes on top.
+/// makes or downloads comes on top. A lower limit is enough to find memory that cannot be had.
 pub fn least_archive_bytes(blob: &[u8], dts: &Path) -> u64 {
     let bytes = Aligned::new(blob);
     let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
@@ -236,7 +246,8 @@ pub fn least_archive_bytes(blob: &[u8], dts: &Path) -> u64 {
         .fold(MEMORY_ALIGN, u64::saturating_add)
 }
 
-/// Says that a manifest is refused.
+/// Says that a manifest is refused. The first line of every refusal, so that tests and people know
+/// it.
 pub fn refusal(dts: &Path, count: usize) -> String {
     format!(
         "{} is refused: {count} error{}",
@@ -245,14 +256,16 @@ pub fn refusal(dts: &Path, count: usize) -> String {
     )
 }
 
-/// Returns the error of a manifest that does not exist, in the form of all diagnostics.
+/// Returns the error of a manifest that does not exist, in the form of all diagnostics. The form of
+/// all other findings, so that `--format json` has it too.
 fn not_there(dts: &Path) -> anyhow::Error {
     let file = dts.display().to_string();
     let sources = Sources::new(&file, Spans::default());
     refused_source(dts, sources, vec![Diagnostic::without_file(&file)])
 }
 
-/// Compiles without judging; returns the path as messages show it, and the blob.
+/// Compiles without judging; returns the path as messages show it, and the blob. The blob comes by
+/// a pipe; the folder is for what dtc is given later.
 pub fn compile_source(
     dts: &Path,
     tools: &Tools,
@@ -271,7 +284,7 @@ pub fn compile_source(
 }
 
 /// Judges the source of a manifest by what its blob does not tell, and returns the source for the
-/// display of `list`.
+/// display of `list`. dtc drops comments and types, which only the text has.
 pub fn judge_source(dts: &Path, tools: &Tools, list: &mut Vec<Diagnostic>) -> Sources {
     let sources = sources(dts, tools);
     sources.judge_strings(list);
@@ -282,20 +295,22 @@ pub fn judge_source(dts: &Path, tools: &Tools, list: &mut Vec<Diagnostic>) -> So
     sources
 }
 
-/// Returns the source, and where its nodes and properties are as far as dtc can say.
+/// Returns the source, and where its nodes and properties are as far as dtc can say. `-T -T` makes
+/// dtc annotate its output with the places in the source.
 pub fn sources(dts: &Path, tools: &Tools) -> Sources {
     let text = run_dtc(tools, &["-q", "-T", "-T", "-I", "dts", "-O", "dts"], &[dts]);
     let spans = Spans::parse(&String::from_utf8_lossy(&text.unwrap_or_default()));
     Sources::new(&dts.display().to_string(), spans)
 }
 
-/// Returns the path as a person would write it here, so that messages are short.
+/// Returns the path as a person would write it here, so that messages are short. Absolute paths of
+/// a workspace are longer than most lines.
 fn short(path: &Path) -> PathBuf {
     let here = env::current_dir().unwrap_or_default();
     path.strip_prefix(here).unwrap_or(path).to_path_buf()
 }
 
-/// Runs dtc, whose refusal is an error.
+/// Runs dtc, whose refusal is an error. For sources that xtask wrote: a refusal is a fault of ours.
 fn run_dtc(tools: &Tools, options: &[&str], paths: &[&Path]) -> anyhow::Result<Vec<u8>> {
     try_dtc(tools, options, paths)?.map_err(|message| {
         let path = paths.last().map_or(Path::new(""), |path| path);
@@ -303,7 +318,8 @@ fn run_dtc(tools: &Tools, options: &[&str], paths: &[&Path]) -> anyhow::Result<V
     })
 }
 
-/// Runs dtc, and returns what it makes or what it says against the source.
+/// Runs dtc, and returns what it makes or what it says against the source. Warnings are turned off
+/// (`-q`): the rules say more, and in the manifest's words.
 fn try_dtc(
     tools: &Tools,
     options: &[&str],
@@ -318,7 +334,8 @@ fn try_dtc(
     })
 }
 
-/// A source that is no device tree, with the reasons.
+/// A source that is no device tree, with the reasons. An error type of its own, because callers
+/// print it in three formats.
 #[derive(Debug)]
 pub struct SourceRefused {
     /// Reasons for a person.
@@ -330,6 +347,7 @@ pub struct SourceRefused {
 }
 
 impl fmt::Display for SourceRefused {
+    /// With colours where standard error is a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -337,7 +355,8 @@ impl fmt::Display for SourceRefused {
 
 impl std::error::Error for SourceRefused {}
 
-/// Explains why dtc refuses a source: by the faults in its text, or in dtc's own words.
+/// Explains why dtc refuses a source: by the faults in its text, or in dtc's own words. dtc stops
+/// at the first fault and calls most of them "syntax error"; ours are all told.
 fn explain(dts: &Path, message: &str) -> anyhow::Error {
     let (texts, faults) = syntax::faults(dts);
     let (sources, list) = match faults.is_empty() {
@@ -366,12 +385,13 @@ fn refused_source(dts: &Path, sources: Sources, list: Vec<Diagnostic>) -> anyhow
     })
 }
 
+/// English's regular plural.
 const fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
 /// Returns what the other commands need of a manifest. The number of CPUs is that of the highest
-/// one that is named.
+/// one that is named. Of CPUs that nobody names, the machine needs none.
 fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
     let vms = manifest.vms.iter();
     let cpus = manifest.gear2.cpus.map_or(CpuSet::EMPTY, CpuList::set);
@@ -392,11 +412,13 @@ fn summarize(manifest: &Manifest<'_>, dts: &Path, blob: Vec<u8>) -> Compiled {
     }
 }
 
-/// Returns the number of the VM that owns the device at `path` of the machine's device tree.
+/// Returns the number of the VM that owns the device at `path` of the machine's device tree. By
+/// pattern, as init assigns devices.
 fn owner(manifest: &Manifest<'_>, path: &str) -> Option<usize> {
     manifest.vms.iter().position(|vm| vm.devices.owns(path))
 }
 
+/// The device VM's tree comes from the board's, hence there is none here.
 fn summary(manifest: &Manifest<'_>, vm: &Vm<'_>) -> VmSummary {
     VmSummary {
         name: vm.name.to_owned(),
@@ -413,18 +435,21 @@ fn summary(manifest: &Manifest<'_>, vm: &Vm<'_>) -> VmSummary {
     }
 }
 
+/// A vhost-user device counts as what its guest sees.
 fn has_virtio(manifest: &Manifest<'_>, vm: &Vm<'_>, kind: VirtioKind) -> bool {
     let mut devices = manifest.virtio_of(vm.id);
     devices.any(|(_, device)| device.is_seen_as(kind))
 }
 
 /// Returns the console on which a VM shows its prompt: its UART, or a virtio console without one.
+/// The UART wins, since a kernel's first messages appear there.
 fn console(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<VmConsole> {
     let virtio = has_virtio(manifest, vm, VirtioKind::Console).then_some(VmConsole::Virtio);
     vm.console.map(|_| VmConsole::Uart).or(virtio)
 }
 
-/// Returns the address that the userland of the device VM, or of a guest, takes.
+/// Returns the address that the userland of the device VM, or of a guest, takes. The rules are
+/// those of the scripts of the userlands.
 fn address(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<String> {
     if vm.kind == VmKind::Device {
         return Some(network::DEVICE_VM.to_owned());
@@ -438,7 +463,8 @@ fn address(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<String> {
     has_virtio(manifest, vm, VirtioKind::Net).then(|| address.to_owned())
 }
 
-/// Returns the files that the manifest names, each once, but for Gear2, which xtask builds.
+/// Returns the files that the manifest names, each once, but for Gear2, which xtask builds. Several
+/// VMs may boot one kernel, which the archive has once.
 fn file_refs(manifest: &Manifest<'_>, dts: &Path) -> Vec<FileRef> {
     let mut files: Vec<FileRef> = Vec::new();
     let names = manifest.files().map(|file| file.name);
@@ -453,7 +479,8 @@ fn file_refs(manifest: &Manifest<'_>, dts: &Path) -> Vec<FileRef> {
     files
 }
 
-/// Returns where a file comes from. A path is relative to the manifest.
+/// Returns where a file comes from. A path is relative to the manifest. Paths are relative to the
+/// manifest and not to the folder of the command.
 fn source(name: &str, dts: &Path) -> Source {
     match name.strip_prefix(ARTIFACT_PREFIX) {
         Some(artifact) => Source::Artifact(artifact.to_owned()),
@@ -461,37 +488,43 @@ fn source(name: &str, dts: &Path) -> Source {
     }
 }
 
-/// Compiles device tree source that xtask wrote itself.
+/// Compiles device tree source that xtask wrote itself. The text stays beside the blob, for whoever
+/// wants to read what a guest gets.
 pub fn compile_text(source: &str, tools: &Tools, out: &Path) -> anyhow::Result<Vec<u8>> {
     let dts = out.with_extension("dts");
     fs::write(&dts, source).with_context(|| format!("cannot write {}", dts.display()))?;
     run_dtc(tools, &["-q", "-I", "dts", "-O", "dtb"], &[&dts])
 }
 
-/// Returns the source of a device tree blob.
+/// Returns the source of a device tree blob. For changes of a board's tree, which are text that is
+/// added behind.
 pub fn decompile(blob: &[u8], tools: &Tools, scratch: &Path) -> anyhow::Result<String> {
     fs::write(scratch, blob).with_context(|| format!("cannot write {}", scratch.display()))?;
     let text = run_dtc(tools, &["-q", "-I", "dtb", "-O", "dts"], &[scratch])?;
     String::from_utf8(text).context("the device tree holds what is no text")
 }
 
-/// Bytes on a multiple of four, where the reader wants them.
+/// Bytes on a multiple of four, where the reader wants them. A `Vec<u8>` may begin anywhere, and
+/// boot loaders align a blob to eight bytes.
 #[derive(Debug)]
 pub struct Aligned {
+    /// Three bytes longer than the copy, for the worst alignment.
     bytes: Vec<u8>,
     /// Offset of the first byte that is aligned, and number of the bytes from there.
     start: usize,
+    /// The copy alone, without what fills up.
     count: usize,
 }
 
 impl Clone for Aligned {
+    /// A derived clone would keep the offset and lose the alignment.
     fn clone(&self) -> Self {
         Self::new(self.as_slice())
     }
 }
 
 impl Aligned {
-    /// Copies `bytes` to an aligned place.
+    /// Copies `bytes` to an aligned place. Copies: blobs have a few KiB.
     pub fn new(bytes: &[u8]) -> Self {
         let mut copy = vec![0; bytes.len() + 3];
         let start = copy.as_ptr().align_offset(4);

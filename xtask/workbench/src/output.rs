@@ -56,6 +56,7 @@ pub fn styles_errors() -> bool {
 /// Tells whether this process says a text for the first time: a warning that each of several stages
 /// finds is said once.
 pub fn is_new(text: &str) -> bool {
+    /// A process builds some manifests several times, each with the same warnings.
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     said.insert(text.to_owned())

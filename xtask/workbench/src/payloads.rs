@@ -12,7 +12,8 @@ use crate::fetch::{self, Architecture, PackageSet, Wanted};
 use crate::manifest::compile_text;
 use crate::tools::Tools;
 
-/// Kernel of the device VM and of most guests: the newest of its series that is configured.
+/// Kernel of the device VM and of most guests: the newest of its series that is configured. 6.12 is
+/// the series of Debian 13 and of Debian 12's backports.
 const KERNEL: PackageSet = PackageSet {
     name: "debian-kernel-6.12",
     architecture: Architecture::Arm64,
@@ -23,7 +24,7 @@ const KERNEL: PackageSet = PackageSet {
     by_hand: "apt-get download linux-image-6.12…-arm64 on a Debian whose sources carry arm64",
 };
 
-/// The kernel that Debian 12 itself has.
+/// The kernel that Debian 12 itself has. Users of Debian 12 boot it.
 const KERNEL_6_1: PackageSet = PackageSet {
     name: "debian-kernel-6.1",
     architecture: Architecture::Arm64,
@@ -34,7 +35,7 @@ const KERNEL_6_1: PackageSet = PackageSet {
     by_hand: "apt-get download linux-image-6.1…-arm64 on a Debian 12 whose sources carry arm64",
 };
 
-/// Kernel of the same series with PREEMPT_RT.
+/// Kernel of the same series with PREEMPT_RT. For the figures of latency beside a real-time VM.
 const KERNEL_RT: PackageSet = PackageSet {
     name: "debian-kernel-6.12-rt",
     architecture: Architecture::Arm64,
@@ -45,7 +46,8 @@ const KERNEL_RT: PackageSet = PackageSet {
     by_hand: "apt-get download linux-image-6.12…-rt-arm64 on a Debian whose sources carry arm64",
 };
 
-/// Firmware of QEMU's `virt`, which starts a board's boot files.
+/// Firmware of QEMU's `virt`, which starts a board's boot files. Boot files are tried with a real
+/// boot loader.
 const U_BOOT: PackageSet = PackageSet {
     name: "u-boot-qemu",
     architecture: Architecture::Host,
@@ -61,7 +63,8 @@ const KERNEL_SOURCE: PackageSet = PackageSet {
     by_hand: "apt-get download linux-source-6.12",
 };
 
-/// Shell and tools of every userland, in one static program.
+/// Shell and tools of every userland, in one static program. Static, so that an initramfs needs no
+/// libraries.
 const BUSYBOX: PackageSet = PackageSet {
     name: "busybox-static",
     architecture: Architecture::Arm64,
@@ -69,7 +72,7 @@ const BUSYBOX: PackageSet = PackageSet {
     by_hand: "apt-get download busybox-static:arm64",
 };
 
-/// Benchmarks and loads of guests.
+/// Benchmarks and loads of guests. Debian's builds, so that a result can be repeated.
 const PROGRAMS: PackageSet = PackageSet {
     name: "guest-programs",
     architecture: Architecture::Arm64,
@@ -77,6 +80,7 @@ const PROGRAMS: PackageSet = PackageSet {
     by_hand: "apt-get download fio:arm64 stress-ng:arm64 … and all that they depend on",
 };
 
+/// Apart from the others, because it brings libraries of databases.
 const SYSBENCH: PackageSet = PackageSet {
     name: "sysbench",
     architecture: Architecture::Arm64,
@@ -110,7 +114,7 @@ const PERIPHERALS: PackageSet = PackageSet {
     by_hand: "apt-get download socat:arm64 evtest:arm64 and all that they depend on",
 };
 
-/// Programs that change a network card.
+/// Programs that change a network card. busybox's tools cannot.
 const NETWORK: PackageSet = PackageSet {
     name: "network-programs",
     architecture: Architecture::Arm64,
@@ -118,7 +122,8 @@ const NETWORK: PackageSet = PackageSet {
     by_hand: "apt-get download ethtool:arm64 and all that it depends on",
 };
 
-/// Offset of the magic in an arm64 `Image`, and the magic.
+/// Offset of the magic in an arm64 `Image`, and the magic. Linux,
+/// Documentation/arch/arm64/booting.rst.
 const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
 /// Returns Debian's 6.12 kernel for arm64, an `Image`.
@@ -136,14 +141,16 @@ pub fn debian_rt_kernel() -> Result<PathBuf> {
     image(&KERNEL_RT)
 }
 
-/// Returns what the kernel with PREEMPT_RT calls itself.
+/// Returns what the kernel with PREEMPT_RT calls itself. From the file's name: the kernel is not
+/// run for it.
 pub fn rt_kernel_release() -> Result<String> {
     let kernel = debian_rt_kernel()?;
     let name = kernel.file_name().unwrap_or_default().to_string_lossy();
     Ok(name.trim_start_matches("vmlinuz-").to_owned())
 }
 
-/// Returns the kernel in a set, an `Image`.
+/// Returns the kernel in a set, an `Image`. The name has the version, which changes with each
+/// update.
 fn image(set: &PackageSet) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, set)?;
     let kernel = fs::read_dir(root.join("boot"))?
@@ -162,7 +169,8 @@ fn image(set: &PackageSet) -> Result<PathBuf> {
     Ok(kernel)
 }
 
-/// Returns the Raspberry Pi 4's device tree, as that kernel's package has it.
+/// Returns the Raspberry Pi 4's device tree, as that kernel's package has it. The board's firmware
+/// changes it before it passes it on.
 pub fn rpi4_device_tree() -> Result<PathBuf> {
     device_tree("broadcom/bcm2711-rpi-4-b.dtb")
 }
@@ -172,7 +180,8 @@ pub fn zcu102_device_tree() -> Result<PathBuf> {
     device_tree("xilinx/zynqmp-zcu102-rev1.0.dtb")
 }
 
-/// Returns a device tree of the kernel's package, by its path there.
+/// Returns a device tree of the kernel's package, by its path there. Trees lie beside the kernel
+/// that they are for.
 fn device_tree(name: &str) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, &KERNEL)?;
     let trees = root
@@ -184,7 +193,8 @@ fn device_tree(name: &str) -> Result<PathBuf> {
 }
 
 /// Compiles the H3ULCB's device tree from the source of Debian's kernel, a download of 150 MB;
-/// `scratch` is a folder for intermediate files.
+/// `scratch` is a folder for intermediate files. The C preprocessor comes first, as in the kernel's
+/// build.
 pub fn rcar_h3_device_tree(tools: &Tools, scratch: &Path) -> Result<PathBuf> {
     let source = scratch.join("source");
     unpack_renesas_trees(&source)?;
@@ -198,7 +208,8 @@ pub fn rcar_h3_device_tree(tools: &Tools, scratch: &Path) -> Result<PathBuf> {
 /// Sources of Renesas's device trees, below the kernel's.
 const RENESAS_TREES: &str = "arch/arm64/boot/dts/renesas";
 
-/// Unpacks the sources of Renesas's device trees, and what they include, to `source`.
+/// Unpacks the sources of Renesas's device trees, and what they include, to `source`. The archive
+/// is the whole kernel's, and takes minutes and GB in full.
 fn unpack_renesas_trees(source: &Path) -> Result<()> {
     let root = fetch::unpacked(&Cache::open()?, &KERNEL_SOURCE)?;
     fs::create_dir_all(source)?;
@@ -216,7 +227,7 @@ fn unpack_renesas_trees(source: &Path) -> Result<()> {
 }
 
 /// Runs the C preprocessor on a device tree's source, as the kernel's own build does
-/// (scripts/Makefile.lib).
+/// (scripts/Makefile.lib). The options keep the host's macros out: `linux` is 1 for gcc.
 fn preprocess(source: &Path, tree: &str) -> Result<String> {
     let mut cc = Command::new("cc");
     cc.args(["-E", "-P", "-nostdinc", "-undef", "-D__DTS__"]);
@@ -247,6 +258,7 @@ pub fn debian_rt_modules() -> Result<PathBuf> {
     modules(&KERNEL_RT)
 }
 
+/// Debian 12 has `/lib` beside `/usr/lib`, and Debian 13 merged them.
 fn modules(set: &PackageSet) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, set)?;
     ["usr/lib/modules", "lib/modules"]
@@ -295,7 +307,8 @@ pub fn network() -> Result<PathBuf> {
 }
 
 /// Tells whether a kernel has the header of Documentation/arch/arm64/booting.rst: init loads no
-/// other format of a kernel.
+/// other format of a kernel. A newer Debian may compress its kernels, which would fail at the boot
+/// only.
 fn is_arm64_image(kernel: &Path) -> Result<bool> {
     let mut header = [0; 64];
     fs::File::open(kernel)?.read_exact(&mut header)?;
@@ -303,7 +316,8 @@ fn is_arm64_image(kernel: &Path) -> Result<bool> {
     Ok(&header[at..at + magic.len()] == magic)
 }
 
-/// Returns the busybox binary for arm64, linked statically.
+/// Returns the busybox binary for arm64, linked statically. The place moved with the merge of
+/// `/bin` into `/usr/bin`.
 pub fn busybox() -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, &BUSYBOX)?;
     ["usr/bin/busybox", "bin/busybox"]

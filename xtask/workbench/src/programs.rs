@@ -8,27 +8,28 @@ use object::Endianness;
 use object::elf::{DT_NEEDED, FileHeader64};
 use object::read::elf::{FileHeader as _, SectionHeader as _};
 
+use crate::tools::DIRECTORIES;
 use crate::tree::Tree;
 
+/// Debian's multiarch path, which is in the loader's own list.
 const LIBRARIES: &str = "usr/lib/aarch64-linux-gnu";
-/// Path at which the kernel finds the dynamic linker, which is also a library.
+/// Path at which the kernel finds the dynamic linker, which is also a library. Its path is fixed by
+/// the ABI (`/lib/ld-linux-aarch64.so.1`).
 const LINKER: &str = "ld-linux-aarch64.so.1";
 
-/// Directories of programs in packages, from the root.
-const DIRECTORIES: &[&str] = &["usr/bin", "bin", "usr/sbin", "sbin", "usr/lib/qemu"];
-
-/// Adds programs from the packages unpacked at `root`, and the libraries that they need.
+/// Adds programs from the packages unpacked at `root`, and the libraries that they need. Debian's
+/// binaries are dynamic.
 pub fn add(tree: &mut Tree, root: &Path, programs: &[&str]) -> Result<()> {
     add_with(tree, root, root, programs)
 }
 
 /// Adds programs from the packages unpacked at `from`, and the libraries that they need from those
-/// at `root`.
+/// at `root`. A program without its dependencies takes the libraries of another set.
 pub fn add_with(tree: &mut Tree, root: &Path, from: &Path, programs: &[&str]) -> Result<()> {
     let linker = find(root, &["usr/lib", "lib"], LINKER)?;
     tree.program(&format!("usr/lib/{LINKER}"), fs::read(linker)?);
     for program in programs {
-        let path = find(from, DIRECTORIES, program)?;
+        let path = find(from, &DIRECTORIES, program)?;
         let content = fs::read(&path)?;
         add_libraries(tree, root, &content).with_context(|| format!("{program} needs it"))?;
         tree.program(&format!("usr/bin/{program}"), content);
@@ -36,7 +37,8 @@ pub fn add_with(tree: &mut Tree, root: &Path, from: &Path, programs: &[&str]) ->
     Ok(())
 }
 
-/// Adds what an ELF file needs, and what that needs.
+/// Adds what an ELF file needs, and what that needs. Depth first; a library that is there ends the
+/// search, so circles do not matter.
 fn add_libraries(tree: &mut Tree, root: &Path, elf: &[u8]) -> Result<()> {
     for needed in needed_by(elf)? {
         let (path, content) = read_library(root, &needed)?;
@@ -48,7 +50,8 @@ fn add_libraries(tree: &mut Tree, root: &Path, elf: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns a library and where it lies; Ceph's own are in a directory that its users name.
+/// Returns a library and where it lies; Ceph's own are in a directory that its users name. RUNPATH
+/// entries are not read: Ceph is the one user of them.
 fn read_library(root: &Path, name: &str) -> Result<(String, Vec<u8>)> {
     let found = ["", "/ceph"].into_iter().find_map(|below| {
         let directory = format!("{LIBRARIES}{below}");
@@ -60,7 +63,8 @@ fn read_library(root: &Path, name: &str) -> Result<(String, Vec<u8>)> {
     Ok((place, fs::read(path)?))
 }
 
-/// Returns the first file of this name in one of the directories, links followed.
+/// Returns the first file of this name in one of the directories, links followed. A link out of the
+/// package would take a file of the host's architecture.
 fn find(root: &Path, directories: &[&str], name: &str) -> Result<PathBuf> {
     let mut candidates = directories.iter().map(|dir| root.join(dir).join(name));
     let path = candidates.find_map(|path| path.canonicalize().ok());
@@ -72,7 +76,8 @@ fn find(root: &Path, directories: &[&str], name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the names of the libraries that an ELF file is linked with; none for a script.
+/// Returns the names of the libraries that an ELF file is linked with; none for a script. DT_NEEDED
+/// entries of the dynamic table, as the loader reads them.
 fn needed_by(elf: &[u8]) -> Result<Vec<String>> {
     let Ok(header) = FileHeader64::<Endianness>::parse(elf) else {
         return Ok(Vec::new());

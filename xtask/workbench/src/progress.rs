@@ -41,6 +41,7 @@ impl Step {
         }
     }
 
+    /// A style that does not parse is a fault of ours, and costs the bar alone.
     fn shown(
         bar: ProgressBar,
         style: Result<ProgressStyle, indicatif::style::TemplateError>,

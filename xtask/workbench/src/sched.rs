@@ -25,14 +25,14 @@ pub mod trace_events;
 /// Ticks of a second.
 pub const HZ: u32 = 1_000_000_000;
 
-/// What a simulation is made from, beside the manifest.
+/// Input of a simulation, beside the manifest.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Physical CPUs of the machine.
     pub cpu_count: usize,
     /// Loads of the vCPUs.
     pub loads: Loads,
-    /// What the gears take.
+    /// Costs of the gears.
     pub costs: Costs,
     /// Simulated time in ticks.
     pub length: u64,
@@ -59,9 +59,9 @@ pub struct Simulated {
     pub cpu: usize,
     /// Name of its policy.
     pub policy: &'static str,
-    /// Its vCPUs.
+    /// vCPUs of the CPU.
     pub lanes: Vec<Lane>,
-    /// What became of them.
+    /// Results of the vCPUs.
     pub virtual_cpu: VirtualCpu,
 }
 
@@ -136,6 +136,7 @@ const BASELINE: &str = include_str!("../../../tests/bench-baseline.txt");
 /// and the first, is the last. Turns end earlier by the entry for each preemption.
 const PREEMPT: [Costs; 2] = [preempt(1_899, 1_648), preempt(1_965, 1_711)];
 
+/// Returns costs in which only the preemption differs.
 const fn preempt(preempt: u64, resume: u64) -> Costs {
     Costs {
         preempt,

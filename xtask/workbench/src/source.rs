@@ -41,6 +41,7 @@ pub fn relative(path: &Path) -> Result<String> {
 
 /// Returns the function that a line is in: the last one that begins above it.
 pub fn function_at(source: &str, line: u32) -> Option<&str> {
+    /// Words that may stand before `fn`.
     const BEFORE: [&str; 7] = [
         "pub",
         "pub(crate)",

@@ -14,10 +14,12 @@ use object::{Object as _, ObjectSection as _, SectionKind};
 
 use crate::workspace;
 
-/// The images with symbols, in the order in which `symbolize` looks an address up.
+/// The images with symbols, in the order in which `symbolize` looks an address up. An address may
+/// lie in two images, and then both are shown: init is gone when the runtime halts.
 const BARE_BINS: [&str; 3] = ["gear1-runtime", "gear1-init", "gear2"];
 
-/// Reads the dump from a file or from standard input and prints it, explained.
+/// Reads the dump from a file or from standard input and prints it, explained. Standard input, for
+/// a dump that was copied from a terminal.
 pub fn command(file: Option<PathBuf>) -> Result<()> {
     let text = match file {
         Some(path) => fs::read_to_string(&path).with_context(|| path.display().to_string())?,
@@ -27,7 +29,8 @@ pub fn command(file: Option<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the text with an explanation below each line that has an address of ours.
+/// Returns the text with an explanation below each line that has an address of ours. Lines without
+/// addresses pass through, so that the text stays a log.
 pub fn explain(text: &str) -> Result<String> {
     let images = Image::load_all()?;
     let mut explained = String::new();
@@ -42,7 +45,8 @@ pub fn explain(text: &str) -> Result<String> {
     Ok(explained)
 }
 
-/// An image of the project with its symbols.
+/// An image of the project with its symbols. Debug information is in the ELF file alone; what boots
+/// has none.
 struct Image {
     /// Name of the binary, such as `gear1-runtime`.
     name: &'static str,
@@ -53,7 +57,8 @@ struct Image {
 }
 
 impl Image {
-    /// Loads the images that were built.
+    /// Loads the images that were built. The images that were built last: a dump of older ones is
+    /// explained wrongly, which nothing can tell.
     fn load_all() -> Result<Vec<Image>> {
         let built = BARE_BINS
             .map(|name| (name, workspace::bare_elf(name)))
@@ -82,7 +87,8 @@ impl Image {
         Ok(Image { name, loader, code })
     }
 
-    /// Says where in this image's source an address is, innermost inlined function first.
+    /// Says where in this image's source an address is, innermost inlined function first. Inlining
+    /// is frequent in Gear1, and the innermost frame alone often names a helper.
     fn explain(&self, address: u64) -> Option<String> {
         if !self.code.iter().any(|range| range.contains(&address)) {
             return None;
@@ -103,7 +109,8 @@ impl Image {
     }
 }
 
-/// Returns function and line of a frame, with `?` for what the debug information lacks.
+/// Returns function and line of a frame, with `?` for what the debug information lacks. Assembly
+/// has a line and no function.
 fn place<R: Reader>(frame: Frame<'_, R>) -> String {
     let function = frame
         .function
@@ -115,13 +122,14 @@ fn place<R: Reader>(frame: Frame<'_, R>) -> String {
     format!("{function} at {location}")
 }
 
-/// Returns a source path relative to the workspace.
+/// Returns a source path relative to the workspace. Paths of the build are absolute.
 pub fn short(file: &str) -> &str {
     let relative = Path::new(file).strip_prefix(workspace::root()).ok();
     relative.and_then(Path::to_str).unwrap_or(file)
 }
 
-/// Returns the hexadecimal words of a line.
+/// Returns the hexadecimal words of a line. Dumps write `0x` before each word; other digits are
+/// values.
 fn addresses(line: &str) -> impl Iterator<Item = u64> + '_ {
     line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .filter_map(|word| word.strip_prefix("0x"))

@@ -14,7 +14,7 @@ use crate::cache::Cache;
 use crate::fetch::{self, Architecture, PackageSet, Wanted};
 use crate::output;
 
-/// The device-tree compiler.
+/// The device-tree compiler. Debian 12's version is new enough.
 const DTC: PackageSet = PackageSet {
     name: "device-tree-compiler",
     architecture: Architecture::Host,
@@ -22,7 +22,8 @@ const DTC: PackageSet = PackageSet {
     by_hand: "sudo apt-get install device-tree-compiler",
 };
 
-/// Programs that make a guest's disk without root.
+/// Programs that make a guest's disk without root. Part of every Debian, but not of every
+/// container.
 const E2FSPROGS: PackageSet = PackageSet {
     name: "e2fsprogs",
     architecture: Architecture::Host,
@@ -41,7 +42,7 @@ const QEMU_10: PackageSet = PackageSet {
     by_hand: "sudo apt-get install qemu-system-arm (on Debian 12 from bookworm-backports)",
 };
 
-/// QEMU of Debian 12 itself, on which GearV runs as well.
+/// QEMU of Debian 12 itself, on which GearV runs as well. Users of Debian 12 have this one.
 const QEMU_7: PackageSet = PackageSet {
     name: "qemu-7",
     architecture: Architecture::Host,
@@ -49,7 +50,8 @@ const QEMU_7: PackageSet = PackageSet {
     by_hand: "sudo apt-get install qemu-system-arm, on Debian 12",
 };
 
-/// QEMU's programs for images of disks: on Debian 12 in the first package, later in the second.
+/// QEMU's programs for images of disks: on Debian 12 in the first package, later in the second. For
+/// tests of vhost-user backends on the host.
 const STORAGE: PackageSet = PackageSet {
     name: "qemu-storage",
     architecture: Architecture::Host,
@@ -65,10 +67,12 @@ const GRAPHICS: PackageSet = PackageSet {
     by_hand: "sudo apt-get install qemu-system-gui",
 };
 
-/// Directories of programs in packages, from the root.
-const DIRECTORIES: [&str; 5] = ["usr/bin", "usr/sbin", "bin", "sbin", "usr/lib/qemu"];
+/// Directories of programs in packages, from the root. Also where helpers of QEMU lie, which no
+/// PATH has.
+pub(crate) const DIRECTORIES: [&str; 5] = ["usr/bin", "usr/sbin", "bin", "sbin", "usr/lib/qemu"];
 
-/// A program and the libraries it needs, installed or unpacked in the cache.
+/// A program and the libraries it needs, installed or unpacked in the cache. Unpacked programs find
+/// neither libraries nor data without help.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The binary.
@@ -78,7 +82,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Finds a program in the set, or on the system when the set cannot be had.
+    /// Finds a program in the set, or on the system when the set cannot be had. The set comes
+    /// first: a version that all users share is worth a download.
     fn find(cache: &Cache, set: &PackageSet, name: &str) -> Result<Program> {
         let unpacked = fetch::unpacked(cache, set);
         let in_set = unpacked.as_ref().ok();
@@ -99,7 +104,7 @@ impl Program {
         }
     }
 
-    /// Finds a program in an unpacked set.
+    /// Finds a program in an unpacked set. The merge of /usr moved programs, hence the list.
     fn below(root: &Path, name: &str) -> Option<Program> {
         let mut paths = DIRECTORIES.iter().map(|dir| root.join(dir).join(name));
         let path = paths.find(|path| path.is_file())?;
@@ -107,12 +112,14 @@ impl Program {
         Some(Program { path, root })
     }
 
-    /// Returns a command that runs the program with its own libraries.
+    /// Returns a command that runs the program with its own libraries. Nothing of the caller's
+    /// environment is changed but the path of libraries.
     pub fn command(&self) -> Command {
         self.command_under(&[])
     }
 
-    /// Returns a command that runs `wrapper` with the program as its argument.
+    /// Returns a command that runs `wrapper` with the program as its argument. `setpriv` and `nice`
+    /// take the program as an argument.
     pub fn command_under(&self, wrapper: &[&str]) -> Command {
         let mut command = match wrapper.split_first() {
             Some((first, rest)) => {
@@ -128,7 +135,8 @@ impl Program {
         command
     }
 
-    /// Returns the program's own data directory below `usr/share`, if it was unpacked.
+    /// Returns the program's own data directory below `usr/share`, if it was unpacked. QEMU looks
+    /// for its ROMs at a path that was compiled in.
     pub fn data(&self, name: &str) -> Option<PathBuf> {
         self.root
             .as_ref()
@@ -136,7 +144,8 @@ impl Program {
     }
 }
 
-/// Returns the folders of an unpacked program's libraries, for LD_LIBRARY_PATH.
+/// Returns the folders of an unpacked program's libraries, for LD_LIBRARY_PATH. Debian's multiarch
+/// folders, which the loader does not search below another root.
 fn library_path(root: &Path) -> OsString {
     let triplet = format!("{}-linux-gnu", env::consts::ARCH);
     let directories = ["usr/lib", "lib"].map(|lib| root.join(lib).join(&triplet));
@@ -144,7 +153,8 @@ fn library_path(root: &Path) -> OsString {
     env::join_paths(directories).unwrap_or_default()
 }
 
-/// Finds a program of the system, also where only root looks for one.
+/// Finds a program of the system, also where only root looks for one. `mke2fs` lies in /usr/sbin,
+/// which a user's PATH lacks.
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let system = DIRECTORIES.iter().map(|dir| Path::new("/").join(dir));
@@ -154,14 +164,17 @@ fn on_path(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The build tools; QEMU is apart, since most commands do not run it.
+/// The build tools; QEMU is apart, since most commands do not run it. Found once and passed on, so
+/// that a missing tool is told before any work.
 #[derive(Clone, Debug)]
 pub struct Tools {
+    /// The one tool without which no manifest can be judged.
     dtc: Program,
 }
 
 impl Tools {
-    /// Finds the build tools, and downloads missing ones.
+    /// Finds the build tools, and downloads missing ones. dtc of the system is taken first: any
+    /// version serves.
     pub fn prepare() -> Result<Tools> {
         let dtc = match on_path("dtc") {
             Some(path) => Program { path, root: None },

@@ -122,7 +122,7 @@ fn exits(name: &str, figure: &Figure, results: &Results) -> String {
     format!("<td class=\"group\">{}</td>{counts}", figure.count())
 }
 
-/// What the columns of exits count.
+/// Explanation of the columns of exits.
 const EXITS: &str = "Exits other than those of SGIs, and SGIs by Gear1's count and by the guest's own, from the first look \
     at Gear1's counters to the second: the sleep around the measurement is in them (half an hour of virtual time without \
     load), so that few periods have many exits a period.";

@@ -1,12 +1,7 @@
 #!/bin/sh
 # The init of the KVM host: runs the VMM with the arguments it finds, says how that ended and turns
 # the machine off.
-/bin/busybox --install -s 2>/dev/null
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev 2>/dev/null
-dmesg -n 4
+. /etc/begin
 # Threads of a real-time class may take all of a CPU that nothing else runs on.
 echo -1 > /proc/sys/kernel/sched_rt_runtime_us
 if [ -s /guest/halt-poll ]; then
@@ -20,9 +15,7 @@ while read -r argument; do
     [ "$argument" = gic=GIC ] && argument=gic=$gic
     set -- "$@" "$argument"
 done < /guest/arguments
-if [ -e /etc/modules ]; then
-    while read -r module; do insmod "$module"; done < /etc/modules
-fi
+load_modules
 /guest/background > /dev/null 2>&1 &
 sleep 1
 echo "KVM host: guest starts"

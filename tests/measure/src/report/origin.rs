@@ -7,7 +7,7 @@ use workbench::workspace;
 
 use super::figures::Facts;
 
-/// What repeats a measurement.
+/// Command that repeats a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Commit of the sources; one that ends in `-dirty` was changed.

@@ -3,49 +3,61 @@
 
 use anyhow::{Result, bail};
 
-/// A path and the line on which it ends.
+/// A path and the line on which it ends. The line is the last one, since rustfmt breaks a long
+/// `use` over several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Path {
+    /// As written: `self` and `super` are resolved by the graph.
     pub(super) segments: Vec<String>,
     pub(super) line: usize,
 }
 
-/// A name that `use` brings into a module.
+/// A name that `use` brings into a module. The name is what code of the module writes: an `as`
+/// renames it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Import {
     /// `*` for all names of the path.
     pub(super) name: String,
+    /// The whole path, with what stands before the braces of a tree.
     pub(super) path: Path,
 }
 
-/// A module without the modules in other files.
+/// A module without the modules in other files. Nothing else of a source makes an arrow, so nothing
+/// else is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Module {
     /// Names of modules in files of their own, with the file that `path` gives.
     pub(super) files: Vec<(String, Option<String>)>,
     /// Modules between braces.
     pub(super) inline: Vec<(String, Module)>,
+    /// Of `use`, nested trees flattened.
     pub(super) imports: Vec<Import>,
     /// Paths of at least two segments, in code.
     pub(super) paths: Vec<Path>,
 }
 
+/// The least that tells modules, imports and paths apart; every other character stands for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
+    /// Names, keywords and numbers alike: who reads them knows which can stand there.
     Word(String),
+    /// Between quotes, with its escapes as written: only `path` attributes are read.
     Text(String),
     /// `::`
     Colons,
+    /// A character by itself: braces, semicolons, the `#` of an attribute.
     Other(char),
 }
 
+/// A token with its line, for the message that names an arrow.
 #[derive(Clone, Debug)]
 struct Token {
     kind: Kind,
     line: usize,
 }
 
-/// Reads a source file.
+/// Reads a source file. The whole grammar of Rust is not needed, and a parser of it would be a
+/// dependency that changes with each edition.
 pub(super) fn read(text: &str) -> Result<Module> {
     let tokens = tokens(text);
     let mut reader = Reader {
@@ -55,7 +67,8 @@ pub(super) fn read(text: &str) -> Result<Module> {
     reader.module()
 }
 
-/// Splits a text, and leaves out comments, characters and raw strings.
+/// Splits a text, and leaves out comments, characters and raw strings. Raw strings hold test data
+/// and shaders of text, never a path.
 fn tokens(text: &str) -> Vec<Token> {
     let characters: Vec<char> = text.chars().collect();
     let mut tokens = Vec::new();
@@ -70,7 +83,7 @@ fn tokens(text: &str) -> Vec<Token> {
 }
 
 /// Returns the token that begins at `at`, unless what begins there says nothing, and the end of
-/// what begins there.
+/// what begins there. Comments vanish here, so that a module named in a doc comment makes no arrow.
 fn lexeme(characters: &[char], at: usize) -> (Option<Kind>, usize) {
     let next = characters.get(at + 1);
     match characters[at] {
@@ -102,10 +115,12 @@ fn word(characters: &[char], at: usize) -> (Option<Kind>, usize) {
     (Some(Kind::Word(word)), end)
 }
 
+/// Unicode letters count, as in Rust's identifiers.
 fn is_of_word(character: char) -> bool {
     character == '_' || character.is_alphanumeric()
 }
 
+/// The line break stays: the next lexeme is blank.
 fn end_of_line(characters: &[char], mut at: usize) -> usize {
     while characters.get(at).is_some_and(|c| *c != '\n') {
         at += 1;
@@ -113,7 +128,7 @@ fn end_of_line(characters: &[char], mut at: usize) -> usize {
     at
 }
 
-/// Comments between `/*` and `*/` nest.
+/// Comments between `/*` and `*/` nest. Rust's block comments nest, unlike C's.
 fn end_of_comment(characters: &[char], mut at: usize) -> usize {
     let mut depth = 0;
     while at < characters.len() {
@@ -135,6 +150,8 @@ fn end_of_comment(characters: &[char], mut at: usize) -> usize {
     at
 }
 
+/// Returns the end of a string behind its closing quote. A backslash takes the next character with
+/// it, be that a quote.
 fn end_of_text(characters: &[char], mut at: usize) -> usize {
     at += 1;
     while let Some(&c) = characters.get(at) {
@@ -148,7 +165,8 @@ fn end_of_text(characters: &[char], mut at: usize) -> usize {
     at.min(characters.len())
 }
 
-/// A character, or only the quote of a lifetime.
+/// A character, or only the quote of a lifetime. A lifetime is told by the missing quote two
+/// characters on.
 fn end_of_character(characters: &[char], at: usize) -> usize {
     match (characters.get(at + 1), characters.get(at + 2)) {
         (Some('\\'), _) => {
@@ -163,7 +181,8 @@ fn end_of_character(characters: &[char], at: usize) -> usize {
     }
 }
 
-/// A raw string that begins with its first `#` or quote; `None`: it is none.
+/// A raw string that begins with its first `#` or quote; `None`: it is none. As many `#` close it
+/// as opened it; fewer are a part of the text.
 fn end_of_raw(characters: &[char], at: usize) -> Option<usize> {
     let hashes = characters[at..].iter().take_while(|c| **c == '#').count();
     if characters.get(at + hashes) != Some(&'"') {
@@ -181,16 +200,20 @@ fn end_of_raw(characters: &[char], at: usize) -> Option<usize> {
     Some(end)
 }
 
+/// A cursor in the tokens. Each method reads one thing and stands behind it afterwards.
 struct Reader<'a> {
     tokens: &'a [Token],
+    /// Index of the next token.
     at: usize,
 }
 
 impl Reader<'_> {
+    /// Looks ahead without moving; nothing stands behind the end.
     fn kind(&self, ahead: usize) -> Option<&Kind> {
         self.tokens.get(self.at + ahead).map(|token| &token.kind)
     }
 
+    /// Looks ahead for a name or keyword.
     fn word(&self, ahead: usize) -> Option<&str> {
         match self.kind(ahead) {
             Some(Kind::Word(word)) => Some(word),
@@ -198,15 +221,18 @@ impl Reader<'_> {
         }
     }
 
+    /// Looks ahead for one character.
     fn is(&self, ahead: usize, character: char) -> bool {
         self.kind(ahead) == Some(&Kind::Other(character))
     }
 
+    /// Line 0 stands for the end of the text.
     fn line(&self) -> usize {
         self.tokens.get(self.at).map_or(0, |token| token.line)
     }
 
     /// Reads up to the end of the text, or to the closing brace of those that it stands between.
+    /// Bodies of functions are read like everything else: paths stand there most of all.
     fn module(&mut self) -> Result<Module> {
         let mut module = Module::default();
         let mut depth = 0_usize;
@@ -227,6 +253,7 @@ impl Reader<'_> {
     }
 
     /// A module's declaration, which takes the file that an attribute gave, an import, or a path.
+    /// Paths of one segment are local names, or were brought in by an import that counts itself.
     fn statement(&mut self, module: &mut Module, file: &mut Option<String>) -> Result<()> {
         match self.word(0) {
             Some("mod") if self.word(1).is_some() => self.declaration(module, file.take()),
@@ -246,7 +273,8 @@ impl Reader<'_> {
     }
 
     /// Passes over an attribute, and over what follows if only tests have it. Returns the file that
-    /// `path` gives.
+    /// `path` gives. `#[cfg(test)]` alone is passed over here; a feature's code belongs to some
+    /// image.
     fn attribute(&mut self) -> Option<String> {
         let start = self.at;
         self.at += 1;
@@ -266,7 +294,8 @@ impl Reader<'_> {
         None
     }
 
-    /// Passes over brackets and what is between them.
+    /// Passes over brackets and what is between them. Brackets of one kind are counted: others
+    /// inside are balanced by the compiler.
     fn group(&mut self, open: char, close: char) {
         let mut depth = 0;
         while self.at < self.tokens.len() {
@@ -278,7 +307,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Passes over an item with its attributes.
+    /// Passes over an item with its attributes. The end depends on what it is: a function ends with
+    /// its body, and a constant's value may hold a block before the semicolon.
     fn item(&mut self) {
         while self.is(0, '#') {
             self.at += 1;
@@ -306,7 +336,8 @@ impl Reader<'_> {
         }
     }
 
-    /// `mod name;` or `mod name { ... }`
+    /// `mod name;` or `mod name { ... }`. Anything else behind the name is an error, because a
+    /// module that is passed over hides its arrows.
     fn declaration(&mut self, module: &mut Module, file: Option<String>) -> Result<()> {
         let name = self.word(1).unwrap_or_default().to_owned();
         self.at += 2;
@@ -324,7 +355,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A path in code. Generic arguments between two segments end it.
+    /// A path in code. Generic arguments between two segments end it. A macro's `!` ends the path
+    /// too: the macro's name is the last segment.
     fn path(&mut self) -> Path {
         let mut segments = Vec::new();
         let mut line = self.line();
@@ -340,7 +372,8 @@ impl Reader<'_> {
         Path { segments, line }
     }
 
-    /// The tree behind `use`, below what stands before it.
+    /// The tree behind `use`, below what stands before it. Trees nest (`a::{b, c::{d}}`), and each
+    /// leaf is an import of its own.
     fn tree(&mut self, before: &[String], imports: &mut Vec<Import>) -> Result<()> {
         let mut before = before.to_vec();
         // `::name`: another crate.
@@ -359,7 +392,7 @@ impl Reader<'_> {
         self.branches(&before, imports)
     }
 
-    /// The trees between braces, below one path.
+    /// The trees between braces, below one path. A trailing comma is allowed.
     fn branches(&mut self, before: &[String], imports: &mut Vec<Import>) -> Result<()> {
         self.at += 1;
         while !self.is(0, '}') {
@@ -375,7 +408,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A name or `*` of a tree.
+    /// A name or `*` of a tree. Anything else in a `use` is refused: silence would lose an arrow.
     fn segment(&mut self) -> Result<String> {
         let segment = match self.kind(0) {
             Some(Kind::Word(word)) => word.clone(),
@@ -386,7 +419,8 @@ impl Reader<'_> {
         Ok(segment)
     }
 
-    /// The end of a tree: its last segment, with the name that it is given.
+    /// The end of a tree: its last segment, with the name that it is given. `_` as a name is kept:
+    /// a trait that is imported for its methods is used all the same.
     fn import(&mut self, before: Vec<String>, last: String, line: usize) -> Import {
         let mut segments = before;
         // `path::{self}` is the path.
@@ -406,7 +440,7 @@ impl Reader<'_> {
         Import { name, path }
     }
 
-    /// Passes over `::`, if that is what follows.
+    /// Passes over `::`, if that is what follows. Tells whether they were there.
     fn takes_colons(&mut self) -> bool {
         let is_there = self.kind(0) == Some(&Kind::Colons);
         self.at += usize::from(is_there);
@@ -414,7 +448,8 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the words among some tokens.
+/// Returns the words among some tokens. Strings and signs are left out: attributes are told by
+/// their words.
 fn words(tokens: &[Token]) -> Vec<&str> {
     let words = tokens.iter().filter_map(|token| match &token.kind {
         Kind::Word(word) => Some(&**word),
@@ -431,8 +466,9 @@ fn first_text(tokens: &[Token]) -> Option<String> {
     })
 }
 
-/// Tells whether the item that this token begins goes on behind a block; `None`: the token does
-/// not tell. Behind `const`, `fn` has the last word.
+/// Tells whether the item that this token begins goes on behind a block; `None`: the token does not
+/// tell. Behind `const`, `fn` has the last word. Only the first telling token matters, but for
+/// `const fn`.
 fn ends_with_semicolon(kind: &Kind) -> Option<bool> {
     let Kind::Word(word) = kind else {
         return None;

@@ -7,16 +7,19 @@ use std::ops::Range;
 use super::scan::{Line, is_name, scan};
 use super::{ITEMS, QUALIFIERS};
 
-/// Statements of a text, by line.
+/// Statements of a text, by line. Rules whose marker is a comment above a statement (bounds of
+/// loops, planted bugs) find the lines of that statement here.
 pub(in crate::audit) struct Statements(Source);
 
 impl Statements {
+    /// Scans the text once; each question about it is a search in the result.
     pub(in crate::audit) fn new(text: &str) -> Statements {
         Statements(Source::new(text))
     }
 
     /// Returns first and last line of the statement or item below a line, comments and attributes
-    /// aside. A statement that begins with a block ends with it.
+    /// aside. A statement that begins with a block ends with it. Blank lines, attributes and
+    /// further comments may stand between marker and statement.
     pub(in crate::audit) fn below(&self, line: u32) -> (u32, u32) {
         let Statements(source) = self;
         let start = source.lines.get(line as usize);
@@ -28,7 +31,8 @@ impl Statements {
     }
 }
 
-/// Lines of code of a text, without those of tests, by what an image has of them.
+/// Lines of code of a text, without those of tests, by what an image has of them. The split tells
+/// what a reader of Gear1 has to trust at run time: the functions that an image really has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::audit) struct Linked {
     /// Of functions that the image has a line of.
@@ -40,7 +44,8 @@ pub(in crate::audit) struct Linked {
 }
 
 impl Linked {
-    /// Counts a text of which the image has these lines.
+    /// Counts a text of which the image has these lines. A function counts as a whole once one of
+    /// its lines is linked: an arm that no test reaches is trusted as well.
     pub(in crate::audit) fn of(text: &str, linked: &BTreeSet<u32>) -> Linked {
         let source = Source::new(text);
         let mut functions: Vec<Range<usize>> = source.functions().collect();
@@ -65,12 +70,14 @@ impl Linked {
         counts
     }
 
+    /// Returns all lines of code: what a reader of the file has to read.
     pub(in crate::audit) fn all(&self) -> u64 {
         self.functions + self.not_linked + self.declarations
     }
 }
 
 /// Returns the functions of a text that have more lines: the line, the name, the number of lines.
+/// Closures belong to the function that they stand in.
 pub(in crate::audit) fn longer_functions(text: &str, most: usize) -> Vec<(usize, String, usize)> {
     let source = Source::new(text);
     let long = source.functions().filter(|lines| lines.len() > most);
@@ -84,14 +91,18 @@ pub(in crate::audit) fn longer_functions(text: &str, most: usize) -> Vec<(usize,
     told.collect()
 }
 
-/// A text that is told apart.
+/// A text that is told apart. Both forms are kept: rules on lines ask for comments, and rules on
+/// items need braces and semicolons that are really code.
 pub(super) struct Source {
+    /// Every line of the text, blank ones included, so that numbers agree.
     pub(super) lines: Vec<Line>,
     /// The text, byte by byte, with comments and literals blanked.
     pub(super) masked: Vec<u8>,
 }
 
 impl Source {
+    /// Code of tests is blanked in `masked` after it was found, so that its braces and functions
+    /// are counted nowhere.
     pub(super) fn new(text: &str) -> Source {
         let (lines, masked) = scan(text);
         let mut source = Source { lines, masked };
@@ -107,13 +118,15 @@ impl Source {
         source
     }
 
-    /// Returns the index of the line that holds this byte.
+    /// Returns the index of the line that holds this byte. Lines begin in ascending order, hence
+    /// the binary search.
     pub(super) fn line_at(&self, at: usize) -> usize {
         let behind = self.lines.partition_point(|line| line.start <= at);
         behind.saturating_sub(1)
     }
 
-    /// Returns the lines of each function that has a body.
+    /// Returns the lines of each function that has a body. A function of a trait without a body has
+    /// none to count.
     pub(super) fn functions(&self) -> impl Iterator<Item = Range<usize>> {
         let starts = self.starts_of("fn");
         starts.filter_map(|start| {
@@ -123,7 +136,8 @@ impl Source {
         })
     }
 
-    /// Iterates over the places of a word, where a name follows.
+    /// Iterates over the places of a word, where a name follows. `fn` in the middle of a name, or
+    /// as a type `fn(u32)`, begins no function.
     fn starts_of(&self, word: &str) -> impl Iterator<Item = usize> {
         let text = &self.masked;
         let length = word.len();
@@ -143,7 +157,8 @@ impl Source {
     }
 
     /// Returns the first byte behind the item or statement that goes on at `from`: behind a `;` or
-    /// a body in braces. What is no item ends at a `,` too.
+    /// a body in braces. What is no item ends at a `,` too. A match arm or a field ends at its
+    /// comma, where an item's generic parameters may hold one.
     pub(super) fn end_of_item(&self, from: usize) -> Option<usize> {
         let rest = self.masked.get(from..)?;
         let is_item = self.is_item(from);
@@ -169,7 +184,8 @@ impl Source {
         None
     }
 
-    /// Tells whether the first word at `from`, or an `fn` right before, begins an item.
+    /// Tells whether the first word at `from`, or an `fn` right before, begins an item. The words
+    /// are Rust's own: nothing else can begin an item.
     fn is_item(&self, from: usize) -> bool {
         let (before, rest) = self.masked.split_at(from);
         let first: Vec<u8> = rest
@@ -185,7 +201,8 @@ impl Source {
         before.ends_with(b"fn") || words.any(|word| word.as_bytes() == first)
     }
 
-    /// Returns what no shipped image has, each with its attribute.
+    /// Returns what no shipped image has, each with its attribute. A file whose inner attribute
+    /// keeps it out of the images counts as a whole.
     fn test_spans(&self, text: &str) -> Vec<Range<usize>> {
         if text.lines().any(is_test_file) {
             return std::iter::once(0..text.len()).collect();
@@ -207,7 +224,8 @@ impl Source {
         spans
     }
 
-    /// Returns where an item begins, behind blanks and attributes.
+    /// Returns where an item begins, behind blanks and attributes. Attributes nest no braces but
+    /// any brackets.
     fn skip_attributes(&self, from: usize) -> usize {
         let mut item = self.skip_blank(from);
         while self.masked[item..].starts_with(b"#[")
@@ -218,6 +236,7 @@ impl Source {
         item
     }
 
+    /// Brackets inside, as of `#[cfg(any(...))]`'s arrays, are counted.
     fn end_of_attribute(&self, start: usize) -> Option<usize> {
         let mut depth = 0_u32;
         for (offset, byte) in self.masked.get(start..)?.iter().enumerate() {
@@ -235,6 +254,7 @@ impl Source {
         None
     }
 
+    /// Comments are blank here, since they are masked.
     fn skip_blank(&self, from: usize) -> usize {
         let rest = self.masked.get(from..).unwrap_or_default();
         let blank = rest.iter().take_while(|byte| byte.is_ascii_whitespace());
@@ -242,13 +262,15 @@ impl Source {
     }
 }
 
-/// Tells whether a line is an attribute that keeps the whole file out of the images that ship.
+/// Tells whether a line is an attribute that keeps the whole file out of the images that ship. The
+/// form is `#![cfg(test)]`, at the beginning of a line.
 fn is_test_file(line: &str) -> bool {
     let inner = line.strip_prefix("#!");
     inner.is_some_and(|attribute| is_test_attribute(&format!("#{attribute}")))
 }
 
-/// Tells whether an attribute keeps its item out of the images that ship.
+/// Tells whether an attribute keeps its item out of the images that ship. `not(test)` is what
+/// ships, and stays.
 fn is_test_attribute(attribute: &str) -> bool {
     let inner = attribute.trim_start_matches("#[").trim_start();
     let condition = inner.strip_prefix("cfg(");
@@ -264,7 +286,8 @@ fn is_test_attribute(attribute: &str) -> bool {
     (is_checking || is_hosts || has_test) && !is_negated
 }
 
-/// Counts how often `what` stands in a line of code and is no part of a longer name.
+/// Counts how often `what` stands in a line of code and is no part of a longer name. A longer name
+/// that contains the word is another name: `unsafe_code` is no `unsafe`.
 pub(super) fn words(code: &str, what: &str) -> u64 {
     let starts_name = what.as_bytes().first().is_some_and(|byte| is_name(*byte));
     let ends_name = what.as_bytes().last().is_some_and(|byte| is_name(*byte));

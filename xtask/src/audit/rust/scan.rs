@@ -1,6 +1,7 @@
 //! A Rust text told apart: code, comments and literals, line by line.
 
-/// A line of a source.
+/// A line of a source. One pass makes all of them; the counts and rules ask for nothing else of a
+/// text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     /// Where the line begins in the text.
@@ -11,44 +12,52 @@ pub(super) struct Line {
     pub(super) comment: String,
     /// Whether the comment documents an item or a module.
     pub(super) is_doc: bool,
+    /// Whether only tests have the line; the items set it afterwards.
     pub(super) is_test: bool,
 }
 
 impl Line {
+    /// A brace alone is code, as in the counts of other projects.
     pub(super) fn has_code(&self) -> bool {
         !self.code.trim().is_empty()
     }
 
+    /// A comment behind code does not count: the ratio is of lines.
     pub(super) fn is_comment(&self) -> bool {
         !self.has_code() && !self.comment.is_empty()
     }
 }
 
 /// Returns the lines of a text, and the text with comments and literals blanked, byte by byte.
+/// Masking keeps every byte's position, so that a place found in one form is one in the other.
 pub(super) fn scan(text: &str) -> (Vec<Line>, Vec<u8>) {
     let mut scanner = Scanner::new(text);
     scanner.scan();
     (scanner.lines, scanner.masked)
 }
 
-/// Tells whether a byte may stand in a name.
+/// Tells whether a byte may stand in a name. Bytes above ASCII are letters of names, which Rust
+/// allows.
 pub(super) const fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
 
-/// Context of the next character.
+/// Context of the next character. States last over line ends, but for a line comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Code,
+    /// Up to the end of the line.
     LineComment,
     /// How deep block comments nest.
     BlockComment(u32),
+    /// Between quotes; a backslash takes the next byte with it.
     Text,
     /// A raw string, by the number of its `#`.
     RawText(usize),
 }
 
-/// Kind of some bytes between two states.
+/// Kind of some bytes between two states. Literals are told from code because a brace or `//` in a
+/// string is neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece {
     Code,
@@ -56,17 +65,23 @@ enum Piece {
     Literal,
 }
 
+/// A byte at a time: all bytes that matter are ASCII, and UTF-8 never has these inside a character.
 struct Scanner<'t> {
+    /// The source, which may be any bytes.
     text: &'t [u8],
+    /// Offset of the next byte.
     at: usize,
     state: State,
     /// Whether the comment documents something.
     is_doc: bool,
+    /// Lines that are done.
     lines: Vec<Line>,
+    /// As long as the text.
     masked: Vec<u8>,
 }
 
 impl<'t> Scanner<'t> {
+    /// Code is what a file begins with.
     fn new(text: &'t str) -> Scanner<'t> {
         Scanner {
             text: text.as_bytes(),
@@ -78,6 +93,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
+    /// Line by line, because the result has a record for each, blank ones included.
     fn scan(&mut self) {
         while self.at < self.text.len() {
             let end = self.text.get(self.at..).unwrap_or_default();
@@ -90,7 +106,8 @@ impl<'t> Scanner<'t> {
         self.masked.truncate(self.text.len());
     }
 
-    /// Scans up to the end of a line.
+    /// Scans up to the end of a line. The code of a line is made anew with blanks where comments
+    /// were, so that columns stay.
     fn line(&mut self, end: usize) {
         let mut line = Line {
             start: self.at,
@@ -122,7 +139,8 @@ impl<'t> Scanner<'t> {
     }
 
     /// Goes on to the next state. Returns what lies between, and how many bytes of it a line with
-    /// `left` more bytes has.
+    /// `left` more bytes has. The end of a literal or comment belongs to it, and so does its
+    /// beginning.
     fn piece(&mut self, left: usize) -> (Piece, usize) {
         let before = self.state;
         let (length, next) = self.step();
@@ -139,7 +157,8 @@ impl<'t> Scanner<'t> {
         (piece, length)
     }
 
-    /// Returns how many bytes go together, and the state behind them.
+    /// Returns how many bytes go together, and the state behind them. A step never passes the end
+    /// of the line: `piece` cuts it there.
     fn step(&mut self) -> (usize, State) {
         let rest = self.text.get(self.at..).unwrap_or_default();
         match self.state {
@@ -161,6 +180,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
+    /// A quote opens a character or a lifetime, which only what follows tells.
     fn code(&mut self, rest: &[u8]) -> (usize, State) {
         let before = self.at.checked_sub(1).and_then(|at| self.text.get(at));
         let is_in_name = before.is_some_and(|byte| is_name(*byte));
@@ -185,7 +205,8 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Tells whether `//` begins a doc comment; four slashes or more do not.
+/// Tells whether `//` begins a doc comment; four slashes or more do not. The rule is the Rust
+/// reference's ("Comments", doc comments).
 fn is_line_doc(rest: &[u8]) -> bool {
     let is_doc = rest.starts_with(b"///") || rest.starts_with(b"//!");
     is_doc && !rest.starts_with(b"////")
@@ -197,7 +218,8 @@ fn is_block_doc(rest: &[u8]) -> bool {
     is_doc && !rest.starts_with(b"/**/") && !rest.starts_with(b"/***")
 }
 
-/// Passes over the beginning of a raw string; `r#name` is a name.
+/// Passes over the beginning of a raw string; `r#name` is a name. An identifier such as `r#type`
+/// has a `#` and no quote behind.
 fn raw(rest: &[u8]) -> (usize, State) {
     let prefix = 1 + usize::from(rest.first() == Some(&b'b'));
     let behind = rest.get(prefix..).unwrap_or_default();
@@ -208,13 +230,15 @@ fn raw(rest: &[u8]) -> (usize, State) {
     }
 }
 
-/// Tells whether a quote with so many `#` behind is what comes next.
+/// Tells whether a quote with so many `#` behind is what comes next. Fewer `#` than at the
+/// beginning are a part of the string.
 fn closes_raw(rest: &[u8], hashes: usize) -> bool {
     let end = rest.get(1..=hashes);
     rest.first() == Some(&b'"') && end.is_some_and(|end| end.iter().all(|b| *b == b'#'))
 }
 
-/// Returns the bytes of a character literal, or 1 for a lifetime's quote.
+/// Returns the bytes of a character literal, or 1 for a lifetime's quote. A lifetime has no closing
+/// quote within the length of one UTF-8 character.
 fn character(rest: &[u8]) -> usize {
     let text = rest.get(..rest.len().min(6)).unwrap_or_default();
     let first = text.get(1).copied().unwrap_or(0);

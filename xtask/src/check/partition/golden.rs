@@ -18,7 +18,8 @@ use workbench::workspace::{self, scratch};
 
 use crate::placement::{Gear1, place_with};
 
-/// Each example with the board that it is for.
+/// Each example with the board that it is for. A test compares the list with the folder, so that no
+/// example is left out.
 const EXAMPLES: &[(&str, Name)] = &[
     ("minimal", Name::QemuVirt),
     ("two-guests", Name::QemuVirt),
@@ -31,11 +32,13 @@ const EXAMPLES: &[(&str, Name)] = &[
     ("rcar-h3", Name::RcarH3),
     ("zcu102", Name::Zcu102),
 ];
-/// Set: the files are written, not compared.
+/// Set: the files are written, not compared. The difference is read in the commit, where a change
+/// of isolation shows by itself.
 const WRITE: &str = "GEARV_WRITE";
-/// Bytes of what stands for Gear1's image.
+/// Bytes of what stands for Gear1's image. Above what it has, so that growth of an image moves no
+/// line.
 const GEAR1_SIZE: u64 = 4 << 20;
-/// Bytes that what stands for a kernel says it needs.
+/// Bytes that what stands for a kernel says it needs. Of the order of Debian's.
 const KERNEL_SIZE: u64 = 32 << 20;
 
 #[test]
@@ -76,7 +79,8 @@ fn each_example_has_a_golden_file() {
     );
 }
 
-/// Returns the lines that only one of the texts has.
+/// Returns the lines that only one of the texts has. Enough for a person to see which mapping
+/// moved; the order is that of the list.
 fn difference(old: &str, new: &str) -> String {
     let only = |one: &str, other: &str, sign: char| -> String {
         let lines = one
@@ -87,7 +91,8 @@ fn difference(old: &str, new: &str) -> String {
     only(old, new, '-') + &only(new, old, '+')
 }
 
-/// Returns the list of the example `name`.
+/// Returns the list of the example `name`. The rules, the placement and the list are those of a
+/// boot: only the bytes of images differ.
 fn list(name: &str, board: Name, folder: &Path) -> Result<String> {
     let tools = Tools::prepare()?;
     let manifest = workspace::root().join(format!("manifests/{name}.dts"));
@@ -108,7 +113,8 @@ fn list(name: &str, board: Name, folder: &Path) -> Result<String> {
     Ok(super::text(&placed.partition, &manifest))
 }
 
-/// Builds an archive whose files are stand-ins of fixed sizes.
+/// Builds an archive whose files are stand-ins of fixed sizes. No artifact is built or downloaded,
+/// which makes the test one of seconds.
 fn archive(compiled: &Compiled, folder: &Path, tools: &Tools) -> Result<PathBuf> {
     let file = |name: &str, bytes: &[u8]| -> Result<PathBuf> {
         let file = folder.join(name);
@@ -135,7 +141,8 @@ fn archive(compiled: &Compiled, folder: &Path, tools: &Tools) -> Result<PathBuf>
     )
 }
 
-/// Returns a flat image with 16 pages each of text, constants, data and zeroes.
+/// Returns a flat image with 16 pages each of text, constants, data and zeroes. The header is the
+/// one that init checks (gear1/abi/src/image.rs).
 fn flat_image(magic: u64, base: u64) -> Vec<u8> {
     let end = |segments: u64| base + segments * 16 * PAGE_SIZE;
     let boot_page = if magic == RUNTIME_MAGIC {
@@ -160,7 +167,8 @@ fn flat_image(magic: u64, base: u64) -> Vec<u8> {
     file
 }
 
-/// Returns the header of a Linux kernel.
+/// Returns the header of a Linux kernel. Fields by Linux's Documentation/arch/arm64/booting.rst:
+/// image_size at 16, magic at 56.
 fn kernel_image() -> Vec<u8> {
     let mut file = vec![0; PAGE_SIZE as usize];
     file[16..24].copy_from_slice(&KERNEL_SIZE.to_le_bytes());

@@ -6,38 +6,46 @@ use gearv_manifest::{CpuIndex, Manifest, Scheduler, Vm, VmKind};
 
 use super::{Owner, Report};
 
-/// CPUs with one scheduler.
+/// CPUs with one scheduler. The pool of all other CPUs is shown like a named one, since its VMs are
+/// scheduled alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::check) struct Pool {
+    /// Name, CPUs, scheduler and times, in one line.
     pub(in crate::check) title: String,
     /// VMs of the pool with their parameters.
     pub(in crate::check) vms: Vec<String>,
+    /// Length of the major frame; 0 where the scheduler has none.
     pub(in crate::check) frame_us: u32,
+    /// In the order of time.
     pub(in crate::check) windows: Vec<Window>,
     /// Parts of each CPU that has some.
     pub(in crate::check) cpus: Vec<(String, Vec<Part>)>,
 }
 
-/// A window of a major frame.
+/// A window of a major frame. ARINC 653's term for the time that a partition has to itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::check) struct Window {
     /// The VM; `None`: those without a window.
     pub(in crate::check) owner: Option<Owner>,
+    /// The window's name in the manifest.
     pub(in crate::check) what: String,
     pub(in crate::check) start_us: u64,
     pub(in crate::check) end_us: u64,
 }
 
-/// A part of a CPU.
+/// A part of a CPU. Parts of a CPU add up to the whole, whatever the scheduler, so that a bar can
+/// show them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::check) struct Part {
     pub(in crate::check) owner: Owner,
+    /// Where the size comes from: a weight, a budget, or what is left.
     pub(in crate::check) what: String,
     /// Size in millionths.
     pub(in crate::check) ppm: u64,
 }
 
-/// Returns the pools that have CPUs, those of no pool first.
+/// Returns the pools that have CPUs, those of no pool first. A pool without a CPU on this board has
+/// an error of its own and no line.
 pub(super) fn pools(manifest: &Manifest<'_>, cpu_count: usize) -> Vec<Pool> {
     let all = [None]
         .into_iter()
@@ -46,6 +54,7 @@ pub(super) fn pools(manifest: &Manifest<'_>, cpu_count: usize) -> Vec<Pool> {
     there.map(|pool| make(manifest, pool, cpu_count)).collect()
 }
 
+/// VMs of real-time are in no pool, as Gear2 does not schedule them.
 fn make(manifest: &Manifest<'_>, pool: Option<usize>, cpu_count: usize) -> Pool {
     let cpus = manifest.pool_cpus(pool, cpu_count);
     let vms = manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime);
@@ -63,7 +72,8 @@ fn make(manifest: &Manifest<'_>, pool: Option<usize>, cpu_count: usize) -> Pool 
     }
 }
 
-/// Returns a pool's name, CPUs, scheduler and times.
+/// Returns a pool's name, CPUs, scheduler and times. Times that the manifest leaves out are left
+/// out here too, but for a slice: that has a default.
 fn title(manifest: &Manifest<'_>, pool: Option<usize>, cpu_count: usize) -> String {
     let policy = manifest.policy_of(pool);
     let named = pool.and_then(|index| manifest.pools.get(index));
@@ -87,7 +97,8 @@ fn title(manifest: &Manifest<'_>, pool: Option<usize>, cpu_count: usize) -> Stri
     title
 }
 
-/// Returns a VM's name and the parameters that the manifest gives it.
+/// Returns a VM's name and the parameters that the manifest gives it. Only what is given: a default
+/// says nothing about the author's wishes.
 fn parameters(vm: &Vm<'_>) -> String {
     let named = vm.parameters.named();
     let named: String = named
@@ -96,7 +107,8 @@ fn parameters(vm: &Vm<'_>) -> String {
     format!("{}{named}", vm.name)
 }
 
-/// Returns the windows of a pool in the order of time.
+/// Returns the windows of a pool in the order of time. The manifest may list windows in any order,
+/// and Gear2 sorts them in the same way.
 fn windows(manifest: &Manifest<'_>, pool: Option<usize>) -> Vec<Window> {
     let owner = |name| {
         let vm = manifest.vms.iter().find(|vm| vm.name == name);
@@ -115,7 +127,8 @@ fn windows(manifest: &Manifest<'_>, pool: Option<usize>) -> Vec<Window> {
     list
 }
 
-/// Returns the parts of a CPU: budgets with what is left, or the weights of spinners.
+/// Returns the parts of a CPU: budgets with what is left, or the weights of spinners. vCPUs count
+/// where they start. A balancer or a person may move them later, and admission judges again then.
 fn parts_of(manifest: &Manifest<'_>, cpu: CpuIndex, cpu_count: usize) -> Vec<Part> {
     let starts = |vm: &Vm<'_>, vcpu| manifest.start_cpu(vm, vcpu, cpu_count) == Some(cpu);
     let here: Vec<_> = manifest
@@ -131,7 +144,8 @@ fn parts_of(manifest: &Manifest<'_>, cpu: CpuIndex, cpu_count: usize) -> Vec<Par
     }
 }
 
-/// Returns what each vCPU gets while all compute, by weight.
+/// Returns what each vCPU gets while all compute, by weight. Everybody computes: the worst case for
+/// a VM, and the only one in which weights decide.
 fn weights(here: &[&Vm<'_>]) -> Vec<Part> {
     let all: u64 = here
         .iter()
@@ -148,7 +162,8 @@ fn weights(here: &[&Vm<'_>]) -> Vec<Part> {
     here.iter().map(part).collect()
 }
 
-/// Returns the part of a CPU that the budget of a VM's vCPU takes, if the scheduler reads it.
+/// Returns the part of a CPU that the budget of a VM's vCPU takes, if the scheduler reads it. Only
+/// the schedulers that keep budgets have servers; elsewhere the property is read by nobody.
 fn server(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<Part> {
     let server = gearv_manifest::server_of(manifest, vm)?;
     let (budget_us, period_us) = (server.budget_us, server.period_us);
@@ -159,7 +174,9 @@ fn server(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<Part> {
     })
 }
 
-/// Returns the budgets on a CPU, the switches, and what is left.
+/// Returns the budgets on a CPU, the switches, and what is left. The sum is the one that admission
+/// judges by (`rules/scheduling/load.rs`), so that a report never shows room that a rule would
+/// refuse.
 fn budgets(
     manifest: &Manifest<'_>,
     cpu: CpuIndex,
@@ -189,7 +206,8 @@ fn budgets(
 }
 
 impl Report {
-    /// Returns the rows of the pools.
+    /// Returns the rows of the pools. One line a window, with its times first: a frame reads as a
+    /// timetable.
     pub(super) fn pool_rows(&self) -> String {
         let mut text = String::new();
         for pool in &self.pools {
@@ -208,14 +226,16 @@ impl Report {
         text
     }
 
-    /// Returns the VM of a window, and the window's name.
+    /// Returns the VM of a window, and the window's name. A window without a VM is for all that
+    /// have none.
     pub(in crate::check) fn window_label(&self, window: &Window) -> String {
         let owner = window.owner.map(|owner| self.owner(owner));
         let owner = owner.unwrap_or("VMs without a window");
         format!("{owner}: {}", window.what)
     }
 
-    /// Returns the owner and the size of a part.
+    /// Returns the owner and the size of a part. Hundredths of a percent, cut: a switch is a few of
+    /// these.
     pub(in crate::check) fn part_label(&self, part: &Part) -> String {
         let (whole, rest) = (part.ppm / 10_000, part.ppm / 100 % 100);
         // What is no VM's is named by what it is.

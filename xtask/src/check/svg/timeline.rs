@@ -7,21 +7,26 @@ use super::{MEMORY_X, ROW, boxed, colour, text};
 use crate::check::report::scheduling::{Part, Pool, Window};
 use crate::check::report::{Owner, Report};
 
-/// Pixels of a frame, or of a whole CPU.
+/// Pixels of a frame, or of a whole CPU. Fixed, so that frames of different lengths are drawn to
+/// their own scales.
 pub(in crate::check) const WIDTH: usize = 800;
-/// Height of a bar.
+/// Height of a bar. High enough for a label inside.
 const BAR: usize = 36;
 /// Below a bar: its scale.
 const SCALE: usize = 22;
+/// Under the memory map.
 const LEFT: usize = MEMORY_X;
+/// Labels of the last bounds stand beyond the bar's end.
 const RIGHT: usize = LEFT + WIDTH + 80;
 
-/// Returns width and height of what [`draw`] draws.
+/// Returns width and height of what [`draw`] draws. Computed before anything is drawn, because the
+/// head of an SVG has it.
 pub(super) fn size(report: &Report) -> (usize, usize) {
     let heights = report.pools.iter().map(height);
     (RIGHT, heights.sum::<usize>() + 2 * ROW)
 }
 
+/// Has to count what [`draw`] draws; a picture cut off at the bottom shows where it does not.
 fn height(pool: &Pool) -> usize {
     let frame = if pool.windows.is_empty() {
         0
@@ -35,7 +40,7 @@ fn height(pool: &Pool) -> usize {
     ROW + pool.vms.len() * ROW + frame + cpus.sum::<usize>() + ROW
 }
 
-/// Draws all pools below `y`.
+/// Draws all pools below `y`. Pools follow each other in the order of the text.
 pub(super) fn draw(svg: &mut String, report: &Report, mut y: usize) {
     text(svg, LEFT, y, "14", "Scheduling");
     y += ROW;
@@ -57,7 +62,8 @@ pub(super) fn draw(svg: &mut String, report: &Report, mut y: usize) {
     }
 }
 
-/// Draws the windows of a frame, each with its begin below.
+/// Draws the windows of a frame, each with its begin below. Time without a window is hatched:
+/// nobody runs there.
 fn draw_frame(svg: &mut String, report: &Report, pool: &Pool, y: usize) {
     let frame = u64::from(pool.frame_us).max(1);
     let place = |us: u64| LEFT + (us * WIDTH as u64 / frame) as usize;
@@ -83,13 +89,14 @@ fn draw_frame(svg: &mut String, report: &Report, pool: &Pool, y: usize) {
 }
 
 /// Returns the times of a frame, in microseconds, at which a window begins or ends, and the frame's
-/// end.
+/// end. A set, as windows that follow each other share a bound.
 fn bounds(pool: &Pool, frame: u64) -> BTreeSet<u64> {
     let windows = pool.windows.iter();
     let bounds = windows.flat_map(|window| [window.start_us, window.end_us]);
     bounds.chain([frame]).collect()
 }
 
+/// A window of no VM is white, like all that has no single owner.
 fn draw_window(
     svg: &mut String,
     report: &Report,
@@ -103,7 +110,8 @@ fn draw_window(
     inside(svg, (start, y, width), &report.window_label(window));
 }
 
-/// Draws the parts of a CPU, and returns where the next thing goes.
+/// Draws the parts of a CPU, and returns where the next thing goes. Labels stand below the bar,
+/// because small parts have no room inside.
 fn draw_cpu(svg: &mut String, report: &Report, cpu: &str, parts: &[Part], y: usize) -> usize {
     text(svg, LEFT - 100, y + BAR / 2 + 4, "12", cpu);
     let mut before = 0;
@@ -126,7 +134,8 @@ fn draw_cpu(svg: &mut String, report: &Report, cpu: &str, parts: &[Part], y: usi
     below + ROW - 4
 }
 
-/// Writes into a box what fits.
+/// Writes into a box what fits. A label that does not fit is cut at its colon, down to the VM's
+/// name, or left out.
 fn inside(svg: &mut String, (x, y, width): (usize, usize, usize), label: &str) {
     let room = width.saturating_sub(8) / super::LETTER;
     let letters = label.chars().count();
@@ -139,7 +148,7 @@ fn inside(svg: &mut String, (x, y, width): (usize, usize, usize), label: &str) {
     }
 }
 
-/// Draws time that nobody has.
+/// Draws time that nobody has. Lines and no pattern: not every viewer knows SVG patterns.
 fn hatched(svg: &mut String, x: usize, y: usize, width: usize) {
     boxed(svg, x, y, (width, BAR), colour(Owner::Gear2));
     for at in (x..x + width).step_by(12) {

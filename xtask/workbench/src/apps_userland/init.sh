@@ -2,20 +2,14 @@
 # The init of `cargo xtask bench --apps`, everywhere: runs each workload and prints `APP <name> <ns>`. As GearV's
 # guest it waits for a line before each; as GearV's device VM it runs them, then the guest's, with GDM's counters
 # around each. The kernel's command line has their sizes.
-/bin/busybox --install -s 2>/dev/null
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev 2>/dev/null
+. /etc/begin
 mkdir -p /dev/shm
 mount -t tmpfs shm /dev/shm
 mount -t tmpfs run /run
 mount -t tmpfs tmp /tmp
-dmesg -n 4
-while read -r module; do
-    # What is not there: the guests' memory, but for a device VM; a disk, under KVM.
-    insmod "$module" 2> /dev/null
-done < /etc/modules
+# Without messages: a module has no device everywhere. The guests' memory is the device VM's alone,
+# and under KVM there is no disk.
+load_modules > /dev/null 2>&1
 
 option() {
     sed -n "s/.*\bapps\.$1=\([^ ]*\).*/\1/p" /proc/cmdline

@@ -1,20 +1,13 @@
 #!/bin/sh
 # The init of GearV's device VM: the devices' modules, the guests' network, the device model for as
 # long as the machine runs, and a shell on the console.
-/bin/busybox --install -s 2>/dev/null
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root TERM=vt100 ENV=/etc/profile
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev 2>/dev/null
+. /etc/begin
+export HOME=/root TERM=vt100 ENV=/etc/profile
 mkdir -p /dev/pts
 mount -t devpts devpts /dev/pts
 mount -t tmpfs run /run
-# Kernel messages below warnings would tear the lines of whoever types.
-dmesg -n 4
 hostname device
-while read -r module; do
-    insmod "$module" || echo "$module cannot be loaded"
-done < /etc/modules
+load_modules
 
 # One network for all: the board's card and a tap device for each guest's, on one bridge.
 ip link set lo up

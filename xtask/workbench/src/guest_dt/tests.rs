@@ -3,9 +3,8 @@
 use std::fs;
 
 use gearv_manifest::{
-    BINDING_VERSION, Blob, Console, CpuList, Gear2Config, GicMode, List, Manifest, Memory, Node,
-    Payload, Restart, RestartLimit, Rtc, Service, VhostUser, VirtioDevice, VirtioKind, Vm, VmId,
-    VmKind,
+    BINDING_VERSION, Blob, Console, CpuList, GicMode, Manifest, Memory, Node, Payload, Restart,
+    RestartLimit, Rtc, Service, VhostUser, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
 };
 
 use super::{escape, source};
@@ -57,14 +56,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
 fn manifest(vm: Vm<'static>) -> Manifest<'static> {
     let mut manifest = Manifest {
         version: BINDING_VERSION,
-        gear2: Gear2Config::DEFAULT,
-        vms: List::new(),
-        virtio: List::new(),
-        pools: List::new(),
-        windows: List::new(),
-        shared: List::new(),
-        is_complete: true,
-        channels: List::new(),
+        ..Manifest::EMPTY
     };
     manifest.vms.push(vm).unwrap();
     for (id, index) in [(1, 0), (0, 0), (0, 1)] {

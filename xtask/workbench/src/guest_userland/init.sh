@@ -1,14 +1,7 @@
 #!/bin/sh
 # The initramfs of a guest with a disk: loads what reaches it, and goes there.
-/bin/busybox --install -s 2>/dev/null
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev 2>/dev/null
-dmesg -n 4
-while read -r module; do
-    insmod "$module" || echo "$module cannot be loaded"
-done < /etc/modules
+. /etc/begin
+load_modules
 root=$(sed -n 's/.*\broot=\([^ ]*\).*/\1/p' /proc/cmdline)
 root=${root:-/dev/vda}
 mkdir -p /mnt

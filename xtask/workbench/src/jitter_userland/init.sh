@@ -7,15 +7,11 @@
 #   jitter.slack=N   has cyclictest's other thread wake up to so many milliseconds late
 #   jitter.cpu=N     measures on this CPU, and keeps the load off it
 #   jitter.load=KIND works without end: cpu, disk or all
-/bin/busybox --install -s 2>/dev/null
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/root
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev 2>/dev/null
+. /etc/begin
+export HOME=/root
 mount -t debugfs debug /sys/kernel/debug
 mkdir -p /tmp
 mount -t tmpfs tmpfs /tmp
-dmesg -n 4
 
 option() {
     tr ' ' '\n' < /proc/cmdline | sed -n "s/^jitter\.$1=//p"
@@ -27,7 +23,7 @@ settle=$(option settle)
 slack=$(option slack)
 
 case $load in
-disk | all) while read -r module; do insmod "$module"; done < /etc/modules ;;
+disk | all) load_modules ;;
 esac
 if [ -n "$load" ] && [ -z "$loops" ]; then
     echo "JITTER-LOAD $load"

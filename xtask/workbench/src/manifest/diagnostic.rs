@@ -18,12 +18,16 @@ use super::syntax::{self, Fault, Texts};
 use super::{expected, repair};
 use crate::output;
 
-/// The id of a fault in the text, before any rule is tried.
-const SYNTAX: &str = "syntax";
-/// The id of what only dtc refuses.
-const DTC: &str = "dtc";
+mod dtc;
 
-/// A finding, with all that the display needs.
+pub(super) use dtc::refused_by_dtc;
+
+/// The id of a fault in the text, before any rule is tried. Identifiers of rules begin with `M-`,
+/// so this one cannot be one of theirs.
+const SYNTAX: &str = "syntax";
+
+/// A finding, with all that the display needs. A copy of everything: the blob that a rule looked at
+/// is gone by the time of display.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
     /// Identifier of the rule, as in `M-MEM-001`.
@@ -38,31 +42,37 @@ pub struct Diagnostic {
     node: String,
     /// Property that is wrong or missing; `None`: the node itself.
     property: Option<String>,
-    /// Wrong string, where the value is a list of strings.
+    /// Wrong string, where the value is a list of strings. Narrows the underlined part from the
+    /// whole value to one string.
     text: Option<String>,
-    /// Whether the node's name is wrong.
+    /// Whether the node's name is wrong. The value says nothing then, and is not underlined.
     at_name: bool,
     /// Path of the node that the first one contradicts.
     other: Option<String>,
-    /// Known name that is most like the wrong one.
+    /// Known name that is most like the wrong one. Editors offer it as a replacement.
     nearest: Option<String>,
-    /// Place in the text, of a fault that has no node yet.
+    /// Place in the text, of a fault that has no node yet. A text that does not parse has no nodes
+    /// to name.
     site: Option<Site>,
     /// The other place in the text.
     other_site: Option<Site>,
-    /// Text that repairs, in place of the site's.
+    /// Text that repairs, in place of the site's. Only where the repair is sure: an editor applies
+    /// it without a look.
     repair: Option<String>,
 }
 
-/// A part of a file.
+/// A part of a file. Bytes and not lines, as the lexer has them.
 #[derive(Clone, Debug)]
 struct Site {
+    /// Of the manifest itself, or of one that it includes.
     file: String,
+    /// May be empty: something is missing there.
     range: Range<usize>,
 }
 
 impl Diagnostic {
-    /// Keeps what a rule found.
+    /// Keeps what a rule found. A reason has the string before a colon, which is how init writes
+    /// reasons on devices.
     pub fn new(error: &ManifestError<'_>) -> Self {
         let rule = error.rule;
         let text = match error.found {
@@ -99,7 +109,7 @@ impl Diagnostic {
         }
     }
 
-    /// Makes an error without a place.
+    /// Makes an error without a place. All fields at once, so that each maker names what differs.
     fn empty() -> Self {
         Self {
             id: SYNTAX,
@@ -118,7 +128,8 @@ impl Diagnostic {
         }
     }
 
-    /// Makes the finding of a fault in one of `texts`.
+    /// Makes the finding of a fault in one of `texts`. Faults of the text come before any rule,
+    /// from the lexer and the parser.
     pub(super) fn of_fault(fault: Fault, texts: &Texts) -> Self {
         let site = |file, range| {
             let file = texts.name(file);
@@ -134,7 +145,8 @@ impl Diagnostic {
         }
     }
 
-    /// Makes the warning of a fault that dtc does not mind.
+    /// Makes the warning of a fault that dtc does not mind. dtc compiles such a text, so it cannot
+    /// be an error.
     pub(super) fn warning(fault: Fault, texts: &Texts) -> Self {
         Self {
             severity: Severity::Warning,
@@ -142,7 +154,8 @@ impl Diagnostic {
         }
     }
 
-    /// Makes the finding of a file that is not there.
+    /// Makes the finding of a file that is not there. Most first runs of a new user end here, so
+    /// the help tells how to begin.
     pub(super) fn without_file(file: &str) -> Self {
         Self {
             id: "file",
@@ -152,7 +165,8 @@ impl Diagnostic {
         }
     }
 
-    /// Tells of Gear2's and each VM's memory where all of them together have too much.
+    /// Tells of Gear2's and each VM's memory where all of them together have too much. The sum
+    /// alone does not show which VM has too much.
     pub fn add_memory(&mut self, manifest: &Manifest<'_>) {
         if self.id == Rule::OutOfMemory.id() {
             let sizes = manifest.vms.iter().map(|vm| (vm.name, vm.memory.bytes));
@@ -163,7 +177,8 @@ impl Diagnostic {
         }
     }
 
-    /// Makes the finding of a string where the binding has a number.
+    /// Makes the finding of a string where the binding has a number. dtc takes `"5"` as two bytes,
+    /// which a reader of cells finds to be of wrong length: a message on lengths would lead astray.
     fn string_for_number(node: &str, property: &str) -> Self {
         let rule = Rule::WrongType;
         Self {
@@ -176,7 +191,7 @@ impl Diagnostic {
         }
     }
 
-    /// Returns the severity as compilers name it, which editors look for.
+    /// Returns the severity as compilers name it, which editors look for. The words are gcc's.
     fn severity_name(&self) -> &'static str {
         match self.severity {
             Severity::Error => "error",
@@ -189,14 +204,16 @@ impl Diagnostic {
         self.severity == Severity::Error
     }
 
-    /// Tells who has the memory that a VM cannot have.
+    /// Tells who has the memory that a VM cannot have. Only the caller knows where the boot loader
+    /// puts things.
     pub fn add_reserved(&mut self, who: &str) {
         if self.id == Rule::MemoryReserved.id() {
             self.help = format!("{}; {who}", self.help);
         }
     }
 
-    /// Names the place in the manifest, whatever file it is in.
+    /// Names the place in the manifest, whatever file it is in. Printed beside the underlined part,
+    /// and alone where there is no part.
     fn label(&self) -> String {
         match &self.property {
             Some(property) => format!("{property} of {}", self.node),
@@ -210,14 +227,18 @@ pub fn error_count(list: &[Diagnostic]) -> usize {
     list.iter().filter(|one| one.is_error()).count()
 }
 
-/// The source of a manifest, and where in it everything is.
+/// The source of a manifest, and where in it everything is. Texts are read once more for display,
+/// in the form in which dtc counts lines.
 pub struct Sources {
+    /// Named where nothing more exact is known.
     main: String,
+    /// Places of nodes and properties, if dtc took the text.
     spans: Spans,
+    /// By file name, as places name files.
     texts: HashMap<String, String>,
 }
 
-/// A part of a source's text.
+/// A part of a source's text. Borrowed from [`Sources`]: the drawing library wants slices.
 struct Part<'s> {
     file: &'s str,
     text: &'s str,
@@ -225,7 +246,8 @@ struct Part<'s> {
 }
 
 impl Part<'_> {
-    /// Returns the line and column of a place in the text, both from 1.
+    /// Returns the line and column of a place in the text, both from 1. Columns count characters,
+    /// as editors show them; dtc counts bytes.
     fn position(&self, at: usize) -> (usize, usize) {
         let before = &self.text[..at];
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);
@@ -235,7 +257,8 @@ impl Part<'_> {
 }
 
 impl Sources {
-    /// Reads the files that `spans` and `main` name.
+    /// Reads the files that `spans` and `main` name. A file that is gone meanwhile is shown as
+    /// empty: the finding matters more than its picture.
     pub(super) fn new(main: &str, spans: Spans) -> Self {
         let mut texts = HashMap::new();
         for file in spans.files().chain([main]) {
@@ -251,7 +274,8 @@ impl Sources {
         }
     }
 
-    /// Keeps texts that were read before, of which the first is the manifest.
+    /// Keeps texts that were read before, of which the first is the manifest. Faults of a text name
+    /// bytes of what was read, which the file may no longer have.
     pub(super) fn of_texts(texts: Texts) -> Self {
         let main = texts.name(0);
         let named = |(path, text): (PathBuf, String)| (path.display().to_string(), text);
@@ -263,7 +287,8 @@ impl Sources {
     }
 
     /// Puts the strings that stand for numbers in front of `list`. What other rules say of these
-    /// properties follows from a reading of the string as a number, and goes.
+    /// properties follows from a reading of the string as a number, and goes. dtc keeps no types in
+    /// the blob; only the source tells a string from cells.
     pub(super) fn judge_strings(&self, list: &mut Vec<Diagnostic>) {
         let strings = self.spans.strings();
         let strings = strings.filter(|(_, property)| CELL_PROPERTIES.contains(property));
@@ -279,7 +304,8 @@ impl Sources {
     }
 
     /// Finds the part that a diagnostic is about: of the property that is there, or the node's
-    /// name.
+    /// name. From the most exact place to the least: a site, the string in a value, the property, a
+    /// node that has the property's name, the node. Something is always underlined.
     fn part(&self, diagnostic: &Diagnostic) -> Option<Part<'_>> {
         if let Some(site) = &diagnostic.site {
             return self.site(site);
@@ -310,7 +336,8 @@ impl Sources {
         Some(Part { range, ..part })
     }
 
-    /// Finds the other side of a conflict.
+    /// Finds the other side of a conflict. Of two nodes in conflict, the same property of the other
+    /// one is shown first.
     fn other(&self, diagnostic: &Diagnostic) -> Option<Part<'_>> {
         if let Some(site) = &diagnostic.other_site {
             return self.site(site);
@@ -322,6 +349,7 @@ impl Sources {
             .or_else(|| self.node_name(node))
     }
 
+    /// A range beyond the text would abort the drawing.
     fn site<'s>(&'s self, site: &Site) -> Option<Part<'s>> {
         let (file, text) = self.texts.get_key_value(&site.file)?;
         text.get(site.range.clone())?;
@@ -329,6 +357,7 @@ impl Sources {
         Some(Part { file, text, range })
     }
 
+    /// The semicolon is left out of the underlined part.
     fn property(&self, node: &str, name: &str) -> Option<Part<'_>> {
         let part = self.part_at(self.spans.property(node, name)?)?;
         let text = &part.text[part.range.clone()];
@@ -337,7 +366,8 @@ impl Sources {
         Some(Part { range, ..part })
     }
 
-    /// Finds a node's name, which stands before its braces.
+    /// Finds a node's name, which stands before its braces. dtc tells where a node's braces are,
+    /// and not its name.
     fn node_name(&self, node: &str) -> Option<Part<'_>> {
         let braces = self.part_at(self.spans.node(node)?)?;
         let name = match node.rsplit('/').next() {
@@ -349,6 +379,7 @@ impl Sources {
         Some(Part { range, ..braces })
     }
 
+    /// dtc's lines and columns begin with 1, and its columns count bytes.
     fn part_at<'s>(&'s self, place: &'s Place) -> Option<Part<'s>> {
         let text = self.texts.get(&place.file)?;
         let offset = |(line, column): (usize, usize)| {
@@ -367,7 +398,8 @@ impl Sources {
         })
     }
 
-    /// Draws the diagnostics, one paragraph each, with colours if `styled`.
+    /// Draws the diagnostics, one paragraph each, with colours if `styled`. Paragraphs are apart,
+    /// so that one error can be read by itself.
     pub fn draw(&self, list: &[Diagnostic], styled: bool) -> String {
         let renderer = if styled {
             Renderer::styled()
@@ -378,7 +410,8 @@ impl Sources {
         drawn.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// Draws those that this process has not drawn by this function before.
+    /// Draws those that this process has not drawn by this function before. `check` and a later
+    /// build in the same process find the same.
     pub fn draw_new(&self, list: &[Diagnostic], styled: bool) -> String {
         let drawn = list
             .iter()
@@ -387,6 +420,8 @@ impl Sources {
         new.collect::<Vec<_>>().join("\n\n")
     }
 
+    /// A suggestion is drawn as a change of the text, where there is one; otherwise the help is a
+    /// sentence.
     fn draw_one(&self, diagnostic: &Diagnostic, renderer: &Renderer) -> String {
         let level = match diagnostic.severity {
             Severity::Error => Level::ERROR,
@@ -415,8 +450,8 @@ impl Sources {
         renderer.render(&[group.element(help)])
     }
 
-    /// Writes the diagnostics one a line, as compilers do for editors:
-    /// `FILE:LINE:COLUMN: error: MESSAGE [ID]; HELP`.
+    /// Writes the diagnostics one a line, as compilers do for editors: `FILE:LINE:COLUMN: error:
+    /// MESSAGE [ID]; HELP`. The form is gcc's, which editors parse without settings.
     pub fn lines(&self, list: &[Diagnostic]) -> String {
         let line = |one: &Diagnostic| {
             let place = match self.part(one) {
@@ -437,11 +472,12 @@ impl Sources {
         list.iter().map(line).collect()
     }
 
-    /// Returns the diagnostics for a program.
+    /// Returns the diagnostics for a program. The same findings in the same order as the text.
     pub fn json(&self, list: &[Diagnostic]) -> Vec<Value> {
         list.iter().map(|one| self.json_one(one)).collect()
     }
 
+    /// Places have both ends, for an editor to underline.
     fn json_one(&self, diagnostic: &Diagnostic) -> Value {
         let place = |part: Part<'_>| {
             let (line, column) = part.position(part.range.start);
@@ -469,6 +505,7 @@ impl Sources {
 }
 
 /// Returns the string among those of `value` that stands for the node at `path`, or for one above.
+/// `devices` may name a node by a pattern, of which the finding has the node's full path.
 fn pattern_of<'v>(value: &'v str, path: &str) -> Option<&'v str> {
     let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
     let nodes: Vec<&str> = ends.map(|end| &path[..end]).chain([path]).collect();
@@ -479,7 +516,8 @@ fn pattern_of<'v>(value: &'v str, path: &str) -> Option<&'v str> {
     })
 }
 
-/// Shows a part and, of a conflict, the other part, which may be in another file.
+/// Shows a part and, of a conflict, the other part, which may be in another file. Two annotations
+/// in one file share a picture; in two files each has its own.
 fn with_places<'a>(
     group: Group<'a>,
     part: &'a Part<'_>,
@@ -506,7 +544,8 @@ fn with_places<'a>(
         .element(elsewhere.annotation(context))
 }
 
-/// Shows a part with what the person may have meant, in quotes if the part is.
+/// Shows a part with what the person may have meant, in quotes if the part is. The quotes belong to
+/// a string's text in the source.
 fn suggestion<'a>(nearest: &str, part: &'a Part<'_>) -> Group<'a> {
     let replacement = match part.text[part.range.clone()].starts_with('"') {
         true => format!("\"{nearest}\""),
@@ -518,94 +557,12 @@ fn suggestion<'a>(nearest: &str, part: &'a Part<'_>) -> Group<'a> {
     title.element(snippet.patch(patch))
 }
 
-/// Shows a part with the text that repairs it.
+/// Shows a part with the text that repairs it. Drawn as a patch, which shows what is inserted or
+/// removed.
 fn replacement<'a>(help: &'a str, repair: &str, part: &'a Part<'_>) -> Group<'a> {
     let snippet = Snippet::source(part.text).path(part.file);
     let patch = Patch::new(part.range.clone(), repair.to_owned());
     Level::HELP
         .secondary_title(help)
         .element(snippet.patch(patch))
-}
-
-/// Reads what dtc says of a text in which no fault was found.
-pub(super) fn refused_by_dtc(message: &str) -> (Sources, Diagnostic) {
-    let found = message.lines().find_map(dtc_line);
-    let place = found.as_ref().map(|(place, _)| place);
-    let sources = Sources::new(place.map_or("", |place| &place.file), Spans::default());
-    let part = place.and_then(|place| sources.part_at(place));
-    let site = part.map(|part| Site {
-        file: part.file.to_owned(),
-        range: part.range,
-    });
-    let whole = message.trim_start_matches("FATAL ERROR: ").trim_end();
-    let what = found.map_or(whole, |(_, what)| what);
-    let diagnostic = Diagnostic {
-        id: DTC,
-        message: what.to_owned(),
-        help: dtc_help(what).to_owned(),
-        site,
-        ..Diagnostic::empty()
-    };
-    (sources, diagnostic)
-}
-
-/// Starts of what dtc says, and the repairs.
-const DTC_HELP: &[(&str, &str)] = &[
-    (
-        "syntax error",
-        "a property is NAME = VALUE; and a node NAME { ... };",
-    ),
-    (
-        "Label or path",
-        "write a label before the node, LABEL: NAME { ... };, or remove what refers to it",
-    ),
-    ("Division by zero", "write another divisor than 0"),
-    (
-        "Value out of range",
-        "write a smaller number: a cell has 32 bits, and an address may have two cells, the upper \
-         half first",
-    ),
-    (
-        "Duplicate label",
-        "remove or rename one of the two; no property needs a label",
-    ),
-];
-
-/// Says how to repair what dtc refuses.
-fn dtc_help(what: &str) -> &'static str {
-    let mut known = DTC_HELP.iter();
-    let known = known.find(|(start, _)| what.starts_with(start));
-    let other = "remove it, or write it as the examples in docs/manifest.md are written";
-    known.map_or(other, |(_, help)| help)
-}
-
-/// Reads the place and the message of a line. dtc has three forms:
-/// `Error: FILE:LINE.COLUMN-COLUMN MESSAGE`, with lines on both sides of the dash or not,
-/// `FILE:PLACE: ERROR (CHECK): NODE: MESSAGE`, and a line without a place, which gives `None`.
-fn dtc_line(line: &str) -> Option<(Place, &str)> {
-    let (place, what) = match line.split_once("rror: ") {
-        Some((_, rest)) => rest.split_once(' ')?,
-        None => {
-            let (place, what) = line.split_once(": ERROR ")?;
-            (place, what.split_once("): ").map_or(what, |(_, what)| what))
-        }
-    };
-    Some((dtc_place(place)?, what))
-}
-
-/// Reads a place as dtc writes it. The end has no line of its own on the line of the start.
-fn dtc_place(place: &str) -> Option<Place> {
-    let (file, place) = place.rsplit_once(':')?;
-    let (start, end) = place.split_once('-')?;
-    let point = |text: &str| {
-        let (line, column) = text.split_once('.')?;
-        Some((line.parse::<usize>().ok()?, column.parse::<usize>().ok()?))
-    };
-    let start = point(start)?;
-    let end = point(end).or_else(|| Some((start.0, end.parse().ok()?)))?;
-    Some(Place {
-        file: file.to_owned(),
-        start,
-        end,
-    })
 }

@@ -1,4 +1,4 @@
-//! What a property takes, in the words of a message.
+//! Values that a property takes, in the words of a message.
 //!
 //! A message says by itself what to write: type, unit, range or list of values, and an example. The
 //! reader of manifests (`gearv-manifest`) judges; a test compares this table with its names and
@@ -10,7 +10,8 @@ use gearv_manifest::binding::{
     VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES, WINDOW_PROPERTIES,
 };
 
-/// Property, what it takes, and an example of its value; a switch has none.
+/// Property, what it takes, and an example of its value; a switch has none. A list and no code: a
+/// property is one row, and the row is what people read.
 const TABLE: &[(&str, &str, &str)] = &[
     ("compatible", "a string", "\"gearv,manifest\""),
     ("version", "the version of the binding, which is 1", "<1>"),
@@ -229,9 +230,10 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("files", "absolute paths in strings", "\"/dev/vdb\""),
 ];
 
+/// The binding has no #address-cells: one cell or two, by what the address needs.
 const ADDRESS: &str = "an address in one cell, or in two of which the first is the upper half";
 
-/// Says what a property takes, with an example.
+/// Says what a property takes, with an example. The example is a line to copy.
 pub(super) fn value(property: &str) -> Option<String> {
     let (name, takes, example) = TABLE.iter().find(|(name, ..)| *name == property)?;
     Some(match takes.is_empty() {
@@ -240,7 +242,8 @@ pub(super) fn value(property: &str) -> Option<String> {
     })
 }
 
-/// Returns the unit of a property's number.
+/// Returns the unit of a property's number. The units of the binding stand at the ends of the
+/// names, so that no number is without one.
 pub(super) fn unit(property: &str) -> Option<&'static str> {
     match property.rsplit('-').next() {
         Some("ms") => Some("milliseconds"),
@@ -251,7 +254,8 @@ pub(super) fn unit(property: &str) -> Option<&'static str> {
 }
 
 /// Returns the properties and the nodes that a node may have; `None`: there is no such node, or one
-/// with a name that the manifest chooses for each of its nodes.
+/// with a name that the manifest chooses for each of its nodes. The lists are the reader's own, so
+/// no message names a property that is refused.
 fn known(node: &str) -> Option<(&'static [&'static str], &'static [&'static str])> {
     let parts: Vec<&str> = node.split('/').filter(|part| !part.is_empty()).collect();
     Some(match parts.as_slice() {
@@ -269,12 +273,14 @@ fn known(node: &str) -> Option<(&'static [&'static str], &'static [&'static str]
     })
 }
 
-/// Tells whether a node may have a property.
+/// Tells whether a node may have a property. Asked before a name is suggested: a suggestion must be
+/// allowed at that place.
 pub(super) fn has_property(node: &str, property: &str) -> bool {
     known(node).is_some_and(|(properties, _)| properties.contains(&property))
 }
 
-/// Lists the properties that a node may have, or its nodes.
+/// Lists the properties that a node may have, or its nodes. Lists have nodes alone, whose names are
+/// the manifest's choice.
 pub(super) fn names(node: &str, of_nodes: bool) -> Option<String> {
     let node = if node.is_empty() { "/" } else { node };
     let is_list = matches!(

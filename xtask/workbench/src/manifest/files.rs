@@ -20,17 +20,20 @@ mod content;
 #[cfg(test)]
 mod tests;
 
-/// Bytes at the start of a file that tell what the file is.
+/// Bytes at the start of a file that tell what the file is. The farthest mark lies at 0x202, that
+/// of a kernel for x86.
 const HEAD_BYTES: u64 = 0x400;
+/// Messages count memory as manifests do.
 const MIB: u64 = 1 << 20;
 /// Bytes that each of Debian's arm64 kernels takes at least. The exact size is known once one is
-/// downloaded.
+/// downloaded. A VM with less memory never boots, so it can be told without a download.
 const LEAST_KERNEL_BYTES: u64 = 32 * MIB;
 
-/// A rule that a file breaks, and why.
+/// A rule that a file breaks, and why. The text goes behind the rule's statement.
 type Fault = (Rule, String);
 
-/// Judges the files that `manifest`, whose source is `dts`, names.
+/// Judges the files that `manifest`, whose source is `dts`, names. All files are judged, each by
+/// itself; sizes come last, since they need files that are right.
 pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     for file in manifest.files().filter(|file| file.name != GEAR2_MEMBER) {
         let judged = judge_file(&file, dts);
@@ -45,7 +48,8 @@ pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&M
     judge_sizes(manifest, dts, sink);
 }
 
-/// Judges whether the memory of each VM holds the files that it starts from.
+/// Judges whether the memory of each VM holds the files that it starts from. init refuses the same
+/// at boot, where the repair takes another build.
 fn judge_sizes(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     for vm in manifest.vms.iter() {
         if let Some((property, needed)) = too_large(vm, dts) {
@@ -60,7 +64,7 @@ fn judge_sizes(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&Manife
 }
 
 /// Judges the entry point of a flat image whose size is known: memory behind the image is zeros,
-/// which are no instruction.
+/// which are no instruction. A jump into zeros is an undefined instruction in the first cycle.
 fn judge_entry(vm: &Vm<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     let Payload::Flat {
         image,
@@ -83,7 +87,8 @@ fn judge_entry(vm: &Vm<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)
     }
 }
 
-/// Returns the file that a manifest names, unless xtask makes or downloads it.
+/// Returns the file that a manifest names, unless xtask makes or downloads it. What does not exist
+/// yet has no size.
 fn path_of(name: &str, dts: &Path) -> Option<PathBuf> {
     match source(name, dts) {
         Source::Path(path) => Some(path),
@@ -92,7 +97,7 @@ fn path_of(name: &str, dts: &Path) -> Option<PathBuf> {
 }
 
 /// Reports a file that breaks a rule; of an artifact that does not exist, with the nearest that
-/// does.
+/// does. Names of artifacts are few, so the nearest is mostly meant.
 fn report(file: &NamedFile<'_>, rule: Rule, why: &str, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     let names = Artifact::names();
     let names = names.iter().map(|name| format!("{ARTIFACT_PREFIX}{name}"));
@@ -106,13 +111,15 @@ fn report(file: &NamedFile<'_>, rule: Rule, why: &str, sink: &mut dyn FnMut(&Man
     });
 }
 
-/// Returns the property that names the file.
+/// Returns the property that names the file. A digest's fault is shown at the file: the digest is
+/// right more often.
 fn property(file: &NamedFile<'_>) -> &'static str {
     file.property
         .strip_suffix("-sha256")
         .unwrap_or(file.property)
 }
 
+/// A truncated kernel has the mark and not the bytes.
 fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
     let path = match source(file.name, dts) {
         Source::Path(path) => path,
@@ -131,7 +138,8 @@ fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
     why.map_or(Ok(()), |why| Err((rule, format!("{}: {why}", file.name))))
 }
 
-/// Tells whether a file may be what its property needs, and which rule it breaks otherwise.
+/// Tells whether a file may be what its property needs, and which rule it breaks otherwise. An
+/// unknown format is no fault for a flat binary, which has none.
 fn judge_content(file: &NamedFile<'_>, content: &Content) -> (bool, Rule) {
     match property(file) {
         "kernel" => (*content == Content::Image, Rule::NotAKernel),
@@ -141,7 +149,8 @@ fn judge_content(file: &NamedFile<'_>, content: &Content) -> (bool, Rule) {
     }
 }
 
-/// Judges a file that xtask makes or downloads: what it is for is known by its name.
+/// Judges a file that xtask makes or downloads: what it is for is known by its name. Downloads are
+/// not read here, as `check` runs without the network.
 fn judge_artifact(file: &NamedFile<'_>, artifact: &str) -> Result<(), Fault> {
     let unknown = || (Rule::UnknownArtifact, file.name.to_owned());
     let used = Artifact::named(artifact).ok_or_else(unknown)?.used_as();
@@ -166,7 +175,7 @@ fn judge_artifact(file: &NamedFile<'_>, artifact: &str) -> Result<(), Fault> {
 }
 
 /// Tells whether the file is the initial RAM disk of a program that is no Linux: what the program
-/// finds there is its own affair.
+/// finds there is its own affair. Test programs take their data by the way of an initrd.
 fn takes_anything(manifest: &Manifest<'_>, file: &NamedFile<'_>) -> bool {
     let mut vms = manifest.vms.iter();
     let vm = vms.find(|vm| NodePath::vm(vm.name) == file.node);
@@ -176,13 +185,15 @@ fn takes_anything(manifest: &Manifest<'_>, file: &NamedFile<'_>) -> bool {
     })
 }
 
-/// Returns what an artifact is for; `None`: the name is none of an artifact.
+/// Returns what an artifact is for; `None`: the name is none of an artifact. Told by the name's
+/// table, not by its spelling.
 fn used_as(name: &str) -> Option<Use> {
     let artifact = Artifact::named(name.strip_prefix(ARTIFACT_PREFIX)?)?;
     Some(artifact.used_as())
 }
 
-/// Reads the start of a file that has to be one, and to hold something.
+/// Reads the start of a file that has to be one, and to hold something. Devices and pipes were
+/// refused before, so that the read ends.
 fn head(path: &Path) -> Result<Vec<u8>, Fault> {
     let unreadable = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => (
@@ -203,7 +214,8 @@ fn head(path: &Path) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// Refuses folders, and the devices and pipes on which a read may wait for ever.
+/// Refuses folders, and the devices and pipes on which a read may wait for ever. `/dev/zero` as a
+/// kernel would fill the memory.
 fn ensure_file(metadata: &Metadata) -> Result<(), Fault> {
     if metadata.is_file() {
         return Ok(());
@@ -216,7 +228,7 @@ fn ensure_file(metadata: &Metadata) -> Result<(), Fault> {
     Err((Rule::FileEmpty, what.to_owned()))
 }
 
-/// Returns how many bytes of memory a kernel takes.
+/// Returns how many bytes of memory a kernel takes. From the header, as init computes it.
 fn kernel_extent(kernel: &Path) -> Option<u64> {
     let bytes = fs::metadata(kernel).map_or(0, |data| data.len());
     content::image_extent(&head(kernel).ok()?, bytes)
@@ -224,6 +236,7 @@ fn kernel_extent(kernel: &Path) -> Option<u64> {
 
 /// Returns the property of the first file that ends beyond the VM's memory, and where it ends, in
 /// bytes from the start of the memory. The device tree, whose size the board decides, comes on top.
+/// The order is that of loading: kernel, then initrd.
 fn too_large(vm: &Vm<'_>, dts: &Path) -> Option<(&'static str, u64)> {
     let file = |name: &str| path_of(name, dts);
     let bytes = |path: &PathBuf| fs::metadata(path).map_or(0, |data| data.len());

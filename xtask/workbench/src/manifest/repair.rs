@@ -8,7 +8,8 @@ use gearv_manifest::{Found, ManifestError, Rule};
 
 use super::expected;
 
-/// Names of device trees, virtual machine monitors and other formats, and the binding's.
+/// Names of device trees, virtual machine monitors and other formats, and the binding's. Each is a
+/// word of libvirt, QEMU, Xen, Docker, systemd or device trees for the same thing.
 const SYNONYMS: &[(&str, &str)] = &[
     ("append", "cmdline"),
     ("args", "cmdline"),
@@ -45,7 +46,8 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("writers", "vms"),
 ];
 
-/// Names that are no misspelling of one of the binding's, and what to write instead.
+/// Names that are no misspelling of one of the binding's, and what to write instead. The whole
+/// sentence is the repair, since there is nothing to replace the name with.
 const HABITS: &[(&str, &str)] = &[
     (
         "autostart",
@@ -88,7 +90,8 @@ const HABITS: &[(&str, &str)] = &[
     ("#size-cells", "remove it: sizes are in MiB, in one cell"),
 ];
 
-/// Nodes at the wrong place, and where they belong.
+/// Nodes at the wrong place, and where they belong. The names are right, so that a suggestion of
+/// another name would be wrong.
 const MISPLACED: &[(&str, &str)] = &[
     (
         "block",
@@ -123,11 +126,14 @@ const MISPLACED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Says how to repair, with what the property takes where that is the question.
+/// Says how to repair, with what the property takes where that is the question. A rule's own repair
+/// is the last resort.
 pub(super) fn text(error: &ManifestError<'_>) -> String {
     exact(error).unwrap_or_else(|| error.rule.repair().to_owned())
 }
 
+/// Rules on types and ranges get the property's row; unknown names get a habit or the list of what
+/// is allowed.
 fn exact(error: &ManifestError<'_>) -> Option<String> {
     let node = error.node.to_string();
     let name = node.rsplit('/').next().unwrap_or_default();
@@ -157,7 +163,7 @@ fn exact(error: &ManifestError<'_>) -> Option<String> {
 }
 
 /// Says where a node belongs that stands among the VMs, and so is one: most have a name that no VM
-/// would be given.
+/// would be given. A node below /vms is a VM by its place, whatever the author meant.
 fn below_vms(name: &str) -> Option<String> {
     let place = if VM_NODES.contains(&name) {
         format!("{name} is a node of a VM: write it between the braces of that VM")
@@ -169,12 +175,13 @@ fn below_vms(name: &str) -> Option<String> {
     ))
 }
 
-/// Tells whether the reason names `what`.
+/// Tells whether the reason names `what`. init's reasons are texts, of which one part decides.
 fn says(error: &ManifestError<'_>, what: &str) -> bool {
     matches!(error.found, Found::Reason(reason) if reason.contains(what))
 }
 
-/// Says how a list of strings is written, where one string has several names.
+/// Says how a list of strings is written, where one string has several names. Other formats
+/// separate lists by commas within one string.
 fn one_for_each(error: &ManifestError<'_>) -> Option<String> {
     let is_list = matches!(
         error.rule,
@@ -189,7 +196,8 @@ fn one_for_each(error: &ManifestError<'_>) -> Option<String> {
     is_several.then(|| format!("write one string for each: {}", names.join(", ")))
 }
 
-/// Says what to write for a property that is none of the binding's.
+/// Says what to write for a property that is none of the binding's. `console;` instead of `console
+/// { };` is a mistake of its own.
 fn instead_of_property(node: &str, property: &str) -> Option<String> {
     if is_vm(node) && VM_NODES.contains(&property) {
         return Some(format!("{property} is a node: write {property} {{ }};"));
@@ -197,7 +205,8 @@ fn instead_of_property(node: &str, property: &str) -> Option<String> {
     habit(HABITS, property)
 }
 
-/// Says what to write for a node that is none of the binding's.
+/// Says what to write for a node that is none of the binding's. A node below `console` or `virtio`
+/// may be a device that belongs one step up.
 fn instead_of_node(parent: &str, name: &str) -> Option<String> {
     let above = parent.rsplit('/').next().unwrap_or_default();
     if is_vm(parent) && VM_NODES.contains(&above) {
@@ -209,19 +218,21 @@ fn instead_of_node(parent: &str, name: &str) -> Option<String> {
     habit(MISPLACED, name)
 }
 
+/// Tables are short, and read once a mistake.
 fn habit(table: &[(&str, &str)], name: &str) -> Option<String> {
     let found = table.iter().find(|(wrong, _)| *wrong == name);
     found.map(|(_, instead)| (*instead).to_owned())
 }
 
-/// Tells whether this is the path of a VM.
+/// Tells whether this is the path of a VM. Nodes deeper have other names.
 fn is_vm(node: &str) -> bool {
     let name = node.strip_prefix("/vms/");
     name.is_some_and(|name| !name.contains('/'))
 }
 
 /// Returns the name that was probably meant: the one that means the same here, or the one that is
-/// spelled most like it.
+/// spelled most like it. A synonym counts only if the node may have the property; a habit's
+/// sentence replaces any suggestion.
 pub(super) fn nearest<'a>(error: &ManifestError<'a>) -> Option<&'a str> {
     match (error.rule, error.property) {
         (Rule::UnknownProperty, Some(property)) => {

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 /// behind the last character.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
+    /// As dtc names it, relative to where dtc ran.
     pub file: String,
     pub start: (usize, usize),
     pub end: (usize, usize),
@@ -33,6 +34,7 @@ impl Place {
 /// Places by node path and property.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
+    /// By path of the node, and by property; without one: the node's braces.
     places: HashMap<(String, Option<String>), Place>,
     /// Node and name of each property whose value begins with a string.
     strings: Vec<(String, String)>,
@@ -92,6 +94,7 @@ impl Spans {
             .map(|(node, property)| (node.as_str(), property.as_str()))
     }
 
+    /// The first place wins: later ones are merges into the same node.
     fn add(&mut self, path: &[&str], property: Option<&str>, place: Place) {
         let key = (node_path(path), property.map(str::to_owned));
         self.places.insert(key, place);

@@ -27,6 +27,7 @@ pub(super) struct Fault {
     pub file: usize,
     /// Bytes of the source.
     pub range: Range<usize>,
+    /// A statement on the text; the repair is said apart.
     pub message: String,
     /// Repair in words.
     pub help: String,
@@ -37,6 +38,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
+    /// Neither repair nor second place, which few faults have.
     fn new(
         file: usize,
         range: Range<usize>,
@@ -53,6 +55,7 @@ impl Fault {
         }
     }
 
+    /// The text takes the place of the fault's range.
     fn repaired(self, text: impl Into<String>) -> Self {
         Self {
             repair: Some(text.into()),
@@ -60,6 +63,7 @@ impl Fault {
         }
     }
 
+    /// For what stands twice, or in the wrong order.
     fn against(self, file: usize, range: Range<usize>) -> Self {
         Self {
             other: Some((file, range)),

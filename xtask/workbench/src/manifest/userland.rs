@@ -14,16 +14,18 @@ use crate::artifact::{Artifact, Use};
 use crate::network;
 
 /// The prefix of the network that the device VM and its guests share, and its length as the scripts
-/// of the userlands take it.
+/// of the userlands take it. The device VM's bridge and QEMU's user network share it.
 const NETWORK: (&str, &str) = ("10.0.2.", "24");
 
-/// Address of a guest whose command line names none, with the length of its prefix.
+/// Address of a guest whose command line names none, with the length of its prefix. The script of
+/// the guests' userland has the same.
 const DEFAULT: &str = "10.0.2.101/24";
 
-/// Takes each warning.
+/// Takes each warning. The rules' own form, so that these warnings look like theirs.
 type Sink<'s, 'a> = &'s mut dyn FnMut(ManifestError<'a>);
 
-/// Warns of userlands in VMs that they are not made for.
+/// Warns of userlands in VMs that they are not made for. Two guests of one address answer for each
+/// other, and only packets that get lost tell.
 pub fn warn<'a>(manifest: &Manifest<'a>, sink: Sink<'_, 'a>) {
     let mut before: Vec<(&str, NodePath<'a>)> = Vec::new();
     for vm in manifest.vms.iter() {
@@ -44,11 +46,13 @@ pub fn warn<'a>(manifest: &Manifest<'a>, sink: Sink<'_, 'a>) {
     }
 }
 
+/// Shortens the callers.
 fn place<'a>(rule: Rule, vm: &Vm<'a>, property: &'static str, text: &'a str) -> ManifestError<'a> {
     ManifestError::at_property(rule, NodePath::vm(vm.name), property).found(Found::Text(text))
 }
 
-/// Returns the artifact that is the VM's initial RAM disk, and what it is for.
+/// Returns the artifact that is the VM's initial RAM disk, and what it is for. A file of a person's
+/// own is never judged here.
 fn artifact<'a>(vm: &Vm<'a>) -> Option<(&'a str, Use)> {
     let Payload::Linux { initrd, .. } = vm.payload else {
         return None;
@@ -80,7 +84,8 @@ fn judge_root<'a>(vm: &Vm<'a>, sink: Sink<'_, 'a>) {
     }
 }
 
-/// Warns of an initial RAM disk that misses what its system looks for.
+/// Warns of an initial RAM disk that misses what its system looks for. A guest in the device VM's
+/// userland starts a device model without devices.
 fn judge_initrd<'a>(
     manifest: &Manifest<'a>,
     vm: &Vm<'a>,
@@ -100,7 +105,8 @@ fn judge_initrd<'a>(
 }
 
 /// Returns the address, with the length of its prefix, that a guest's userland takes; `None`: the
-/// guest has no network card, or a system that may take any.
+/// guest has no network card, or a system that may take any. Systems other than ours take addresses
+/// by ways of their own.
 fn words<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>) -> Option<&'a str> {
     let Payload::Linux { cmdline, .. } = vm.payload else {
         return None;
@@ -112,7 +118,8 @@ fn words<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>) -> Option<&'a str> {
     has_virtio(manifest, vm, VirtioKind::Net).then_some(address)
 }
 
-/// Judges a guest's address, and returns it without the length of its prefix.
+/// Judges a guest's address, and returns it without the length of its prefix. 0 and 255 name the
+/// network.
 fn judge_address<'a>(vm: &Vm<'a>, words: &'a str, sink: Sink<'_, 'a>) -> &'a str {
     let (start, length) = NETWORK;
     let (address, prefix) = words.split_once('/').unwrap_or((words, ""));

@@ -12,6 +12,7 @@ pub(super) fn with_64_bits(help: &str) -> Vec<String> {
     models.map(str::to_owned).collect()
 }
 
+/// QEMU lists models of 32-bit Arm as well, and none that tells.
 fn has_64_bits(model: &str) -> bool {
     let number = model.strip_prefix("cortex-a");
     let number = number.and_then(|number| number.parse::<u32>().ok());

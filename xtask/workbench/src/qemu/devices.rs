@@ -120,6 +120,7 @@ impl Machine {
         }
     }
 
+    /// The order is that in which guests number them.
     fn disks(&self) -> impl Iterator<Item = (&Path, Format)> {
         let own = self.disk.as_deref().map(|file| (file, Format::Raw));
         let more = self.more_disks.iter();
@@ -127,6 +128,7 @@ impl Machine {
         own.into_iter().chain(more)
     }
 
+    /// A device VM always has a card, for the guests behind it.
     fn has_network(&self) -> bool {
         self.disk.is_some() || self.network != Network::default()
     }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::{Lane, Simulated};
 
-/// Median, 99th percentile and maximum of times, in ticks.
+/// Median, 99th percentile and maximum of times, in ticks. Averages are left out: they hide what a
+/// scheduler promises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
     /// Number of times.
@@ -21,7 +22,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Returns the spread of times.
+    /// Returns the spread of times. Nearest rank: each value is one that occurred.
     pub fn of(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         let at = |percent: usize| {
@@ -36,6 +37,7 @@ impl Spread {
         }
     }
 
+    /// Units are parts of the names.
     fn json(self) -> Value {
         json!({
             "count": self.count,
@@ -45,6 +47,7 @@ impl Spread {
         })
     }
 
+    /// Three numbers in a column; a dash where nothing was measured.
     fn text(self) -> String {
         if self.count == 0 {
             return "-".to_owned();
@@ -53,7 +56,8 @@ impl Spread {
     }
 }
 
-/// Returns microseconds with a digit behind the point where that matters.
+/// Returns microseconds with a digit behind the point where that matters. More digits suggest an
+/// exactness that the model does not have.
 fn short(ticks: u64) -> String {
     match us(ticks) {
         us if us < 1_000.0 => format!("{us:.1}"),
@@ -61,7 +65,8 @@ fn short(ticks: u64) -> String {
     }
 }
 
-/// Figures of a vCPU. Parts are of the time.
+/// Figures of a vCPU. Parts are of the time. Every value is there with any policy, so that policies
+/// can be compared.
 #[derive(Clone, Debug)]
 pub struct VcpuFigures {
     /// Name.
@@ -90,7 +95,7 @@ pub struct VcpuFigures {
     pub switches: u64,
 }
 
-/// Figures of a CPU.
+/// Figures of a CPU. What is neither busy nor lost is idle.
 #[derive(Clone, Debug)]
 pub struct CpuFigures {
     /// Number of the CPU.
@@ -101,11 +106,11 @@ pub struct CpuFigures {
     pub busy: f64,
     /// Part that the gears took.
     pub lost: f64,
-    /// Its vCPUs.
+    /// vCPUs of the CPU.
     pub vcpus: Vec<VcpuFigures>,
 }
 
-/// Figures of a simulation.
+/// Figures of a simulation. Plain data, for text and JSON alike.
 #[derive(Clone, Debug)]
 pub struct Figures {
     /// Simulated time in ticks.
@@ -114,13 +119,13 @@ pub struct Figures {
     pub cpus: Vec<CpuFigures>,
 }
 
-/// Returns microseconds.
+/// Returns microseconds. A tick is a nanosecond in simulations.
 pub(super) fn us(ticks: u64) -> f64 {
     ticks as f64 / 1_000.0
 }
 
 impl Figures {
-    /// Returns the figures of a simulation.
+    /// Returns the figures of a simulation. The CPUs run for the same time, but for the last event.
     pub fn of(simulated: &[Simulated]) -> Self {
         let length = simulated.iter().map(|cpu| cpu.virtual_cpu.now).max();
         Self {
@@ -129,7 +134,7 @@ impl Figures {
         }
     }
 
-    /// Returns one JSON document.
+    /// Returns one JSON document. Names say the unit, as in the document around.
     pub fn json(&self) -> Value {
         let cpus: Vec<_> = self.cpus.iter().map(CpuFigures::json).collect();
         json!({ "seconds": us(self.length) / 1e6, "cpus": cpus })
@@ -145,6 +150,7 @@ impl Figures {
     }
 }
 
+/// Overhead is charged to the vCPU for which it was done.
 fn of_cpu(simulated: &Simulated) -> CpuFigures {
     let cpu = &simulated.virtual_cpu;
     let part = |ticks| part(ticks, cpu.now);
@@ -160,6 +166,7 @@ fn of_cpu(simulated: &Simulated) -> CpuFigures {
     }
 }
 
+/// Copied out of the simulator, which may go on.
 fn of_vcpu(lane: &Lane, task: &Task, now: u64) -> VcpuFigures {
     VcpuFigures {
         name: lane.name.clone(),
@@ -177,12 +184,14 @@ fn of_vcpu(lane: &Lane, task: &Task, now: u64) -> VcpuFigures {
     }
 }
 
-/// Returns a part of the simulated time; work that goes on behind its end counts up to there.
+/// Returns a part of the simulated time; work that goes on behind its end counts up to there. The
+/// denominator is never 0: a simulation has a length.
 fn part(ticks: u64, now: u64) -> f64 {
     ticks.min(now) as f64 / now as f64
 }
 
-/// Returns the waits of a task, with one that has not ended.
+/// Returns the waits of a task, with one that has not ended. A vCPU that starves to the end has no
+/// wait that ended.
 fn waits(task: &Task, now: u64) -> Vec<u64> {
     let mut waits = task.waits.clone();
     let last = task.longest_wait(now);
@@ -193,6 +202,7 @@ fn waits(task: &Task, now: u64) -> Vec<u64> {
     waits
 }
 
+/// In the order of [`VcpuFigures::row`].
 const TITLES: [&str; 9] = [
     "vCPU",
     "share %",
@@ -217,6 +227,7 @@ impl CpuFigures {
         })
     }
 
+    /// Columns are as wide as their longest cell.
     fn write(&self, text: &mut String) {
         let (cpu, policy) = (self.cpu, self.policy);
         let (busy, lost) = (self.busy * 100.0, self.lost * 100.0);
@@ -244,6 +255,7 @@ impl CpuFigures {
 }
 
 impl VcpuFigures {
+    /// Percent with two digits tells a share of 0.01 from none.
     fn row(&self) -> [String; 9] {
         let percent = |part: f64| format!("{:.2}", part * 100.0);
         [

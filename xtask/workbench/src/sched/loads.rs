@@ -14,7 +14,8 @@ use gear2_core::scheduler::virtual_cpu::{
 use super::recorded;
 use super::time::time;
 
-/// What a vCPU does. Times are in ticks.
+/// Work of a vCPU. Times are in ticks. The vocabulary is that of `docs/schedulers.md`: enough to
+/// pose the papers' examples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A job in each period, due at its end.
@@ -39,16 +40,17 @@ pub enum Kind {
         /// Whether the lengths are random ones up to these.
         random: bool,
     },
-    /// Work without an end.
+    /// Work without an end. The greediest guest there is.
     Spin,
-    /// Nothing.
+    /// Nothing. A VM without a load in the file.
     Idle,
-    /// Jobs from a file.
+    /// Jobs from a file. Recorded from a machine or written by hand.
     Trace(Vec<Job>),
 }
 
 impl Kind {
-    /// Returns the load for a CPU in virtual time.
+    /// Returns the load for a CPU in virtual time. Each vCPU gets a seed of its own, so that random
+    /// loads do not move in step.
     pub fn load(&self, seed: u64) -> Box<dyn Load> {
         let random = Random::new(seed);
         match *self {
@@ -82,34 +84,44 @@ impl Kind {
     }
 }
 
-/// A load, and where it was written.
+/// A load, and where it was written. The place is kept to the end: a name can be judged only with
+/// the manifest at hand.
 #[derive(Clone, Debug)]
 struct Entry {
     /// Name of the VM or vCPU.
     target: String,
+    /// The load as written, for the report.
     text: String,
+    /// The load itself.
     kind: Kind,
     /// File, line and column of the name.
     place: String,
 }
 
-/// The loads of all VMs that have one; the others are idle.
+/// The loads of all VMs that have one; the others are idle. In the order of writing; a VM's and a
+/// vCPU's own entry may both be there.
 #[derive(Clone, Debug, Default)]
 pub struct Loads {
+    /// In the order of writing.
     entries: Vec<Entry>,
 }
 
-/// A line of text, and where it is.
+/// A line of text, and where it is. One shape for files and options, so that both have the same
+/// errors.
 struct Line<'t> {
+    /// "--load" for the command line.
     file: &'t str,
+    /// From 1.
     number: usize,
+    /// Without the line's end; comments are still there.
     text: &'t str,
     /// Folder that paths in the line are relative to.
     folder: PathBuf,
 }
 
 impl Line<'_> {
-    /// Returns the place of a part of the line.
+    /// Returns the place of a part of the line. The part is a slice of the line: its distance from
+    /// the start is the column.
     fn place(&self, part: &str) -> String {
         let offset = part.as_ptr() as usize - self.text.as_ptr() as usize;
         let column = self.text[..offset].chars().count() + 1;
@@ -117,7 +129,8 @@ impl Line<'_> {
     }
 }
 
-/// Returns the name of a vCPU: its VM's, with a number if the VM has several.
+/// Returns the name of a vCPU: its VM's, with a number if the VM has several. As `gearctl` writes
+/// vCPUs.
 pub(super) fn name(vcpu: &VcpuSchedule) -> String {
     match vcpu.siblings {
         1 => vcpu.vm.clone(),
@@ -126,7 +139,8 @@ pub(super) fn name(vcpu: &VcpuSchedule) -> String {
 }
 
 impl Loads {
-    /// Reads the values of `--load`: `VM=LOAD`, or the name of a file.
+    /// Reads the values of `--load`: `VM=LOAD`, or the name of a file. A value with `=` is a load,
+    /// and no file has one in its name by accident.
     pub fn read(values: &[String]) -> Result<Self> {
         let mut loads = Self::default();
         for value in values {
@@ -144,6 +158,7 @@ impl Loads {
         Ok(loads)
     }
 
+    /// Paths inside are relative to the file, as in a manifest.
     fn take_file(&mut self, path: &Path) -> Result<()> {
         let text = fs::read_to_string(path)
             .with_context(|| format!("--load {}: a file, or VM=LOAD", path.display()))?;
@@ -160,6 +175,7 @@ impl Loads {
         Ok(())
     }
 
+    /// `#` begins a comment, as in shells.
     fn take_line(&mut self, line: &Line<'_>) -> Result<()> {
         let text = line.text.split('#').next().unwrap_or_default().trim();
         if text.is_empty() {
@@ -182,6 +198,7 @@ impl Loads {
         Ok(())
     }
 
+    /// Two loads for one name contradict each other, whichever would win.
     fn ensure_without_load(&self, target: &str, place: &str) -> Result<()> {
         let before = self.entries.iter().find(|entry| entry.target == target);
         match before {
@@ -190,7 +207,8 @@ impl Loads {
         }
     }
 
-    /// Refuses loads of vCPUs that no CPU of Gear2's schedules.
+    /// Refuses loads of vCPUs that no CPU of Gear2's schedules. A misspelled name would else be an
+    /// idle VM.
     pub(super) fn check(&self, vcpus: &[&VcpuSchedule]) -> Result<()> {
         for entry in &self.entries {
             let is_of =
@@ -208,7 +226,7 @@ impl Loads {
         Ok(())
     }
 
-    /// Returns the load of a vCPU: its own, else its VM's.
+    /// Returns the load of a vCPU: its own, else its VM's. The more exact name wins.
     pub(super) fn of(&self, vcpu: &VcpuSchedule) -> (&str, &Kind) {
         let named = |name: &str| self.entries.iter().find(|entry| entry.target == name);
         let entry = named(&name(vcpu)).or_else(|| named(&vcpu.vm));
@@ -216,7 +234,8 @@ impl Loads {
     }
 }
 
-/// Reads a load: a word, then options behind a colon.
+/// Reads a load: a word, then options behind a colon. Errors name the column of the word that is
+/// wrong.
 fn parse(line: &Line<'_>, text: &str) -> Result<Kind> {
     let (word, options) = text.split_once(':').unwrap_or((text, ""));
     match word {
@@ -242,6 +261,7 @@ fn parse(line: &Line<'_>, text: &str) -> Result<Kind> {
     }
 }
 
+/// Phase and jitter are optional.
 fn periodic(options: &Options<'_, '_>) -> Result<Kind> {
     Ok(Kind::Periodic {
         period: options.time("period")?,
@@ -251,6 +271,7 @@ fn periodic(options: &Options<'_, '_>) -> Result<Kind> {
     })
 }
 
+/// Both loads have these options: exact, or at most.
 fn burst(options: &Options<'_, '_>, random: bool) -> Result<Kind> {
     Ok(Kind::Burst {
         work: options.time("work")?,
@@ -260,15 +281,19 @@ fn burst(options: &Options<'_, '_>, random: bool) -> Result<Kind> {
     })
 }
 
-/// The options of a load: `name=TIME`, with commas between them.
+/// The options of a load: `name=TIME`, with commas between them. Unknown and double names are
+/// errors: an option that is passed over changes the result.
 struct Options<'l, 't> {
+    /// For the places of errors.
     line: &'l Line<'t>,
     /// The whole load.
     text: &'l str,
+    /// Name and value, in the order of writing.
     pairs: Vec<(&'l str, &'l str)>,
 }
 
 impl<'l, 't> Options<'l, 't> {
+    /// Names are compared with those that this load has.
     fn read(line: &'l Line<'t>, text: &'l str, options: &'l str, known: &[&str]) -> Result<Self> {
         let mut pairs: Vec<(&str, &str)> = Vec::new();
         for option in options
@@ -293,7 +318,8 @@ impl<'l, 't> Options<'l, 't> {
         Ok(Self { line, text, pairs })
     }
 
-    /// Returns a time that may not be zero.
+    /// Returns a time that may not be zero. A unit is needed: bare numbers would be ticks of an
+    /// unknown length.
     fn time(&self, name: &str) -> Result<u64> {
         let Some((_, value)) = self.pairs.iter().find(|(other, _)| *other == name) else {
             bail!("{}: {name}=TIME is missing", self.line.place(self.text));
@@ -308,6 +334,7 @@ impl<'l, 't> Options<'l, 't> {
         }
     }
 
+    /// Zero is allowed where it means none.
     fn time_or_zero(&self, name: &str) -> Result<u64> {
         let value = self.pairs.iter().find(|(other, _)| *other == name);
         match value {

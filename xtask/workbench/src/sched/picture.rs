@@ -7,23 +7,26 @@ use std::fmt::Write as _;
 
 use super::Simulated;
 use super::figures::us;
+use crate::svg;
 
+/// Room for the names, in pixels; the time line begins there.
 const LEFT: f64 = 150.0;
+/// Width of the time line.
 const WIDTH: f64 = 1_200.0;
+/// Room for the axis above the first lane.
 const TOP: f64 = 40.0;
+/// Height of a lane with the space below.
 const LANE: f64 = 22.0;
+/// Height of a block.
 const BAR: f64 = 14.0;
 /// Space below the lanes of a CPU.
 const GAP: f64 = 12.0;
 /// Shorter pauses between two blocks cannot be seen.
 const FINEST: f64 = 0.4;
-/// Colours of VMs, taken in turn.
-const COLOURS: [&str; 8] = [
-    "#8ecae6", "#ffb703", "#90be6d", "#f28482", "#cdb4db", "#84dcc6", "#f4a261", "#a3b18a",
-];
+/// Red: what waits is what a reader looks for.
 const WAIT: &str = "#c1121f";
 
-/// A part of the time line, in ticks.
+/// A part of the time line, in ticks. A whole simulation has more runs than a picture has pixels.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     /// First tick.
@@ -33,26 +36,25 @@ pub struct Section {
 }
 
 impl Section {
+    /// Times outside are moved to the edge, so that a run that begins before is drawn.
     fn x(self, time: u64) -> f64 {
         let time = time.clamp(self.start, self.end) - self.start;
         LEFT + WIDTH * time as f64 / (self.end - self.start) as f64
     }
 
+    /// Ends are exclusive.
     const fn overlaps(self, start: u64, end: u64) -> bool {
         start < self.end && end > self.start
     }
 }
 
-/// Draws a section of a simulation.
+/// Draws a section of a simulation. Plain rectangles and lines: a browser shows the file without a
+/// script.
 pub fn draw(simulated: &[Simulated], section: Section) -> String {
     let lanes: usize = simulated.iter().map(|cpu| cpu.lanes.len() + 1).sum();
     let height = TOP + LANE * lanes as f64 + GAP * simulated.len() as f64 + 20.0;
     let width = LEFT + WIDTH + 30.0;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
+    let mut svg = svg::head(width, height);
     draw_axis(&mut svg, section, height);
     let mut y = TOP;
     for cpu in simulated {
@@ -67,7 +69,8 @@ pub fn draw(simulated: &[Simulated], section: Section) -> String {
     svg + "</svg>\n"
 }
 
-/// Draws lines at round times, between 6 and 15 of them.
+/// Draws lines at round times, between 6 and 15 of them. Steps of 1, 2 and 5 are what people read
+/// without counting.
 fn draw_axis(svg: &mut String, section: Section, height: f64) {
     let length = section.end - section.start;
     let steps = (0..19).flat_map(|power| [1, 2, 5].map(|digit| digit * 10_u64.pow(power)));
@@ -91,6 +94,7 @@ fn draw_axis(svg: &mut String, section: Section, height: f64) {
     }
 }
 
+/// The unit changes once, at a millisecond.
 fn time_text(time: u64) -> String {
     match time {
         _ if time.is_multiple_of(1_000_000) => format!("{} ms", time / 1_000_000),
@@ -99,6 +103,7 @@ fn time_text(time: u64) -> String {
     }
 }
 
+/// The lane of a CPU has all runs there: a gap is idle time.
 fn draw_cpu(svg: &mut String, cpu: &Simulated, section: Section, y: f64) {
     let label = format!("CPU {}, {}", cpu.cpu, cpu.policy);
     draw_label(svg, &label, y, "bold");
@@ -107,6 +112,7 @@ fn draw_cpu(svg: &mut String, cpu: &Simulated, section: Section, y: f64) {
     }
 }
 
+/// Waits are drawn first, and runs over them.
 fn draw_vcpu(svg: &mut String, cpu: &Simulated, task: usize, section: Section, y: f64) {
     draw_label(svg, &cpu.lanes[task].name, y, "normal");
     let middle = y + BAR / 2.0;
@@ -126,7 +132,7 @@ fn draw_vcpu(svg: &mut String, cpu: &Simulated, task: usize, section: Section, y
 }
 
 /// Returns begin and end of each block of a vCPU's runs, on the picture's axis. Runs with a pause
-/// that cannot be seen become one block.
+/// that cannot be seen become one block. A simulation of seconds would else be a file of megabytes.
 fn blocks(cpu: &Simulated, task: usize, section: Section) -> Vec<(f64, f64)> {
     let runs = cpu.virtual_cpu.stretches.iter();
     let runs = runs.filter(|run| run.task == task && section.overlaps(run.start, run.end));
@@ -141,8 +147,9 @@ fn blocks(cpu: &Simulated, task: usize, section: Section) -> Vec<(f64, f64)> {
     blocks
 }
 
+/// A run is at least as wide as can be seen.
 fn draw_runs(svg: &mut String, cpu: &Simulated, task: usize, section: Section, y: f64) {
-    let colour = COLOURS[cpu.lanes[task].vm % COLOURS.len()];
+    let colour = svg::COLOURS[cpu.lanes[task].vm % svg::COLOURS.len()];
     for (start, end) in blocks(cpu, task, section) {
         let width = (end - start).max(FINEST);
         let _ = writeln!(
@@ -153,8 +160,9 @@ fn draw_runs(svg: &mut String, cpu: &Simulated, task: usize, section: Section, y
     }
 }
 
+/// Names come from manifests, hence the escapes.
 fn draw_label(svg: &mut String, text: &str, y: f64, weight: &str) {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    let text = svg::escaped(text);
     let y = y + BAR - 3.0;
     let _ = writeln!(
         svg,

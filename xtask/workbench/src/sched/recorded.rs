@@ -14,9 +14,11 @@ use serde_json::Value;
 
 use super::time::decimal;
 
+/// A tick of a simulation is a nanosecond.
 const TICKS_OF_US: u64 = 1_000;
 
-/// Reads the jobs of a file.
+/// Reads the jobs of a file. Order is checked: a job that wakes up before the one above would run
+/// out of turn.
 pub(super) fn read(path: &Path) -> Result<Vec<Job>> {
     let text = fs::read_to_string(path).with_context(|| format!("trace:{}", path.display()))?;
     let mut jobs: Vec<Job> = Vec::new();
@@ -42,6 +44,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
+/// Two fields are what most tracers can export.
 fn of_csv(line: &str) -> Result<Job> {
     let fields: Vec<_> = line.split(',').map(str::trim).collect();
     let (wake, work, due) = match fields[..] {
@@ -52,6 +55,7 @@ fn of_csv(line: &str) -> Result<Job> {
     job(wake, work, due)
 }
 
+/// An unknown field is refused: it may be a misspelled deadline.
 fn of_json(line: &str) -> Result<Job> {
     let value: Value = serde_json::from_str(line)?;
     let object = value.as_object().context("an object is expected")?;
@@ -65,6 +69,7 @@ fn of_json(line: &str) -> Result<Job> {
     job(&wake, &work, field("due_us").as_deref())
 }
 
+/// A job without work would wake up and never end.
 fn job(wake: &str, work: &str, due: Option<&str>) -> Result<Job> {
     let ticks = |name: &str, text: &str| {
         decimal(text, TICKS_OF_US)

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use super::Simulated;
 use super::figures::us;
 
+/// The format groups lanes by process numbers; these are invented.
 const CPUS: u32 = 1;
+/// Lanes by vCPU, where a reader follows one guest.
 const VCPUS: u32 = 2;
 
 /// Returns the document.
@@ -62,6 +64,7 @@ fn complete(name: &str, kind: &str, pid: u32, tid: usize, (start, end): (u64, u6
     })
 }
 
+/// Names of processes and threads are events of their own (Trace Event Format, "Metadata").
 fn metadata(what: &str, pid: u32, tid: usize, name: &str) -> Value {
     json!({ "name": what, "ph": "M", "pid": pid, "tid": tid, "args": { "name": name } })
 }

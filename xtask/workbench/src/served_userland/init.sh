@@ -1,16 +1,9 @@
 #!/bin/sh
 # The init of the device VM of `tests/manifests/bench-gdm.dts`: serves the guest `bench` with a GDM that
 # waits, and once more with one that polls, and repeats what the guest printed.
-/bin/busybox --install -s 2>/dev/null
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev 2>/dev/null
+. /etc/begin
 mount -t tmpfs run /run
-dmesg -n 4
-while read -r module; do
-    insmod "$module" || echo "$module cannot be loaded"
-done < /etc/modules
+load_modules
 
 serve() {
     gdm "$@" > /run/gdm.log 2>&1 &

@@ -1,16 +1,9 @@
 #!/bin/sh
 # The init of `cargo xtask bench --wake`: measures, prints a line a figure, and is done. In a device VM
 # it measures what a guest causes, elsewhere what the machine does by itself.
-/bin/busybox --install -s 2>/dev/null
-export PATH=/bin:/sbin:/usr/bin:/usr/sbin
-mount -t proc proc /proc
-mount -t sysfs sys /sys
-mount -t devtmpfs dev /dev 2>/dev/null
+. /etc/begin
 mount -t tmpfs run /run
-dmesg -n 4
-while read -r module; do
-    insmod "$module" || echo "$module cannot be loaded"
-done < /etc/modules
+load_modules
 
 served() {
     gdm "$@" > /run/gdm.log 2>&1 &

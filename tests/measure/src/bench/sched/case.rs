@@ -6,15 +6,15 @@ use super::vm::Run;
 /// A question to one system.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
-    /// What is asked, the same for all systems.
+    /// Question, the same for all systems.
     pub(super) what: String,
-    /// Who is asked.
+    /// Systems that are asked.
     pub(super) system: System,
     /// The machines that are started for it, one after the other.
     pub(super) runs: Vec<Run>,
     /// Number of the machine's CPUs, on all of which each VM may run.
     pub(super) cpus: u32,
-    /// What is computed from the reports.
+    /// Figures that are computed from the reports.
     pub(super) question: Question,
 }
 

@@ -1,4 +1,4 @@
-//! What is computed from the guests' reports, and the goals.
+//! Figures that are computed from the guests' reports, and the goals.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -57,7 +57,7 @@ pub(super) enum Question {
 /// A figure of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figure {
-    /// What the figure says, unit included.
+    /// Value of the figure, unit included.
     pub(super) name: &'static str,
     /// The value.
     pub(super) value: f64,

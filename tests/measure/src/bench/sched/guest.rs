@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::vm::Run;
 
-/// What one vCPU reports.
+/// Report of one vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     /// The VM's number.

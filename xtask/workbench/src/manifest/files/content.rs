@@ -1,6 +1,6 @@
 //! Kinds of files, told by the first bytes.
 
-/// The kind of a file.
+/// The kind of a file. Told from each other because each has another repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// An arm64 Linux `Image` (Linux, Documentation/arch/arm64/booting.rst).
@@ -31,7 +31,8 @@ pub(super) enum Content {
     Other,
 }
 
-/// Marks: the offset, the bytes there, and what has them. The first that a file has counts.
+/// Marks: the offset, the bytes there, and what has them. The first that a file has counts. An EFI
+/// program begins with MZ too, so kernels come before it.
 const MARKS: &[(usize, &[u8], Content)] = &[
     (56, b"ARM\x64", Content::Image),
     (4, b"zimg", Content::Zboot),
@@ -83,13 +84,16 @@ const MARKS: &[(usize, &[u8], Content)] = &[
     ),
 ];
 
-/// Number of `EM_AARCH64`, the machine in an ELF header.
+/// Number of `EM_AARCH64`, the machine in an ELF header. ELF for the Arm 64-bit Architecture
+/// (AAELF64).
 const ELF_AARCH64: u64 = 183;
-/// Load offset of kernels before 3.17, whose `image_size` is 0.
+/// Load offset of kernels before 3.17, whose `image_size` is 0. As booting.rst tells loaders to
+/// assume.
 const OLD_TEXT_OFFSET: u64 = 0x8_0000;
 
 impl Content {
-    /// Looks at the first bytes of a file.
+    /// Looks at the first bytes of a file. Text is judged by the first KiB: scripts and lists are
+    /// text to their end.
     pub(super) fn of(head: &[u8]) -> Self {
         let has =
             |at: usize, mark: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(mark));
@@ -103,18 +107,19 @@ impl Content {
     }
 
     /// Tells whether Linux may take this as an initrd. A packed archive is one, and an image of a
-    /// file system has many marks.
+    /// file system has many marks. Linux unpacks what its configuration includes.
     pub(super) fn may_be_initrd(self) -> bool {
         matches!(self, Self::Cpio | Self::Packed(..) | Self::Other)
     }
 
     /// Tells whether a CPU may run this from a byte on. An `Image` begins with an instruction. No
-    /// program has characters alone.
+    /// program has characters alone. Everything with a mark is another format.
     pub(super) fn may_be_flat(self) -> bool {
         matches!(self, Self::Image | Self::Other)
     }
 
-    /// Says what the file with the first bytes `head` is, and what makes the right one of it.
+    /// Says what the file with the first bytes `head` is, and what makes the right one of it. The
+    /// command of the repair is part of the text where there is one.
     pub(super) fn text(self, head: &[u8]) -> String {
         match self {
             Self::Image => "a Linux kernel".into(),
@@ -140,7 +145,8 @@ impl Content {
 }
 
 /// Says how the kernel is taken out of an EFI zboot image: the header has the offset, the size and
-/// the name of the packer.
+/// the name of the packer. Distributions that use it have no other file (Linux,
+/// drivers/firmware/efi/libstub/Makefile.zboot).
 fn zboot(head: &[u8]) -> String {
     let field = |at| number(head, at, 4);
     let unpack = match head.get(24..).unwrap_or_default() {
@@ -160,7 +166,7 @@ fn zboot(head: &[u8]) -> String {
 }
 
 /// Returns where a kernel ends, in bytes from the start of the VM's memory, as its header says; its
-/// bss is included. `file_bytes` is the size of its file.
+/// bss is included. `file_bytes` is the size of its file. init places the initrd behind this.
 pub(super) fn image_extent(head: &[u8], file_bytes: u64) -> Option<u64> {
     if Content::of(head) != Content::Image {
         return None;
@@ -172,10 +178,12 @@ pub(super) fn image_extent(head: &[u8], file_bytes: u64) -> Option<u64> {
     Some(offset.saturating_add(size))
 }
 
-/// Bit of a kernel's flags (offset 24 of its header): the kernel is big-endian.
+/// Bit of a kernel's flags (offset 24 of its header): the kernel is big-endian. Gear1 starts vCPUs
+/// with SCTLR_EL1.EE clear.
 const BIG_ENDIAN: u64 = 1;
 
-/// Says why a file with a kernel's header does not boot. `head` holds its first bytes.
+/// Says why a file with a kernel's header does not boot. `head` holds its first bytes. A download
+/// that was cut off is the usual case.
 pub(super) fn image_fault(head: &[u8], file_bytes: u64) -> Option<String> {
     if number(head, 24, 8)? & BIG_ENDIAN != 0 {
         return Some("a big-endian kernel; build it without CONFIG_CPU_BIG_ENDIAN".into());
@@ -187,9 +195,12 @@ pub(super) fn image_fault(head: &[u8], file_bytes: u64) -> Option<String> {
 /// Returns where the last section of a kernel that is an EFI program too ends in its file. The
 /// image's size in the kernel's own header counts the bss, which the file does not hold.
 ///
-/// Source: Microsoft, "PE Format", COFF file header and section table.
+/// Source: Microsoft, "PE Format", COFF file header and section table. Every arm64 kernel with
+/// CONFIG_EFI is such a program.
 fn sections_end(head: &[u8]) -> Option<u64> {
+    /// "PE\0\0" and the COFF file header.
     const HEADER_BYTES: usize = 24;
+    /// A row of the section table.
     const SECTION_BYTES: usize = 40;
     let place = |at| usize::try_from(number(head, at, 4)?).ok();
     let header = place(0x3c).filter(|at| *at < head.len())?;
@@ -206,7 +217,7 @@ fn sections_end(head: &[u8]) -> Option<u64> {
     ends.max()
 }
 
-/// Reads a little-endian number of up to eight bytes.
+/// Reads a little-endian number of up to eight bytes. `None` where the file ends before.
 fn number(head: &[u8], at: usize, bytes: usize) -> Option<u64> {
     let field = head.get(at..at + bytes)?;
     let digits = field.iter().rev();

@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 use super::Fault;
 use super::lexer::{Kind, Token, tokens};
 
-/// First bytes of a compiled device tree (Devicetree Specification 0.4, 5.2).
+/// First bytes of a compiled device tree (Devicetree Specification 0.4, 5.2). A blob is what people
+/// have who took a board's tree from a running system.
 const DTB_MAGIC: &[u8] = &[0xd0, 0x0d, 0xfe, 0xed];
+/// dtc says "syntax error" at the first character.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// The sources, by number.
+/// The sources, by number. A token names its source by number.
 #[derive(Default)]
 pub(in super::super) struct Texts {
+    /// Path and text; the first is the manifest.
     pub files: Vec<(PathBuf, String)>,
 }
 
@@ -23,6 +26,7 @@ impl Texts {
         self.text(token.file, &token.range)
     }
 
+    /// Returns a part of a source; nothing where the range is none.
     pub(super) fn text(&self, file: usize, range: &Range<usize>) -> &str {
         let text = self.files.get(file).map_or("", |(_, text)| text.as_str());
         text.get(range.clone()).unwrap_or_default()
@@ -33,12 +37,14 @@ impl Texts {
         self.path(file).display().to_string()
     }
 
+    /// Number 0 is the manifest itself.
     fn path(&self, file: usize) -> &Path {
         self.files.get(file).map_or(Path::new(""), |(path, _)| path)
     }
 }
 
-/// Reads `main` and what it includes.
+/// Reads `main` and what it includes. A fault of reading is one of the manifest's: it has no other
+/// place.
 pub(super) fn read(main: &Path) -> (Texts, Vec<Token>, Vec<Fault>) {
     let mut reader = Reader::default();
     match fs::read(main) {
@@ -52,16 +58,21 @@ pub(super) fn read(main: &Path) -> (Texts, Vec<Token>, Vec<Fault>) {
     (reader.texts, reader.tokens, reader.faults)
 }
 
+/// Included files are read depth first, as dtc does, so that tokens come in its order.
 #[derive(Default)]
 struct Reader {
+    /// Sources so far.
     texts: Texts,
+    /// Of all sources so far.
     tokens: Vec<Token>,
+    /// Of lexing and of including.
     faults: Vec<Fault>,
     /// Numbers of the sources that are being read, each included by the one before.
     open: Vec<usize>,
 }
 
 impl Reader {
+    /// A file may be included twice, each time as a source of its own.
     fn add(&mut self, path: &Path, bytes: &[u8]) {
         let file = self.texts.files.len();
         let text = text_of(bytes);
@@ -84,7 +95,8 @@ impl Reader {
         self.open.pop();
     }
 
-    /// Takes the tokens of a source, with those of a file in place of its `/include/`.
+    /// Takes the tokens of a source, with those of a file in place of its `/include/`. `/include/`
+    /// with anything but a string behind stays, for the parser to refuse.
     fn take(&mut self, found: Vec<Token>) {
         let mut found = found.into_iter().peekable();
         while let Some(token) = found.next() {
@@ -96,7 +108,8 @@ impl Reader {
         }
     }
 
-    /// Reads the file that the string `name` names, relative to the file that the string is in.
+    /// Reads the file that the string `name` names, relative to the file that the string is in. A
+    /// circle is told with all of its files; dtc stops at a limit of depth, and names one file.
     fn include(&mut self, name: &Token) {
         let text = self.texts.of(name).trim_matches('"').to_owned();
         let folder = self.texts.path(name.file).parent();
@@ -128,7 +141,8 @@ impl Reader {
 }
 
 /// Returns a source as text, with a `?` for each byte that is no UTF-8: every other byte keeps its
-/// place, by which dtc tells where something is.
+/// place, by which dtc tells where something is. Replacing a byte by one character keeps dtc's
+/// columns right.
 pub(in super::super) fn text_of(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -138,6 +152,7 @@ pub(in super::super) fn text_of(bytes: &[u8]) -> String {
     text
 }
 
+/// Two paths to one file are equal; a path to nothing is compared as it is.
 fn same(one: &Path, other: &Path) -> bool {
     match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
@@ -145,7 +160,7 @@ fn same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Says why a file as a whole is no device tree source.
+/// Says why a file as a whole is no device tree source. From the surest sign to the least sure one.
 fn no_source(file: usize, bytes: &[u8], text: &str) -> Option<Fault> {
     let fault = |length, what, help| Some(Fault::new(file, 0..length, what, help));
     if bytes.starts_with(DTB_MAGIC) {

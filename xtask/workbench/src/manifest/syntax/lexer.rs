@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::Fault;
 
-/// What a token is.
+/// Kind of a token. Fewer kinds than dtc's own lexer has: context tells a number from a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A name or a number: the same characters serve both.
@@ -24,9 +24,10 @@ pub(super) enum Kind {
     Mark(char),
 }
 
-/// A piece of a source.
+/// A piece of a source. Texts stay in their sources; a token is a range.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
+    /// Told by the first character, mostly.
     pub(super) kind: Kind,
     /// Number of the source.
     pub(super) file: usize,
@@ -35,12 +36,14 @@ pub(super) struct Token {
 }
 
 impl Token {
+    /// Tells whether the token is this punctuation.
     pub(super) fn is(&self, mark: char) -> bool {
         self.kind == Kind::Mark(mark)
     }
 }
 
-/// Splits a source into tokens; comments and blanks are none.
+/// Splits a source into tokens; comments and blanks are none. Never fails: a fault is noted, and
+/// reading goes on behind it.
 pub(super) fn tokens(file: usize, text: &str) -> (Vec<Token>, Vec<Fault>) {
     let mut lexer = Lexer {
         file,
@@ -53,16 +56,21 @@ pub(super) fn tokens(file: usize, text: &str) -> (Vec<Token>, Vec<Fault>) {
     (lexer.tokens, lexer.faults)
 }
 
+/// By characters and not bytes, since faults of encoding are what it looks for.
 struct Lexer<'t> {
     file: usize,
     text: &'t str,
+    /// Offset of the next character.
     at: usize,
+    /// Tokens so far.
     tokens: Vec<Token>,
+    /// Faults so far, in the order of the text.
     faults: Vec<Fault>,
 }
 
 impl Lexer<'_> {
-    /// Reads a token, a blank or a comment. `false`: the source ends here.
+    /// Reads a token, a blank or a comment. `false`: the source ends here. The order of arms is
+    /// that of the specification's ambiguities: `/` begins three things.
     fn step(&mut self) -> bool {
         let rest = &self.text[self.at..];
         let Some(first) = rest.chars().next() else {
@@ -93,7 +101,7 @@ impl Lexer<'_> {
         true
     }
 
-    /// Reads a character in single quotes, which is a number; people mean a string.
+    /// Reads a character in single quotes, which is a number; people mean a string. dtc reads one character as its code.
     fn in_single_quotes(&mut self, line: &str) {
         let Some(end) = line[1..].find('\'').map(|end| end + 1) else {
             let help = "strings stand in double quotes: \"text\"";
@@ -108,7 +116,8 @@ impl Lexer<'_> {
         self.fault(end + 1, what, help, Some(format!("\"{inside}\"")));
     }
 
-    /// Reads a string in quotes as word processors and other languages have them.
+    /// Reads a string in quotes as word processors and other languages have them. The repair
+    /// replaces both quotes at once.
     fn in_other_quotes(&mut self, line: &str) {
         let mut inside = line.char_indices().skip(1);
         let end = inside.find(|(_, one)| OTHER_QUOTES.contains(*one) || *one == '"');
@@ -128,7 +137,8 @@ impl Lexer<'_> {
         );
     }
 
-    /// Reads a character that has no place outside of strings and comments.
+    /// Reads a character that has no place outside of strings and comments. Pages and chats put
+    /// such characters in place of blanks and dashes; on a screen they look right.
     fn foreign(&mut self, one: char) {
         let plain = match one {
             '\u{a0}' | '\u{2007}' | '\u{202f}' | '\u{3000}' => Some(" "),
@@ -149,7 +159,8 @@ impl Lexer<'_> {
         self.fault(one.len_utf8(), &what, help, plain.map(str::to_owned));
     }
 
-    /// Reports the next `length` bytes, and passes over them.
+    /// Reports the next `length` bytes, and passes over them. Later tokens come out as if it were
+    /// repaired.
     fn fault(&mut self, length: usize, what: &str, help: &str, repair: Option<String>) {
         let range = self.at..self.at + length;
         self.at = range.end;
@@ -157,6 +168,7 @@ impl Lexer<'_> {
         self.faults.push(Fault { repair, ..fault });
     }
 
+    /// Adds the token that the next `length` bytes are.
     fn push(&mut self, kind: Kind, length: usize) {
         let range = self.at..self.at + length;
         self.at = range.end;
@@ -167,7 +179,8 @@ impl Lexer<'_> {
         });
     }
 
-    /// Reads a comment, which ends at the first `*/` whatever stands in it.
+    /// Reads a comment, which ends at the first `*/` whatever stands in it. An end that is missing
+    /// takes the rest of the file with it.
     fn comment(&mut self) {
         let Some(inside) = self.text[self.at + 2..].find("*/") else {
             self.fault(2, "the comment has no end", "end the comment with */", None);
@@ -180,8 +193,9 @@ impl Lexer<'_> {
     }
 
     /// Reports a comment up to `end` in which another one begins: either it was to go on behind the
-    /// inner one's end, or its own end is missing, and it takes in what was to count. A path such as
-    /// `/soc/*` in a comment begins none, nor does a comment in which prose alone stands before.
+    /// inner one's end, or its own end is missing, and it takes in what was to count. A path such
+    /// as `/soc/*` in a comment begins none, nor does a comment in which prose alone stands before.
+    /// Reported only where it did harm: a repair of what is right would annoy.
     fn comment_in_comment(&mut self, end: usize) {
         let (outer, body) = (self.at..self.at + 2, self.at + 2..end - 2);
         let Some(inner) = opener(&self.text[body.clone()]) else {
@@ -211,7 +225,8 @@ impl Lexer<'_> {
     }
 
     /// Reads a string. dtc lets a string go on over the end of the line. Where that takes in what
-    /// was to count, the closing quote is missing.
+    /// was to count, the closing quote is missing. A string that goes on over a line's end swallows
+    /// the properties there.
     fn quoted(&mut self) {
         let rest = &self.text[self.at..];
         if let Some(length) = string_length(rest) {
@@ -254,25 +269,30 @@ fn is_whole(inside: &str, behind: &str) -> bool {
 }
 
 /// Returns where a comment begins in the text of another one. A person puts a blank before it.
+/// `/soc/*` and the like have no blank before.
 fn opener(text: &str) -> Option<usize> {
     let mut found = text.match_indices("/*").map(|(at, _)| at);
     found.find(|at| text[..*at].ends_with(char::is_whitespace))
 }
 
-/// Quotes that are none in device tree source.
+/// Quotes that are none in device tree source. Those of English, German and French typography, and
+/// the backquote.
 const OTHER_QUOTES: &str = "\u{201c}\u{201d}\u{201e}\u{201f}\u{2018}\u{2019}\u{201a}\u{ab}\u{bb}`";
 
-/// Characters of names of nodes and properties, and of numbers.
+/// Characters of names of nodes and properties, and of numbers. The specification's set for names
+/// (2.2.1 and 2.2.4).
 fn is_word(one: char) -> bool {
     one.is_ascii_alphanumeric() || ",._+*#?@-".contains(one)
 }
 
+/// Returns the length of `/name/`, if the text begins with one.
 fn directive_length(text: &str) -> Option<usize> {
     let name = text.strip_prefix('/')?;
     let length = name.find(|one: char| !one.is_ascii_alphanumeric() && one != '-')?;
     (length > 0 && name[length..].starts_with('/')).then_some(length + 2)
 }
 
+/// Returns the length of a reference; one without its brace goes to the end.
 fn reference_length(text: &str) -> usize {
     let end = match text.starts_with("&{") {
         true => text.find('}').map(|end| end + 1),

@@ -13,7 +13,8 @@ use super::layout::Layout;
 use super::lexer::{Kind, Token};
 use super::{Fault, MOST_FAULTS};
 
-/// Deepest nesting of nodes; a manifest has four.
+/// Deepest nesting of nodes; a manifest has four. A limit for what is no manifest at all: the
+/// parser is recursive.
 const MOST_NESTED: usize = 32;
 
 /// Directives of dtc.
@@ -38,12 +39,15 @@ const PROPERTIES: [&[&str]; 6] = [
     binding::CHANNEL_PROPERTIES,
 ];
 
-/// The text does not go on as far as this parser understands.
+/// The text does not go on as far as this parser understands. No fault by itself: dtc has the last
+/// word on such a text.
 pub(super) struct Lost;
 
+/// `?` ends the reading there, with the faults that were found before.
 pub(super) type Understood = Result<(), Lost>;
 
-/// Returns the faults.
+/// Returns the faults. Never decides whether a text is good: dtc compiles it afterwards in any
+/// case.
 pub(super) fn parse(texts: &Texts, tokens: &[Token]) -> Vec<Fault> {
     let mut parser = Parser {
         texts,
@@ -58,23 +62,32 @@ pub(super) fn parse(texts: &Texts, tokens: &[Token]) -> Vec<Fault> {
     parser.faults
 }
 
+/// One token is enough to tell what comes; labels and nodes take two.
 pub(super) struct Parser<'t> {
+    /// For the words of tokens and of messages.
     texts: &'t Texts,
+    /// Of all sources, in the order in which dtc reads.
     tokens: &'t [Token],
+    /// Index of the next token.
     at: usize,
+    /// Nodes that are open.
     depth: usize,
     layout: Layout<'t>,
+    /// In the order of the text.
     faults: Vec<Fault>,
 }
 
-/// Names of one body, with the place where each stands first.
+/// Names of one body, with the place where each stands first. Nodes and properties of one name may
+/// stand side by side.
 type Names<'t> = HashMap<(bool, &'t str), &'t Token>;
 
 impl<'t> Parser<'t> {
+    /// Looks ahead without moving.
     pub(super) fn ahead(&self, count: usize) -> Option<&'t Token> {
         self.tokens.get(self.at + count)
     }
 
+    /// Returns a token as it stands in its source.
     pub(super) fn text(&self, token: &Token) -> &'t str {
         self.texts.of(token)
     }
@@ -88,17 +101,20 @@ impl<'t> Parser<'t> {
         self.ahead(count).is_some_and(|token| token.is(mark))
     }
 
-    /// Tells whether a node or a property of the text has this label.
+    /// Tells whether a node or a property of the text has this label. Labels may stand behind their
+    /// references, so the whole text is searched.
     pub(super) fn has_label(&self, label: &str) -> bool {
         let mut pairs = self.tokens.iter().zip(self.tokens.iter().skip(1));
         pairs.any(|(name, colon)| colon.is(':') && self.text(name) == label)
     }
 
+    /// Moves behind the next `count` tokens.
     pub(super) fn pass(&mut self, count: usize) {
         self.at += count;
     }
 
-    /// Reports a fault; too many of them end the reading.
+    /// Reports a fault; too many of them end the reading. Faults behind many others are mostly
+    /// consequences.
     pub(super) fn report(&mut self, fault: Fault) -> Understood {
         self.faults.push(fault);
         match self.faults.len() < MOST_FAULTS {
@@ -107,11 +123,13 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// Makes a fault at a token.
     pub(super) fn fault(token: &Token, what: impl Into<String>, help: impl Into<String>) -> Fault {
         Fault::new(token.file, token.range.clone(), what, help)
     }
 
-    /// Expects a semicolon behind `last`, and passes over it.
+    /// Expects a semicolon behind `last`, and passes over it. The place is the end of the last
+    /// token, which is where a person adds it: dtc names the token behind, often on another line.
     pub(super) fn semicolon(&mut self, last: &Token, what: &str) -> Understood {
         if self.is(0, ';') {
             self.pass(1);
@@ -123,6 +141,7 @@ impl<'t> Parser<'t> {
         self.report(fault.repaired(";"))
     }
 
+    /// Several root nodes and references to nodes may follow each other, as dtc merges them.
     fn file(&mut self) -> Understood {
         self.version()?;
         while let Some(token) = self.ahead(0) {
@@ -166,7 +185,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reports a closing brace behind the last node. The one that is too many stands where the
-    /// indentation says.
+    /// indentation says. The semicolon goes with the brace, so that the repair leaves none alone.
     fn stray_brace(&mut self, brace: &'t Token) -> Understood {
         if let Some((early, node)) = self.layout.early.take() {
             self.surplus_brace(early, node, brace)?;
@@ -208,7 +227,7 @@ impl<'t> Parser<'t> {
         Err(Lost)
     }
 
-    /// Judges the start of the file.
+    /// Judges the start of the file. dtc says "syntax error" of whatever stands there.
     fn version(&mut self) -> Understood {
         let Some(first) = self.ahead(0) else {
             let help = "cargo xtask new-manifest FILE writes a manifest to start from";
@@ -230,7 +249,7 @@ impl<'t> Parser<'t> {
         Err(Lost)
     }
 
-    /// Passes over a directive and its arguments.
+    /// Passes over a directive and its arguments. The arguments are not judged: dtc does that.
     fn directive(&mut self) -> Understood {
         if let Some(token) = self.ahead(0)
             && !DIRECTIVES.contains(&self.text(token))
@@ -257,6 +276,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Reports what begins with #: a line of the C preprocessor, or a comment of another language.
+    /// The tokens up to the end of the line belong to the comment that was meant.
     fn hash(&mut self, token: &Token) -> Understood {
         let text = self.text(token);
         let mut range = token.range.clone();
@@ -275,7 +295,7 @@ impl<'t> Parser<'t> {
         self.report(Fault { repair, ..fault })
     }
 
-    /// Returns the bytes from a token to the end of its line.
+    /// Returns the bytes from a token to the end of its line. Trailing blanks are not underlined.
     fn line_length(&self, token: &Token) -> usize {
         let text = self
             .texts
@@ -286,7 +306,8 @@ impl<'t> Parser<'t> {
         rest.lines().next().unwrap_or_default().trim_end().len()
     }
 
-    /// Reads a node whose opening brace is `before - 1` tokens from here.
+    /// Reads a node whose opening brace is `before - 1` tokens from here. The name is for messages
+    /// of a brace that is never closed.
     fn node(&mut self, before: usize, name: &'t Token) -> Understood {
         let open = self.ahead(before - 1).ok_or(Lost)?;
         self.pass(before);
@@ -299,7 +320,8 @@ impl<'t> Parser<'t> {
         self.semicolon(end, "the node's closing brace")
     }
 
-    /// Reads properties and nodes up to the closing brace, and returns that.
+    /// Reads properties and nodes up to the closing brace, and returns that. One loop for all of a
+    /// node's content, because order is a fault of its own: properties come first.
     fn body(&mut self, open: &'t Token, name: &'t Token) -> Result<&'t Token, Lost> {
         let mut names = Names::new();
         let mut last_node: Option<&Token> = None;
@@ -363,7 +385,8 @@ impl<'t> Parser<'t> {
         Err(Lost)
     }
 
-    /// Reports a brace without a name before it; `is_second`: it may belong to the brace before.
+    /// Reports a brace without a name before it; `is_second`: it may belong to the brace before. A
+    /// first brace in an empty node is often a second one by mistake.
     fn no_name(&mut self, brace: &Token, is_second: bool) -> Result<&'t Token, Lost> {
         let what = "this brace has no name before it";
         let help = match is_second {
@@ -374,7 +397,8 @@ impl<'t> Parser<'t> {
         Err(Lost)
     }
 
-    /// Reads a label and its colon (Devicetree Specification 0.4, 6.2).
+    /// Reads a label and its colon (Devicetree Specification 0.4, 6.2). dtc's message for such a
+    /// label is "syntax error".
     fn label(&mut self, token: &Token) -> Understood {
         let text = self.text(token);
         let is_plain = |one: char| one.is_ascii_alphanumeric() || one == '_';
@@ -387,7 +411,7 @@ impl<'t> Parser<'t> {
         self.report(Self::fault(token, what, help))
     }
 
-    /// Reports a name that stands a second time in a body.
+    /// Reports a name that stands a second time in a body. dtc's message has the second place alone.
     fn unique(&mut self, names: &mut Names<'t>, is_node: bool, token: &'t Token) -> Understood {
         let text = self.text(token);
         let Some(first) = names.get(&(is_node, text)) else {
@@ -402,7 +426,7 @@ impl<'t> Parser<'t> {
         self.report(fault.against(first.file, first.range.clone()))
     }
 
-    /// Reports a property behind a node, which dtc refuses.
+    /// Reports a property behind a node, which dtc refuses. dtc's own message names neither of the two.
     fn behind_node(&mut self, token: &Token, node: &Token) -> Understood {
         let text = self.text(token);
         let what = format!("the property {text} stands behind a node");
@@ -411,7 +435,8 @@ impl<'t> Parser<'t> {
         self.report(fault.against(node.file, node.range.clone()))
     }
 
-    /// Reads a property, whose name is the next token.
+    /// Reads a property, whose name is the next token. Each of the arms is a mistake that people
+    /// make who come from YAML, TOML or JSON.
     fn property(&mut self, name: &'t Token) -> Understood {
         let Some(next) = self.ahead(1) else {
             return Err(Lost);
@@ -448,7 +473,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Judges two names in sequence: the first lacks its semicolon, or the two are one name.
+    /// Judges two names in sequence: the first lacks its semicolon, or the two are one name. A line
+    /// break between the two decides: on one line they are one name with a blank.
     fn two_names(&mut self, name: &Token, next: &Token) -> Understood {
         let between = name.range.end..next.range.start;
         if name.file != next.file || self.texts.text(name.file, &between).contains('\n') {
@@ -495,21 +521,24 @@ impl<'t> Parser<'t> {
         Err(Lost)
     }
 
-    /// Tells whether a colon stands where people who write YAML put it: before a value.
+    /// Tells whether a colon stands where people who write YAML put it: before a value. A label
+    /// also has a colon, and a name behind.
     fn is_colon_for_equals(&self) -> bool {
         let value = self.ahead(2);
         value.is_some_and(|token| token.is('<') || token.kind == Kind::Text)
     }
 
-    /// Tells a comment from a property as `#address-cells`.
+    /// Tells a comment from a property as `#address-cells`. Names such as `#address-cells` begin
+    /// with # by the specification.
     fn is_hash_comment(&self, text: &str) -> bool {
         text.starts_with('#') && !self.is(1, '=') && !self.is(1, ';')
     }
 }
 
 /// Returns statement, help and repair of a line that begins with #, of which `text` is the first
-/// word.
+/// word. An `#include` has a counterpart in device tree source; the other directives have none.
 fn hash_fault(text: &str, line: &str) -> (&'static str, &'static str, Option<String>) {
+    /// Trees of Linux go through it, and manifests do not: dtc reads them as they are.
     const PREPROCESSOR: &str = "the C preprocessor does not run on manifests";
     match text {
         "#include" => {

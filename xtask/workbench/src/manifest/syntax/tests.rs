@@ -89,7 +89,13 @@ const CASES: &[Case] = &[
     ("<256>", "<1 + 2>", (7, 20), "arithmetic", false),
     ("<256>", "<128*2>", (7, 18), "arithmetic", true),
     ("<256>", "(256)", (7, 17), "numbers stand in angle", true),
-    ("<256>", "[1 2]", (7, 17), "square brackets hold bytes", true),
+    (
+        "<256>",
+        "[1 2]",
+        (7, 17),
+        "square brackets hold bytes",
+        true,
+    ),
     ("<256>", "<60,000>", (7, 18), "a number has no commas", true),
     (
         "memory-mib = <256>",
@@ -307,13 +313,7 @@ const CASES: &[Case] = &[
         false,
     ),
     ("a {", "a = {", (6, 5), "a node has no =", true),
-    (
-        "a {",
-        "b { }; a = {",
-        (6, 12),
-        "a node has no =",
-        true,
-    ),
+    ("a {", "b { }; a = {", (6, 12), "a node has no =", true),
     (
         "a {",
         "a\n",

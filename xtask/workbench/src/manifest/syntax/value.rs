@@ -5,25 +5,30 @@ use super::Fault;
 use super::lexer::{Kind, Token};
 use super::parser::{Lost, Parser, Understood};
 
-/// Words that people write for a switch.
+/// Words that people write for a switch. On first, see [`ON`].
 const SWITCHES: &[&str] = &[
     "true", "yes", "on", "enabled", "false", "no", "off", "disabled",
 ];
 const NO_BRACKETS: &str = "numbers stand in angle brackets";
 const NO_BRACKETS_HELP: &str = "write < and >";
+/// dtc takes expressions in parentheses alone.
 const ARITHMETIC: &str = "arithmetic between < and > stands in parentheses";
+/// Shows the form, not this text's numbers.
 const ARITHMETIC_HELP: &str = "write <(1 + 2)>";
-/// Statement on a range of numbers.
+/// Statement on a range of numbers. The lists of Linux's command line have ranges, hence the habit.
 pub(super) const NO_RANGES: &str = "cells have no ranges";
 /// A longer range is written by nobody who means each of its numbers.
 const MOST_IN_RANGE: u64 = 32;
 /// Ends of the names of properties that people write in hexadecimal.
 const ADDRESSES: [&str; 3] = ["address", "ipa", "offset"];
-/// How many of [`SWITCHES`] turn on.
+/// How many of [`SWITCHES`] turn on. The two halves have different repairs: a switch is on by being
+/// there.
 const ON: usize = 4;
 
 impl<'t> Parser<'t> {
-    /// Reads the value of `name` behind `equals`, and the semicolon.
+    /// Reads the value of `name` behind `equals`, and the semicolon. A value may be several, with
+    /// commas between them, of any kinds; the binding's rules judge later which kinds a property
+    /// takes.
     pub(super) fn value(&mut self, name: &'t Token, equals: &'t Token) -> Understood {
         loop {
             let token = self.ahead(0).ok_or(Lost)?;
@@ -115,9 +120,8 @@ impl<'t> Parser<'t> {
         let range = open.range.start..end.range.end;
         let inside = self.text_at(open.file, &(open.range.end..end.range.start));
         let mut words = inside.split_whitespace();
-        let is_bytes = |word: &str| {
-            word.len() % 2 == 0 && word.bytes().all(|digit| digit.is_ascii_hexdigit())
-        };
+        let is_bytes =
+            |word: &str| word.len() % 2 == 0 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
         if words.clone().all(is_bytes) {
             return Ok(end);
         }
@@ -129,7 +133,8 @@ impl<'t> Parser<'t> {
         Ok(end)
     }
 
-    /// Judges a reference: dtc refuses one to a label that nothing has, and makes a number of others.
+    /// Judges a reference: dtc refuses one to a label that nothing has, and makes a number of
+    /// others. Device trees of boards are full of references, and people take them along.
     fn reference(&mut self, token: &Token) -> Understood {
         self.pass(1);
         let label = self.text(token).trim_start_matches('&');
@@ -139,7 +144,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Judges a word that stands where a value in brackets or quotes has to.
+    /// Judges a word that stands where a value in brackets or quotes has to. A word may be a
+    /// number, a switch or a string without quotes, each with its own repair.
     fn bare(&mut self, name: &Token, token: &'t Token) -> Understood {
         let (name, text) = (self.text(name), self.text(token));
         self.pass(1);
@@ -168,7 +174,7 @@ impl<'t> Parser<'t> {
         self.semicolon(token, "the value")
     }
 
-    /// Passes over all up to `end`, which is returned.
+    /// Passes over all up to `end`, which is returned. Byte strings and expressions are not judged.
     fn until(&mut self, end: char) -> Result<&'t Token, Lost> {
         loop {
             let token = self.ahead(0).ok_or(Lost)?;
@@ -179,7 +185,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads cells in angle brackets, and returns the closing one.
+    /// Reads cells in angle brackets, and returns the closing one. A `;` or `}` inside shows that
+    /// the bracket was forgotten: the fault is at the opening one.
     fn cells(&mut self, name: &'t Token) -> Result<&'t Token, Lost> {
         let open = self.ahead(0).ok_or(Lost)?;
         self.pass(1);
@@ -216,7 +223,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Judges one cell.
+    /// Judges one cell. A label within cells is allowed by the specification.
     fn cell(&mut self, name: &Token, token: &Token) -> Understood {
         let text = self.text(token);
         self.pass(1);
@@ -236,7 +243,8 @@ impl<'t> Parser<'t> {
 }
 
 /// Says that a value refers to a node. The board's labels are in another tree, and a label of the
-/// manifest's own becomes a phandle, which nothing reads.
+/// manifest's own becomes a phandle, which nothing reads. dtc would compile it to a phandle, a
+/// number that no rule could tell from another.
 pub(super) fn reference_fault(token: &Token) -> Fault {
     let what = "a value refers to a node by its label, which no property takes";
     let help = "write CPUs as numbers, <0 1>; VMs, pools and memory by name, \"NAME\"; and devices \
@@ -244,14 +252,16 @@ pub(super) fn reference_fault(token: &Token) -> Fault {
     Fault::new(token.file, token.range.clone(), what, help)
 }
 
-/// What is said, the help, and the text that repairs.
+/// What is said, the help, and the text that repairs. Owned texts, since some name the property.
 type CellFault = (String, String, Option<String>);
 
+/// Makes one.
 fn cell_says(what: &str, help: &str, repair: Option<String>) -> CellFault {
     (what.to_owned(), help.to_owned(), repair)
 }
 
-/// Says why `text` is no cell of the property `name`, and what may be meant.
+/// Says why `text` is no cell of the property `name`, and what may be meant. From the clearest
+/// mistake to the least clear one: a comma, a range, no number, a number that is too large.
 fn cell_fault(name: &str, text: &str) -> Option<CellFault> {
     if text.contains(',') {
         if let Some(whole) = thousands(name, text) {
@@ -301,7 +311,8 @@ fn is_arithmetic(text: &str) -> bool {
     text.contains(['+', '-', '*']) && { parts }.all(|part| number(part).is_some())
 }
 
-/// Says what keeps `text` from being a number; `None` if a unit behind the number does.
+/// Says what keeps `text` from being a number; `None` if a unit behind the number does. The order
+/// matters: `0x1g` has a unit's look, and is a hexadecimal number with a slip.
 fn no_number(text: &str) -> Option<CellFault> {
     let joined = text.replace('_', "");
     let is_digit = |one: char| one.is_ascii_digit();
@@ -336,7 +347,8 @@ fn no_number(text: &str) -> Option<CellFault> {
     Some(cell_says(what, help, repair))
 }
 
-/// Says that a unit stands behind a number.
+/// Says that a unit stands behind a number. The property's name has the unit, and the number is
+/// converted where that leaves no rest.
 fn with_unit(name: &str, text: &str) -> CellFault {
     let tail = text.trim_start_matches(|one: char| one.is_ascii_digit());
     let head = text.strip_suffix(tail).unwrap_or(text);
