@@ -204,7 +204,10 @@ fn misused(word: &str) -> String {
             "there is no command `{word}`; there are {}; `gearctl --help` describes them",
             names().join(", ")
         ),
-        false => format!("cannot do `{word}` like this; there is\n{}", usage.join("\n")),
+        false => format!(
+            "cannot do `{word}` like this; there is\n{}",
+            usage.join("\n")
+        ),
     }
 }
 

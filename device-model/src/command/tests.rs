@@ -337,7 +337,11 @@ fn command_lines_are_read() {
         "cannot do `log` like this; there is\n  log [-f]                Gear1's records; -f waits for more"
     );
     assert_eq!(
-        parse(&["pause"]).unwrap_err().lines().skip(1).collect::<Vec<_>>(),
+        parse(&["pause"])
+            .unwrap_err()
+            .lines()
+            .skip(1)
+            .collect::<Vec<_>>(),
         [
             "  pause|resume VM         hold its vCPUs, let them go on; not a real-time VM's,",
             "                          which Gear2 does not schedule",
