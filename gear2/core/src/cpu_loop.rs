@@ -341,13 +341,13 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// long.
     #[inline(always)]
     fn decide(&mut self, gear1: &mut impl Gear1, due: Due, now: u64) -> Decision {
-        let mut now = now;
-        let mut job_deadline = NO_DEADLINE;
-        if self.jobs != 0 {
-            (now, job_deadline) = self.do_jobs(gear1, now);
-        }
+        let (choice, job_deadline) = if self.jobs == 0 {
+            (self.scheduler.pick(now), NO_DEADLINE)
+        } else {
+            self.pick_after_jobs(gear1, now)
+        };
         let mut idle_until = job_deadline;
-        self.last = match self.scheduler.pick(now) {
+        self.last = match choice {
             Choice::Run(choice) => Some(Run {
                 until: choice.until.min(job_deadline),
                 ..choice

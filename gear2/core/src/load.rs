@@ -70,6 +70,11 @@ impl Load {
         self.ready.load(Relaxed)
     }
 
+    /// Returns their number.
+    pub(crate) fn count(&self) -> u32 {
+        (self.word.load(Relaxed) & mask(READY_BITS)) as u32
+    }
+
     /// Publishes the ready vCPUs.
     fn publish(&self, ready: u32, now: u64, period: u64) {
         let average = self.read(now, period).average;

@@ -29,6 +29,7 @@ mod tests;
 #[cfg(any(test, feature = "host"))]
 pub mod virtual_cpu;
 mod waiting;
+mod weight;
 
 pub use admission::Admission;
 pub use arinc653::Arinc653;
@@ -38,6 +39,8 @@ pub use fair::Fair;
 pub use null::Null;
 pub use priority::Priority;
 pub use round_robin::RoundRobin;
+pub use weight::MAX_WEIGHT;
+use weight::Weight;
 
 /// A vCPU that runs, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,9 +172,6 @@ pub struct Share {
     pub needed: bool,
 }
 
-/// The largest weight.
-pub const MAX_WEIGHT: u64 = 1000;
-
 impl Share {
     /// Returns the parameters of a VM that names none.
     #[must_use]
@@ -185,29 +185,6 @@ impl Share {
             latency: 0,
             needed: false,
         }
-    }
-
-    /// Returns the weight. A weight of zero would stop the account: the least one counts.
-    const fn divisor(&self) -> u64 {
-        if self.weight == 0 { 1 } else { self.weight }
-    }
-
-    /// Returns the virtual time of `ticks`: longer for a smaller weight.
-    const fn virtual_time(&self, ticks: u64) -> u64 {
-        ticks.saturating_mul(MAX_WEIGHT) / self.divisor()
-    }
-
-    /// Returns the same for a charge. What the division leaves is kept in `rest` for the next one:
-    /// a vCPU whose charges are short would run for nothing otherwise.
-    const fn virtual_charge(&self, ticks: u64, rest: &mut u64) -> u64 {
-        let scaled = ticks.saturating_mul(MAX_WEIGHT).saturating_add(*rest);
-        *rest = scaled % self.divisor();
-        scaled / self.divisor()
-    }
-
-    /// Returns the ticks in which the virtual time grows by `length`, rounded up.
-    const fn ticks(&self, length: u64) -> u64 {
-        length.saturating_mul(self.divisor()).div_ceil(MAX_WEIGHT)
     }
 }
 

@@ -63,9 +63,12 @@ impl CpuSet {
 
     /// Iterates over the CPUs from the lowest.
     pub fn iter(self) -> impl Iterator<Item = CpuIndex> {
-        (0..MAX_CPUS)
-            .filter_map(CpuIndex::new)
-            .filter(move |&cpu| self.contains(cpu))
+        let mut rest = self.0;
+        core::iter::from_fn(move || {
+            let cpu = CpuIndex::new(rest.trailing_zeros() as usize)?;
+            rest &= rest.wrapping_sub(1);
+            Some(cpu)
+        })
     }
 }
 

@@ -71,7 +71,7 @@ pub(super) fn vcpu<P: Platform>(machine: &Machine<P>, vcpu: VcpuId) -> Answer {
     let place = machine.placement.of(vcpu);
     let reason = match place.stage {
         Stage::Refused(why) => why.number().into(),
-        Stage::Home | Stage::Wanted | Stage::Offered(_) | Stage::Taken => 0,
+        Stage::Home | Stage::Ready | Stage::Wanted | Stage::Offered(_) | Stage::Taken => 0,
     };
     // CPUs are counted from 1: 0 is no pin.
     let pin = machine.pin(vcpu).map_or(0, |cpu| cpu.reg() + 1);

@@ -92,10 +92,12 @@ impl<P: Platform> CpuLoop<'_, P> {
         }
     }
 
-    /// Does what is due of the jobs. Returns the time after that, and when the next ones are due.
+    /// Does what is due of the jobs. Returns the choice of the policy after that, and when the next
+    /// jobs are due.
     #[inline(never)]
-    pub(super) fn do_jobs(&mut self, gear1: &mut impl Gear1, now: u64) -> (u64, u64) {
+    pub(super) fn pick_after_jobs(&mut self, gear1: &mut impl Gear1, now: u64) -> (Choice, u64) {
         let now = self.work(gear1, now);
+        let choice = self.scheduler.pick(now);
         let mut due = if self.jobs == 0 {
             NO_DEADLINE
         } else {
@@ -103,9 +105,9 @@ impl<P: Platform> CpuLoop<'_, P> {
         };
         if self.jobs & BALANCE_JOB != 0 {
             // At a pace of its own, whatever the deadline of the other jobs is.
-            due = due.min(self.balance(gear1, now));
+            due = due.min(self.balance(gear1, choice, now));
         }
-        (now, due)
+        (choice, due)
     }
 
     /// Does the jobs if it is time to, and returns the time after that. All jobs are done when the

@@ -4,9 +4,9 @@
 //! loop's policy has the vCPUs in `here` and those in `arriving`, which it has agreed to take and
 //! which are still their old CPU's.
 //!
-//! A vCPU that arrives is looked at: a wake-up that crossed the move came to the old CPU. A wake-up
-//! of a vCPU that is not here pokes the CPU where it is. No wake-up is lost by a move, as either is
-//! enough (G1-VCPU-001 for Gear1's part).
+//! A vCPU that arrives is looked at, unless its old CPU says that it could run: a wake-up that
+//! crossed the move came to the old CPU. A wake-up of a vCPU that is not here pokes the CPU where it
+//! is. No wake-up is lost by a move, as either is enough (G1-VCPU-001 for Gear1's part).
 
 use gear1_abi::call::VcpuState;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId};
@@ -17,6 +17,7 @@ use super::jobs::BALANCE_JOB;
 use crate::balancer::Other;
 use crate::gear1::Gear1;
 use crate::kept::bit;
+use crate::load::Seen;
 use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays, Step};
 use crate::scheduler::{Choice, Share};
 
@@ -124,7 +125,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             let is_under_way = to_me && place.stage == Stage::Taken;
             if self.moves.arriving & bit(vcpu) != 0 && !is_under_way {
                 // Before what somebody may want of it by now.
-                self.arrive(gear1, vcpu, mine, now);
+                self.arrive(gear1, vcpu, place.stage, mine, now);
             }
             if mine && machine.pools.is_changing(vcpu) {
                 self.go_on_with_pool(gear1, vcpu, place, now);
@@ -141,6 +142,7 @@ impl<P: Platform> CpuLoop<'_, P> {
                     self.moves.tried[vcpu.index()] |= 1 << place.to.index();
                 }
                 Stage::Home
+                | Stage::Ready
                 | Stage::Wanted
                 | Stage::Offered(_)
                 | Stage::Taken
@@ -210,7 +212,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         if let Some(why) = machine.bars(vcpu, self.cpu) {
             return Some(why);
         }
-        let own = machine.loads[self.cpu.index()].ready().count_ones();
+        let own = machine.loads[self.cpu.index()].count();
         // Several CPUs may offer a vCPU by one published load: those that are agreed on count too.
         let own = own + self.moves.arriving.count_ones();
         if theirs != 0 && !machine.config.pool(self.cpu).balancer.takes(own, theirs) {
@@ -231,6 +233,8 @@ impl<P: Platform> CpuLoop<'_, P> {
     fn give(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, place: Place, now: u64) {
         let machine = self.machine;
         if gear1.vcpu_assign(vcpu, place.to).is_ok() {
+            // As published with the last choice. Without a balancer nothing is.
+            let ready = machine.loads[self.cpu.index()].ready() & bit(vcpu) != 0;
             self.scheduler.remove(vcpu, now);
             self.moves.here &= !bit(vcpu);
             // The short way back of `on_event` would run the vCPU once more.
@@ -241,7 +245,7 @@ impl<P: Platform> CpuLoop<'_, P> {
                 // Its account is the other CPU's from now on.
                 self.cause = None;
             }
-            machine.placement.arrive(vcpu, place, now);
+            machine.placement.arrive(vcpu, place, ready, now);
         } else {
             // Gear1 refuses only who is not the owner CPU. The other CPU forgets the vCPU.
             machine.placement.set(vcpu, Place::home(self.cpu));
@@ -250,15 +254,21 @@ impl<P: Platform> CpuLoop<'_, P> {
     }
 
     /// Takes in a vCPU whose move has ended: it is here, or stayed where it was.
-    fn arrive(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, mine: bool, now: u64) {
+    fn arrive(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, stage: Stage, mine: bool, now: u64) {
         self.moves.arriving &= !bit(vcpu);
-        if mine {
-            self.moves.here |= bit(vcpu);
+        if !mine {
+            // The move was called off: the room that `refusal` has made for the vCPU is free again.
+            return self.scheduler.remove(vcpu, now);
+        }
+        self.moves.here |= bit(vcpu);
+        if stage == Stage::Ready
+            && let Some(config) = self.machine.config.vcpu(vcpu)
+        {
+            // Nobody has run it since. If its VM was stopped meanwhile, Gear1 refuses to run it.
+            self.make_ready(vcpu, config.vm, now);
+        } else {
             // planted: nobody looks at a vCPU that arrives
             self.look_at(gear1, vcpu, now);
-        } else {
-            // The move was called off: the room that `refusal` has made for the vCPU is free again.
-            self.scheduler.remove(vcpu, now);
         }
     }
 
@@ -355,14 +365,14 @@ impl<P: Platform> CpuLoop<'_, P> {
         );
     }
 
-    /// Looks for a CPU that has less to do, if vCPUs wait here and a look is due. Returns when to
-    /// look again.
-    pub(super) fn balance(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
+    /// Looks for a CPU that has less to do, if vCPUs wait here beside the policy's choice and a look
+    /// is due. Returns when to look again.
+    pub(super) fn balance(&mut self, gear1: &mut impl Gear1, choice: Choice, now: u64) -> u64 {
         if now < self.moves.balance_at {
             return self.moves.balance_at;
         }
         // What runs next stays: it would only wait for the move.
-        let Choice::Run(next) = self.scheduler.pick(now) else {
+        let Choice::Run(next) = choice else {
             return NO_DEADLINE;
         };
         // Nobody waits. A wake-up that changes this is an event, and the job is done again then.
@@ -382,8 +392,9 @@ impl<P: Platform> CpuLoop<'_, P> {
             near: machine.config.are_near(self.cpu, cpu),
             seen: load(cpu),
         });
-        let target = balancer.target(load(self.cpu), &mut others);
-        let moved = target.is_some_and(|to| self.offer_one(gear1, to, next.vcpu, now));
+        let own = load(self.cpu);
+        let target = balancer.target(own, &mut others);
+        let moved = target.is_some_and(|to| self.offer_one(gear1, to, next.vcpu, own, now));
         let pause = machine.config.ticks(balancer.pause(moved));
         // A slow counter may have no tick in the pause: without one, each event would look again.
         self.moves.balance_at = now.saturating_add(pause.max(1));
@@ -391,8 +402,15 @@ impl<P: Platform> CpuLoop<'_, P> {
     }
 
     /// Offers one of the vCPUs that wait to another CPU. At most one such offer is under way, as
-    /// the loads of both CPUs follow from it.
-    fn offer_one(&mut self, gear1: &mut impl Gear1, to: CpuIndex, next: VcpuId, now: u64) -> bool {
+    /// the loads of both CPUs follow from it. `own`: the load of this CPU.
+    fn offer_one(
+        &mut self,
+        gear1: &mut impl Gear1,
+        to: CpuIndex,
+        next: VcpuId,
+        own: Seen,
+        now: u64,
+    ) -> bool {
         let machine = self.machine;
         let offered = self.moves.offered.filter(|vcpu| self.moves.has(*vcpu));
         if offered.is_some_and(|vcpu| !machine.placement.of(vcpu).stage.rests()) {
@@ -415,7 +433,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             return false;
         };
         self.moves.offered = Some(vcpu);
-        self.offer(gear1, vcpu, place, to, ready.count_ones());
+        self.offer(gear1, vcpu, place, to, own.ready as u32);
         true
     }
 

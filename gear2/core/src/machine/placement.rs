@@ -7,9 +7,10 @@
 //! | stage | stored by | meaning | next |
 //! |---|---|---|---|
 //! | `Home` | the CPU that gave it away | here, and no move is under way | `Wanted`, `Offered` |
+//! | `Ready` | the CPU that gave it away | the same, and it could run there | as from `Home` |
 //! | `Wanted` | anybody | somebody wants it to move | `Offered` by its CPU |
 //! | `Offered` | its CPU | asks another CPU | `Taken` or `Refused` by that one |
-//! | `Taken` | the other CPU | its policy has room for the vCPU | `Home` there, by its CPU |
+//! | `Taken` | the other CPU | its policy has room for the vCPU | `Home` or `Ready` there, by its CPU |
 //! | `Refused` | the other CPU | here as before, and why | as from `Home` |
 //!
 //! Whoever stores a stage that another CPU goes on from pokes that CPU, with [`MOVE`] among its
@@ -109,6 +110,7 @@ impl fmt::Display for Stays {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Home,
+    Ready,
     Wanted,
     /// With the number of ready vCPUs that the vCPU would leave, if the balancer offers it; 0 for a
     /// move that somebody asked for.
@@ -120,7 +122,7 @@ pub(crate) enum Stage {
 impl Stage {
     /// Tells whether no move is under way.
     pub(crate) const fn rests(self) -> bool {
-        matches!(self, Self::Home | Self::Refused(_))
+        matches!(self, Self::Home | Self::Ready | Self::Refused(_))
     }
 }
 
@@ -151,6 +153,7 @@ impl Place {
             Stage::Offered(ready) => (2, ready.min(0xff)),
             Stage::Taken => (3, 0),
             Stage::Refused(why) => (4, why.number()),
+            Stage::Ready => (5, 0),
         };
         // A byte each, in one word: nobody sees a stage with the CPUs of another one.
         self.cpu.index() as u32 | (self.to.index() as u32) << 8 | stage << 16 | detail << 24
@@ -169,6 +172,7 @@ impl Place {
                 2 => Stage::Offered(detail),
                 3 => Stage::Taken,
                 4 => reason.map_or(Stage::Home, |why| Stage::Refused(*why)),
+                5 => Stage::Ready,
                 _ => Stage::Home,
             },
         }
@@ -235,13 +239,20 @@ impl Placement {
         changed.is_ok()
     }
 
-    /// Notes that a vCPU is on the CPU that has taken it from now on.
-    pub(crate) fn arrive(&self, vcpu: VcpuId, place: Place, now: u64) {
+    /// Notes that a vCPU is on the CPU that has taken it from now on. `ready`: it could run.
+    pub(crate) fn arrive(&self, vcpu: VcpuId, place: Place, ready: bool, now: u64) {
         self.counts[place.cpu.index()].fetch_sub(1, SeqCst);
         self.counts[place.to.index()].fetch_add(1, SeqCst);
         self.moved[vcpu.index()].store(now, SeqCst);
         self.moves.fetch_add(1, SeqCst);
-        self.set(vcpu, Place::home(place.to));
+        let stage = if ready { Stage::Ready } else { Stage::Home };
+        self.set(
+            vcpu,
+            Place {
+                stage,
+                ..Place::home(place.to)
+            },
+        );
     }
 
     /// Stores a place. Only the CPU that the stage waits for does so.

@@ -137,7 +137,7 @@ impl Shares {
             Stage::Refused(_) if was_asked && is_answer => {
                 change.tried[vcpu.index()] |= 1 << place.to.index();
             }
-            Stage::Home | Stage::Wanted | Stage::Refused(_) => {}
+            Stage::Home | Stage::Ready | Stage::Wanted | Stage::Refused(_) => {}
         }
         if change.refused.is_some() {
             return Step::Stay;

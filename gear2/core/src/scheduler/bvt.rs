@@ -13,7 +13,7 @@
 //! Source: K. J. Duda, D. R. Cheriton, "Borrowed-Virtual-Time (BVT) scheduling: supporting
 //! latency-sensitive threads in a general-purpose scheduler", SOSP 1999.
 
-use gear1_abi::id::{MAX_VCPUS, VcpuId, VmId};
+use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::queue::{Queue, Set};
@@ -57,7 +57,7 @@ impl Bvt {
         Self {
             slice,
             known: Set::default(),
-            accounts: [Account::new(Share::of(VmId::FIRST), slice, ORIGIN); MAX_VCPUS],
+            accounts: [Account::new(slice, ORIGIN); MAX_VCPUS],
             plain: Queue::new(),
             warped: Queue::new(),
             warped_actual: Queue::new(),
@@ -158,9 +158,8 @@ impl Bvt {
         let account = self.account(vcpu);
         let limit = next.saturating_add(account.allowance);
         // Virtual time grows with use divided by weight: the way back multiplies.
-        let ahead = account
-            .share
-            .ticks(limit.saturating_sub(account.effective()));
+        let ahead = limit.saturating_sub(account.effective());
+        let ahead = account.weight.ticks(ahead);
         let ticks = ahead.min(self.slice.saturating_sub(self.used));
         // A warp that ends changes the order.
         if account.warped > 0 {
@@ -193,7 +192,8 @@ impl Policy for Bvt {
         self.remove(vcpu, now);
         self.raise_floor();
         self.known.insert(vcpu);
-        *vcpu.select_mut(&mut self.accounts) = Account::new(*share, self.slice, self.floor);
+        *vcpu.select_mut(&mut self.accounts) =
+            Account::new(self.slice, self.floor).with(share, self.slice);
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl Policy for Bvt {
 
     fn set(&mut self, vcpu: VcpuId, share: &Share, _now: u64) -> Result<(), Refused> {
         let account = vcpu.select_mut(&mut self.accounts);
-        *account = account.with(*share, self.slice);
+        *account = account.with(share, self.slice);
         self.order(vcpu);
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Policy for Bvt {
         let account = vcpu.select_mut(&mut self.accounts);
         // Sleep saves up nothing: who wakes begins with the others.
         account.actual = account.actual.max(floor);
-        account.warped = if account.share.latency > 0 { slice } else { 0 };
+        account.warped = if account.warp > 0 { slice } else { 0 };
         let effective = account.effective();
         match self.turn {
             // Equal claims: the one that woke has not run yet.

@@ -9,12 +9,12 @@
 //! Systems", OSDI 1996 (start-time fair queueing); the lag over sleeps of I. Stoica and
 //! H. Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995.
 
-use gear1_abi::id::{MAX_VCPUS, VcpuId, VmId};
+use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::queue::{Queue, Set};
 use super::waiting::Waiting;
-use super::{Choice, Policy, Refused, Run, Share};
+use super::{Choice, Policy, Refused, Run, Share, Weight};
 use account::Account;
 
 mod account;
@@ -54,9 +54,9 @@ impl Fair {
         let slice = slice.max(1);
         Self {
             slice,
-            credit: Share::of(VmId::FIRST).virtual_time(slice),
+            credit: Weight::DEFAULT.virtual_time(slice),
             known: Set::default(),
-            accounts: core::array::from_fn(|_| Account::new(Share::of(VmId::FIRST), 0)),
+            accounts: core::array::from_fn(|_| Account::new()),
             waiting: Waiting::new(),
             capped: Queue::new(),
             floor: 0,
@@ -106,7 +106,7 @@ impl Fair {
     fn enter(&mut self, vcpu: VcpuId, now: u64) {
         if self.idle_since != NO_DEADLINE {
             let idle = now.saturating_sub(self.idle_since);
-            let moved = Share::of(VmId::FIRST).virtual_time(idle);
+            let moved = Weight::DEFAULT.virtual_time(idle);
             (self.idle_since, self.floor) = (NO_DEADLINE, self.floor.saturating_add(moved));
         }
         let least = self.raise_floor();
@@ -139,7 +139,7 @@ impl Fair {
     fn begin(&mut self, vcpu: VcpuId, least: u64) {
         let account = self.account(vcpu);
         let ahead = account.virtual_time.saturating_sub(least);
-        self.used = account.share.ticks(ahead).min(self.slice - 1);
+        self.used = account.weight.ticks(ahead).min(self.slice - 1);
         (self.turn, self.woke) = (Some(vcpu), false);
     }
 
@@ -206,7 +206,7 @@ impl Fair {
         self.waiting.least_fresh().map_or(rest, |fresh| {
             let account = self.account(vcpu);
             let ahead = (fresh + self.grain()).saturating_sub(account.virtual_time);
-            rest.min(account.share.ticks(ahead))
+            rest.min(account.weight.ticks(ahead))
         })
     }
 }
@@ -232,7 +232,7 @@ impl Policy for Fair {
 
     fn set(&mut self, vcpu: VcpuId, share: &Share, now: u64) -> Result<(), Refused> {
         share.cap.map_or(Ok(()), super::Budget::check)?;
-        vcpu.select_mut(&mut self.accounts).set(*share);
+        vcpu.select_mut(&mut self.accounts).set(share);
         if self.capped.remove(vcpu) {
             self.wake(vcpu, now);
         }

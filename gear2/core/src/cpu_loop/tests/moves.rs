@@ -249,7 +249,8 @@ fn vcpus_of_a_closed_cpu_stay_in_their_cluster() {
         simulation.steps(500);
         assert_eq!(simulation.close(0, true), Ok(()));
         simulation.steps(200);
-        assert_eq!(simulation.place(0), Place::home(cpu(near)));
+        let place = simulation.place(0);
+        assert_eq!((place.cpu, place.stage), (cpu(near), Stage::Ready));
     }
 }
 

@@ -11,6 +11,7 @@ fn a_place_is_read_back() {
     let refused = REASONS.map(Stage::Refused);
     let others = [
         Stage::Home,
+        Stage::Ready,
         Stage::Wanted,
         Stage::Offered(0),
         Stage::Offered(32),

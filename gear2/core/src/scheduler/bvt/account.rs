@@ -1,15 +1,13 @@
 //! Account of a vCPU: virtual times, weight and warp.
 
-use gear1_abi::id::VmId;
-
-use crate::scheduler::Share;
+use crate::scheduler::{Share, Weight};
 
 /// Account of a vCPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
-    pub(super) share: Share,
+    pub(super) weight: Weight,
     /// The warp, in virtual time.
-    warp: u64,
+    pub(super) warp: u64,
     /// The virtual time of a slice.
     pub(super) allowance: u64,
     /// The actual virtual time.
@@ -21,24 +19,24 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) const fn new(share: Share, slice: u64, actual: u64) -> Self {
-        let account = Self {
-            share,
+    pub(super) const fn new(slice: u64, actual: u64) -> Self {
+        Self {
+            weight: Weight::DEFAULT,
             warp: 0,
-            allowance: 0,
+            allowance: Weight::DEFAULT.virtual_time(slice),
             actual,
             rest: 0,
             warped: 0,
-        };
-        account.with(share, slice)
+        }
     }
 
     /// Returns the account with other parameters.
-    pub(super) const fn with(self, share: Share, slice: u64) -> Self {
+    pub(super) const fn with(self, share: &Share, slice: u64) -> Self {
+        let weight = Weight::of(share);
         Self {
-            share,
-            warp: Share::of(VmId::FIRST).virtual_time(share.latency),
-            allowance: share.virtual_time(slice),
+            weight,
+            warp: Weight::DEFAULT.virtual_time(share.latency),
+            allowance: weight.virtual_time(slice),
             ..self
         }
     }
@@ -56,7 +54,7 @@ impl Account {
     /// Charges ticks.
     #[inline]
     pub(super) const fn charge(&mut self, ticks: u64) {
-        let length = self.share.virtual_charge(ticks, &mut self.rest);
+        let length = self.weight.virtual_charge(ticks, &mut self.rest);
         self.actual = self.actual.saturating_add(length);
         self.warped = self.warped.saturating_sub(ticks);
     }

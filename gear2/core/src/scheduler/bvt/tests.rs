@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::scheduler::Plan;
+use crate::scheduler::{Plan, Weight};
 use crate::scheduler::harness::{Harness, Load, share};
 
 const SLICE: u64 = 2_500;
@@ -118,11 +118,11 @@ proptest! {
         let mut cpu = Harness::new("bvt", &plan(), &tasks, seed);
         cpu.noise = 900;
         cpu.run_until(500_000);
-        let warp = |index: usize| share(0).virtual_time(tasks[index].0.latency);
+        let warp = |index: usize| Weight::DEFAULT.virtual_time(tasks[index].0.latency);
         for (index, (own, _)) in tasks.iter().enumerate() {
-            let ahead = own.virtual_time(SLICE + 1) + warp(index);
+            let ahead = Weight::of(own).virtual_time(SLICE + 1) + warp(index);
             let bound: u64 = (0..tasks.len()).filter(|other| *other != index)
-                .map(|other| tasks[other].0.ticks(ahead + warp(other)) + 2 * SLICE).sum();
+                .map(|other| Weight::of(&tasks[other].0).ticks(ahead + warp(other)) + 2 * SLICE).sum();
             prop_assert!(cpu.gap(index) <= bound, "{index}: {} of {bound}", cpu.gap(index));
         }
     }

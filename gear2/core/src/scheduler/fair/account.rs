@@ -2,13 +2,13 @@
 
 use alloc::boxed::Box;
 
-use crate::scheduler::Share;
 use crate::scheduler::cap::Cap;
+use crate::scheduler::{Share, Weight};
 
 /// Account of a vCPU.
 #[derive(Debug)]
 pub(super) struct Account {
-    pub(super) share: Share,
+    pub(super) weight: Weight,
     pub(super) virtual_time: u64,
     /// Remainder of charges, below a unit of virtual time.
     rest: u64,
@@ -18,26 +18,26 @@ pub(super) struct Account {
 }
 
 impl Account {
-    pub(super) fn new(share: Share, virtual_time: u64) -> Self {
+    pub(super) const fn new() -> Self {
         Self {
-            share,
-            virtual_time,
+            weight: Weight::DEFAULT,
+            virtual_time: 0,
             rest: 0,
             lags_until: 0,
-            cap: share.cap.map(|budget| Box::new(Cap::new(budget))),
+            cap: None,
         }
     }
 
-    /// Begins the account of a vCPU that is new on the CPU. In place: an account is long.
+    /// Begins the account of a vCPU that is new on the CPU.
     pub(super) fn begin(&mut self, share: &Share, virtual_time: u64) {
         (self.virtual_time, self.rest, self.lags_until) = (virtual_time, 0, 0);
         self.cap = share.cap.map(|budget| Box::new(Cap::new(budget)));
-        self.share = *share;
+        self.weight = Weight::of(share);
     }
 
     /// Changes weight and cap.
-    pub(super) fn set(&mut self, share: Share) {
-        self.share = share;
+    pub(super) fn set(&mut self, share: &Share) {
+        self.weight = Weight::of(share);
         match (share.cap, &mut self.cap) {
             (Some(budget), Some(cap)) => cap.set(budget),
             // A new cap begins full; a cap that is taken away takes its debt with it.
@@ -48,7 +48,7 @@ impl Account {
     /// Charges the ticks up to `now`.
     #[inline]
     pub(super) fn charge(&mut self, ticks: u64, now: u64) {
-        let length = self.share.virtual_charge(ticks, &mut self.rest);
+        let length = self.weight.virtual_charge(ticks, &mut self.rest);
         self.virtual_time = self.virtual_time.saturating_add(length);
         if let Some(cap) = &mut self.cap {
             cap.charge(ticks, now);

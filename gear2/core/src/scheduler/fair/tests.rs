@@ -389,9 +389,10 @@ proptest! {
         cpu.noise = 900;
         cpu.run_until(500_000);
         for (index, (own, _)) in tasks.iter().enumerate() {
-            let ahead = own.virtual_time(SLICE + 1) + share(0).virtual_time(SLICE) * 33 / 32;
+            let ahead = Weight::of(own).virtual_time(SLICE + 1)
+                + Weight::DEFAULT.virtual_time(SLICE) * 33 / 32;
             let bound: u64 = (0..tasks.len()).filter(|other| *other != index)
-                .map(|other| tasks[other].0.ticks(ahead) + SLICE).sum();
+                .map(|other| Weight::of(&tasks[other].0).ticks(ahead) + SLICE).sum();
             prop_assert!(cpu.gap(index) <= bound, "{index}: {} of {bound}", cpu.gap(index));
         }
     }
