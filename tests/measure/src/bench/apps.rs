@@ -26,13 +26,16 @@ mod figures;
 use figures::{Figure, parse};
 
 /// The workloads, as the script calls them.
-const NAMES: [&str; 5] = [
+const NAMES: [&str; 6] = [
     "fio",
     "fio-depth-1",
+    "fio-depth-1-cpu0",
     "sysbench-cpu",
     "sysbench-memory",
     "hackbench",
 ];
+/// Beginning of the names of the workloads whose exits are split by kind.
+const SPLIT: &str = "fio";
 const MANIFEST: &str = "bench-apps";
 /// Placeholder in the manifest for the workloads' sizes.
 const SIZES: &str = "SIZES";
@@ -93,6 +96,7 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     let paths = gear2.run(qemu, false, "bench-switch", None)?;
     let switch = paths.get("world_switch").map_or(0, |figure| figure.median);
     print!("{}", figures::table(&all, &NAMES));
+    print!("{}", figures::kinds(&all, SPLIT));
     print!("{}", gear2_cost(&all, switch));
     println!("\nas JSON: {}", file.display());
     Ok(())

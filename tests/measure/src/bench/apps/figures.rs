@@ -11,6 +11,9 @@ const INTERRUPTS: [&str; 5] = ["timer", "irq-direct", "irq-other", "kick", "dead
 /// The reasons whose time in Gear2 is no work, but sleep.
 const SLEEP: [&str; 2] = ["wfi", "wfe"];
 
+/// Least number of exits an operation of a kind that is told.
+const LEAST: f64 = 0.01;
+
 /// A workload in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Figure {
@@ -22,6 +25,8 @@ pub(super) struct Figure {
     /// Exits by VM, if the place is a VM: those of the measured VM, then those of the VM that
     /// serves it.
     pub(super) exits: Vec<(String, u64)>,
+    /// Exits by VM and reason, if GearV counts them.
+    pub(super) kinds: BTreeMap<(String, String), u64>,
     /// Exits of the measured VM that were interrupts, and the time that all its exits spent in
     /// Gear2.
     pub(super) interrupts: u64,
@@ -109,9 +114,25 @@ impl Figure {
             ns: number()?,
             operations: number()?,
             exits: Vec::new(),
+            kinds: BTreeMap::new(),
             interrupts: 0,
             gear2_ns: 0,
         })
+    }
+
+    /// Returns the exits of a VM an operation, by kind.
+    fn kinds_of(&self, vm: &str) -> String {
+        let kinds = self.kinds.iter().filter(|((of, _), _)| of == vm);
+        let mut kinds: Vec<(f64, &str)> = kinds
+            .map(|((_, kind), count)| {
+                let each = *count as f64 / self.operations.max(1) as f64;
+                (each, kind.as_str())
+            })
+            .filter(|(each, _)| *each >= LEAST)
+            .collect();
+        kinds.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let kinds = kinds.iter().map(|(each, kind)| format!("{kind} {each:.2}"));
+        kinds.collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the figure's line of the table.
@@ -146,6 +167,8 @@ fn count(figure: &mut Figure, before: &Value, after: &Value) {
         let [old_count, old_ticks] = before.get(&key).copied().unwrap_or_default();
         let (count, ticks) = (count - old_count, ticks - old_ticks);
         *exits.entry(vm.clone()).or_default() += count;
+        let kind = (vm.clone(), reason.clone());
+        *figure.kinds.entry(kind).or_default() += count;
         if vm == own && INTERRUPTS.contains(&reason.as_str()) {
             figure.interrupts += count;
         }
@@ -181,6 +204,22 @@ pub(super) fn table(figures: &[Figure], names: &[&str]) -> String {
         let native = all.find(|figure| figure.name == *name && figure.place == "native");
         for figure in figures.iter().filter(|figure| figure.name == *name) {
             text += &figure.row(native);
+        }
+    }
+    text
+}
+
+/// Returns the exits an operation by kind, the most frequent first, of the workloads whose names
+/// begin with `begin`.
+pub(super) fn kinds(figures: &[Figure], begin: &str) -> String {
+    let mut text = String::new();
+    for figure in figures.iter().filter(|f| f.name.starts_with(begin)) {
+        let Figure { name, place, .. } = figure;
+        for (vm, _) in &figure.exits {
+            let kinds = figure.kinds_of(vm);
+            if !kinds.is_empty() {
+                let _ = writeln!(text, "{name}, {place}: exits of {vm} an operation: {kinds}");
+            }
         }
     }
     text

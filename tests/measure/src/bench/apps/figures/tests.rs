@@ -31,6 +31,10 @@ fn exits_are_those_between_both_counts() {
     );
     assert_eq!((figure.interrupts, figure.gear2_ns), (20, 50));
     assert!(table(&figures, &["fio"]).contains("guest 40 (4.000)"));
+    let split = kinds(&figures, "fio");
+    assert!(split.contains("exits of guest an operation: timer 2.00, wfi 2.00\n"));
+    assert!(split.contains("exits of device an operation: wfi 4.00\n"));
+    assert_eq!(kinds(&figures, "hackbench"), "");
 }
 
 #[test]
