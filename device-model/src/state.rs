@@ -87,6 +87,8 @@ pub enum Word {
     /// Pairs of queues that the driver of a network card has chosen; 0: it has chosen none, and uses
     /// one.
     Pairs,
+    /// Counter when the device's backend was found missing; 0: the backend is there.
+    MissingSince,
     /// The driver wrote the configuration: a reset is GDM's to do.
     Configured = CONFIGURED,
     /// Register writes that Gear2 did.

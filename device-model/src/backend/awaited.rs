@@ -93,9 +93,15 @@ impl Awaited {
         }
     }
 
-    /// Has requests fail after this time; `None`: they wait for as long as it takes.
-    pub fn within(self, limit: Option<Duration>) -> Self {
-        Self { limit, ..self }
+    /// Has requests fail after this time, of which `missing` has passed; `None`: they wait for as
+    /// long as it takes.
+    pub fn within(self, limit: Option<Duration>, missing: Duration) -> Self {
+        let since = self.since.checked_sub(missing).unwrap_or(self.since);
+        Self {
+            since,
+            limit,
+            ..self
+        }
     }
 
     /// Fails what waits in a queue, for a turn. A request may name memory that is not mapped here:

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use vmm_sys_util::epoll::{Epoll, EventSet};
 
@@ -13,6 +15,7 @@ use super::wiring::page_of;
 use super::{Arrival, BARREN_STARTS, MESSAGES, SUSPECT_STARTS, Wiring, Worker};
 use crate::backend::{Absent, Awaited, Backend};
 use crate::board::DeviceKind;
+use crate::mapping::counter;
 use crate::state::{DeviceState, Serves, Word};
 use crate::transport::{Identity, Transport};
 
@@ -35,7 +38,8 @@ impl Worker {
         let state = DeviceState::new(page_of(&wiring)?);
         let features = state.get(Word::Offered) | state.get(Word::DriverFeatures);
         let config = Transport::shown_config(&wiring.page);
-        let awaited = Awaited::new(kind, features, config).within(wiring.limit);
+        let missing = missing_for(&wiring, state);
+        let awaited = Awaited::new(kind, features, config).within(wiring.limit, missing);
         let in_use = state.resumable(awaited.identity().device_id) && state.get(Word::Status) != 0;
         // planted: a device whose backend is late is shown as none
         let substitute: Box<dyn Backend> = if in_use {
@@ -101,6 +105,7 @@ impl Worker {
     /// Goes on where an earlier GDM ended, whose requests have all ended too: the backend is ours.
     fn take_over(&mut self) {
         self.state.set(Word::InKernel, 0);
+        self.state.set(Word::MissingSince, 0);
         self.state.set(Word::Serves, Serves::Backend as u64);
         let barren = self.barren_starts();
         self.is_suspect = barren >= SUSPECT_STARTS;
@@ -172,7 +177,9 @@ impl Worker {
         let identity = self.backend.identity();
         let remains = self.backend.remains();
         // What the backend had in this process ends here: of its rings, the descriptor is left.
-        self.backend = Box::new(Awaited::of(identity, remains).within(self.wiring.limit));
+        let awaited = Awaited::of(identity, remains);
+        self.backend = Box::new(awaited.within(self.wiring.limit, Duration::ZERO));
+        self.state.set(Word::MissingSince, counter().max(1));
         self.is_awaiting = true;
         self.state.set(Word::Serves, Serves::Nothing as u64);
         // planted: a device VM that was booted before its gdm has nothing under way for ever
@@ -189,6 +196,23 @@ impl Worker {
             self.interrupt();
         }
     }
+}
+
+/// Returns for how long the device has had no backend. The wait of an earlier GDM goes on, unless
+/// the device VM was booted since: requests wait for a boot.
+fn missing_for(wiring: &Wiring, state: DeviceState) -> Duration {
+    let hz = u64::from(wiring.region.header.counter_hz.load(Ordering::Relaxed));
+    let (now, since) = (counter(), state.get(Word::MissingSince));
+    let ticks = u128::from(now.saturating_sub(since));
+    let nanoseconds = ticks * 1_000_000_000 / u128::from(hz.max(1));
+    let missing = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+    // planted: a killed gdm's wait is forgotten
+    let goes_on = since != 0 && missing.as_secs() <= wiring.away.uptime;
+    if goes_on {
+        return missing;
+    }
+    state.set(Word::MissingSince, now.max(1));
+    Duration::ZERO
 }
 
 /// Makes the registers of a device with this backend. A configuration that became another one while

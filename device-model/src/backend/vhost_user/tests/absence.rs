@@ -76,6 +76,37 @@ fn requests_fail_after_a_time_until_a_backend_comes() {
     MAY_COME.store(true, Ordering::Relaxed);
     offer_until_served(&mut guest);
     assert_eq!(guest.state().get(Word::Errors), 3);
+    assert_eq!(guest.state().get(Word::MissingSince), 0);
+}
+
+/// The time runs on over a kill of GDM: a backend that ends GDM each time gives no request more.
+#[test]
+fn the_time_runs_on_over_a_kill() {
+    let directory = Directory::new("absence");
+    let mut guest = guest(&directory, Some(LONG), |request| match request {
+        fake::SET_VRING_ENABLE => Act::Close,
+        _ => Act::Well,
+    });
+    offer(&mut guest, 0);
+    until(&mut guest, "the end", |guest| {
+        guest.state().get(Word::Messages) > 0
+    });
+    guest.kill_gdm();
+    // A count of a nanosecond; the whole time passes while no GDM is there.
+    let since = guest.state().get(Word::MissingSince);
+    let long = LONG.as_nanos() as u64;
+    guest.state().set(Word::MissingSince, since - long);
+    let later = guest.start_gdm_without(DeviceKind::VhostUser(2));
+    fails(&mut guest, 1);
+    // A device VM that was booted since begins anew.
+    guest.kill_gdm();
+    guest.state().set(Word::MissingSince, 1);
+    drop(later);
+    let _later = guest.start_gdm_without(DeviceKind::VhostUser(2));
+    offer(&mut guest, 2);
+    guest.work();
+    assert_eq!(guest.used_index(0), 1);
+    assert!(guest.state().get(Word::MissingSince) > 1);
 }
 
 /// Waits for the next back end, and offers a request that it completes.

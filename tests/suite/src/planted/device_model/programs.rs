@@ -83,6 +83,11 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         Change::Swap("self.comes_to_rest()", "self.comes_to_rest() | true"),
     ),
     Bug::on_host(
+        BY_ABSENCE,
+        "a killed gdm's wait is forgotten",
+        Change::Swap("since != 0", "false"),
+    ),
+    Bug::on_host(
         BY_FAULTS,
         "a closed queue's requests are left to the backend",
         Change::Swap("self.stop_one(queue)", "Ok::<(), String>(())"),
