@@ -50,6 +50,8 @@ pub struct Vm {
     pub waits: bool,
     /// Whether Gear2 has given the VM up: too many ends, no automatic restart.
     pub given_up: bool,
+    /// Whether its standby was started in its place.
+    pub failed_over: bool,
     /// Whether the VM has CPUs of its own, on which Gear2 does not schedule it.
     pub real_time: bool,
     /// Whether the device model runs in it.
@@ -196,6 +198,7 @@ impl Client {
             paused: flags & vm_flag::PAUSED != 0,
             waits: flags & vm_flag::WAITS != 0,
             given_up: flags & vm_flag::GIVEN_UP != 0,
+            failed_over: flags & vm_flag::FAILED_OVER != 0,
             real_time: flags & vm_flag::REAL_TIME != 0,
             device_model: flags & vm_flag::DEVICE_MODEL != 0,
             console: flags & vm_flag::NO_CONSOLE == 0,

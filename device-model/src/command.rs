@@ -295,6 +295,7 @@ fn vm_state(vm: &Vm) -> String {
         (vm.paused, "paused"),
         (vm.waits, "waits"),
         (vm.given_up, "given up"),
+        (vm.failed_over, "failed over"),
     ];
     let marks = marks.iter().filter(|(set, _)| *set);
     marks.fold(state, |text, (_, mark)| format!("{text}, {mark}"))

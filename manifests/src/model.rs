@@ -301,6 +301,10 @@ pub struct Vm<'a> {
     pub restart: Restart,
     /// Limit on the number and rate of restarts.
     pub restart_limit: RestartLimit,
+    /// Safe state, after a failure without a restart.
+    pub on_give_up: OnGiveUp,
+    /// VM that is started in this one's place by a fail-over.
+    pub standby: Option<&'a str>,
     /// Longest time that the device VM's device model may miss its heartbeat, or that a guest may
     /// leave its emulated watchdog without a refresh, in milliseconds; 0: no limit.
     pub watchdog_ms: u32,
@@ -560,6 +564,17 @@ pub enum Restart {
     OnFailure,
     /// Restart after a SYSTEM_OFF, too.
     Always,
+}
+
+/// What follows when a VM has failed and is not started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnGiveUp {
+    /// The VM stays stopped.
+    Stop,
+    /// The machine is powered off.
+    PowerOff,
+    /// The standby is started.
+    FailOver,
 }
 
 /// Way in which a VM gets its interrupts.

@@ -7,8 +7,8 @@ use crate::blob::Blob;
 use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
-    Console, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, Payload, Policy,
-    Restart, RestartLimit, Rtc, Service, SharedMemory, VhostUser, VirtioDevice, Vm, VmKind,
+    Console, DevicePatterns, Gear2Config, GicMode, Manifest, Memory, Names, OnGiveUp, Payload,
+    Policy, Restart, RestartLimit, Rtc, Service, SharedMemory, VhostUser, VirtioDevice, Vm, VmKind,
     WatchdogDevice,
 };
 use crate::rules;
@@ -26,7 +26,7 @@ mod tests;
 use section::Section;
 
 use binding::{
-    CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, GIC_MODES, KINDS, PRIVILEGES,
+    CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, GIC_MODES, GIVE_UPS, KINDS, PRIVILEGES,
     RESTART_LIMITS, RESTARTS, ROOT_NODES, ROOT_PROPERTIES, RTC_PROPERTIES, SHARED_PROPERTIES,
     VHOST_FUNCTIONS, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
 };
@@ -329,6 +329,10 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
             .choice("restart", RESTARTS, report)
             .unwrap_or(Restart::Never),
         restart_limit: read_restart_limit(vm, report),
+        on_give_up: vm
+            .choice("on-give-up", GIVE_UPS, report)
+            .unwrap_or(OnGiveUp::Stop),
+        standby: vm.text("standby", report),
         watchdog_ms: vm.number("watchdog-ms", report).unwrap_or(0),
         watchdog_ipa: vm
             .long("watchdog-address", report)

@@ -23,6 +23,7 @@ mod board;
 mod channels;
 mod command_line;
 mod exposure;
+mod give_up;
 mod kernel_words;
 mod root_disk;
 mod rtc;
@@ -102,6 +103,7 @@ fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &m
     check_payload(vm, report);
     check_start(vm, report);
     check_restarts(vm, report);
+    give_up::check(manifest, vm, complete, report);
     check_console(vm, report);
     rtc::check(manifest, vm, complete, report);
     watchdog::check(manifest, vm, report);

@@ -298,6 +298,12 @@ fn a_vm_that_does_not_run_says_why() {
     assert_eq!(state(false, false), "stopped");
     assert_eq!(state(true, false), "stopped, waits");
     assert_eq!(state(false, true), "stopped, given up");
+    let failed_over = Vm {
+        given_up: true,
+        failed_over: true,
+        ..stopped.clone()
+    };
+    assert_eq!(vm_state(&failed_over), "stopped, given up, failed over");
 }
 
 #[test]

@@ -20,8 +20,8 @@ use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
 use gear2_protocol::{RTC_DEVICE, VIRTIO_STRIDE};
 use gearv_manifest::{
-    Console, CpuSet, Manifest, ManifestError, Restart, Rtc, Supply, Vm, VmKind, WatchdogDevice,
-    limits,
+    Console, CpuSet, Manifest, ManifestError, OnGiveUp, Restart, Rtc, Supply, Vm, VmKind,
+    WatchdogDevice, limits,
 };
 
 use crate::balancer::{self, Balancer};
@@ -146,6 +146,8 @@ pub(crate) struct VmConfig {
     pub(crate) share: Share,
     /// Limits of automatic restarts.
     pub(crate) restarts: RestartPolicy,
+    /// What follows when the VM has failed and is not started again.
+    pub(crate) safe_state: SafeState,
     /// Whether this VM must never stay stopped: people reach Gear2 only through it.
     pub(crate) must_run: bool,
     /// Longest time without a heartbeat of the device model in this VM, or without a refresh of a
@@ -168,6 +170,29 @@ pub(crate) struct VmConfig {
     pub(crate) virtio: Option<VirtioPage>,
     /// Range of the VM's vCPUs, with the parked vCPUs that Gear2 does not schedule.
     pub(crate) vcpus: Range<usize>,
+}
+
+/// What follows when a VM has failed and is not started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SafeState {
+    /// The VM stays stopped.
+    Stop,
+    /// The machine is powered off.
+    PowerOff,
+    /// This VM is started.
+    FailOver(VmId),
+}
+
+impl SafeState {
+    fn new(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Self {
+        // The rules have found that a standby is one of the VMs.
+        let standby = vm.standby.and_then(|name| manifest.vm_named(name));
+        match (vm.on_give_up, standby) {
+            (OnGiveUp::PowerOff, _) => Self::PowerOff,
+            (OnGiveUp::FailOver, Some(standby)) => Self::FailOver(standby.id),
+            (OnGiveUp::FailOver, None) | (OnGiveUp::Stop, _) => Self::Stop,
+        }
+    }
 }
 
 /// The page of a guest's virtio-mmio registers.
@@ -498,6 +523,7 @@ impl VmConfig {
                 window: ticks(vm.restart_limit.window_ms),
                 backoff: ticks(vm.restart_limit.backoff_ms),
             },
+            safe_state: SafeState::new(manifest, vm),
             // `Machine::new` decides, which knows whether Gear2 has a console.
             must_run: false,
             watchdog: ticks(vm.watchdog_ms),

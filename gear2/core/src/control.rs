@@ -123,6 +123,7 @@ fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmCon
         (machine.is_paused(vm.id), vm_flag::PAUSED),
         (lifecycle.waits_for_long(), vm_flag::WAITS),
         (lifecycle.is_given_up(), vm_flag::GIVEN_UP),
+        (lifecycle.has_failed_over(), vm_flag::FAILED_OVER),
         (!vm.scheduled, vm_flag::REAL_TIME),
         (is_device_vm(machine, vm), vm_flag::DEVICE_MODEL),
         (vm.console.is_none(), vm_flag::NO_CONSOLE),
@@ -168,7 +169,7 @@ fn ask<P: Platform>(
     let sensible = match goal {
         Goal::Run => state != VmState::Running,
         Goal::Stop => state != VmState::Stopped || is_to_run,
-        Goal::Restart | Goal::PowerOff => true,
+        Goal::Restart | Goal::GiveUp | Goal::PowerOff => true,
     };
     if sensible {
         Ok((outcome::STARTED, NOTHING, Task::Ask(vm.id, goal)))

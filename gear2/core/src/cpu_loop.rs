@@ -34,6 +34,7 @@ use crate::scheduler::{Choice, Policy, Run};
 use jobs::{CONSOLE_JOB, WATCH_JOB, WATCHDOG_JOB, vm_job};
 use moves::{Moves, vcpus_of};
 
+mod give_up;
 mod jobs;
 mod moves;
 mod real_time;

@@ -1,8 +1,8 @@
 //! State that outlives a restart of Gear2: one page that Gear1 does not renew.
 //!
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
-//! each VM, the news already reported, the VMs that are paused or given up, the times of their
-//! restarts, their watchdogs, the access that each vCPU waits for, the CPUs that are off for the
+//! each VM, the news already reported, the VMs that are paused or given up, their fail-overs, the
+//! times of their restarts, their watchdogs, the access that each vCPU waits for, the CPUs that are off for the
 //! scheduler, pins, changed parameters and pools. A Gear2 that failed wrote these words, so each
 //! may hold anything: a reader reduces a word to the values that have a meaning, and no value leads
 //! to a failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
@@ -19,7 +19,13 @@ use crate::restarts::REMEMBERED;
 use crate::watchdog::Word;
 
 /// Goals, in the order of their numbers from 1 on.
-const GOALS: [Goal; 4] = [Goal::Run, Goal::Restart, Goal::Stop, Goal::PowerOff];
+const GOALS: [Goal; 5] = [
+    Goal::Run,
+    Goal::Restart,
+    Goal::Stop,
+    Goal::PowerOff,
+    Goal::GiveUp,
+];
 
 /// The page.
 #[derive(Debug)]
@@ -49,6 +55,8 @@ pub struct Kept {
     shares: [[AtomicU32; KeptShare::COUNT]; MAX_VMS],
     /// Pool of each VM, counted from 1; 0: that of the manifest.
     pools: [AtomicU8; MAX_VMS],
+    /// Starts of each VM's standby before the fail-over to it, counted from 1; 0: there was none.
+    fail_overs: [AtomicU32; MAX_VMS],
 }
 
 /// Scheduling parameters as words: weight with priority above, latency, cap with period, budget
@@ -87,6 +95,7 @@ impl Kept {
             watchdogs: [const { words() }; MAX_VMS],
             shares: [const { [const { word() }; KeptShare::COUNT] }; MAX_VMS],
             pools: [const { AtomicU8::new(0) }; MAX_VMS],
+            fail_overs: [const { word() }; MAX_VMS],
         }
     }
 
@@ -147,6 +156,16 @@ impl Kept {
     /// Tells whether a VM is given up.
     pub(crate) fn is_given_up(&self, vm: VmId) -> bool {
         is_set(&self.given_up, vm)
+    }
+
+    /// Notes the fail-over of a VM.
+    pub(crate) fn set_fail_over(&self, vm: VmId, word: u32) {
+        self.fail_overs[vm.index()].store(word, Relaxed);
+    }
+
+    /// Returns the fail-over of a VM.
+    pub(crate) fn fail_over(&self, vm: VmId) -> u32 {
+        self.fail_overs[vm.index()].load(Relaxed)
     }
 
     /// Notes the times of a VM's last restarts, and the restart that is owed to it.

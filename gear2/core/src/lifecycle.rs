@@ -12,12 +12,15 @@
 //! | Loaded  | start; done  | as Run, from now on   | done             | power off |
 //! | Running | done         | stop                  | stop; then done  | power off |
 //! | Stopping| as Restart   | stop (again)          | stop; then done  | power off |
+//!
+//! GiveUp is as Stop, and the manifest's safe state follows, which the caller brings about. The goal
+//! stays until then: a Gear2 that fails in between leaves it to the next one.
 
 use gear1_abi::call::{Status, VmState};
 use gear1_abi::event::{Ended, Fault};
 use gearv_manifest::Restart;
 
-use crate::config::VmConfig;
+use crate::config::{SafeState, VmConfig};
 use crate::gear1::{Gear1, VmHistory};
 use crate::lives::{News, Reported};
 use crate::restarts::{REMEMBERED, RestartPolicy, Restarts, Verdict};
@@ -34,6 +37,8 @@ pub(crate) enum Goal {
     Restart,
     /// Is to stop.
     Stop,
+    /// Has failed, and is not started again.
+    GiveUp,
     /// The machine must be powered off.
     PowerOff,
 }
@@ -54,8 +59,9 @@ pub(crate) enum Step {
     Reset,
     /// The VM is started again later, at this time.
     Pause(u64),
-    /// The VM ended too often, and is not started again; nothing is left to do.
-    GivenUp,
+    /// The VM failed, is stopped, and is not started again: bring its safe state about, if it has
+    /// one, and call [`Lifecycle::is_safe`]. Without one nothing is left to do.
+    GivenUp(Why),
     /// The VM was started, and its virtual count is 0 at this count; nothing is left to do.
     Started(u64),
     /// The VM is stopped; nothing is left to do.
@@ -64,6 +70,17 @@ pub(crate) enum Step {
     PowerOff,
     /// Gear1 refused; nothing is left to do.
     Refused(Status),
+}
+
+/// Reason why a VM is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The VM ended too often.
+    TooOften,
+    /// The manifest wants no restart after a failure.
+    NoRestart,
+    /// An earlier step has said it.
+    Known,
 }
 
 /// Lifecycle of a VM: the goal, and the progress towards it.
@@ -93,6 +110,8 @@ pub(crate) struct Lifecycle {
     owed: Owed,
     /// Whether the VM stays stopped until somebody asks for a start.
     given_up: bool,
+    /// Starts of the standby before the fail-over to it began, if one did.
+    failed_over: Option<u32>,
 }
 
 /// An automatic restart.
@@ -147,6 +166,9 @@ pub(crate) const fn goal_after(vm: &VmConfig, end: Ended) -> Option<Goal> {
         (Ended::Reset, _)
         | (Ended::Off, Restart::Always)
         | (Ended::Fault, Restart::Always | Restart::OnFailure) => Some(Goal::Restart),
+        (Ended::Fault, Restart::Never) if !matches!(vm.safe_state, SafeState::Stop) => {
+            Some(Goal::GiveUp)
+        }
         (Ended::Off, Restart::Never | Restart::OnFailure) | (Ended::Fault, Restart::Never) => {
             Some(Goal::Stop)
         }
@@ -180,6 +202,38 @@ impl Lifecycle {
         (self.restarts.times(), self.owed.word())
     }
 
+    /// Goes on with what [`Self::fail_over_word`] returned to an earlier Gear2.
+    pub(crate) const fn resume_fail_over(&mut self, word: u32) {
+        self.failed_over = word.checked_sub(1);
+    }
+
+    /// Returns the fail-over that has begun, as a word; 0: none.
+    pub(crate) const fn fail_over_word(&self) -> u32 {
+        match self.failed_over {
+            Some(starts) => starts.saturating_add(1),
+            None => 0,
+        }
+    }
+
+    /// Begins a fail-over to a standby that was started so often. Returns whether the standby is
+    /// still to be started: a fail-over that an earlier Gear2 began may have come further.
+    pub(crate) fn begin_fail_over(&mut self, starts: u32) -> bool {
+        *self.failed_over.get_or_insert(starts) == starts
+    }
+
+    /// Tells whether a standby was started in the VM's place.
+    pub(crate) const fn has_failed_over(&self) -> bool {
+        self.failed_over.is_some()
+    }
+
+    /// Notes that the safe state of the VM that was given up is brought about, or is what `goal`
+    /// leads to.
+    pub(crate) fn is_safe(&mut self, goal: Option<Goal>) {
+        if self.goal == Some(Goal::GiveUp) {
+            self.goal = goal;
+        }
+    }
+
     /// Returns the goal.
     pub(crate) const fn goal(&self) -> Option<Goal> {
         self.goal
@@ -192,6 +246,7 @@ impl Lifecycle {
         self.restarts = Restarts::default();
         self.owed = Owed::Nothing;
         self.given_up = false;
+        self.failed_over = None;
         self.set_goal(goal);
     }
 
@@ -200,7 +255,7 @@ impl Lifecycle {
     fn set_goal(&mut self, goal: Goal) {
         self.goal = Some(match (self.goal, goal) {
             (Some(Goal::PowerOff), _) => Goal::PowerOff,
-            (Some(Goal::Stop | Goal::Restart), Goal::Run) => Goal::Restart,
+            (Some(Goal::Stop | Goal::GiveUp | Goal::Restart), Goal::Run) => Goal::Restart,
             (_, goal) => goal,
         });
     }
@@ -322,8 +377,13 @@ impl Lifecycle {
             self.waits_since = None;
         }
         match step {
-            Step::Done | Step::Started(_) | Step::Stopped | Step::GivenUp | Step::Refused(_) => {
+            Step::Done | Step::Started(_) | Step::Stopped | Step::Refused(_) => {
                 self.goal = None;
+            }
+            Step::GivenUp(_) => {
+                let is_safe = matches!(vm.safe_state, SafeState::Stop);
+                // planted: a VM is given up before its standby is to run
+                self.goal = (!is_safe).then_some(Goal::GiveUp);
             }
             Step::More
             | Step::Wait
@@ -343,6 +403,11 @@ impl Lifecycle {
         gear1: &mut impl Gear1,
     ) -> Step {
         match (state, goal) {
+            (VmState::Running | VmState::Stopping, Goal::GiveUp) => match gear1.vm_stop(vm.id) {
+                Ok(()) => self.give_up(Why::NoRestart),
+                Err(refusal) => busy_or(refusal),
+            },
+            (_, Goal::GiveUp) => self.give_up(Why::NoRestart),
             (VmState::Running | VmState::Stopping, Goal::Stop) => match gear1.vm_stop(vm.id) {
                 Ok(()) => Step::Stopped,
                 Err(refusal) => busy_or(refusal),
@@ -393,8 +458,7 @@ impl Lifecycle {
                 }
                 Verdict::GiveUp => {
                     self.owed = Owed::Nothing;
-                    self.given_up = true;
-                    return Some(Step::GivenUp);
+                    return Some(self.give_up(Why::TooOften));
                 }
             }
         }
@@ -405,6 +469,12 @@ impl Lifecycle {
                 None
             }
         }
+    }
+
+    /// Gives the VM, which is stopped, up. The reason is told once.
+    const fn give_up(&mut self, why: Why) -> Step {
+        let is_known = core::mem::replace(&mut self.given_up, true);
+        Step::GivenUp(if is_known { Why::Known } else { why })
     }
 
     fn start(&mut self, vm: &VmConfig, gear1: &mut impl Gear1) -> Step {

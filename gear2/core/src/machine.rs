@@ -179,6 +179,7 @@ impl<P: Platform> Machine<P> {
         let (times, owed) = lifecycle.restarts();
         self.kept.set_restarts(vm, times, owed);
         self.kept.set_given_up(vm, lifecycle.is_given_up());
+        self.kept.set_fail_over(vm, lifecycle.fail_over_word());
         self.kept.set_goal(vm, lifecycle.goal());
         // The fence keeps the compiler from an exchange; one CPU sees its own stores in order.
         fence(Release);

@@ -38,6 +38,9 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
                 format_args!("; its last fault was vCPU {index}'s: {text}"),
             );
         }
+        if lifecycle.is_some_and(|lifecycle| lifecycle.is_given_up()) {
+            line.push_str("; given up");
+        }
         machine.say(
             None,
             format_args!("{} {} {state}{line}", vm.id.index(), vm.name),

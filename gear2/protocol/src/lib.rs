@@ -37,7 +37,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 3.0 | a page of slots ([`offset::MMIO`]) and a page of doorbells ([`doorbell_page`]) for each VM, in other places than before |
 /// | 3.1 | nine queues of a device in place of four ([`device_word::SET_UP_HERE`] is 2), without which GDM does each write of a register |
 /// | 3.2 | [`op::SCHED_SET_POOL`], without which `gearctl sched pool` changes nothing, and [`stays::WINDOW`] and [`stays::NO_WINDOW`] |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0002;
+/// | 3.3 | [`vm_flag::FAILED_OVER`], which an older `gearctl` does not show |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0003;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -371,6 +372,8 @@ pub mod vm_flag {
     pub const DEVICE_MODEL: u64 = 1 << 5;
     /// The VM has no serial port of Gear2's: its console block has Gear2's messages alone.
     pub const NO_CONSOLE: u64 = 1 << 6;
+    /// The VM is given up, and its standby was started in its place.
+    pub const FAILED_OVER: u64 = 1 << 7;
 }
 
 /// Outcome of an operation.

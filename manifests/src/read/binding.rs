@@ -1,7 +1,7 @@
 //! Names of binding v1: nodes, properties, and the words that are values.
 
 use crate::model::{
-    Balancer, GicMode, Privilege, Restart, Scheduler, VhostFunction, VirtioKind, VmKind,
+    Balancer, GicMode, OnGiveUp, Privilege, Restart, Scheduler, VhostFunction, VirtioKind, VmKind,
 };
 
 /// Properties of the root node.
@@ -86,6 +86,8 @@ pub const VM_PROPERTIES: &[&str] = &[
     "restart-limit",
     "restart-window-ms",
     "restart-backoff-ms",
+    "on-give-up",
+    "standby",
     "watchdog-ms",
     "watchdog-address",
     "gic",
@@ -202,6 +204,12 @@ pub const RESTARTS: &[(&str, Restart)] = &[
     ("never", Restart::Never),
     ("on-failure", Restart::OnFailure),
     ("always", Restart::Always),
+];
+/// Values of `on-give-up`.
+pub const GIVE_UPS: &[(&str, OnGiveUp)] = &[
+    ("stop", OnGiveUp::Stop),
+    ("power-off", OnGiveUp::PowerOff),
+    ("fail-over", OnGiveUp::FailOver),
 ];
 /// Values of `type`.
 pub const VIRTIO_KINDS: &[(&str, VirtioKind)] = &[

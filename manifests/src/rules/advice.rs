@@ -5,7 +5,8 @@
 use super::error;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{
-    Balancer, DevicePatterns, Manifest, Restart, RestartLimit, VirtioDevice, VirtioKind, Vm, VmKind,
+    Balancer, DevicePatterns, Manifest, OnGiveUp, Restart, RestartLimit, VirtioDevice, VirtioKind,
+    Vm, VmKind,
 };
 
 /// Start of the paths of the disks of a machine that has virtio devices itself.
@@ -22,6 +23,7 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
         check_effects(manifest, vm, report);
         if vm.kind != VmKind::RealTime {
             check_restarts(vm, report);
+            check_safe_state(manifest, vm, report);
         }
         for (_, device) in manifest.virtio_of(vm.id) {
             check_interface(vm, device, report);
@@ -81,7 +83,7 @@ fn check_effects<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
 fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let mut odd = |property, why| warn(Rule::OddRestarts, vm, property, why, report);
     match vm.restart {
-        Restart::Never if vm.watchdog_ms != 0 => {
+        Restart::Never if vm.watchdog_ms != 0 && vm.on_give_up == OnGiveUp::Stop => {
             odd("watchdog-ms", "it stops the VM, and restart is \"never\"");
         }
         Restart::Always if vm.may_power_off => {
@@ -95,6 +97,21 @@ fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     // A limit of restarts that there are none of is a default, mostly.
     if vm.restart != Restart::Never {
         check_limit(vm, report);
+    }
+}
+
+/// Warns of a safe state that the VM, or the machine, does not come to.
+fn check_safe_state<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let mut odd = |why| warn(Rule::OddRestarts, vm, "on-give-up", why, report);
+    if vm.on_give_up == OnGiveUp::Stop {
+        return;
+    }
+    if vm.restart != Restart::Never && vm.restart_limit.limit == 0 {
+        odd("restart-limit is 0: the VM is never given up");
+    }
+    let is_real_time = |vm: &Vm<'_>| vm.kind == VmKind::RealTime;
+    if vm.on_give_up == OnGiveUp::PowerOff && manifest.vms.iter().any(is_real_time) {
+        odd("Gear1 refuses a power-off of Gear2's while a real-time VM runs");
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{Privilege, Region, Rule, Severity, VmKind};
 
 mod backends;
 mod cases;
+mod give_up;
 mod input;
 mod overlaps;
 mod service;

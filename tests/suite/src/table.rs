@@ -243,6 +243,16 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "fail-over",
+        gicv2: true,
+        says: &[
+            "main is given up: it was restarted 2 times already",
+            "main fails over: limp-home is started in its place",
+            "limp-home started",
+        ],
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "debug",
         native: Some("debug"),
         models: MODELS,

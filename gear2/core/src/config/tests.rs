@@ -46,6 +46,8 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         pmu: false,
         restart: Restart::Never,
         restart_limit: RestartLimit::DEFAULT,
+        on_give_up: gearv_manifest::OnGiveUp::Stop,
+        standby: None,
         watchdog_ms: 0,
         watchdog_ipa: 0,
         gic: GicMode::Emulated,

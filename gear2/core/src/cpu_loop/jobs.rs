@@ -67,7 +67,7 @@ pub(super) const fn vm_job(vm: VmId) -> u32 {
 }
 
 /// Rest of a job for a VM, after one step of it.
-enum Progress {
+pub(super) enum Progress {
     /// More, at once.
     More,
     /// More, at this time at the latest.
@@ -232,7 +232,7 @@ impl<P: Platform> CpuLoop<'_, P> {
     }
 
     /// Returns the progress of a VM that is looked at again after a pause that began at `now`.
-    fn in_a_while(&self, now: u64, pause_us: u64) -> Progress {
+    pub(super) fn in_a_while(&self, now: u64, pause_us: u64) -> Progress {
         Progress::At(now.saturating_add(self.machine.config.ticks(pause_us)))
     }
 
@@ -281,12 +281,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             }
             Step::Quiesce => return self.quiesce(gear1, config, lifecycle, before),
             Step::Pause(due) => return self.pause(config, lifecycle, due, before),
-            Step::GivenUp => {
-                let limit = config.restarts.limit;
-                let text =
-                    format_args!("{name} is given up: it was restarted {limit} times already");
-                self.say(Some(vm), text);
-            }
+            Step::GivenUp(why) => return self.give_up(gear1, config, lifecycle, why, before),
             // The memory is loaded and no vCPU runs: devices that are reset now stay so until the
             // guest's first instruction.
             Step::Reset => {

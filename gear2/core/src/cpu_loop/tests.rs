@@ -13,6 +13,7 @@ use gearv_manifest::Restart;
 use proptest::prelude::*;
 
 use crate::Kept;
+use crate::config::SafeState;
 use crate::console::tests::separate;
 use crate::cpu_loop::CpuLoop;
 use crate::gear1::{Conduit, Times};
@@ -29,6 +30,8 @@ fn plan(guest: Guest, cpus: &[usize]) -> Plan {
         devices: 0,
         watchdog: 0,
         boot_order: 0,
+        safe_state: SafeState::Stop,
+        waits: false,
         real_time: false,
         affinity: None,
     }
@@ -213,6 +216,8 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
             devices: 0,
             watchdog: 0,
             boot_order: 0,
+            safe_state: SafeState::Stop,
+            waits: false,
             real_time: false,
             affinity: None,
         });
@@ -346,6 +351,7 @@ fn deadline(decision: Decision) -> u64 {
 }
 
 mod device_model;
+mod give_up;
 mod lives;
 mod moves;
 mod policies;

@@ -62,6 +62,8 @@ fn model_with_pages() -> (
         devices: 1,
         watchdog: 0,
         boot_order: 0,
+        safe_state: crate::config::SafeState::Stop,
+        waits: false,
         real_time: false,
         affinity: None,
     };

@@ -30,6 +30,8 @@ fn all_is_found_again() {
     kept.set_asked(vcpu(31), 9);
     assert_eq!((kept.asked(vcpu(31)), kept.asked(vcpu(0))), (9, 0));
     assert!(!kept.is_paused(vm(2)));
+    kept.set_fail_over(vm(15), 3);
+    assert_eq!((kept.fail_over(vm(15)), kept.fail_over(vm(14))), (3, 0));
     assert_eq!(kept.pool(vm(15)), None);
     kept.set_pool(vm(15), 0);
     assert_eq!((kept.pool(vm(15)), kept.pool(vm(14))), (Some(0), None));
@@ -38,7 +40,7 @@ fn all_is_found_again() {
 #[test]
 fn rubbish_is_no_goal() {
     let kept = Kept::new();
-    for rubbish in [5, u32::MAX] {
+    for rubbish in [6, u32::MAX] {
         kept.goals[0].store(rubbish, Relaxed);
         assert_eq!(kept.goal(vm(0)), None);
     }

@@ -40,6 +40,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         may_power_off,
         restart,
         restarts: AT_ONCE,
+        safe_state: SafeState::Stop,
         must_run: false,
         watchdog: 0,
         autostart: true,

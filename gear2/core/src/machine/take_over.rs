@@ -62,6 +62,8 @@ impl<P: Platform> Machine<P> {
         let reported = Reported::from_words(self.kept.reported(config.id), &history);
         let given_up = self.kept.is_given_up(config.id);
         *lifecycle = Lifecycle::resumed(self.kept.goal(config.id), reported, given_up);
+        // planted: a fail-over that was under way begins anew
+        lifecycle.resume_fail_over(self.kept.fail_over(config.id));
         let restarts = self.kept.restarts(config.id);
         // planted: a Gear2 that is restarted forgets the restarts of VMs
         lifecycle.resume_restarts(restarts, gear1.now(), &config.restarts);

@@ -8,7 +8,7 @@ use gearv_manifest::{Balancer, CpuSet, Restart};
 
 use super::{CONSOLE, SLICE, UART_INTID, VIRTIO_IPA, WATCHDOG};
 use crate::balancer;
-use crate::config::{Config, PoolConfig, VcpuConfig, VirtioPage, VmConfig};
+use crate::config::{Config, PoolConfig, SafeState, VcpuConfig, VirtioPage, VmConfig};
 use crate::restarts::RestartPolicy;
 use crate::scheduler::{Plan as SchedulerPlan, PolicyKind, Share};
 
@@ -38,6 +38,9 @@ pub(crate) struct Plan {
     /// Longest time without a refresh of the VM's watchdog; 0: it has none.
     pub(crate) watchdog: u64,
     pub(crate) boot_order: u32,
+    pub(crate) safe_state: SafeState,
+    /// Whether nobody starts the VM at boot.
+    pub(crate) waits: bool,
     /// Whether Gear1 runs the VM; such plans come last.
     pub(crate) real_time: bool,
     /// CPUs that the VM's vCPUs may be on, if not all.
@@ -78,7 +81,8 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             restarts: plan.restarts,
             must_run: false,
             watchdog: plan.watchdog,
-            autostart: !plan.real_time,
+            safe_state: plan.safe_state,
+            autostart: !plan.real_time && !plan.waits,
             boot_order: plan.boot_order,
             scheduled: !plan.real_time,
             affinity: plan.affinity.unwrap_or(CpuSet::first(cpu_count)),

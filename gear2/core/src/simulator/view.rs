@@ -10,8 +10,14 @@ use gear1_abi::regs::NO_DEADLINE;
 
 use super::Simulation;
 use super::world::{Lived, Vcpu};
+use crate::kept::Kept;
 
 impl Simulation {
+    /// Returns the words that outlive a Gear2.
+    pub(crate) const fn kept(&self) -> &'static Kept {
+        self.kept
+    }
+
     /// Types at the terminal; the interrupt goes to CPU 0.
     pub(crate) fn type_keys(&self, keys: &[u8]) {
         let mut world = self.world.borrow_mut();

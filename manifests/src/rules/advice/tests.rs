@@ -3,7 +3,7 @@
 use std::string::{String, ToString};
 use std::vec::Vec;
 
-use crate::rules::tests::{DEVICE, VM, served, two, warnings};
+use crate::rules::tests::{DEVICE, VM, real_time, served, two, warnings};
 use crate::testing::{Tree, cells, smallest, text};
 
 const NET: &str = "/vms/linux/virtio/net";
@@ -117,10 +117,30 @@ fn warns_of_restarts_that_are_none_or_have_no_end() {
         (limits(3, 10_000, 3_333), None),
         (limits(3, 10_000, 3_334), Some("restart-backoff-ms")),
         (limits(1, 1_000, 60_000), None),
+        (
+            limits(0, 60_000, 100).set(VM, "on-give-up", text("power-off")),
+            Some("on-give-up"),
+        ),
+        (
+            limits(3, 60_000, 100).set(VM, "on-give-up", text("power-off")),
+            None,
+        ),
+        (
+            real_time().set(VM, "on-give-up", text("power-off")),
+            Some("on-give-up"),
+        ),
         (limits(16, 3_600_000, 3_600_000), Some("restart-backoff-ms")),
         (
             served().set(DEVICE, "watchdog-ms", cells(&[60_000])),
             Some("watchdog-ms"),
+        ),
+        (
+            smallest().set(VM, "watchdog-ms", cells(&[60_000])).set(
+                VM,
+                "on-give-up",
+                text("power-off"),
+            ),
+            None,
         ),
     ];
     for (tree, property) in cases {

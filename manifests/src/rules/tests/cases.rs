@@ -173,6 +173,10 @@ fn vm_cases() -> Vec<Case> {
         (named("0linux"), "M-VM-004: /vms/0linux: "),
         (named("linux@0"), "M-VM-004: /vms/linux@0: "),
         (named("a-name-that-is-a-bit-long"), "M-VM-004: "),
+        (
+            smallest().set(VM, "on-give-up", text("reboot")),
+            "M-SYN-005: /vms/linux: on-give-up: "
+        ),
         (real_time(), "M-VM-006: /vms/rt: kind: "),
         (
             smallest().set(VM, "boot-order", cells(&[1001])),
@@ -522,6 +526,7 @@ fn peer_cases() -> Vec<Case> {
 /// Returns all cases.
 pub(super) fn cases() -> Vec<Case> {
     let parts = [
+        super::give_up::cases(),
         tree_cases(),
         type_cases(),
         value_cases(),

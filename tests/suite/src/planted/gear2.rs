@@ -7,6 +7,7 @@ use crate::change::Change;
 const MOVES: &str = "gear2/core/src/cpu_loop/tests/moves.rs";
 const POOLS: &str = "gear2/core/src/cpu_loop/tests/pools.rs";
 const WATCHDOGS: &str = "gear2/core/src/cpu_loop/tests/watchdogs.rs";
+const GIVE_UP: &str = "gear2/core/src/cpu_loop/tests/give_up.rs";
 const DEVICE_MODEL: &str = "gear2/core/src/cpu_loop/tests/device_model.rs";
 
 pub(super) const BUGS: &[Bug] = &[
@@ -67,6 +68,16 @@ pub(super) const BUGS: &[Bug] = &[
         WATCHDOGS,
         "a restarted Gear2 forgets the watchdogs",
         Change::Drop,
+    ),
+    Bug::on_host(
+        GIVE_UP,
+        "a fail-over that was under way begins anew",
+        Change::Drop,
+    ),
+    Bug::on_host(
+        GIVE_UP,
+        "a VM is given up before its standby is to run",
+        Change::Swap("!is_safe", "!is_safe && false"),
     ),
     Bug::on_host(MOVES, "nobody looks at a vCPU that arrives", Change::Drop),
     Bug::on_host(

@@ -167,6 +167,18 @@ pub(super) const BUGS: &[Bug] = &[
         "a balancer uses no more CPUs than a VM has vCPUs",
         Change::Swap("policy.balancer == Balancer::None", "policy.slice_us() > 0"),
     ),
+    // M-VM-009.
+    Bug::on_host(
+        "manifests/src/rules/tests.rs",
+        "the device VM fails over",
+        Change::Swap("!= VmKind::Guest", "== VmKind::RealTime"),
+    ),
+    // M-VM-011.
+    Bug::on_host(
+        "manifests/src/rules/tests.rs",
+        "a standby fails over to another VM",
+        Change::Swap("OnGiveUp::FailOver", "OnGiveUp::PowerOff"),
+    ),
     // M-WRN-022.
     Bug::on_host(
         SCHEDULING,

@@ -41,6 +41,8 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         pmu: false,
         restart: Restart::Never,
         restart_limit: RestartLimit::DEFAULT,
+        on_give_up: gearv_manifest::OnGiveUp::Stop,
+        standby: None,
         parameters: Default::default(),
         watchdog_ms: 0,
         watchdog_ipa: 0,

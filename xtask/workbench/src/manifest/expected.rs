@@ -135,6 +135,16 @@ const TABLE: &[(&str, &str, &str)] = &[
         "<100>",
     ),
     (
+        "on-give-up",
+        "\"stop\", \"power-off\" or \"fail-over\"",
+        "\"fail-over\"",
+    ),
+    (
+        "standby",
+        "the name of a guest in a string",
+        "\"limp-home\"",
+    ),
+    (
         "gic",
         "\"emulated\" or \"pass-through\"",
         "\"pass-through\"",

@@ -45,6 +45,8 @@ fn a_kept_word_closes_no_whole_pool() {
         devices: 0,
         watchdog: 0,
         boot_order: 0,
+        safe_state: crate::config::SafeState::Stop,
+        waits: false,
         real_time: false,
         affinity: None,
     };
