@@ -498,6 +498,9 @@ rules_and_warnings! {
     /// The receiver could not tell the two apart.
     ChannelInterruptTaken = "M-CHN-012", "the channel's interrupt has another source",
         "write another interrupt";
+    /// The receiver takes each ring as one of the VM that `from` names.
+    TellsNobody = "M-CHN-013", "this is no channel of the VM's own",
+        "write the name of a node of /channels whose from is this VM";
 
     /// A misspelled name would refuse each share at run time.
     UnknownPeer = "M-FFA-001", "this is no other VM of the manifest",

@@ -101,6 +101,12 @@ impl<'a> Manifest<'a> {
         self.shared.iter().find(|shared| shared.name == name)
     }
 
+    /// Tells whether Gear2 rings this channel when its VM ends by itself.
+    #[must_use]
+    pub fn tells(&self, channel: &str) -> bool {
+        self.vms.iter().any(|vm| vm.tells == Some(channel))
+    }
+
     /// Iterates over what `vm` sees of the channels, in the order of the file.
     pub fn channel_ends(&self, vm: &Vm<'a>) -> impl Iterator<Item = ChannelEnd<'a>> {
         let name = vm.name;
@@ -305,6 +311,8 @@ pub struct Vm<'a> {
     pub on_give_up: OnGiveUp,
     /// VM that is started in this one's place by a fail-over.
     pub standby: Option<&'a str>,
+    /// Channel of the VM's that Gear2 rings when the VM ends by itself.
+    pub tells: Option<&'a str>,
     /// Longest time that the device VM's device model may miss its heartbeat, or that a guest may
     /// leave its emulated watchdog without a refresh, in milliseconds; 0: no limit.
     pub watchdog_ms: u32,

@@ -333,6 +333,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
             .choice("on-give-up", GIVE_UPS, report)
             .unwrap_or(OnGiveUp::Stop),
         standby: vm.text("standby", report),
+        tells: vm.text("tells", report),
         watchdog_ms: vm.number("watchdog-ms", report).unwrap_or(0),
         watchdog_ipa: vm
             .long("watchdog-address", report)

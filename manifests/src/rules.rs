@@ -104,6 +104,7 @@ fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &m
     check_start(vm, report);
     check_restarts(vm, report);
     give_up::check(manifest, vm, complete, report);
+    channels::check_tells(manifest, vm, report);
     check_console(vm, report);
     rtc::check(manifest, vm, complete, report);
     watchdog::check(manifest, vm, report);

@@ -55,6 +55,8 @@ pub mod number {
     pub const POKE: u16 = 18;
     /// `(pl061, line)`: raises a line of an emulated PL061 of the device VM.
     pub const PL061_RAISE: u16 = 19;
+    /// `(doorbell)`: rings a doorbell between VMs that the manifest lets Gear2 ring.
+    pub const CHANNEL_RING: u16 = 20;
     /// `(vcpu, reason)`: returns in X1 the exit count, in X2 the ticks.
     pub const EXIT_STATS: u16 = 24;
     /// `(cursor)`: reads a log record; X1 = next cursor, X2.. = the record's words

@@ -5,7 +5,7 @@
 //! no other source. A receiver with the machine's interrupt controller gets an interrupt of the
 //! machine that no device has, as if a device of its own had it.
 //!
-//! Requirements: G1-CHN-004, G1-CHN-007.
+//! Requirements: G1-CHN-004, G1-CHN-007, G1-CHN-008.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -58,6 +58,7 @@ pub fn fill(manifest: &Manifest<'_>, counter_hz: u32, info: &mut BootInfo) {
                 interval: ticks(channel.min_interval_us.unwrap_or(0), counter_hz),
                 vm: to.id.reg() as u32,
                 intid: channel.intid,
+                gear2: u32::from(manifest.tells(channel.name)),
             };
         }
         if to.gic == GicMode::PassThrough {

@@ -9,7 +9,7 @@
 //! to a device without power is.
 //!
 //! Requirements: G1-CHN-001 (only the addresses of the manifest), G1-CHN-002, G1-CHN-003,
-//! G1-CHN-004.
+//! G1-CHN-004, G1-CHN-008.
 
 use gear1_abi::boot::{BootChannel, BootPl061, ChannelKind, MAX_PL061};
 use gear1_abi::exit::ExitReason;
@@ -89,6 +89,18 @@ fn ring(cpu: &mut Cpu, machine: &Machine, number: usize) {
     if let Some(due) = doorbell::ring(cpu, machine, number) {
         timer::watch_doorbell(&mut cpu.data, number, due);
     }
+}
+
+/// Rings a doorbell for Gear2, as a store of the doorbell's VM would. `None`: there is none, or the
+/// manifest does not let Gear2 ring it.
+pub(crate) fn ring_for_gear2(cpu: &mut Cpu, machine: &Machine, number: u64) -> Option<()> {
+    let number = number as usize;
+    // planted: Gear2 rings every doorbell
+    if machine.boot.doorbells.get(number)?.gear2 == 0 {
+        return None;
+    }
+    ring(cpu, machine, number);
+    Some(())
 }
 
 /// Raises a line of a PL061.

@@ -67,6 +67,10 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, arguments: (u64, u64, 
         number::IRQ_DONE => irq_done(machine, a),
         number::POKE => poke(cpu, machine, a),
         number::PL061_RAISE => raise(cpu, machine, a, b),
+        number::CHANNEL_RING => {
+            let rung = channel::ring_for_gear2(cpu, machine, a);
+            rung.map(|()| NOTHING).ok_or(Status::NotFound)
+        }
         number::EXIT_STATS => exit_stats(id()?, b),
         number::LOG_READ => log_read(machine, a),
         number::SYSTEM => lifecycle::system(cpu, machine, a != 0),

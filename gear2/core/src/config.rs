@@ -148,6 +148,8 @@ pub(crate) struct VmConfig {
     pub(crate) restarts: RestartPolicy,
     /// What follows when the VM has failed and is not started again.
     pub(crate) safe_state: SafeState,
+    /// Doorbell that is rung when the VM ends by itself.
+    pub(crate) tells: Option<u32>,
     /// Whether this VM must never stay stopped: people reach Gear2 only through it.
     pub(crate) must_run: bool,
     /// Longest time without a heartbeat of the device model in this VM, or without a refresh of a
@@ -524,6 +526,7 @@ impl VmConfig {
                 backoff: ticks(vm.restart_limit.backoff_ms),
             },
             safe_state: SafeState::new(manifest, vm),
+            tells: vm.tells.and_then(|name| doorbell_named(manifest, name)),
             // `Machine::new` decides, which knows whether Gear2 has a console.
             must_run: false,
             watchdog: ticks(vm.watchdog_ms),
@@ -538,6 +541,13 @@ impl VmConfig {
             vcpus: first..first + vm.vcpu_count,
         }
     }
+}
+
+/// Returns the number of a channel among all, by which Gear1 knows its doorbell.
+fn doorbell_named(manifest: &Manifest<'_>, name: &str) -> Option<u32> {
+    let mut channels = manifest.channels.iter();
+    let place = channels.position(|channel| channel.name == name)?;
+    u32::try_from(place).ok()
 }
 
 /// Returns the parameters of a VM, with its times in ticks.

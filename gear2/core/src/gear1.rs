@@ -206,6 +206,11 @@ pub trait Gear1: Conduit {
         outcome(self.svc::<{ number::PL061_RAISE }>(arguments)).map(drop)
     }
 
+    /// Rings a doorbell between VMs.
+    fn channel_ring(&mut self, doorbell: u32) -> Result<(), Status> {
+        outcome(self.svc::<{ number::CHANNEL_RING }>(args([u64::from(doorbell)]))).map(drop)
+    }
+
     /// Returns how often a vCPU exited for a reason, and the ticks that took.
     fn exit_stats(&mut self, vcpu: VcpuId, reason: ExitReason) -> Result<(u64, u64), Status> {
         let arguments = args([vcpu.reg(), reason as u64]);

@@ -239,10 +239,24 @@ impl<P: Platform> Machine<P> {
             {
                 lifecycle.ended(goal);
             }
+            // An end that is not reported yet is told again by the next Gear2: a ring is lost never,
+            // and may come twice.
+            if matches!(news, News::Ended(_) | News::Forgotten(_)) {
+                // planted: nobody is told of an end
+                self.tell(gear1, vm);
+            }
             // The news counts as reported before it is shown, because a Gear2 that fails while
             // showing it would repeat it without end.
             self.keep(vm.id, lifecycle);
             self.say_news(vm, lifecycle, news, fault.filter(|_| is_last));
+        }
+    }
+
+    /// Rings the doorbell that tells another VM of this one's end.
+    pub(crate) fn tell(&self, gear1: &mut impl Gear1, vm: &VmConfig) {
+        if let Some(doorbell) = vm.tells {
+            // Gear1 has the same manifest; a receiver that does not run hears nothing.
+            let _ = gear1.channel_ring(doorbell);
         }
     }
 

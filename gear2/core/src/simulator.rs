@@ -247,6 +247,7 @@ impl Simulation {
             blamed: 0,
             ends_next: None,
             ledger: Ledger::new(cpu_count, START),
+            rings: [0; 2],
         }));
         let (mut first, mut first_channel) = (0, 0);
         for (vm, plan) in world.borrow_mut().vms.iter_mut().zip(plans) {

@@ -102,6 +102,12 @@ fn misuse() -> u64 {
             call_of::<{ number::PL061_RAISE }>([u64::MAX, 0, 0]),
             NotFound,
         ),
+        // A doorbell that is there, and not Gear2's to ring.
+        (call_of::<{ number::CHANNEL_RING }>([0, 0, 0]), NotFound),
+        (
+            call_of::<{ number::CHANNEL_RING }>([u64::MAX, 0, 0]),
+            NotFound,
+        ),
         (call_of::<{ number::EXIT_STATS }>([NOTHING, 0, 0]), NotFound),
         (call_of::<{ number::EXIT_STATS }>([0, NOTHING, 0]), NotFound),
         (call_of::<{ number::LOG_READ }>([u64::MAX, 0, 0]), NotFound),

@@ -88,6 +88,7 @@ pub const VM_PROPERTIES: &[&str] = &[
     "restart-backoff-ms",
     "on-give-up",
     "standby",
+    "tells",
     "watchdog-ms",
     "watchdog-address",
     "gic",

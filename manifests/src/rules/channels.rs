@@ -38,6 +38,17 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
     }
 }
 
+/// Judges the channel that Gear2 rings when `vm` has ended by itself.
+pub(super) fn check_tells<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let Some(name) = vm.tells else { return };
+    let own = || manifest.channels.iter().filter(|one| one.from == vm.name);
+    // planted: Gear2 rings another VM's channel
+    if own().all(|channel| channel.name != name) {
+        let place = super::error(Rule::TellsNobody, vm, "tells").found(Found::Text(name));
+        report.error(place.near(nearest(name, own().map(|channel| channel.name))));
+    }
+}
+
 /// Judges a channel with the ends that it has, beside the channels before its place in the list.
 fn check_ends<'a>(
     manifest: &Manifest<'a>,

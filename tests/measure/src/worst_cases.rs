@@ -62,6 +62,7 @@ const RUNS: &[Run] = &[
     run_of("psci", 3, 2, 2),
     run_of("timers-shared", 3, 1, 2),
     run_of("rt-emulated", 3, 3, 1),
+    run_of("supervised", 3, 2, 2),
     run_of("ffa", 3, 2, 2),
     run_of("ffa-last", 3, 2, 2),
     run_of("icache", 3, 3, 1),

@@ -243,13 +243,23 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
-        manifest: "fail-over",
+        manifest: "supervised",
         gicv2: true,
+        guests: 2,
+        passes: 4,
         says: &[
             "main is given up: it was restarted 2 times already",
             "main fails over: limp-home is started in its place",
             "limp-home started",
         ],
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "supervised-rt",
+        gicv2: true,
+        icount: true,
+        turn_us: Some(10),
+        passes: 3,
         ..DEFAULT
     },
     TargetTest {

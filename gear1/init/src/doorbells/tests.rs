@@ -1,6 +1,6 @@
 //! Tests of doorbells through the whole of init.
 //!
-//! Requirements: G1-CHN-001, G1-CHN-004, G1-CHN-007.
+//! Requirements: G1-CHN-001, G1-CHN-004, G1-CHN-007, G1-CHN-008.
 
 use gear1_abi::boot::{BootChannel, BootDoorbell, ChannelKind, IrqOwner};
 
@@ -29,7 +29,8 @@ fn case() -> Case {
         .set(IN, "to", text("rt"))
         .set(IN, "min-interval-us", cells(&[100]))
         .set(OUT, "from", text("linux"))
-        .set(OUT, "to", text("flat"));
+        .set(OUT, "to", text("flat"))
+        .set("/vms/linux", "tells", text("in"));
     case
 }
 
@@ -47,12 +48,14 @@ fn the_runtime_hears_of_each_store_and_each_interrupt() {
     assert_eq!(info.channels[..2], [bell(0), bell(1)]);
     assert!(info.vms[1..].iter().all(|vm| vm.channel_count == 0));
     // The counter of the case's machine has 62.5 MHz.
-    let doorbell = |interval, vm, intid| BootDoorbell {
+    let doorbell = |interval, vm, intid, gear2| BootDoorbell {
         interval,
         vm,
         intid,
+        gear2,
     };
-    let expected = [doorbell(6250, 2, 240), doorbell(0, 1, 241)];
+    // G1-CHN-008: Gear2 may ring the one that `tells` names.
+    let expected = [doorbell(6250, 2, 240, 1), doorbell(0, 1, 241, 0)];
     assert_eq!(info.doorbells[..2], expected);
     assert_eq!(info.irq_owner[240], IrqOwner::vm(2).unwrap());
     assert_eq!(info.irq_edge[240 / 32] >> (240 % 32) & 1, 1);

@@ -48,6 +48,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         restart_limit: RestartLimit::DEFAULT,
         on_give_up: gearv_manifest::OnGiveUp::Stop,
         standby: None,
+        tells: None,
         watchdog_ms: 0,
         watchdog_ipa: 0,
         gic: GicMode::Emulated,

@@ -181,6 +181,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         config: &VmConfig,
         shared: &SharedVm<P>,
     ) {
+        // planted: nobody is told of a VM that hangs
+        self.machine.tell(gear1, config);
         if let Some(goal) = self.machine.goal_after(gear1, config, Ended::Fault) {
             let mut lifecycle = shared.lifecycle.lock();
             lifecycle.ended(goal);

@@ -31,6 +31,7 @@ fn plan(guest: Guest, cpus: &[usize]) -> Plan {
         watchdog: 0,
         boot_order: 0,
         safe_state: SafeState::Stop,
+        tells: None,
         waits: false,
         real_time: false,
         affinity: None,
@@ -118,7 +119,7 @@ fn announces_itself_and_what_happens() {
     simulation.steps(10);
     let version = env!("CARGO_PKG_VERSION");
     let mut expected = String::from("gear2: ") + version;
-    expected += ", ABI 1.2, 1 CPUs, scheduler round-robin\r\n\
+    expected += ", ABI 1.3, 1 CPUs, scheduler round-robin\r\n\
         gear2: guest0 started\r\ngear2: guest0 stopped\r\ngear2: guest0 restarted\r\n\
         gear2: 0 guest0 running, vCPU 0 on CPU 0: ready\r\n\
         gear2: guest0 vCPU 0:\r\n";
@@ -217,6 +218,7 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
             watchdog: 0,
             boot_order: 0,
             safe_state: SafeState::Stop,
+            tells: None,
             waits: false,
             real_time: false,
             affinity: None,

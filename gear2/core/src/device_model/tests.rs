@@ -63,6 +63,7 @@ fn model_with_pages() -> (
         watchdog: 0,
         boot_order: 0,
         safe_state: crate::config::SafeState::Stop,
+        tells: None,
         waits: false,
         real_time: false,
         affinity: None,

@@ -41,6 +41,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         restart,
         restarts: AT_ONCE,
         safe_state: SafeState::Stop,
+        tells: None,
         must_run: false,
         watchdog: 0,
         autostart: true,

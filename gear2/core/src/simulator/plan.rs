@@ -39,6 +39,7 @@ pub(crate) struct Plan {
     pub(crate) watchdog: u64,
     pub(crate) boot_order: u32,
     pub(crate) safe_state: SafeState,
+    pub(crate) tells: Option<u32>,
     /// Whether nobody starts the VM at boot.
     pub(crate) waits: bool,
     /// Whether Gear1 runs the VM; such plans come last.
@@ -82,6 +83,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             must_run: false,
             watchdog: plan.watchdog,
             safe_state: plan.safe_state,
+            tells: plan.tells,
             autostart: !plan.real_time && !plan.waits,
             boot_order: plan.boot_order,
             scheduled: !plan.real_time,

@@ -158,6 +158,8 @@ pub(crate) struct World {
     /// A VM that ends by itself as soon as it does anything.
     pub(super) ends_next: Option<(usize, Ended)>,
     pub(crate) ledger: Ledger,
+    /// Rings of each doorbell by Gear2.
+    pub(crate) rings: [u32; 2],
 }
 
 impl World {

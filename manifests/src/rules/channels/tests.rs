@@ -98,6 +98,15 @@ fn each_rule_on_names_is_kept() {
             "M-CHN-002: /channels/bell: from:",
         ),
         (set("to", text("linux")), "M-CHN-002: /channels/bell: to:"),
+        (
+            tree().set("/vms/linux", "tells", text("back")),
+            "M-CHN-013: /vms/linux: tells: this is no channel of the VM's own (\"back\")",
+        ),
+        (
+            tree().set("/vms/linux", "tells", text("belt")),
+            "M-CHN-013: /vms/linux: tells: this is no channel of the VM's own (\"belt\"); did you \
+             mean bell?",
+        ),
         (tree().unset(BELL, "to"), "M-CHN-002: /channels/bell: to:"),
         (
             set("memory", text("bored")),

@@ -1,15 +1,103 @@
-//! Who takes over when another VM fails. The command line says which this is: `role=1` is the
-//! standby of a VM that cannot go on.
+//! A VM that fails, who hears of it and who takes over. The command line says which this is:
+//! `role=0` cannot go on, again and again; `role=1` is its standby; `role=2` is a guest that is told
+//! of each end by a doorbell, and `role=3` a real-time VM that is, which counts its exits.
+//!
+//! Requirements: G1-CHN-008.
 #![no_std]
 #![no_main]
 
-use test_guests::{Machine, guest, report};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-guest!(main);
+use test_guests::mmio::{read32, read64, write64};
+use test_guests::realtime::exits;
+use test_guests::{Machine, check, cpu, gic, guest, report, timer, write_sysreg};
+
+guest!(main, irq = on_interrupt);
+
+/// Words of the shared memory: the receiver listens; lives of the VM that fails; ends of which the
+/// receiver was told.
+const READY: u64 = 0;
+const LIVES: u64 = 8;
+const TOLD: u64 = 16;
+/// Lives that the manifest allows, with the first one.
+const MOST: u64 = 3;
+/// Nobody's, in every machine of the tests.
+const NOWHERE: u64 = 0xf000_0000;
+/// Longest wait for the next end.
+const PATIENCE_US: u64 = 20_000_000;
+/// Time in which another ring would come.
+const REST_US: u64 = 50_000;
+
+static MEMORY: AtomicU64 = AtomicU64::new(0);
 
 fn main(machine: &Machine) {
+    let memory = machine.channel("alarm").and_then(|it| it.memory.clone());
+    MEMORY.store(memory.map_or(0, |memory| memory.start), Relaxed);
     match machine.option("role") {
+        Some(0) => fail(),
         Some(1) => report::pass("the-standby-runs"),
-        role => report::fail("role", format_args!("{role:?}")),
+        Some(2) => listen(machine),
+        _ => listen_in_real_time(machine),
     }
+}
+
+/// Fails when the receiver has heard of all ends before.
+fn fail() {
+    put(LIVES, get(LIVES) + 1);
+    cpu::wait_until(|| get(READY) == 1 && get(TOLD) + 1 == get(LIVES));
+    write_sysreg!("vbar_el1", NOWHERE);
+    read32(NOWHERE);
+    report::fail("fail", format_args!("it goes on"));
+}
+
+fn listen(machine: &Machine) {
+    hear(machine);
+    check!("told", comes(|| get(TOLD) == MOST), "{} ends", get(TOLD));
+    timer::delay_us(REST_US);
+    report::equal("told-once-of-each-end", get(TOLD), MOST);
+    report::equal("lives", get(LIVES), MOST);
+}
+
+/// The exits are those from before the first ring to behind the last one.
+fn listen_in_real_time(machine: &Machine) {
+    hear(machine);
+    let before = exits();
+    let is_told = comes(|| get(TOLD) == MOST);
+    timer::delay_us(REST_US);
+    let left = exits() - before;
+    check!("told", is_told, "{} ends", get(TOLD));
+    report::equal("exits", left, 0);
+    report::equal("told-once-of-each-end", get(TOLD), MOST);
+}
+
+/// Begins to hear the doorbell.
+fn hear(machine: &Machine) {
+    let intid = machine.channel("alarm").map_or(0, |channel| channel.intid);
+    gic::set_edge(intid, true);
+    gic::enable(intid);
+    cpu::unmask_irqs();
+    put(READY, 1);
+}
+
+fn on_interrupt(_intid: u32) {
+    put(TOLD, get(TOLD) + 1);
+}
+
+fn put(word: u64, value: u64) {
+    write64(MEMORY.load(Relaxed) + word, value);
+    cpu::dsb();
+}
+
+fn get(word: u64) -> u64 {
+    read64(MEMORY.load(Relaxed) + word)
+}
+
+fn comes(condition: impl Fn() -> bool) -> bool {
+    let end = timer::now() + timer::from_us(PATIENCE_US);
+    while !condition() {
+        if timer::now() > end {
+            return false;
+        }
+    }
+    true
 }

@@ -3,7 +3,7 @@
 use gear1_abi::call::number;
 
 /// Gear2's calls.
-const GEAR2: [(u16, &str); 18] = [
+const GEAR2: [(u16, &str); 19] = [
     (number::NEXT, "NEXT"),
     (number::VERSION, "VERSION"),
     (number::VCPU_STATE, "VCPU_STATE"),
@@ -18,6 +18,7 @@ const GEAR2: [(u16, &str); 18] = [
     (number::IRQ_DONE, "IRQ_DONE"),
     (number::POKE, "POKE"),
     (number::PL061_RAISE, "PL061_RAISE"),
+    (number::CHANNEL_RING, "CHANNEL_RING"),
     (number::EXIT_STATS, "EXIT_STATS"),
     (number::LOG_READ, "LOG_READ"),
     (number::SYSTEM, "SYSTEM"),

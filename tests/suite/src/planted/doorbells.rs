@@ -67,6 +67,20 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "Gear2 rings every doorbell",
+        change: Change::Swap("gear2 == 0", "gear2 == 2"),
+        breaks: &["G1-CHN-008"],
+        test: "tests/guests/src/bin/gear2_fails.rs",
+        finder: Finder::Guest("gear2-fails", "cortex-a57"),
+    },
+    Bug {
+        name: "Gear2 rings another VM's channel",
+        change: Change::Swap("own()", "manifest.channels.iter()"),
+        breaks: &["G1-BOOT-002"],
+        test: RULES,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a doorbell hides memory",
         change: Change::Swap("chain(memory)", "chain(memory.take(0))"),
         breaks: &["G1-BOOT-002"],

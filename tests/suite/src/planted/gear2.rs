@@ -79,6 +79,8 @@ pub(super) const BUGS: &[Bug] = &[
         "a VM is given up before its standby is to run",
         Change::Swap("!is_safe", "!is_safe && false"),
     ),
+    Bug::on_host(GIVE_UP, "nobody is told of an end", Change::Drop),
+    Bug::on_host(GIVE_UP, "nobody is told of a VM that hangs", Change::Drop),
     Bug::on_host(MOVES, "nobody looks at a vCPU that arrives", Change::Drop),
     Bug::on_host(
         MOVES,

@@ -43,6 +43,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         restart_limit: RestartLimit::DEFAULT,
         on_give_up: gearv_manifest::OnGiveUp::Stop,
         standby: None,
+        tells: None,
         parameters: Default::default(),
         watchdog_ms: 0,
         watchdog_ipa: 0,

@@ -145,6 +145,11 @@ const TABLE: &[(&str, &str, &str)] = &[
         "\"limp-home\"",
     ),
     (
+        "tells",
+        "the name of a channel of the VM's in a string",
+        "\"alarm\"",
+    ),
+    (
         "gic",
         "\"emulated\" or \"pass-through\"",
         "\"pass-through\"",

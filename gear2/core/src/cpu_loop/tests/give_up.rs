@@ -180,8 +180,67 @@ fn a_fail_over_that_was_under_way_is_ended_once() {
     }
 }
 
+/// Returns how often each doorbell was rung.
+fn rings(simulation: &Simulation) -> [u32; 2] {
+    simulation.world.borrow().rings
+}
+
+/// Each end by itself rings, and nothing that a person asks for.
+#[test]
+fn another_vm_is_told_of_each_end() {
+    let told = Plan {
+        tells: Some(1),
+        ..plan(Guest::Works, &[0])
+    };
+    let mut simulation = Simulation::new(1, &[told, plan(Guest::Works, &[0])], 3);
+    simulation.steps(LONG);
+    for (number, how) in (1..).zip([Ended::Fault, Ended::Reset, Ended::Fault]) {
+        simulation.end(0, how);
+        simulation.steps(LONG);
+        assert_eq!(rings(&simulation), [0, number]);
+    }
+    simulation.type_keys(b"\x070\x07r");
+    simulation.steps(LONG);
+    simulation.end(1, Ended::Fault);
+    simulation.steps(LONG);
+    assert_eq!(rings(&simulation), [0, 3]);
+    simulation.end(0, Ended::Off);
+    simulation.steps(LONG);
+    assert_eq!(rings(&simulation), [0, 4]);
+}
+
+#[test]
+fn another_vm_is_told_of_a_vm_that_hangs() {
+    let watched = Plan {
+        tells: Some(0),
+        watchdog: 20_000,
+        ..plan(Guest::Feeds(4_000), &[0])
+    };
+    let mut simulation = Simulation::new(1, &[watched], 3);
+    simulation.steps(LONG);
+    assert_eq!(rings(&simulation), [0, 0]);
+    simulation.hang(0);
+    while simulation.starts()[0] < 2 {
+        assert!(simulation.step());
+    }
+    assert_eq!(rings(&simulation), [1, 0]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Gear2 fails at any call around an end: the other VM is told once, or once more.
+    #[test]
+    fn a_ring_is_never_lost(seed in any::<u64>(), calls in 0..30_u64) {
+        let told = Plan { tells: Some(0), ..plan(Guest::Works, &[0]) };
+        let mut simulation = Simulation::new(1, &[told, plan(Guest::Works, &[0])], seed);
+        simulation.steps(LONG);
+        simulation.fail_in(calls);
+        simulation.end(0, Ended::Fault);
+        simulation.steps(LONG);
+        let [told, _] = rings(&simulation);
+        prop_assert!((1..=2).contains(&told), "{}", told);
+    }
 
     /// Gear2 fails again and again while a VM fails until it is given up: the standby is started
     /// once, and the VM as often as its limit allows.

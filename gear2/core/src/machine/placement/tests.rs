@@ -46,6 +46,7 @@ fn a_kept_word_closes_no_whole_pool() {
         watchdog: 0,
         boot_order: 0,
         safe_state: crate::config::SafeState::Stop,
+        tells: None,
         waits: false,
         real_time: false,
         affinity: None,
