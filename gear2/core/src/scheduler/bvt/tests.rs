@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::scheduler::{Plan, Weight};
 use crate::scheduler::harness::{Harness, Load, share};
+use crate::scheduler::{Plan, Weight};
 
 const SLICE: u64 = 2_500;
 
