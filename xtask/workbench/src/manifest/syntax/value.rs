@@ -120,8 +120,9 @@ impl<'t> Parser<'t> {
         let range = open.range.start..end.range.end;
         let inside = self.text_at(open.file, &(open.range.end..end.range.start));
         let mut words = inside.split_whitespace();
-        let is_bytes =
-            |word: &str| word.len() % 2 == 0 && word.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_bytes = |word: &str| {
+            word.len().is_multiple_of(2) && word.bytes().all(|digit| digit.is_ascii_hexdigit())
+        };
         if words.clone().all(is_bytes) {
             return Ok(end);
         }
