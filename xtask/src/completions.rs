@@ -40,7 +40,26 @@ complete -F _cargo_or_xtask -o bashdefault -o default cargo
 "#;
 
 /// Cargo's completions call the function of this name for a subcommand that they do not know.
-const ZSH: &str = "\n_cargo-xtask() {\n    _xtask \"$@\"\n}\n";
+/// rustup installs none for zsh, so that most shells have nothing for `cargo`.
+const ZSH: &str = r#"
+_cargo-xtask() {
+    _xtask "$@"
+}
+_cargo_or_xtask() {
+    if [[ $CURRENT -eq 2 ]]; then
+        compadd xtask
+    elif [[ $words[2] == xtask ]]; then
+        shift words
+        (( CURRENT-- ))
+        _xtask "$@"
+    else
+        _files
+    fi
+}
+if (( ! $+_comps[cargo] )); then
+    compdef _cargo_or_xtask cargo
+fi
+"#;
 
 const FISH: &str = "\ncomplete -c cargo -n '__fish_seen_subcommand_from xtask' -f \\\n    \
     -a '(complete -C (commandline -cp | string replace -r \"^\\s*cargo\\s+xtask\" xtask))'\n";

@@ -32,7 +32,11 @@ fn bash_completes_commands_and_options() {
 
 #[test]
 fn other_shells_have_theirs() {
-    for (shell, says) in [("zsh", "_cargo-xtask()"), ("fish", "complete -c cargo")] {
+    for (shell, says) in [
+        ("zsh", "_cargo-xtask()"),
+        ("zsh", "compdef _cargo_or_xtask cargo"),
+        ("fish", "complete -c cargo"),
+    ] {
         let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
         let output = xtask.args(["completions", shell]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

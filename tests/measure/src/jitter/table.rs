@@ -169,16 +169,32 @@ fn over(results: &Results, configuration: Configuration, limit: f64) -> Vec<Stri
     for (part, least, of) in JUDGED {
         let limit = limit.max(least);
         let most = limit * of(native) as f64;
-        let (found, native) = (of(figure), of(native));
+        let (found, reference) = (of(figure), of(native));
         if found as f64 > most {
             let (name, above, count) = (configuration.text(), above(figure, most), figure.count());
+            let chance = chance(above, count, native.count());
             faults.push(format!(
                 "{name}: its {part} of {found} ns is more than {limit} times that of the native \
-                 run, {native} ns ({above} of {count} periods are above)"
+                 run, {reference} ns ({above} of {count} periods are above{chance})"
             ));
         }
     }
     faults
+}
+
+/// Says what so few samples tell. In two runs of one and the same thing each sample above a limit is
+/// in either run with the chance of its length, so that all of them are in one by that chance to the
+/// power of their number. From one in twenty on the run says by itself that it is worse.
+fn chance(above: u64, count: u64, native: u64) -> String {
+    let share = (count + native) as f64 / count.max(1) as f64;
+    let odds = share.powi(i32::try_from(above).unwrap_or(i32::MAX));
+    if odds >= 20.0 {
+        return String::new();
+    }
+    format!(
+        "; chance alone puts as few all into this run in one of {odds:.0} cases: measure more \
+         periods, or both again"
+    )
 }
 
 /// Returns how many samples are above a value. One of thousands is another fault than all.

@@ -132,7 +132,25 @@ fn every_configuration_has_a_word_that_is_an_option() {
 fn a_fault_says_how_many_periods_it_is() {
     let faults = judge(&results([1000, 2000, 1500, 1251], "off", [0, 2, 2]), 1.05);
     assert!(
-        faults[0].ends_with("the native run, 1000 ns (1 of 1000 periods are above)"),
+        faults[0].ends_with(
+            "the native run, 1000 ns (1 of 1000 periods are above; chance alone puts as few all \
+             into this run in one of 2 cases: measure more periods, or both again)"
+        ),
         "{faults:?}"
     );
+}
+
+/// Five samples of one run and none of the other are no chance: the periods are as many.
+#[test]
+fn few_samples_are_told_apart_from_many() {
+    for (above, count, native, said) in [
+        (1, 1000, 1000, "one of 2 cases"),
+        (4, 1000, 1000, "one of 16 cases"),
+        (2, 1000, 2000, "one of 9 cases"),
+    ] {
+        let chance = chance(above, count, native);
+        assert!(chance.contains(said), "{chance}");
+    }
+    assert_eq!(chance(5, 1000, 1000), "");
+    assert_eq!(chance(60_000, 60_000, 60_000), "");
 }
