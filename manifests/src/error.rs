@@ -298,16 +298,14 @@ rules_and_warnings! {
     WatchdogInterrupt = "M-WDG-003", "the console has the interrupt of the VM's watchdog",
         "choose another interrupt for the console, or leave it out";
     /// Gear2 emulates the watchdog, and never runs on the VM's CPUs.
-    RealTimeWatchdog = "M-WDG-004", "a real-time VM has no emulated watchdog",
-        "remove watchdog-ms";
+    RealTimeWatchdog = "M-WDG-004", "a real-time VM has no emulated watchdog", "remove watchdog-ms";
 
     /// Each exception level needs an image of Gear2 of its own.
     PrivilegeNotSupported = "M-GR2-001", "this build of GearV does not run Gear2 at this level",
         "write privilege = \"el0\" or leave it out";
 
     /// VMs that share a CPU cannot share its CPU interface.
-    PassThroughGic = "M-GIC-001",
-        "only a real-time VM can have the physical interrupt controller",
+    PassThroughGic = "M-GIC-001", "only a real-time VM can have the physical interrupt controller",
         "write gic = \"emulated\" or leave it out";
 
     /// A guest owns no device, so the property would have no effect.
@@ -344,13 +342,11 @@ rules_and_warnings! {
     VirtioWithoutServer = "M-VIO-001", "virtio devices need a VM that serves them",
         "add a VM of kind = \"device\"";
     /// The device VM serves, and a real-time VM waits for nobody.
-    VirtioNotGuest = "M-VIO-002", "only a guest can have virtio devices",
-        "remove the virtio node";
+    VirtioNotGuest = "M-VIO-002", "only a guest can have virtio devices", "remove the virtio node";
     /// The registers of all devices of a VM lie in one page.
     TooManyVirtioOfVm = "M-VIO-003", "a VM has more than 8 virtio devices", "remove some";
     /// Each device has a slot, a doorbell and a line of a PL061, all of fixed number.
-    TooManyVirtio = "M-VIO-004", "all VMs together have more than 32 virtio devices",
-        "remove some";
+    TooManyVirtio = "M-VIO-004", "all VMs together have more than 32 virtio devices", "remove some";
     /// Drivers are chosen by the type, so a default would be another device.
     VirtioType = "M-VIO-005", "a virtio device has no type",
         "write type = \"block\", \"net\", \"console\", \"rng\", \"input\", \"vsock\" or \"vhost-user\"";
@@ -395,8 +391,7 @@ rules_and_warnings! {
     DiskPath = "M-VIO-017", "this is no path of a disk in the device VM",
         "write the absolute path of a file or a block device there, such as \"/dev/vda\"";
     /// The device model would say so at run time, and the console be silent.
-    ConsoleBackend = "M-VIO-018", "this is no backend of a console",
-        "write backend = \"pty\"";
+    ConsoleBackend = "M-VIO-018", "this is no backend of a console", "write backend = \"pty\"";
     /// Drivers are chosen by the device id, which the function or the number gives.
     VhostFunction = "M-VIO-019", "nothing says, or two properties say, what the guest sees here",
         "write device = \"block\" or another function, or device-id = <N>, from 1 to 63";
@@ -485,8 +480,7 @@ rules_and_warnings! {
     ChannelMemory = "M-CHN-008", "this is no shared memory of both VMs",
         "name a node of /shared-memory that has both VMs in vms or readers";
     /// A page is the least that traps by itself.
-    DoorbellAddress = "M-CHN-009",
-        "the doorbell's address is no multiple of 4 KiB below 2^48",
+    DoorbellAddress = "M-CHN-009", "the doorbell's address is no multiple of 4 KiB below 2^48",
         "write address = <A>, where the VM has nothing else";
     /// A store to mapped memory does not trap, and would not ring.
     DoorbellOverMemory = "M-CHN-010",

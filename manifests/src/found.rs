@@ -30,6 +30,8 @@ pub enum Found<'a> {
     Digest([u8; 32]),
     /// A time in microseconds.
     Us(u32),
+    /// A time in milliseconds.
+    Ms(u32),
     /// A budget and its period.
     Budget(Budget),
     /// Times in a major frame: from, to.
@@ -67,6 +69,7 @@ impl fmt::Display for Found<'_> {
                 f.write_str(")")
             }
             Self::Us(us) => write!(f, " ({us} us)"),
+            Self::Ms(ms) => write!(f, " ({ms} ms)"),
             Self::Budget(Budget {
                 budget_us,
                 period_us,

@@ -34,7 +34,8 @@ pub const MIN_INTERVAL_US: RangeInclusive<u32> = 0..=60_000_000;
 pub const PRIORITY: RangeInclusive<u32> = 0..=31;
 /// Values of `latency-us`, in microseconds.
 pub const LATENCY_US: RangeInclusive<u32> = 0..=1_000_000;
-/// The longest time that a manifest gives for restarts, in milliseconds: an hour.
+/// The longest time in milliseconds that a manifest gives for restarts, watchdogs and the order of
+/// boot: an hour. Longer ones are probably microseconds, and would never end.
 pub const LONGEST_MS: u32 = 3_600_000;
 /// The largest `boot-order`.
 pub const MAX_BOOT_ORDER: u32 = 1000;

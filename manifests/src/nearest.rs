@@ -30,7 +30,8 @@ fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
         *first = line + 1;
         let mut before = *first;
         for (cell, b) in cells.iter_mut().zip(right) {
-            let replaced = diagonal + usize::from(a != b);
+            // Names are in lower case, and nobody means two by one in capitals.
+            let replaced = diagonal + usize::from(!a.eq_ignore_ascii_case(b));
             diagonal = *cell;
             *cell = replaced.min(diagonal + 1).min(before + 1);
             before = *cell;

@@ -98,7 +98,10 @@ fn root_of<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Section<'a
 /// Reads all nodes, and judges what was read. /gear2 comes first: VMs name its pools. Errors of
 /// /gear2 itself do not make the list of VMs incomplete, so rules on VMs are tried all the same.
 fn read_root<'a>(manifest: &mut Manifest<'a>, root: &Section<'a>, report: &mut Report<'_, 'a>) {
+    let before = report.error_count;
     root.check_names(ROOT_PROPERTIES, ROOT_NODES, report);
+    // A misspelled node is probably one that others name.
+    let is_whole = before == report.error_count;
     if let Some(gear2) = root.child("gear2") {
         manifest.gear2 = read_gear2(&gear2, report);
     }
@@ -115,7 +118,8 @@ fn read_root<'a>(manifest: &mut Manifest<'a>, root: &Section<'a>, report: &mut R
     if let Some(channels) = root.child("channels") {
         channels::read(&channels, manifest, report);
     }
-    rules::check(manifest, before == report.error_count, report);
+    let is_complete = is_whole && before == report.error_count;
+    rules::check(manifest, is_complete, report);
 }
 
 /// Reads what says whether this is a manifest at all; nothing else is looked at before.

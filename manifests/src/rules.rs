@@ -79,6 +79,7 @@ pub(crate) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
         report.error(ManifestError::at(Rule::NoVm, NodePath::ROOT.child("vms")));
     }
     check_gear2(manifest, report);
+    watchdog::check_times(manifest, report);
     check_vcpus(manifest, report);
     scheduling::check(manifest, complete, report);
     shared::check(manifest, complete, report);
@@ -280,7 +281,11 @@ fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let limits = vm.restart_limit;
     let values = [limits.limit, limits.window_ms, limits.backoff_ms];
     for ((property, range, default), value) in RESTART_RANGES.into_iter().zip(values) {
-        let place = |rule| error(rule, vm, property).found(Found::Number(value.into()));
+        let found = match property {
+            "restart-limit" => Found::Number(value.into()),
+            _ => Found::Ms(value),
+        };
+        let place = |rule| error(rule, vm, property).found(found);
         if vm.kind == VmKind::RealTime && value != default {
             report.error(place(Rule::RealTimeRestarts));
         } else if !range.contains(&value) {
@@ -380,6 +385,10 @@ fn check_payload<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 fn check_offsets<'a>(vm: &Vm<'a>, load: u64, entry: u64, report: &mut Report<'_, 'a>) {
     // The entry counts from the image, and the image from the memory.
     let mut rest = vm.memory.bytes;
+    // A VM without memory has an error for that.
+    if rest == 0 {
+        return;
+    }
     for (property, offset) in [("load-offset", load), ("entry-offset", entry)] {
         if offset >= rest || !offset.is_multiple_of(4) {
             let place = error(Rule::LoadOffset, vm, property);

@@ -33,8 +33,6 @@ mod tests;
 /// Compatible strings of nodes that stay enabled without an owner, beside the interrupt controller:
 /// a guest has the timer of each CPU it runs on, and a fixed clock is a number without registers.
 const ENABLED: &[&str] = &["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"];
-/// Nodes of firmware's PSCI, which the VM's own replaces.
-const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
 /// Nodes of the root that init writes anew.
 const REPLACED: &[&str] = &["chosen", "cpus", "gearv"];
 /// Nodes of the root that describe no devices. Aliases may name disabled nodes, which drivers then
@@ -171,7 +169,7 @@ impl<'f, 'a> Maker<'f, 'a> {
             let name = child.name();
             let is_memory = text(&child, "device_type") == Some("memory");
             let replaced = path.is_empty() && (REPLACED.contains(&name) || is_memory);
-            if replaced || is_compatible(&child, PSCI) {
+            if replaced || is_compatible(&child, devices::PSCI) {
                 continue;
             }
             let copied = path.is_empty() && COPIED.contains(&name);

@@ -42,6 +42,8 @@ pub(crate) const GIC: &[&str] = &["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-g
 const GIC_PARTS: &[&str] = &["arm,gic-v3-its", "arm,gic-v2m-frame"];
 /// Nodes of the root whose `reg` is no register: addresses of memory, affinities, or nothing.
 const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
+/// Nodes of firmware's PSCI, which the VM's own replaces.
+pub(crate) const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
 /// Bytes of a UART's registers that are used: all of a SCIF's, which has the fewest.
 const UART_SIZE: u64 = 0x28;
 /// Trigger types of an interrupt that are edges.
@@ -372,9 +374,9 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
                 continue;
             }
             let fault = Fault::new(Rule::NoSuchDevice, self.vm.name, "devices", pattern);
-            let near = nearest(pattern, self.seen.iter().map(String::as_str));
+            let seen = self.seen.iter().map(String::as_str);
             self.faults.push(Fault {
-                nearest: near.map(str::to_string),
+                nearest: nearest_pattern(pattern, seen),
                 ..fault
             });
         }
@@ -484,9 +486,21 @@ fn keeps(node: &Node<'_>) -> Option<&'static str> {
         Some("it is the interrupt controller's")
     } else if text(node, "device_type") == Some("pci") {
         Some("a PCI host bridge cannot be passed through")
+    } else if is_compatible(node, PSCI) {
+        Some("it is firmware's, and each VM has Gear1's")
     } else {
         None
     }
+}
+
+/// Returns what a pattern that stands for no device was probably meant to be: the nearest of the
+/// board's paths, of which a pattern with a star has the part before the unit address.
+fn nearest_pattern<'s>(pattern: &str, seen: impl Iterator<Item = &'s str>) -> Option<String> {
+    let Some(stem) = pattern.strip_suffix('*') else {
+        return nearest(pattern, seen).map(str::to_string);
+    };
+    let stems = seen.filter_map(|path| path.rfind('@').and_then(|at| path.get(..=at)));
+    nearest(stem, stems).map(|stem| alloc::format!("{stem}*"))
 }
 
 /// Returns the page of a UART's registers.

@@ -101,11 +101,17 @@ macro_rules! rules_and_warnings {
                 "make a budget smaller, or give this VM one";
             /// Linux panics, at the end of a boot that looked well.
             NoRoot = "M-WRN-025", "Linux finds no root file system",
-                "name an initrd, or write root=/dev/vda in cmdline; a kernel with an initramfs \
-                of its own needs neither";
+                "name an initrd; a kernel with its drivers built in takes root=/dev/vda in \
+                cmdline instead, and one with an initramfs of its own needs neither";
             /// A gap among the CPUs that are used is mostly one that a list forgot.
             IdleCpu = "M-WRN-026", "a CPU of the machine is nobody's, and one behind it is used",
                 "add it to cpus of /gear2, or give it to a real-time VM";
+            /// A name that was to be another one leaves that device to nobody.
+            SameDevice = "M-WRN-027", "an entry before this one stands for the device too",
+                "remove it, or name the device that is meant";
+            /// The device model would wait for a socket that nobody makes.
+            OtherSocket = "M-WRN-028", "the program makes its socket elsewhere than at socket",
+                "write the path of socket behind --socket-path=";
         }
     };
 }

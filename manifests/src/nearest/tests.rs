@@ -28,6 +28,7 @@ fn finds_typos() {
     );
     assert_eq!(nearest("vcpu", NAMES.iter().copied()), Some("vcpus"));
     assert_eq!(nearest("kernal", NAMES.iter().copied()), Some("kernel"));
+    assert_eq!(nearest("Kernel", NAMES.iter().copied()), Some("kernel"));
 }
 
 #[test]

@@ -5,7 +5,8 @@ use super::binding::CHANNEL_PROPERTIES;
 use crate::error::{ManifestError, Report, Rule};
 use crate::model::{Channel, Manifest};
 
-/// Reads the channels; one without a name of its own or a property of the right type is reported.
+/// Reads the channels; one without a name of its own or a property of the right type is reported,
+/// and left out: what rules would say of it follows from that.
 pub(super) fn read<'a>(
     all: &Section<'a>,
     manifest: &mut Manifest<'a>,
@@ -13,11 +14,12 @@ pub(super) fn read<'a>(
 ) {
     all.check_properties(&[], report);
     for (place, channel) in all.children().enumerate() {
+        let before = report.error_count;
         channel.check_names(CHANNEL_PROPERTIES, &[], report);
         all.check_repeated(place, &channel, report);
         let read = read_channel(place, &channel, report);
         // The rest is not read: each further channel would be one more message of the same.
-        if manifest.channels.push(read).is_err() {
+        if before == report.error_count && manifest.channels.push(read).is_err() {
             report.error(ManifestError::at(Rule::TooManyChannels, channel.path));
             break;
         }

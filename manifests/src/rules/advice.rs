@@ -21,12 +21,14 @@ const SHORT_WINDOW_MS: u32 = 1000;
 pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     for vm in manifest.vms.iter() {
         check_effects(manifest, vm, report);
+        check_devices(vm, report);
         if vm.kind != VmKind::RealTime {
             check_restarts(vm, report);
             check_safe_state(manifest, vm, report);
         }
         for (_, device) in manifest.virtio_of(vm.id) {
             check_interface(vm, device, report);
+            check_program(vm, device, report);
         }
     }
     if let Some(server) = manifest.device_vm() {
@@ -76,6 +78,19 @@ fn check_effects<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
     }
     if vm.kind != VmKind::Guest && vm.virtio_ipa != Vm::DEFAULT_VIRTIO {
         useless("virtio-address", "only a guest has virtio devices");
+    }
+}
+
+/// Warns of an entry of `devices` that stands for nothing which one before it does not stand for.
+fn check_devices<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    for (index, pattern) in vm.devices.iter().enumerate() {
+        let covers = |before: &str| {
+            let is_within = !pattern.ends_with('*') && DevicePatterns::matches(before, pattern);
+            before == pattern || is_within
+        };
+        if vm.devices.iter().take(index).any(covers) {
+            report.error(error(Rule::SameDevice, vm, "devices").found(Found::Text(pattern)));
+        }
     }
 }
 
@@ -149,6 +164,19 @@ fn check_interface<'a>(vm: &Vm<'a>, device: &VirtioDevice<'a>, report: &mut Repo
         let node = NodePath::vm(vm.name).child("virtio").child(device.name);
         let place = ManifestError::at_property(Rule::OtherInterface, node, "backend");
         report.error(place.found(Found::Text(backend)));
+    }
+}
+
+/// Warns of a program that makes its socket elsewhere than the device model looks for it, where the
+/// command says so as QEMU's "Backend program conventions" ask for.
+fn check_program<'a>(vm: &Vm<'a>, device: &VirtioDevice<'a>, report: &mut Report<'_, 'a>) {
+    let options = device.vhost_user.command.iter();
+    let mut paths = options.filter_map(|option| option.strip_prefix("--socket-path="));
+    let other = paths.find(|path| device.socket.is_some_and(|socket| socket != *path));
+    if let Some(path) = other {
+        let node = NodePath::vm(vm.name).child("virtio").child(device.name);
+        let place = ManifestError::at_property(Rule::OtherSocket, node, "command");
+        report.error(place.found(Found::Text(path)));
     }
 }
 

@@ -82,13 +82,15 @@ fn check_path<'a>(
     }
 }
 
-/// Tells whether a text is the path of an input device, or a socket's behind `socket:`.
+/// Tells whether a text is the path of an input device, or a socket's behind `socket:`. Devices and
+/// udev's links to them are in /dev, beside folders of them.
 #[cfg(any(test, feature = "host"))]
 fn is_input(backend: &str) -> bool {
-    let socket = backend.strip_prefix("socket:");
-    let path = socket.unwrap_or(backend);
-    // planted: the path of a socket for input is cut off
-    path.starts_with('/') && !path.ends_with('/') && (socket.is_none() || path.len() <= MAX_SOCKET)
+    if let Some(path) = backend.strip_prefix("socket:") {
+        // planted: the path of a socket for input is cut off
+        return path.starts_with('/') && !path.ends_with('/') && path.len() <= MAX_SOCKET;
+    }
+    backend.starts_with("/dev/") && !backend.ends_with('/') && backend != "/dev/input"
 }
 
 /// Tells whether a path is not known to be a folder, or a device that is no disk.
@@ -110,24 +112,42 @@ fn check_socket<'a>(
     device: &VirtioDevice<'a>,
     report: &mut Report<'_, 'a>,
 ) {
-    let (Some(node), Some(path)) = (node_of(manifest, device), device.socket) else {
+    let (Some(node), Some(path)) = (node_of(manifest, device), socket_of(device)) else {
         return;
     };
+    let property = if device.socket.is_some() {
+        "socket"
+    } else {
+        "backend"
+    };
+    let found = device.socket.or(device.backend).unwrap_or(path);
     let before = manifest.virtio.iter().take(index);
     // planted: two devices have one socket
     let mut others = before.filter(|other| share_socket(device, other));
     if let Some(other) = others.find_map(|other| node_of(manifest, other)) {
-        let place = ManifestError::at_property(Rule::SameBackend, node, "socket");
-        report.error(place.found(Found::Text(path)).conflicts(other));
+        let place = ManifestError::at_property(Rule::SameBackend, node, property);
+        report.error(place.found(Found::Text(found)).conflicts(other));
     }
+}
+
+/// Returns the path of the socket that the device has in the device VM.
+fn socket_of<'a>(device: &VirtioDevice<'a>) -> Option<&'a str> {
+    let is_input = device.kind == Some(VirtioKind::Input);
+    let backend = device.backend.filter(|_| is_input);
+    let made = backend.and_then(|backend| backend.strip_prefix("socket:"));
+    device.socket.or(made)
 }
 
 /// Tells whether two devices mean one socket: by their paths, or by a port of one of them. A guest
 /// would reach by that port what serves another guest.
 fn share_socket(one: &VirtioDevice<'_>, other: &VirtioDevice<'_>) -> bool {
-    let (Some(path), Some(others)) = (one.socket, other.socket) else {
+    let (Some(path), Some(others)) = (socket_of(one), socket_of(other)) else {
         return false;
     };
+    // Two backends of input devices are compared as backends.
+    if one.socket.is_none() && other.socket.is_none() {
+        return false;
+    }
     path == others || is_port_of(one, others) || is_port_of(other, path)
 }
 

@@ -23,7 +23,8 @@ pub(crate) fn warn<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report
     }
     for word in kernel_words(cmdline) {
         let console = word.strip_prefix("console=");
-        let console = console.filter(|name| !has_console(manifest, vm, name));
+        // One without a name is a word that a blank has cut.
+        let console = console.filter(|name| !name.is_empty() && !has_console(manifest, vm, name));
         let early = word.strip_prefix("earlycon=");
         let early = early.filter(|options| !has_early_console(vm, options));
         if let Some(name) = console.or(early) {

@@ -27,6 +27,9 @@ const JOINED: [&str; 8] = [
     ",loglevel=",
 ];
 
+/// Options that people write in capitals, as variables of a shell.
+const IN_CAPITALS: [&str; 4] = ["root", "console", "init", "rdinit"];
+
 /// Warns of the words of the VM's command line.
 pub(super) fn warn<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let Payload::Linux {
@@ -48,7 +51,11 @@ pub(super) fn warn<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
     let screens = only_screens(vm, cmdline);
     let screens = screens.then_some("the last console= is a screen, which the VM does not have");
-    for why in open_quote(cmdline).into_iter().chain(screens) {
+    let lines = cmdline.contains('\n').then_some(
+        "a line break is a blank to Linux, and ends the line that programs read of /proc/cmdline",
+    );
+    let others = open_quote(cmdline).into_iter().chain(screens);
+    for why in others.chain(lines) {
         report.error(error(Rule::KernelWord, vm, "cmdline").found(Found::Reason(why)));
     }
 }
@@ -57,6 +64,14 @@ pub(super) fn warn<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 fn form(word: &str) -> Option<&'static str> {
     if word == "=" || word.starts_with('=') {
         return Some("an = with a blank before it belongs to no option");
+    }
+    if matches!(word, "root=" | "console=") {
+        return Some("nothing stands behind its =");
+    }
+    let name = word.split('=').next().unwrap_or(word);
+    let is_capital = |option: &&str| *name != **option && name.eq_ignore_ascii_case(option);
+    if IN_CAPITALS.iter().any(is_capital) {
+        return Some("options of Linux are in lower case");
     }
     if word.starts_with('"') {
         return Some("Linux takes all between two quotes for one word");

@@ -47,9 +47,10 @@ enum Root<'m, 'a> {
 /// Finds the disk that `root=` names.
 fn disk<'m, 'a>(manifest: &'m Manifest<'a>, vm: &Vm<'a>, root: &str) -> Root<'m, 'a> {
     let Some(name) = root.strip_prefix("/dev/") else {
-        // Linux takes a name without the first slash for the numbers of a device.
-        let lacks_slash = root.starts_with("dev/");
-        return if lacks_slash {
+        // Linux takes a name without `/dev/`, or without its first slash, for the numbers of a device.
+        let is_disk =
+            root.starts_with("vd") || HARDWARE.iter().any(|start| root.starts_with(start));
+        return if is_disk || root.starts_with("dev/") {
             Root::Missing
         } else {
             Root::Unknown

@@ -167,7 +167,9 @@ fn check_command<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut
     let (command, files) = (device.vhost_user.command, device.vhost_user.files);
     let program = command.iter().next().unwrap_or_default();
     let is_long = command.bytes().len() > MAX_COMMAND;
-    if !command.is_empty() && (is_long || !program.starts_with('/')) {
+    // No shell splits it: the options would be a part of the program's name.
+    let has_options = program.contains(" -");
+    if !command.is_empty() && (is_long || has_options || !program.starts_with('/')) {
         report.error(error("command").found(Found::Text(program)));
     }
     // GDM gives each file to the program's user by its path, from a folder of its own.

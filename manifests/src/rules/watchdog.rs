@@ -1,7 +1,9 @@
-//! Rules on a guest's emulated watchdog: where its registers lie, and whose its interrupt is.
+//! Rules on a guest's emulated watchdog: where its registers lie, and whose its interrupt is; and on
+//! how long watchdogs and the order of boot wait.
 
 use super::{PAGE, error, shared};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
+use crate::limits::LONGEST_MS;
 use crate::model::{Manifest, Vm, VmKind, WatchdogDevice};
 use crate::{ADDRESS_LIMIT, Region};
 
@@ -26,6 +28,24 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Repor
         let console = NodePath::vm(vm.name).child("console");
         let place = ManifestError::at_property(Rule::WatchdogInterrupt, console, "interrupt");
         report.error(place.found(Found::Number(watchdog.intid.into())));
+    }
+}
+
+/// Judges the times that end a wait of Gear2's or of the whole boot. 0 stands for none.
+pub(super) fn check_times<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
+    let gear2 = NodePath::ROOT.child("gear2");
+    let config = &manifest.gear2;
+    let timeout = ("boot-order-timeout-ms", config.boot_order_timeout_ms);
+    let watchdog = config.watchdog_ms.map(|ms| ("watchdog-ms", ms));
+    let of_gear2 = watchdog.into_iter().chain([timeout]);
+    let of_gear2 = of_gear2.map(|(property, ms)| (gear2, property, ms));
+    let vms = manifest.vms.iter();
+    let of_vms = vms.map(|vm| (NodePath::vm(vm.name), "watchdog-ms", vm.watchdog_ms));
+    for (node, property, ms) in of_gear2.chain(of_vms) {
+        if ms > LONGEST_MS {
+            let place = ManifestError::at_property(Rule::OutOfRange, node, property);
+            report.error(place.found(Found::Ms(ms)));
+        }
     }
 }
 

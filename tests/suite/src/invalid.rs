@@ -92,8 +92,8 @@ fn manifests() -> Result<Vec<PathBuf>> {
 
 /// Returns the rule in a file's name.
 fn rule_of(name: &str) -> &str {
-    const LENGTH: usize = "M-VIO-009".len();
-    name.get(..LENGTH).unwrap_or(name)
+    let mut dashes = name.match_indices('-').map(|(at, _)| at);
+    dashes.nth(2).map_or(name, |end| &name[..end])
 }
 
 /// Compares what `check` says, then has init refuse the same blob.

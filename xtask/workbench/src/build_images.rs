@@ -219,6 +219,7 @@ impl Plan {
             gear2,
             out_dir: _,
         } = parts;
+        manifest.check_entries(&tools, &resolve)?;
         let archive = build_archive(&manifest, &gear2, &resolve, &tools, &archive)?;
         Ok(Images {
             gear1,

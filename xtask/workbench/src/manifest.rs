@@ -77,11 +77,33 @@ impl Compiled {
         tools: &Tools,
         resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
     ) -> anyhow::Result<()> {
-        let list = judge_files(&self.blob, &self.dts, resolve)?;
+        self.refuse(&judge_files(&self.blob, &self.dts, resolve)?, tools)
+    }
+
+    /// Refuses entry points behind the end of images that xtask makes: `resolve` makes them.
+    pub fn check_entries(
+        &self,
+        tools: &Tools,
+        resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
+    ) -> anyhow::Result<()> {
+        let bytes = Aligned::new(&self.blob);
+        let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
+        let mut list = Vec::new();
+        if let Some(manifest) = &judged.manifest {
+            let mut sink = |error: &gearv_manifest::ManifestError<'_>| {
+                list.push(Diagnostic::new(error));
+            };
+            files::judge_made(manifest, &self.dts, resolve, &mut sink)?;
+        }
+        self.refuse(&list, tools)
+    }
+
+    /// Refuses the manifest if there is a reason.
+    fn refuse(&self, list: &[Diagnostic], tools: &Tools) -> anyhow::Result<()> {
         if list.is_empty() {
             return Ok(());
         }
-        let drawn = sources(&self.dts, tools).draw(&list, output::styles_errors());
+        let drawn = sources(&self.dts, tools).draw(list, output::styles_errors());
         bail!("{}\n\n{drawn}", refusal(&self.dts, list.len()))
     }
 

@@ -157,6 +157,16 @@ fn refusals_name_the_device() {
             "manifest: M-DEV-007: /vms/device: devices: the machine has no such enabled device (\"/nothing@*\")",
         ),
         (
+            "/virtio-mmio@*\0",
+            virt(),
+            "manifest: M-DEV-007: /vms/device: devices: the machine has no such enabled device (\"/virtio-mmio@*\"); did you mean /virtio_mmio@*?",
+        ),
+        (
+            "/psci\0",
+            virt(),
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/psci: it is firmware's",
+        ),
+        (
             "/pl031@9010000\0",
             at("/pl031@9010000", "status", text("disabled")),
             "manifest: M-DEV-007: /vms/device: devices: the machine has no such enabled device (\"/pl031@9010000\")",

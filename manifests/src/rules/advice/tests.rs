@@ -15,7 +15,11 @@ fn warned(tree: &Tree) -> Vec<String> {
         let parts: Vec<&str> = one.splitn(4, ": ").take(3).collect();
         parts.join(" ")
     });
-    let advice = places.filter(|one| ("M-WRN-013".."M-WRN-020").contains(&one.as_str()));
+    let advice = places.filter(|one| {
+        let late = ["M-WRN-027", "M-WRN-028"];
+        ("M-WRN-013".."M-WRN-020").contains(&one.as_str())
+            || late.iter().any(|id| one.starts_with(id))
+    });
     advice.collect()
 }
 
@@ -45,6 +49,45 @@ fn warns_of_a_device_vm_that_cannot_serve() {
         late.set(VM, "no-autostart", Vec::new()),
     ] {
         assert_eq!(warned(&also), [""; 0]);
+    }
+}
+
+#[test]
+fn warns_of_devices_that_an_entry_before_stands_for() {
+    let devices = |list: &str| warned(&served().set(DEVICE, "devices", text(list)));
+    for list in [
+        "/virtio_mmio@*\0/pl011@9000000\0/virtio_mmio@*",
+        "/virtio_mmio@*\0/virtio_mmio@a003e00",
+        "/virtio_mmio@a003e00\0/virtio_mmio@a003e00",
+    ] {
+        assert_eq!(devices(list), ["M-WRN-027 /vms/device devices"], "{list}");
+    }
+    for list in [
+        "/virtio_mmio@*\0/pl011@9000000",
+        "/virtio_mmio@a003e00\0/virtio_mmio@*",
+    ] {
+        assert_eq!(devices(list), [""; 0], "{list}");
+    }
+}
+
+#[test]
+fn warns_of_a_program_that_makes_another_socket() {
+    let program = "/vms/linux/virtio/program";
+    let with = |command: &str| {
+        let tree = served()
+            .set(program, "type", text("vhost-user"))
+            .set(program, "device", text("gpio"))
+            .set(program, "socket", text("/run/gpio"));
+        warned(&tree.set(program, "command", text(command)))
+    };
+    let place = ["M-WRN-028", program, "command"].join(" ");
+    assert_eq!(with("/bin/x\0--socket-path=/run/gpi"), [place]);
+    for command in [
+        "/bin/x\0--socket-path=/run/gpio",
+        "/bin/x\0--fd=3",
+        "/bin/x",
+    ] {
+        assert_eq!(with(command), [""; 0], "{command}");
     }
 }
 

@@ -108,6 +108,8 @@ fn each_rule_on_names_is_kept() {
              mean bell?",
         ),
         (tree().unset(BELL, "to"), "M-CHN-002: /channels/bell: to:"),
+        // What follows from a wrong type is not told beside it.
+        (set("to", cells(&[1])), "M-SYN-003: /channels/bell: to:"),
         (
             set("memory", text("bored")),
             "M-CHN-008: /channels/bell: memory:",

@@ -21,6 +21,7 @@ fn takes_what_linux_takes() {
     let lines = [
         "console=ttyAMA0,115200n8 root=/dev/vda rw rootflags=data=ordered,ro quiet",
         "console=tty0 console=ttyAMA0 maxcpus=2 isolcpus=nohz,domain,1 irqaffinity=0-1",
+        "console=ttyAMA0\tquiet maxcpus=8 mem=1G INIT_VERSION=3",
         "mem=256M crashkernel=64M cma=16M@0-4G hugepages=64 acpi=off",
         "hugepagesz=64K hugepages=1024 gearv.ip=10.0.2.105/24 init=/sbin/init root=/dev/vda",
         "dyndbg=\"file drivers/usb/* +p\" -- = maxcpus=1",
@@ -47,6 +48,9 @@ fn warns_of_each_word() {
         ("isolcpus=2,3", "from 0 on"),
         ("nohz_full=1-2", "from 0 on"),
         ("acpi=force", "no ACPI tables"),
+        ("console= ttyAMA0", "nothing stands behind its ="),
+        ("ROOT=/dev/vda", "in lower case"),
+        ("console=ttyAMA0\nquiet", "a line break"),
         ("initrd=/boot/initrd.img", "only a boot loader"),
         ("mem=16M", "leaves memory of the VM unused"),
         ("crashkernel=512M", "as much memory"),

@@ -25,6 +25,8 @@ fn a_guests_root_is_a_disk_that_it_has() {
         "root=/dev/nvme0n1p1",
         "root=/dev/nfs ip=dhcp",
         "root=dev/vda",
+        "root=vda",
+        "root=mmcblk0p2",
     ];
     for cmdline in missing {
         assert_eq!(warned(&served(), cmdline), ["M-WRN-011"], "{cmdline}");

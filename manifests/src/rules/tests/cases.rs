@@ -16,6 +16,18 @@ fn named(name: &str) -> Tree {
     tree
 }
 
+/// A manifest whose VMs stand in a node of another name; a channel names two of them.
+fn misnamed(name: &str) -> Tree {
+    let mut tree = two().set("/channels/bell", "from", text("linux")).set(
+        "/channels/bell",
+        "to",
+        text("other"),
+    );
+    let mut nodes = tree.at("/").children.iter_mut();
+    nodes.find(|(name, _)| name == "vms").unwrap().0 = name.to_string();
+    tree
+}
+
 fn twice(mut tree: Tree, path: &str, property: &str) -> Tree {
     let node = tree.at(path);
     let again = node
@@ -68,6 +80,10 @@ fn tree_cases() -> Vec<Case> {
             "M-SYN-002: /vms/linux/uart: "
         ),
         (smallest().node("/gear2/cpus"), "M-SYN-002: /gear2/cpus: "),
+        (
+            misnamed("VMs"),
+            "M-SYN-002: /VMs: the binding has no such node here; did you mean vms?"
+        ),
         (
             twice(smallest(), VM, "kernel"),
             "M-SYN-004: /vms/linux: kernel: "
@@ -189,6 +205,18 @@ fn vm_cases() -> Vec<Case> {
         (
             smallest().set(VM, "restart-window-ms", cells(&[0])),
             "M-SYN-006: /vms/linux: restart-window-ms: "
+        ),
+        (
+            smallest().set(VM, "watchdog-ms", cells(&[3_600_001])),
+            "M-SYN-006: /vms/linux: watchdog-ms: the number is out of range (3600001 ms); "
+        ),
+        (
+            smallest().set("/gear2", "watchdog-ms", cells(&[3_600_001])),
+            "M-SYN-006: /gear2: watchdog-ms: "
+        ),
+        (
+            smallest().set("/gear2", "boot-order-timeout-ms", cells(&[3_600_001])),
+            "M-SYN-006: /gear2: boot-order-timeout-ms: "
         ),
         (
             smallest().set(VM, "restart-backoff-ms", cells(&[3_600_001])),

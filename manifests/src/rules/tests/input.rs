@@ -5,7 +5,7 @@
 use std::string::String;
 
 use super::{errors, flat, served};
-use crate::testing::{Tree, text};
+use crate::testing::{Tree, cells, text};
 
 const KEYS: &str = "/vms/linux/virtio/keys";
 
@@ -34,6 +34,8 @@ fn a_backend_is_a_device_or_a_socket() {
         "socket:run/x",
         "socket:/run/",
         "/dev/input/",
+        "/dev/input",
+        "/run/x",
         &path(108),
     ] {
         assert_eq!(first(&with(served(), KEYS, backend)), place, "{backend}");
@@ -60,4 +62,26 @@ fn a_device_is_one_guests() {
     let place = ["M-VIO-011", others, "backend"].join(" ");
     assert_eq!(first(&two("/dev/input/event0")), place);
     assert_eq!(first(&two("/dev/input/event1")), "");
+}
+
+/// GDM makes the socket of an input device, and a vsock's or a program's is another.
+#[test]
+fn a_socket_is_of_one_type() {
+    let others = "/vms/other/virtio/sockets";
+    let two = |socket: &str| {
+        let one = with(served(), KEYS, "socket:/run/x");
+        flat(one, "/vms/other")
+            .set(others, "type", text("vsock"))
+            .set(others, "cid", cells(&[3]))
+            .set(others, "socket", text(socket))
+    };
+    let place = ["M-VIO-011", others, "socket"].join(" ");
+    assert_eq!(first(&two("/run/x")), place);
+    assert_eq!(first(&two("/run/y")), "");
+    let keys = "/vms/third/virtio/keys";
+    let behind = |backend| with(flat(two("/run/y"), "/vms/third"), keys, backend);
+    let place = ["M-VIO-011", keys, "backend"].join(" ");
+    assert_eq!(first(&behind("socket:/run/y")), place);
+    assert_eq!(first(&behind("socket:/run/y_7")), place);
+    assert_eq!(first(&behind("socket:/run/z")), "");
 }

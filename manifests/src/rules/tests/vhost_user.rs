@@ -144,7 +144,9 @@ fn a_program_is_named_by_its_path() {
     let with = |command: &str| disk().set(DEVICE, "command", text(command));
     assert_eq!(first(&with("/usr/bin/daemon\0--export\0disk")), "");
     let long = ["/bin/x", &"y".repeat(1019)].concat();
-    for command in ["daemon", "", &long] {
+    let with_blank = with("/opt/my programs/daemon\0--export");
+    assert_eq!(first(&with_blank), "");
+    for command in ["daemon", "", "/usr/bin/daemon --export", &long] {
         let place = "M-VIO-023: /vms/linux/virtio/program: command: ";
         assert_refused(&with(command), place);
     }

@@ -86,6 +86,7 @@ impl Diagnostic {
             | Found::Blob(_)
             | Found::Digest(_)
             | Found::Us(_)
+            | Found::Ms(_)
             | Found::Budget(_)
             | Found::Span(..)
             | Found::Overflow(..)
@@ -312,12 +313,12 @@ impl Sources {
         }
         let property = diagnostic.property.as_deref();
         let Some(name) = property else {
-            return self.node_name(&diagnostic.node);
+            return self.nearest_node(&diagnostic.node);
         };
         let Some(part) = self.property(&diagnostic.node, name) else {
             let below = format!("{}/{name}", diagnostic.node);
             let below = self.node_name(&below);
-            return below.or_else(|| self.node_name(&diagnostic.node));
+            return below.or_else(|| self.nearest_node(&diagnostic.node));
         };
         let within = |text: &str| {
             let start = part.range.start + part.text[part.range.clone()].find(text)?;
@@ -364,6 +365,17 @@ impl Sources {
         let end = part.range.start + text.trim_end_matches(';').trim_end().len();
         let range = part.range.start..end;
         Some(Part { range, ..part })
+    }
+
+    /// Finds the name of a node, or of the one that the node is missing in.
+    fn nearest_node(&self, node: &str) -> Option<Part<'_>> {
+        self.node_name(node).or_else(|| {
+            let (above, _) = node.rsplit_once('/')?;
+            match above {
+                "" => self.node_name("/"),
+                above => self.nearest_node(above),
+            }
+        })
     }
 
     /// Finds a node's name, which stands before its braces. dtc tells where a node's braces are,

@@ -71,12 +71,12 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("privilege", "\"el0\" or \"el1\"", "\"el0\""),
     (
         "watchdog-ms",
-        "a number of milliseconds, 0 for none",
+        "a number of milliseconds from 0 to 3600000, 0 for none",
         "<60000>",
     ),
     (
         "boot-order-timeout-ms",
-        "a number of milliseconds, 0 for ever",
+        "a number of milliseconds from 0 to 3600000, 0 for ever",
         "<120000>",
     ),
     ("image", "a path in a string", "\"blinker.bin\""),

@@ -59,13 +59,40 @@ fn judge_sizes(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&Manife
             let error = ManifestError::at_property(Rule::PayloadTooLarge, node, property);
             sink(&error.found(Found::Reason(&why)));
         }
-        judge_entry(vm, dts, sink);
+        if let Payload::Flat { image, .. } = vm.payload
+            && let Some(path) = path_of(image, dts)
+        {
+            judge_entry(vm, &path, sink);
+        }
     }
 }
 
-/// Judges the entry point of a flat image whose size is known: memory behind the image is zeros,
+/// Judges the entry points of images that xtask makes, whose sizes a check does not know; `resolve`
+/// makes them.
+pub(super) fn judge_made(
+    manifest: &Manifest<'_>,
+    dts: &Path,
+    resolve: &dyn Fn(&str) -> anyhow::Result<PathBuf>,
+    sink: &mut dyn FnMut(&ManifestError<'_>),
+) -> anyhow::Result<()> {
+    for vm in manifest.vms.iter() {
+        // The first instruction is the entry of most, and of every image that is not empty.
+        if let Payload::Flat {
+            image,
+            entry_offset: 1..,
+            ..
+        } = vm.payload
+            && let Source::Artifact(name) = source(image, dts)
+        {
+            judge_entry(vm, &resolve(&name)?, sink);
+        }
+    }
+    Ok(())
+}
+
+/// Judges the entry point of a flat image, which is at `path`: memory behind the image is zeros,
 /// which are no instruction. A jump into zeros is an undefined instruction in the first cycle.
-fn judge_entry(vm: &Vm<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
+fn judge_entry(vm: &Vm<'_>, path: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     let Payload::Flat {
         image,
         entry_offset,
@@ -74,10 +101,7 @@ fn judge_entry(vm: &Vm<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)
     else {
         return;
     };
-    let Some(bytes) = path_of(image, dts).and_then(|path| fs::metadata(path).ok()) else {
-        return;
-    };
-    let bytes = bytes.len();
+    let bytes = fs::metadata(path).map_or(0, |data| data.len());
     // An empty file is a fault of its own.
     if bytes != 0 && entry_offset >= bytes {
         let why = format!("{entry_offset:#x}, and {image} has {bytes:#x} bytes");
@@ -103,12 +127,27 @@ fn report(file: &NamedFile<'_>, rule: Rule, why: &str, sink: &mut dyn FnMut(&Man
     let names = names.iter().map(|name| format!("{ARTIFACT_PREFIX}{name}"));
     let names: Vec<String> = names.collect();
     let error = ManifestError::at_property(rule, file.node, property(file));
+    let all = names.iter().map(String::as_str);
     sink(&match rule {
+        // No program's name is like none.
+        Rule::UnknownArtifact if file.name.ends_with(':') => error.found(Found::Text(file.name)),
         Rule::UnknownArtifact => error
             .found(Found::Text(file.name))
-            .near(nearest(file.name, names.iter().map(String::as_str))),
+            .near(nearest(file.name, all)),
+        Rule::FileMissing => error
+            .found(Found::Reason(why))
+            .near(artifact_meant(file.name, all)),
         _ => error.found(Found::Reason(why)),
     });
+}
+
+/// Returns the one of `all` artifacts that a file's name is, but for the prefix.
+fn artifact_meant<'n>(name: &str, mut all: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let bare = match name.split_once(':') {
+        Some((prefix, name)) if prefix.eq_ignore_ascii_case("artifact") => name,
+        _ => name,
+    };
+    all.find(|one| one.strip_prefix(ARTIFACT_PREFIX) == Some(bare))
 }
 
 /// Returns the property that names the file. A digest's fault is shown at the file: the digest is
@@ -196,10 +235,18 @@ fn used_as(name: &str) -> Option<Use> {
 /// refused before, so that the read ends.
 fn head(path: &Path) -> Result<Vec<u8>, Fault> {
     let unreadable = |error: std::io::Error| match error.kind() {
-        ErrorKind::NotFound => (
-            Rule::FileMissing,
-            format!("looked for at {}", path.display()),
-        ),
+        ErrorKind::NotFound => {
+            let place = format!("looked for at {}", path.display());
+            let is_shells = path.components().any(|part| {
+                let part = part.as_os_str().to_string_lossy();
+                part.starts_with(['~', '$'])
+            });
+            let why = match is_shells {
+                true => format!("{place}: no shell expands ~ and $"),
+                false => place,
+            };
+            (Rule::FileMissing, why)
+        }
         _ => (Rule::FileEmpty, error.to_string()),
     };
     ensure_file(&fs::metadata(path).map_err(unreadable)?)?;
@@ -235,8 +282,8 @@ fn kernel_extent(kernel: &Path) -> Option<u64> {
 }
 
 /// Returns the property of the first file that ends beyond the VM's memory, and where it ends, in
-/// bytes from the start of the memory. The device tree, whose size the board decides, comes on top.
-/// The order is that of loading: kernel, then initrd.
+/// bytes from the start of the memory. The device tree, whose size the board decides, comes on top
+/// and takes a byte at least. The order is that of loading: kernel, then initrd.
 fn too_large(vm: &Vm<'_>, dts: &Path) -> Option<(&'static str, u64)> {
     let file = |name: &str| path_of(name, dts);
     let bytes = |path: &PathBuf| fs::metadata(path).map_or(0, |data| data.len());
@@ -260,5 +307,7 @@ fn too_large(vm: &Vm<'_>, dts: &Path) -> Option<(&'static str, u64)> {
             [("image", end); 2]
         }
     };
-    ends.into_iter().find(|(_, end)| *end > vm.memory.bytes)
+    // The device tree lies behind, so that memory which ends with the payload is too small.
+    let needed = ends.map(|(property, end)| (property, end.saturating_add(1)));
+    needed.into_iter().find(|(_, end)| *end > vm.memory.bytes)
 }

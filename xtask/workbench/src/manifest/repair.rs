@@ -158,8 +158,32 @@ fn exact(error: &ManifestError<'_>) -> Option<String> {
             Some("take it out of devices, or remove the VM's node console".into())
         }
         Rule::NoPayload => below_vms(name),
+        Rule::DevicePath => path_of_device(error),
+        Rule::VhostCommand => words_of_command(error),
         _ => one_for_each(error),
     }
+}
+
+/// Says how the path of a device is written that lacks its slash. What has no unit address is
+/// probably none of a node.
+fn path_of_device(error: &ManifestError<'_>) -> Option<String> {
+    match error.found {
+        Found::Text(text) if text.contains('@') && !text.starts_with('/') => Some(format!(
+            "write the whole path, from the root on: \"/{text}\""
+        )),
+        _ => one_for_each(error),
+    }
+}
+
+/// Says how a command is written whose options stand in the program's name.
+fn words_of_command(error: &ManifestError<'_>) -> Option<String> {
+    let Found::Text(text) = error.found else {
+        return None;
+    };
+    let words = text.split_whitespace().map(|word| format!("\"{word}\""));
+    let words: Vec<String> = words.collect();
+    let has_options = text.contains(" -");
+    has_options.then(|| format!("write a string for each word: {}", words.join(", ")))
 }
 
 /// Says where a node belongs that stands among the VMs, and so is one: most have a name that no VM
@@ -191,6 +215,12 @@ fn one_for_each(error: &ManifestError<'_>) -> Option<String> {
         return None;
     };
     let names = text.split([',', ' ', ';']).filter(|name| !name.is_empty());
+    // The name of a device's type has a comma too, and is no list of paths.
+    let are_paths = matches!(error.rule, Rule::NoSuchDevice | Rule::DevicePath);
+    let is_list = is_list
+        && names
+            .clone()
+            .all(|name| !are_paths || name.starts_with('/'));
     let names: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
     let is_several = is_list && names.len() > 1;
     is_several.then(|| format!("write one string for each: {}", names.join(", ")))

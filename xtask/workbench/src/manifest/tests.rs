@@ -117,7 +117,7 @@ fn a_string_is_no_number() {
     let cases = [
         (
             "watchdog-ms = \"10s\";",
-            "write a number of milliseconds, 0 for none: watchdog-ms = <60000>;",
+            "write a number of milliseconds from 0 to 3600000, 0 for none: watchdog-ms = <60000>;",
         ),
         (
             "boot-order = \"first\";",

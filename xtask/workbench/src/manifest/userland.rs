@@ -75,12 +75,19 @@ fn judge_root<'a>(vm: &Vm<'a>, sink: Sink<'_, 'a>) {
     // The programs for VMs have a kernel's header too.
     let named = kernel.strip_prefix(ARTIFACT_PREFIX);
     let artifact = named.and_then(Artifact::named);
-    let is_linux = artifact.is_none_or(|artifact| artifact.used_as() == Use::Kernel);
+    let used = artifact.map(|artifact| artifact.used_as());
     let has_root = cmdline
         .split_whitespace()
         .any(|word| word.starts_with("root="));
-    if is_linux && !has_root {
-        sink(ManifestError::at(Rule::NoRoot, NodePath::vm(vm.name)));
+    let place = ManifestError::at(Rule::NoRoot, NodePath::vm(vm.name));
+    match used {
+        // Debian's kernels have the drivers of disks as modules, which an initrd has to bring.
+        Some(Use::Kernel) => {
+            let why = "this kernel's drivers of disks are modules, which an initrd loads";
+            sink(place.found(Found::Reason(why)));
+        }
+        None if !has_root => sink(place),
+        _ => {}
     }
 }
 

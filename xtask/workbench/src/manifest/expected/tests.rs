@@ -85,6 +85,8 @@ fn ranges_are_those_of_the_rules() {
         ("restart-limit", 0, limits::MOST_RESTARTS.into()),
         ("restart-window-ms", 1, limits::LONGEST_MS.into()),
         ("restart-backoff-ms", 0, limits::LONGEST_MS.into()),
+        ("watchdog-ms", 0, limits::LONGEST_MS.into()),
+        ("boot-order-timeout-ms", 0, limits::LONGEST_MS.into()),
         (
             "interrupt",
             limits::SHARED_INTIDS.start.into(),

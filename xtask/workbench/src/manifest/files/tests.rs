@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::artifact::Artifact;
-use crate::manifest::{Aligned, compile_source};
+use crate::manifest::{self, Aligned, compile_source};
 use crate::tools::Tools;
 use crate::workspace;
 
@@ -236,6 +236,22 @@ fn an_artifact_has_a_name_that_is_known() {
         said[0].ends_with("did you mean artifact:debian-kernel?"),
         "{said:?}"
     );
+    // Without a name there is none that is near, and without the prefix there is one.
+    let said = judge("nameless", "image = \"artifact:guest:\";", &[]);
+    assert!(
+        said[0].ends_with("for the artifacts that there are"),
+        "{said:?}"
+    );
+    for name in ["debian-kernel", "Artifact:debian-kernel"] {
+        let said = judge("bare", &format!("kernel = \"{name}\";"), &[]);
+        let near = "did you mean artifact:debian-kernel?";
+        assert!(
+            said[0].starts_with("M-PAY-009") && said[0].ends_with(near),
+            "{said:?}"
+        );
+    }
+    let home = judge("home", "kernel = \"~/Image\";", &[]);
+    assert!(home[0].contains("no shell expands ~ and $"), "{home:?}");
     let guest = judge("guest", "image = \"artifact:guest:bensh\";", &[]);
     assert!(
         guest[0].ends_with("did you mean artifact:guest:bench?"),
@@ -255,18 +271,21 @@ fn a_payload_fits_into_the_memory() {
         judge("size", kernel, &files)
     };
     assert_eq!(judge_size(15 << 20), [""; 0]);
-    let said = judge_size(16 << 20);
+    let said = judge_size((16 << 20) - 0x1000);
     assert!(
         said[0].contains(
             "initrd: the payload does not fit into the VM's memory (it needs 17 MiB of 16 MiB)"
         ),
         "{said:?}"
     );
-    let said = judge_size(20 << 20);
-    assert!(
-        said[0].contains("kernel: the payload does not fit"),
-        "{said:?}"
-    );
+    // The device tree lies behind the kernel.
+    for size in [16 << 20, 20 << 20] {
+        let said = judge_size(size);
+        assert!(
+            said[0].contains("kernel: the payload does not fit"),
+            "{said:?}"
+        );
+    }
     let flat = judge(
         "offset",
         "image = \"f\"; load-offset = <0xfffffc>;",
@@ -286,6 +305,38 @@ fn an_entry_point_lies_in_the_image() {
     let start = "M-PAY-016: /vms/one: entry-offset: ";
     assert!(said.len() == 1 && said[0].starts_with(start), "{said:?}");
     assert!(said[0].contains("(0x8, and f has 0x8 bytes)"), "{said:?}");
+}
+
+/// The size of an image that xtask makes is known once it is made.
+#[test]
+fn an_entry_point_lies_in_an_image_that_is_made() {
+    let folder = workspace::scratch("files-made");
+    let made = folder.join("made.bin");
+    fs::write(&made, [0; 8]).unwrap();
+    let at = |entry: &str| {
+        let source = format!(
+            "/dts-v1/; / {{ compatible = \"gearv,manifest\"; version = <1>; vms {{ one {{ \
+             memory-mib = <2>; image = \"artifact:guest:bench\"; entry-offset = <{entry}>; }}; }}; }};"
+        );
+        let dts = folder.join("manifest.dts");
+        fs::write(&dts, source).unwrap();
+        let tools = Tools::prepare().unwrap();
+        let manifest = manifest::compile(&dts, &tools, &folder.join("out")).unwrap();
+        let resolve = |name: &str| {
+            assert_eq!(name, "guest:bench");
+            Ok(made.clone())
+        };
+        let refused = manifest.check_entries(&tools, &resolve);
+        refused.map_or_else(|error| error.to_string(), |()| String::new())
+    };
+    assert_eq!(at("4"), "");
+    let said = at("8");
+    assert!(
+        said.contains("M-PAY-016")
+            && said.contains("(0x8, and artifact:guest:bench has 0x8 bytes)"),
+        "{said}"
+    );
+    fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -345,6 +396,12 @@ fn an_artifact_is_used_as_what_it_is() {
 /// The least size of Debian's kernels is known before one is downloaded.
 #[test]
 fn an_initrd_fits_beside_a_kernel_that_is_an_artifact() {
+    let least = "memory-mib = <32>; kernel = \"artifact:debian-kernel\";";
+    let said = judge("least", least, &[]);
+    assert!(
+        said.len() == 1 && said[0].starts_with("M-PAY-015"),
+        "{said:?}"
+    );
     let properties = "memory-mib = <34>; kernel = \"artifact:debian-kernel\"; initrd = \"i\";";
     let cpio = |mib: usize| [b"070701".as_slice(), &vec![0; mib << 20]].concat();
     assert_eq!(judge("fits", properties, &[("i", &cpio(1))]), [""; 0]);

@@ -99,3 +99,30 @@ fn a_node_among_the_vms_is_told_where_it_belongs() {
     let said = text(&ManifestError::at(Rule::UnknownNode, below));
     assert!(said.starts_with("virtio is a node of a VM: "), "{said}");
 }
+
+#[test]
+fn lists_and_paths_have_the_form_that_is_meant() {
+    let at = |rule, property, found| {
+        let node = NodePath::vm("one");
+        text(&ManifestError::at_property(rule, node, property).found(Found::Text(found)))
+    };
+    let path = at(Rule::DevicePath, "devices", "pl011@9000000");
+    assert_eq!(
+        path,
+        "write the whole path, from the root on: \"/pl011@9000000\""
+    );
+    let both = at(Rule::NoSuchDevice, "devices", "/a@1, /b@2");
+    assert_eq!(both, "write one string for each: \"/a@1\", \"/b@2\"");
+    // The type of a device has a comma, and is no list.
+    let kind = at(Rule::DevicePath, "devices", "arm,pl011");
+    assert_eq!(kind, Rule::DevicePath.repair());
+    let command = at(Rule::VhostCommand, "command", "/bin/x --fd 3");
+    assert_eq!(
+        command,
+        "write a string for each word: \"/bin/x\", \"--fd\", \"3\""
+    );
+    assert_eq!(
+        at(Rule::VhostCommand, "command", "x"),
+        Rule::VhostCommand.repair()
+    );
+}
