@@ -139,7 +139,7 @@ fn fails<P: Platform>(device: &mut Device<'_, P>, name: &str, chain: &[Link]) {
     device.conclude(name, before, Expect::Served(1));
     let [status] = device.load(buffer(0));
     if status != IO_ERROR {
-        device.violation(name, format_args!("status {status}, not {IO_ERROR}"));
+        device.mistake(name, format_args!("status {status}, not {IO_ERROR}"));
     }
 }
 

@@ -17,6 +17,7 @@
 mod arena;
 mod chains;
 mod device;
+mod fs;
 mod input;
 mod net;
 mod offers;
@@ -53,6 +54,8 @@ pub trait Platform {
     fn store(&mut self, address: u64, bytes: &[u8]);
     /// Returns a byte of the guest's memory outside of the arena that has changed, if there is one.
     fn changed(&mut self) -> Option<u64>;
+    /// Lets the program that serves the device get on.
+    fn pause(&mut self);
     /// Records a violation of the requirements.
     fn violation(&mut self, what: fmt::Arguments<'_>);
 }
@@ -74,6 +77,8 @@ pub enum Kind {
     Input,
     /// Sockets to the device VM.
     Vsock,
+    /// A file system.
+    Fs,
 }
 
 impl Kind {
@@ -87,6 +92,7 @@ impl Kind {
             4 => Kind::Rng,
             18 => Kind::Input,
             19 => Kind::Vsock,
+            26 => Kind::Fs,
             _ => return None,
         })
     }
@@ -95,7 +101,7 @@ impl Kind {
     const fn request_queue(self) -> u16 {
         match self {
             Kind::Block | Kind::Rng => 0,
-            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock => 1,
+            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock | Kind::Fs => 1,
             Kind::Control => 4,
         }
     }
@@ -125,6 +131,10 @@ pub struct Layout {
 pub struct Options {
     /// Whether to make also the listed attacks that are common to all types of device.
     pub common: bool,
+    /// Whether another program than the device model serves the device. Such a program may end
+    /// during an attack: what it does is judged by memory alone, and the device has to work as soon
+    /// as the next program is there.
+    pub elsewhere: bool,
     /// Random attacks.
     pub operations: u64,
     /// Seed of the random attacks.
@@ -171,16 +181,25 @@ pub fn attack(
     kind: Kind,
     options: Options,
 ) -> Counts {
-    let mut device = Device::new(platform, layout.clone(), kind);
+    let mut device = Device::new(platform, layout.clone(), kind, options.elsewhere);
     let is_controlled = kind == Kind::Net && net::queues(&mut device) > 2;
     let counts = attack_queue(&mut device, options);
     match is_controlled {
         true => {
-            let mut device = Device::new(platform, layout, Kind::Control);
+            let mut device = Device::new(platform, layout, Kind::Control, options.elsewhere);
             counts + attack_queue(&mut device, options)
         }
         false => counts,
     }
+}
+
+/// Tells whether a device does an honest request, which is waited for however long that takes.
+pub fn serves(platform: &mut impl Platform, layout: Layout, kind: Kind) -> bool {
+    let mut device = Device::new(platform, layout, kind, true);
+    device.initialise();
+    let serves = device.is_honest("service");
+    device.reset();
+    serves
 }
 
 fn attack_queue<P: Platform>(device: &mut Device<'_, P>, options: Options) -> Counts {

@@ -140,7 +140,7 @@ fn verdict<P: Platform>(device: &mut Device<'_, P>, name: &str, command: &[u8], 
     device.conclude(name, before, Expect::Served(1));
     let [answer] = device.load(STATUS);
     if answer != expected {
-        device.violation(name, format_args!("{command:x?}: {answer}, not {expected}"));
+        device.mistake(name, format_args!("{command:x?}: {answer}, not {expected}"));
     }
 }
 

@@ -209,10 +209,20 @@ fn interrupted<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     device.initialise();
     device.long_requests();
     device.notify();
+    let opens = random.below(4) == 0;
     if random.percent(50) {
-        device.write(register::QUEUE_SEL, 0);
-        device.write(register::QUEUE_READY, random.below(2) as u32);
-        device.wait();
+        let queue = device.queue();
+        device.write(register::QUEUE_SEL, queue.into());
+        device.write(register::QUEUE_READY, opens.into());
+        // A queue that is open goes on.
+        if opens {
+            device.wait();
+        } else if !device.buffers_rest(Device::wait) {
+            device.violation(
+                NAME,
+                format_args!("memory was written after its queue was closed"),
+            );
+        }
     } else {
         device.reset();
         if !device.buffers_rest(Device::wait) {

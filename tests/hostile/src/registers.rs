@@ -48,7 +48,7 @@ fn bits_taken_back<P: Platform>(device: &mut Device<'_, P>) {
     let known = status::DRIVER_OK | 0x80;
     let now = device.read(register::STATUS);
     if now & status::NEEDS_RESET != 0 || now & !known != 0 {
-        device.violation("bits taken back", format_args!("status {now:#x}"));
+        device.mistake("bits taken back", format_args!("status {now:#x}"));
     }
 }
 
@@ -57,7 +57,7 @@ fn no_queues<P: Platform>(device: &mut Device<'_, P>) {
     let before = device.used();
     device.notify();
     if device.used() != before {
-        device.violation("a device without queues", format_args!("it works"));
+        device.mistake("a device without queues", format_args!("it works"));
     }
 }
 
@@ -85,7 +85,7 @@ fn select_absent<P: Platform>(device: &mut Device<'_, P>, halves: [u32; 2]) {
     }
     device.write(register::STATUS, status::FEATURES_OK);
     if device.read(register::STATUS) & 8 != 0 {
-        device.violation("features", format_args!("{halves:x?} are accepted"));
+        device.mistake("features", format_args!("{halves:x?} are accepted"));
     }
     device.write(register::STATUS, status::DRIVER_OK);
 }
@@ -107,7 +107,7 @@ fn no_features<P: Platform>(device: &mut Device<'_, P>, selector: u32) {
     device.write(register::DRIVER_FEATURES, u32::MAX);
     device.write(register::DEVICE_FEATURES_SEL, selector);
     if device.read(0x10) != 0 {
-        device.violation("features", format_args!("half {selector} has some"));
+        device.mistake("features", format_args!("half {selector} has some"));
     }
     device.counts.operations += 1;
 }
@@ -121,7 +121,7 @@ fn sizes<P: Platform>(device: &mut Device<'_, P>) {
             // A notification is a channel, and taken at its address.
             let done = device.platform.write(at, size, 0xffff_ffff_ffff_ffff);
             if done && at != register::QUEUE_NOTIFY {
-                device.violation(
+                device.mistake(
                     "a size",
                     format_args!("{size} bytes at {at:#x} are written"),
                 );
@@ -156,7 +156,7 @@ fn absent_queue<P: Platform>(device: &mut Device<'_, P>, queue: u32) {
     device.write(register::QUEUE_SEL, queue);
     let most = device.read(register::QUEUE_NUM_MAX);
     if most != 0 {
-        device.violation("a queue", format_args!("{queue} has {most} entries"));
+        device.mistake("a queue", format_args!("{queue} has {most} entries"));
     }
     for (at, value) in [
         (register::QUEUE_NUM, 16),
@@ -168,7 +168,7 @@ fn absent_queue<P: Platform>(device: &mut Device<'_, P>, queue: u32) {
         device.write(at, value);
     }
     if device.read(register::QUEUE_READY) != 0 {
-        device.violation("a queue", format_args!("{queue} is ready"));
+        device.mistake("a queue", format_args!("{queue} is ready"));
     }
 }
 
@@ -184,7 +184,7 @@ fn read_only<P: Platform>(device: &mut Device<'_, P>) {
     let after: [u32; 8] = core::array::from_fn(|i| device.read(4 * i as u64));
     if before != after || device.read(register::MAGIC) != MAGIC {
         let seen = format_args!("{before:x?}, {after:x?}");
-        device.violation("read-only registers", seen);
+        device.mistake("read-only registers", seen);
     }
     device.honest_request("read-only registers");
 }
@@ -224,6 +224,6 @@ fn notification_after_reset<P: Platform>(device: &mut Device<'_, P>) {
     device.wait();
     device.judge("notifications of a device that was reset", 0, Expect::Any);
     if device.kind == Kind::Block && device.read(register::CONFIG) == 0 {
-        device.violation("a reset", format_args!("the configuration is gone"));
+        device.mistake("a reset", format_args!("the configuration is gone"));
     }
 }

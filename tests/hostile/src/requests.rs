@@ -3,7 +3,7 @@
 use crate::arena::{self, BUFFER_SIZE, table};
 use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register};
 use crate::offers::{DATA, HEADER, OK, Piece, STATUS, segments};
-use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, input, net, sector_byte, vsock};
+use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, fs, input, net, sector_byte, vsock};
 
 /// Address of a range to discard.
 const RANGE: u64 = table(0x6_1000);
@@ -37,6 +37,7 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
         Kind::Rng => rng(device),
         Kind::Input => input::all(device),
         Kind::Vsock => vsock::all(device),
+        Kind::Fs => fs::all(device),
     }
     device.recover_all("attacks with requests");
     device.look_at_memory("attacks with requests");
@@ -46,6 +47,11 @@ impl<P: Platform> Device<'_, P> {
     /// Does a request as a good driver would, and checks all that came of it. A device that
     /// survived an attack by ignoring its driver has not survived.
     pub(crate) fn honest_request(&mut self, name: &str) {
+        self.is_honest(name);
+    }
+
+    /// Does an honest request; returns whether the device did it.
+    pub(crate) fn is_honest(&mut self, name: &str) -> bool {
         self.counts.honest += 1;
         // An attack's requests may still be under way, and their ends are not this request's.
         self.settle();
@@ -57,20 +63,20 @@ impl<P: Platform> Device<'_, P> {
         }
         let written = self.offer_honest();
         self.notify();
-        self.settle();
+        self.settle_patiently();
         let done = self.used().wrapping_sub(before);
         if done != 1 {
             let now = self.read(register::STATUS);
             let seen = format_args!("{done} completed, status {now:#x}");
-            self.violation(name, format_args!("then an honest request: {seen}"));
-            return;
+            self.mistake(name, format_args!("then an honest request: {seen}"));
+            return false;
         }
         self.look_at_used(name, before, written);
         let mut guards = guards.into_iter();
         if !guards.all(|place| self.load(place) == guard) {
-            self.violation(name, format_args!("more than the buffer was written"));
+            self.mistake(name, format_args!("more than the buffer was written"));
         }
-        self.look_at_data(name);
+        self.look_at_data(name)
     }
 
     /// Checks what the used ring tells of an honest request. Only queues of the usual size tell
@@ -81,7 +87,7 @@ impl<P: Platform> Device<'_, P> {
         let [head, told] = [0, 4].map(|at| u32::from_le_bytes(self.load(entry + at)));
         if before < QUEUE_SIZE && (head != 0 || told != written) {
             let seen = format_args!("{told} bytes of {written}, head {head}");
-            self.violation(name, format_args!("then an honest request: {seen}"));
+            self.mistake(name, format_args!("then an honest request: {seen}"));
         }
     }
 
@@ -90,7 +96,7 @@ impl<P: Platform> Device<'_, P> {
         match self.kind {
             Kind::Block => SECTOR,
             Kind::Rng => 100,
-            Kind::Net | Kind::Control | Kind::Console | Kind::Input | Kind::Vsock => 0,
+            Kind::Net | Kind::Control | Kind::Console | Kind::Input | Kind::Vsock | Kind::Fs => 0,
         }
     }
 
@@ -121,6 +127,10 @@ impl<P: Platform> Device<'_, P> {
             }
             Kind::Console => out(self, b"an honest line\n"),
             Kind::Input => out(self, &input::LIGHT),
+            Kind::Fs => {
+                self.offer_mount();
+                0
+            }
             Kind::Vsock => {
                 let packet = vsock::honest(self.cid());
                 out(self, &packet)
@@ -128,8 +138,8 @@ impl<P: Platform> Device<'_, P> {
         }
     }
 
-    /// Data must be what the disk holds: a sector has a known content.
-    fn look_at_data(&mut self, name: &str) {
+    /// Data must be what the disk holds: a sector has a known content. Returns whether it is.
+    fn look_at_data(&mut self, name: &str) -> bool {
         let good = match self.kind {
             Kind::Block => {
                 let byte = sector_byte(self.honest_sector());
@@ -138,11 +148,13 @@ impl<P: Platform> Device<'_, P> {
             }
             Kind::Rng => self.load::<100>(DATA) != [0; 100],
             Kind::Control => self.load::<1>(STATUS) == [OK],
+            Kind::Fs => self.has_answer(),
             Kind::Net | Kind::Console | Kind::Input | Kind::Vsock => true,
         };
         if !good {
-            self.violation(name, format_args!("then an honest request: wrong data"));
+            self.mistake(name, format_args!("then an honest request: wrong data"));
         }
+        good
     }
 
     /// Returns the sector of this honest request: over time all that the attacks must not write. A
@@ -247,7 +259,7 @@ fn verdict<P: Platform>(
     device.conclude(name, before, Expect::Served(1));
     let [status] = device.load(STATUS);
     if status != expected {
-        device.violation(name, format_args!("status {status}, not {expected}"));
+        device.mistake(name, format_args!("status {status}, not {expected}"));
     }
 }
 
@@ -405,7 +417,7 @@ fn control_queues<P: Platform>(device: &mut Device<'_, P>) {
         device.write(register::QUEUE_READY, 1);
         device.write(register::QUEUE_NOTIFY, queue.into());
         if device.read(register::QUEUE_READY) != 0 {
-            device.violation("a control queue", format_args!("{queue} is ready"));
+            device.mistake("a control queue", format_args!("{queue} is ready"));
         }
         device.honest_request("a control queue");
     }

@@ -22,7 +22,7 @@ fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, size: u32, rings
     device.set_up(queue, size, rings);
     device.write(register::QUEUE_READY, 1);
     if device.read(register::QUEUE_READY) != 0 {
-        device.violation(name, format_args!("the queue is ready"));
+        device.mistake(name, format_args!("the queue is ready"));
     }
     device.write(register::STATUS, status::DRIVER_OK);
     device.conclude(name, 0, Expect::Broken);
@@ -60,7 +60,7 @@ fn served<P: Platform>(device: &mut Device<'_, P>, size: u32) {
     device.write(register::STATUS, status::DRIVER_OK);
     let now = device.read(register::STATUS);
     if now != status::DRIVER_OK {
-        device.violation("a size that a queue may have", format_args!("{now:#x}"));
+        device.mistake("a size that a queue may have", format_args!("{now:#x}"));
     }
     device.counts.operations += 1;
     if size >= 2 {

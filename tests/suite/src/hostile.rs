@@ -41,7 +41,9 @@ const LONG: u64 = 1000;
 /// Layout of the disk, in sectors: the guests' partitions, with unowned space around each.
 const HONEST: u64 = 2048;
 const HOSTILE: u64 = HONEST + PARTITION + 2048;
-const SECTORS: u64 = HOSTILE + PARTITION + 2048;
+/// The hostile guest's second disk, which a program serves.
+const PROGRAMS: u64 = HOSTILE + PARTITION + 2048;
+const SECTORS: u64 = PROGRAMS + PARTITION + 2048;
 const PARTITION: u64 = 2 * WRITTEN_SECTORS;
 /// Contents of disk space that belongs to nobody.
 const NOBODYS: u8 = 0xee;
@@ -213,7 +215,7 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     tally.pass(1);
 
     let said = console(session, "hostile", "")?;
-    judge(&said, "hostile: ", 10, tally);
+    judge(&said, "hostile: ", 14, tally);
     let said = console(session, "honest", "q")?;
     judge(&said, "honest: ", 1, tally);
     let virtio = printed_by(session, "gearctl console --all hostile --virtio")?;
@@ -325,10 +327,20 @@ fn unharmed(session: &mut Session, gdm: &str) -> Result<()> {
     let starts = number(&version["gdm_starts"])?;
     ensure!(starts == 1, "it was started {starts} times");
     let log = shell(session, "cat /run/gdm.log")?;
-    for bad in ["bug in gdm", "ended", "panicked"] {
+    for bad in ["bug in gdm", "process ended", "gdm ended", "panicked"] {
         ensure!(!log.contains(bad), "it says:\n{log}");
     }
-    let kernel = shell(session, "dmesg | grep -c 'Oops\\|BUG\\|type=1326' || :")?;
+    // virtiofsd asserts that a request has a header: an attack that ends it has reached it.
+    let lost = |socket: &str| {
+        let lines = log.lines().filter(|line| line.contains(socket));
+        lines.filter(|line| line.contains("next backend")).count()
+    };
+    let [image, shared] = ["gearv-image/socket", "gearv-shared/socket"].map(lost);
+    println!("qemu-storage-daemon was lost {image} times or more, virtiofsd {shared} times");
+    ensure!(shared > 0, "virtiofsd has outlived the attacks:\n{log}");
+    // A program that ends by its own filter is none of the device model's.
+    let complaints = "dmesg | grep -c 'Oops\\|BUG\\|type=1326.*gdm' || :";
+    let kernel = shell(session, complaints)?;
     ensure!(kernel.trim() == "0", "the kernel complains {kernel} times");
     Ok(())
 }
@@ -339,10 +351,11 @@ fn new_disk() -> Vec<u8> {
     for sector in 0..PARTITION {
         sector_of(&mut disk, HONEST + sector).fill(sector_byte(sector));
         sector_of(&mut disk, HOSTILE + sector).fill(sector_byte(sector));
+        sector_of(&mut disk, PROGRAMS + sector).fill(sector_byte(sector));
     }
     let table = sector_of(&mut disk, 0);
     table.fill(0);
-    for (entry, start) in [HONEST, HOSTILE].into_iter().enumerate() {
+    for (entry, start) in [HONEST, HOSTILE, PROGRAMS].into_iter().enumerate() {
         let entry = &mut table[446 + 16 * entry..][..16];
         // Linux, by sectors.
         entry[4] = 0x83;
@@ -364,7 +377,8 @@ fn check_disk(disk: &[u8]) -> Result<()> {
     let nobodys = [
         (0, HONEST),
         (HONEST + PARTITION, HOSTILE),
-        (HOSTILE + WRITTEN_SECTORS, SECTORS),
+        (HOSTILE + WRITTEN_SECTORS, PROGRAMS),
+        (PROGRAMS + WRITTEN_SECTORS, SECTORS),
     ];
     ensure!(disk.len() == fresh.len(), "it has another size");
     for (from, to) in nobodys {

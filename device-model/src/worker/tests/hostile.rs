@@ -62,15 +62,31 @@ impl Attacked {
     }
 
     pub(crate) fn attack(&mut self, kind: Kind, operations: u64, seed: u64) -> Counts {
+        let options = Options {
+            common: true,
+            elsewhere: false,
+            operations,
+            seed,
+        };
+        self.attack_by(kind, options)
+    }
+
+    /// Attacks a device that another program serves.
+    pub(crate) fn attack_elsewhere(&mut self, kind: Kind, operations: u64, seed: u64) -> Counts {
+        let options = Options {
+            common: true,
+            elsewhere: true,
+            operations,
+            seed,
+        };
+        self.attack_by(kind, options)
+    }
+
+    fn attack_by(&mut self, kind: Kind, options: Options) -> Counts {
         let layout = Layout {
             ram: RAM..RAM + RAM_SIZE as u64,
             arena: ARENA,
             registers: 0x0a00_0000,
-        };
-        let options = Options {
-            common: true,
-            operations,
-            seed,
         };
         attack(self, layout, kind, options)
     }
@@ -104,6 +120,10 @@ impl Platform for Attacked {
             let at = bytes.iter().position(|byte| *byte != CANARY)?;
             Some(address + at as u64)
         })
+    }
+
+    fn pause(&mut self) {
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 
     fn violation(&mut self, what: fmt::Arguments<'_>) {

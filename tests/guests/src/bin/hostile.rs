@@ -2,6 +2,8 @@
 //! `tests/hostile`; before and after, an honest driver of `virtio-drivers` does real I/O with the
 //! same device. `operations` and `seed` on the command line say how many random attacks there are;
 //! what is the same for every kind of device only the disk suffers, unless there is `everywhere=1`.
+//! The last `programs` devices are served by programs of their own, which may end during an attack:
+//! of these are asked memory, and service afterwards.
 //!
 //! Memory that is not handed over is filled with a pattern and looked at again and again.
 #![no_std]
@@ -47,18 +49,20 @@ fn main(machine: &Machine) {
     let mut bench = Bench::new(machine);
     bench.fill();
     let (mut operations, mut violations) = (0, 0);
-    for node in machine.virtio.iter().flatten() {
+    let devices = machine.virtio.iter().flatten().count() as u64;
+    let own = devices.saturating_sub(machine.option("programs").unwrap_or(0));
+    for (number, node) in (0..).zip(machine.virtio.iter().flatten()) {
         let shown = virtio::wait_for_device(node, PATIENCE_S);
         let Some(kind) = shown.and_then(Kind::of) else {
             report::fail("hostile", format_args!("device type {shown:?}"));
             continue;
         };
-        honest(kind, "before", node);
         bench.registers = node.registers;
-        let counts = attack(machine, &mut bench, kind);
+        honest(machine, &mut bench, kind, "before", node);
+        let counts = attack(machine, &mut bench, kind, number >= own);
         operations += counts.operations;
         violations += counts.violations;
-        honest(kind, "after", node);
+        honest(machine, &mut bench, kind, "after", node);
     }
     say!("hostile: {operations} operations in all, {violations} violations");
     bench.verdict();
@@ -66,16 +70,22 @@ fn main(machine: &Machine) {
     check!("hostile", held, "{violations} violations");
 }
 
-fn attack(machine: &Machine, bench: &mut Bench, kind: Kind) -> Counts {
-    let layout = Layout {
-        ram: machine.ram.clone(),
-        arena: machine.ram.start + ARENA,
-        registers: bench.registers,
-    };
+/// Parts of the random attacks that a device suffers whose program may end of one: a program is
+/// started again after a pause that grows.
+const ELSEWHERE: u64 = 4;
+
+fn attack(machine: &Machine, bench: &mut Bench, kind: Kind, elsewhere: bool) -> Counts {
+    let layout = layout(machine, bench);
     let everywhere = machine.option("everywhere") == Some(1);
+    let operations = machine.option("operations").unwrap_or(100);
     let options = Options {
-        common: kind == Kind::Block || everywhere,
-        operations: machine.option("operations").unwrap_or(100),
+        common: !elsewhere && (kind == Kind::Block || everywhere),
+        elsewhere,
+        operations: if elsewhere {
+            operations / ELSEWHERE
+        } else {
+            operations
+        },
         seed: machine.option("seed").unwrap_or(1),
     };
     let start = timer::now();
@@ -94,9 +104,26 @@ fn attack(machine: &Machine, bench: &mut Bench, kind: Kind) -> Counts {
     counts
 }
 
+/// Returns where the attacks on the device at hand are made.
+fn layout(machine: &Machine, bench: &Bench) -> Layout {
+    Layout {
+        ram: machine.ram.clone(),
+        arena: machine.ram.start + ARENA,
+        registers: bench.registers,
+    }
+}
+
 /// Does real I/O with the device, as a good driver.
-fn honest(kind: Kind, when: &str, node: &VirtioNode) {
+fn honest(machine: &Machine, bench: &mut Bench, kind: Kind, when: &str, node: &VirtioNode) {
     let result = match kind {
+        // The crate has no driver of file systems.
+        Kind::Fs => {
+            let layout = layout(machine, bench);
+            ensure(
+                hostile_driver::serves(bench, layout, kind),
+                "it does not answer",
+            )
+        }
         Kind::Block => honest_disk(node),
         Kind::Net | Kind::Control => honest_net(node),
         Kind::Console => honest_console(when, node),
@@ -341,6 +368,10 @@ impl Platform for Bench {
             let word = unsafe { (*address as *const u64).read_volatile() };
             word != canary(*address)
         })
+    }
+
+    fn pause(&mut self) {
+        timer::sleep_us(1_000);
     }
 
     fn violation(&mut self, what: fmt::Arguments<'_>) {
