@@ -574,7 +574,7 @@ pub enum Restart {
     Always,
 }
 
-/// What follows when a VM has failed and is not started again.
+/// Consequence of a failure after which a VM is not started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnGiveUp {
     /// The VM stays stopped.

@@ -146,7 +146,7 @@ pub(crate) struct VmConfig {
     pub(crate) share: Share,
     /// Limits of automatic restarts.
     pub(crate) restarts: RestartPolicy,
-    /// What follows when the VM has failed and is not started again.
+    /// Consequence of a failure after which the VM is not started again.
     pub(crate) safe_state: SafeState,
     /// Doorbell that is rung when the VM ends by itself.
     pub(crate) tells: Option<u32>,
@@ -174,7 +174,7 @@ pub(crate) struct VmConfig {
     pub(crate) vcpus: Range<usize>,
 }
 
-/// What follows when a VM has failed and is not started again.
+/// Consequence of a failure after which a VM is not started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SafeState {
     /// The VM stays stopped.

@@ -2,10 +2,11 @@
 //!
 //! Owns the words for which Gear1 keeps no equivalent: the settings of emulated UARTs, the goal of
 //! each VM, the news already reported, the VMs that are paused or given up, their fail-overs, the
-//! times of their restarts, their watchdogs, the access that each vCPU waits for, the CPUs that are off for the
-//! scheduler, pins, changed parameters and pools. A Gear2 that failed wrote these words, so each
-//! may hold anything: a reader reduces a word to the values that have a meaning, and no value leads
-//! to a failure. Invariant: all of the page is zero when Gear2 is entered for the first time.
+//! times of their restarts, their watchdogs, the access that each vCPU waits for, the CPUs that are
+//! off for the scheduler, pins, changed parameters and pools. A Gear2 that failed wrote these
+//! words, so each may hold anything: a reader reduces a word to the values that have a meaning, and
+//! no value leads to a failure. Invariant: all of the page is zero when Gear2 is entered for the
+//! first time.
 
 use core::array;
 use core::sync::atomic::Ordering::{Relaxed, Release};

@@ -60,7 +60,7 @@ pub(crate) enum Step {
     /// The VM is started again later, at this time.
     Pause(u64),
     /// The VM failed, is stopped, and is not started again: bring its safe state about, if it has
-    /// one, and call [`Lifecycle::is_safe`]. Without one nothing is left to do.
+    /// one, and call [`Lifecycle::set_safe`]. Without one nothing is left to do.
     GivenUp(Why),
     /// The VM was started, and its virtual count is 0 at this count; nothing is left to do.
     Started(u64),
@@ -228,7 +228,7 @@ impl Lifecycle {
 
     /// Notes that the safe state of the VM that was given up is brought about, or is what `goal`
     /// leads to.
-    pub(crate) fn is_safe(&mut self, goal: Option<Goal>) {
+    pub(crate) fn set_safe(&mut self, goal: Option<Goal>) {
         if self.goal == Some(Goal::GiveUp) {
             self.goal = goal;
         }

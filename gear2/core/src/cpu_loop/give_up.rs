@@ -1,5 +1,7 @@
 //! The safe state of a VM that has failed and is not started again.
 
+use gear1_abi::call::VmState;
+
 use super::CpuLoop;
 use super::jobs::{Progress, WAIT_PAUSE_US, vm_job};
 use crate::config::{SafeState, VmConfig};
@@ -33,7 +35,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         match config.safe_state {
             SafeState::Stop => Progress::Done,
             SafeState::PowerOff => {
-                lifecycle.is_safe(Some(Goal::PowerOff));
+                lifecycle.set_safe(Some(Goal::PowerOff));
                 self.machine.keep(config.id, lifecycle);
                 Progress::More
             }
@@ -65,18 +67,24 @@ impl<P: Platform> CpuLoop<'_, P> {
         };
         let starts = gear1.vm_history(vm).map_or(0, |history| history.starts);
         let is_due = lifecycle.begin_fail_over(starts);
+        let runs_already = is_due && gear1.vm_state(vm) == Ok(VmState::Running);
         machine.keep(config.id, lifecycle);
         if is_due {
             other.ask(Goal::Run);
             machine.keep(vm, &other);
         }
         drop(other);
-        lifecycle.is_safe(None);
+        lifecycle.set_safe(None);
         machine.keep(config.id, lifecycle);
         let (name, standby) = (&config.name, &standby.name);
+        let how = if runs_already {
+            "runs already"
+        } else {
+            "is started in its place"
+        };
         self.say(
             Some(config.id),
-            format_args!("{name} fails over: {standby} is started in its place"),
+            format_args!("{name} fails over: {standby} {how}"),
         );
         self.jobs |= vm_job(vm);
         Progress::More

@@ -317,7 +317,7 @@ fn a_drivers_reset_waits_for_the_memory() {
     assert_eq!(bad.guest.status(), 0);
 }
 
-/// What a backend completes while its queue is closed is passed on, and nothing later.
+/// Completions of a backend are passed on while its queue is closed, and none later.
 #[test]
 fn a_closed_queue_has_the_completions_of_its_last_moment() {
     let mut bad = Bad::new(|request| match request {

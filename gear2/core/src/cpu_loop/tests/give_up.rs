@@ -100,6 +100,23 @@ fn a_standby_that_fails_too_stays_stopped() {
     assert_eq!(simulation.vm_states(), states);
 }
 
+/// A standby that somebody has started goes on, and nobody is told of a start.
+#[test]
+fn a_standby_that_runs_goes_on() {
+    let plans = plans(Guest::Works, Restart::Never, 0, Guest::Works);
+    let mut simulation = Simulation::new(2, &plans, 11);
+    simulation.steps(LONG);
+    simulation.type_keys(b"\x071\x07t");
+    simulation.steps(LONG);
+    assert_eq!(simulation.starts(), [1, 1, 1]);
+    simulation.end(0, Ended::Fault);
+    simulation.steps(LONG);
+    assert_eq!(simulation.starts(), [1, 1, 1]);
+    let text = simulation.shown();
+    assert_eq!(said(&text, "guest0 fails over: guest1 runs already"), 1);
+    assert_eq!(said(&text, "in its place"), 0, "{text}");
+}
+
 /// Whoever starts the VM again ends that state; the next failure fails over anew.
 #[test]
 fn a_person_starts_a_vm_that_has_failed_over() {

@@ -7,7 +7,7 @@ use super::lexer::Token;
 /// An opening brace, or a closing one, and the name of its node.
 type Brace<'t> = (&'t Token, &'t Token);
 
-/// What the indentation of braces says against the grammar.
+/// Braces whose indentation speaks against the grammar.
 #[derive(Default)]
 pub(super) struct Layout<'t> {
     /// The first opening brace that a brace of an outer node closes.

@@ -253,7 +253,7 @@ pub(super) fn reference_fault(token: &Token) -> Fault {
     Fault::new(token.file, token.range.clone(), what, help)
 }
 
-/// What is said, the help, and the text that repairs. Owned texts, since some name the property.
+/// The message, the help, and the text that repairs. Owned texts, since some name the property.
 type CellFault = (String, String, Option<String>);
 
 /// Makes one.
