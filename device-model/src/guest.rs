@@ -315,6 +315,10 @@ fn serve_device(
     // planted: a device whose set-up fails is dead
     progress::prepare(progress);
     let (name, region) = (wiring.name.clone(), wiring.region);
+    let [_, thread] = sys::own_ids();
+    if let Some(page) = region.devices.get(wiring.channel) {
+        DeviceState::new(page).set(Word::Thread, thread.into());
+    }
     let mut worker = match take_up(node, wiring, coming) {
         Ok(worker) => worker,
         Err(error) => {

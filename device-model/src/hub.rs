@@ -40,6 +40,7 @@ use crate::worker::MESSAGES;
 pub(crate) use opening::{deliver, open_patiently};
 
 mod opening;
+mod placement;
 #[cfg(test)]
 mod tests;
 mod ward;

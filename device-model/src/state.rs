@@ -89,6 +89,8 @@ pub enum Word {
     Pairs,
     /// Counter when the device's backend was found missing; 0: the backend is there.
     MissingSince,
+    /// Number of the thread that serves the device, by which GDM places it.
+    Thread,
     /// The driver wrote the configuration: a reset is GDM's to do.
     Configured = CONFIGURED,
     /// Register writes that Gear2 did.

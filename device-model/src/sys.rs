@@ -384,13 +384,63 @@ pub(crate) fn raise_descriptor_limit() -> io::Result<()> {
 
 /// Keeps the calling thread on one CPU.
 pub(crate) fn pin(cpu: usize) -> io::Result<()> {
-    // SAFETY: all fields are numbers.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: changes one `cpu_set_t`; a CPU beyond it is left out.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the kernel reads one `cpu_set_t`.
-    checked(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) })?;
-    Ok(())
+    CpuSet::of(cpu).give(0)
+}
+
+/// CPUs of this machine.
+#[derive(Clone, Copy)]
+pub(crate) struct CpuSet(libc::cpu_set_t);
+
+impl CpuSet {
+    /// No CPU.
+    const fn none() -> Self {
+        // SAFETY: all fields are numbers.
+        Self(unsafe { std::mem::zeroed() })
+    }
+
+    /// Makes a set of one CPU.
+    pub(crate) fn of(cpu: usize) -> Self {
+        let mut set = Self::none();
+        // SAFETY: changes one `cpu_set_t`; a CPU beyond it is left out.
+        unsafe { libc::CPU_SET(cpu, &mut set.0) };
+        set
+    }
+
+    /// Returns the CPUs that the calling thread may run on; none if the kernel does not say.
+    pub(crate) fn of_this_thread() -> Self {
+        let mut set = Self::none();
+        // SAFETY: the kernel writes one `cpu_set_t`.
+        let asked = unsafe { libc::sched_getaffinity(0, size_of_val(&set.0), &raw mut set.0) };
+        checked(asked).map_or(Self::none(), |_| set)
+    }
+
+    /// Tells whether the set has a CPU.
+    pub(crate) fn has(&self, cpu: usize) -> bool {
+        // SAFETY: reads one `cpu_set_t`, in which no CPU beyond it is.
+        unsafe { libc::CPU_ISSET(cpu, &self.0) }
+    }
+
+    /// Returns the number of CPUs.
+    pub(crate) fn count(&self) -> usize {
+        // SAFETY: reads one `cpu_set_t`.
+        let count = unsafe { libc::CPU_COUNT(&self.0) };
+        usize::try_from(count).unwrap_or(0)
+    }
+
+    /// Has a thread run on the CPUs of the set alone; 0 is the calling one.
+    pub(crate) fn give(&self, thread: u64) -> io::Result<()> {
+        let thread = i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the kernel reads one `cpu_set_t`.
+        checked(unsafe {
+            libc::sched_setaffinity(thread, size_of_val(&self.0), &raw const self.0)
+        })?;
+        Ok(())
+    }
+}
+
+/// Returns the major and the minor number of a device.
+pub(crate) fn device_numbers(device: u64) -> [u32; 2] {
+    [libc::major(device), libc::minor(device)]
 }
 
 /// Events that `poll` waits for on one descriptor.

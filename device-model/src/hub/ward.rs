@@ -22,6 +22,7 @@ use gear2_protocol::Region;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::opening::{Change, Device, Openers};
+use super::placement::Placement;
 use super::{BEAT, enter, eventfd, spawn};
 use crate::board::DeviceNode;
 use crate::choices::Choices;
@@ -64,6 +65,8 @@ pub(super) struct Ward {
     kicks: Vec<(usize, EventFd)>,
     /// Opens backends, for which the process has no rights.
     openers: Openers,
+    /// Places the threads of the guest's disks; `None`: they look all the time.
+    placement: Option<Placement>,
     /// By device, orders of a person.
     orders: BTreeMap<usize, Inbox>,
     /// By device, where orders for which all was opened are put.
@@ -91,10 +94,11 @@ impl Ward {
         progress: Arc<Progress>,
     ) -> Result<Self, String> {
         let first = devices.first().ok_or("a guest without a device")?;
-        let mut opened = Vec::new();
+        let (mut opened, mut placed) = (Vec::new(), Vec::new());
         for (node, (_, kick)) in devices.iter().zip(&kicks) {
             let page = region.devices.get(node.channel).ok_or("no such channel")?;
             let (state, kick) = (DeviceState::new(page), same_kick(kick)?);
+            placed.push((node.clone(), state));
             opened.push((node.clone(), Device { state, kick }));
         }
         Ok(Self {
@@ -102,6 +106,7 @@ impl Ward {
             vm: first.vm_id,
             kicks,
             openers: Openers::start(options, choices, opened.into_iter())?,
+            placement: (!options.spin).then(|| Placement::new(choices, &placed)),
             orders: BTreeMap::new(),
             opened: BTreeMap::new(),
             ordered: eventfd()?,
@@ -151,7 +156,7 @@ impl Ward {
         self.openers.want_all(&link);
         // Orders may be there that the last process was not given.
         let _ = self.ordered.write(1);
-        let why = self.attend(&link);
+        let why = self.attend(&link, child.id());
         // It may have ended. A process that is killed ends when the kernel has done its transfers.
         let _ = child.kill();
         let ended = progress::in_kernel(|| child.wait());
@@ -206,7 +211,7 @@ impl Ward {
 
     /// Takes messages of the process for as long as it lives. Returns why it has to be ended, if it
     /// does not end by itself.
-    fn attend(&mut self, link: &Arc<Link>) -> Option<String> {
+    fn attend(&mut self, link: &Arc<Link>, process: u32) -> Option<String> {
         let mut heard = Instant::now();
         let mut has_begun = false;
         loop {
@@ -225,6 +230,9 @@ impl Ward {
                 match link.receive() {
                     Ok(Some((Message::Beat, _))) => {
                         (heard, has_begun) = (Instant::now(), true);
+                        if let Some(placement) = &mut self.placement {
+                            placement.look(process);
+                        }
                     }
                     Ok(Some((message, _))) if self.take(&message, link) => {}
                     Ok(Some(_)) => return Some("it sends what is gdm's to send".into()),

@@ -5,8 +5,22 @@ use crate::change::Change;
 
 const BY_PROCESSES: &str = "device-model/tests/processes.rs";
 const BY_SANDBOX: &str = "device-model/src/sandbox/tests.rs";
+const BY_PLACEMENT: &str = "device-model/src/hub/placement/tests.rs";
 
 pub(in crate::planted) const BUGS: &[Bug] = &[
+    Bug::on_host(
+        BY_PLACEMENT,
+        "a busy thread stays beside its disk's interrupt",
+        Change::Swap("is_near, false", "is_near, true"),
+    ),
+    Bug::on_host(
+        BY_PLACEMENT,
+        "a process of a guest has threads of others placed",
+        Change::Swap(
+            r#""{process}/task/{thread}/schedstat""#,
+            r#""{}/schedstat", thread + u64::from(process) * 0"#,
+        ),
+    ),
     Bug::on_host(
         BY_PROCESSES,
         "a process of a guest maps all guests' pages",
