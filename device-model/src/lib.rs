@@ -28,6 +28,7 @@
 pub mod output;
 
 pub mod address;
+mod allowance;
 mod atomic;
 pub mod backend;
 pub mod board;

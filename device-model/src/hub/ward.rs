@@ -24,6 +24,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::opening::{Change, Device, Openers};
 use super::placement::Placement;
 use super::{BEAT, enter, eventfd, spawn};
+use crate::allowance::Allowance;
 use crate::board::DeviceNode;
 use crate::choices::Choices;
 use crate::hardware::named;
@@ -49,9 +50,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A process that ran for so long is started again after the first pause.
 const LONG_RUN: Duration = Duration::from_secs(10);
-/// Bytes that a process may have in the log at once, and how long the log takes to forgive a byte.
-const MESSAGE_BYTES: u64 = 0x4000;
-const FORGIVEN_AFTER: Duration = Duration::from_millis(100);
 /// Bytes of a line in the log; what is longer is broken.
 const LONGEST_LINE: usize = 1024;
 
@@ -323,37 +321,10 @@ impl Ward {
     }
 }
 
-/// Bytes that a process may have in the log. Each that was used is forgiven after a while.
-struct Allowance {
-    /// Bytes that may be shown now.
-    left: u64,
-    /// Time at which bytes were forgiven last.
-    at: Instant,
-}
-
-impl Allowance {
-    /// Takes as many bytes of `wanted` as there are.
-    fn take(&mut self, wanted: u64, now: Instant) -> u64 {
-        let since = now.duration_since(self.at).as_millis() / FORGIVEN_AFTER.as_millis();
-        let forgiven = u64::try_from(since).unwrap_or(MESSAGE_BYTES);
-        if forgiven > 0 {
-            self.at = now;
-            self.left = self.left.saturating_add(forgiven).min(MESSAGE_BYTES);
-        }
-        // planted: a process fills the log
-        let taken = wanted.min(self.left);
-        self.left -= taken;
-        taken
-    }
-}
-
 /// Shows what a process prints, in bounds, and reads the rest: a process that says much neither
 /// fills the log nor waits. The process has no way to the log itself.
 fn log(mut messages: ChildStderr) {
-    let mut allowance = Allowance {
-        left: MESSAGE_BYTES,
-        at: Instant::now(),
-    };
+    let mut allowance = Allowance::new(Instant::now());
     let mut line = Vec::new();
     let mut bytes = [0; 1024];
     while let Ok(count @ 1..) = messages.read(&mut bytes) {

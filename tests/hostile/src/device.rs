@@ -288,7 +288,7 @@ impl<'a, P: Platform> Device<'a, P> {
     pub(crate) fn settle(&mut self) {
         self.look(match self.kind {
             _ if self.is_elsewhere => LOOKS_ELSEWHERE,
-            Kind::Block | Kind::Fs => MANY_LOOKS,
+            Kind::Block | Kind::Fs | Kind::Gpu | Kind::Cursor => MANY_LOOKS,
             Kind::Net | Kind::Control | Kind::Console | Kind::Rng | Kind::Input | Kind::Vsock => {
                 A_FEW_LOOKS
             }

@@ -18,6 +18,7 @@ mod arena;
 mod chains;
 mod device;
 mod fs;
+mod gpu;
 mod input;
 mod net;
 mod offers;
@@ -79,6 +80,10 @@ pub enum Kind {
     Vsock,
     /// A file system.
     Fs,
+    /// A graphics card.
+    Gpu,
+    /// The queue of a graphics card's cursor.
+    Cursor,
 }
 
 impl Kind {
@@ -90,6 +95,7 @@ impl Kind {
             2 => Kind::Block,
             3 => Kind::Console,
             4 => Kind::Rng,
+            16 => Kind::Gpu,
             18 => Kind::Input,
             19 => Kind::Vsock,
             26 => Kind::Fs,
@@ -100,8 +106,8 @@ impl Kind {
     /// Returns the queue by which the guest asks for something.
     const fn request_queue(self) -> u16 {
         match self {
-            Kind::Block | Kind::Rng => 0,
-            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock | Kind::Fs => 1,
+            Kind::Block | Kind::Rng | Kind::Gpu => 0,
+            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock | Kind::Fs | Kind::Cursor => 1,
             Kind::Control => 4,
         }
     }
@@ -109,6 +115,7 @@ impl Kind {
     pub(crate) const fn queues(self) -> u16 {
         match self {
             Kind::Vsock => 3,
+            Kind::Gpu => 2,
             _ => self.request_queue() + 1,
         }
     }
@@ -174,7 +181,7 @@ pub const fn sector_byte(sector: u64) -> u8 {
 }
 
 /// Attacks the device in all ways, and leaves it reset. A network card is attacked by its control
-/// queue as well, if it has one.
+/// queue as well, if it has one, and a graphics card by that of its cursor.
 pub fn attack(
     platform: &mut impl Platform,
     layout: Layout,
@@ -182,15 +189,17 @@ pub fn attack(
     options: Options,
 ) -> Counts {
     let mut device = Device::new(platform, layout.clone(), kind, options.elsewhere);
-    let is_controlled = kind == Kind::Net && net::queues(&mut device) > 2;
+    let other = match kind {
+        Kind::Net if net::queues(&mut device) > 2 => Some(Kind::Control),
+        Kind::Gpu => Some(Kind::Cursor),
+        _ => None,
+    };
     let counts = attack_queue(&mut device, options);
-    match is_controlled {
-        true => {
-            let mut device = Device::new(platform, layout, Kind::Control, options.elsewhere);
-            counts + attack_queue(&mut device, options)
-        }
-        false => counts,
-    }
+    let Some(other) = other else {
+        return counts;
+    };
+    let mut device = Device::new(platform, layout, other, options.elsewhere);
+    counts + attack_queue(&mut device, options)
 }
 
 /// Tells whether a device does an honest request, which is waited for however long that takes.

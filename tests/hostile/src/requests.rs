@@ -3,7 +3,7 @@
 use crate::arena::{self, BUFFER_SIZE, table};
 use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register};
 use crate::offers::{DATA, HEADER, OK, Piece, STATUS, segments};
-use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, fs, input, net, sector_byte, vsock};
+use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, fs, gpu, input, net, sector_byte, vsock};
 
 /// Address of a range to discard.
 const RANGE: u64 = table(0x6_1000);
@@ -38,6 +38,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
         Kind::Input => input::all(device),
         Kind::Vsock => vsock::all(device),
         Kind::Fs => fs::all(device),
+        Kind::Gpu => gpu::all(device),
+        Kind::Cursor => gpu::cursors(device),
     }
     device.recover_all("attacks with requests");
     device.look_at_memory("attacks with requests");
@@ -96,7 +98,7 @@ impl<P: Platform> Device<'_, P> {
         match self.kind {
             Kind::Block => SECTOR,
             Kind::Rng => 100,
-            Kind::Net | Kind::Control | Kind::Console | Kind::Input | Kind::Vsock | Kind::Fs => 0,
+            _ => 0,
         }
     }
 
@@ -131,6 +133,14 @@ impl<P: Platform> Device<'_, P> {
                 self.offer_mount();
                 0
             }
+            Kind::Gpu => {
+                self.offer_displays();
+                0
+            }
+            Kind::Cursor => {
+                self.offer_cursor();
+                0
+            }
             Kind::Vsock => {
                 let packet = vsock::honest(self.cid());
                 out(self, &packet)
@@ -149,7 +159,8 @@ impl<P: Platform> Device<'_, P> {
             Kind::Rng => self.load::<100>(DATA) != [0; 100],
             Kind::Control => self.load::<1>(STATUS) == [OK],
             Kind::Fs => self.has_answer(),
-            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock => true,
+            Kind::Gpu => self.has_displays(),
+            Kind::Net | Kind::Console | Kind::Input | Kind::Vsock | Kind::Cursor => true,
         };
         if !good {
             self.mistake(name, format_args!("then an honest request: wrong data"));

@@ -10,9 +10,11 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::allowance::Allowance;
 use crate::board::DeviceNode;
 use crate::sandbox::Role;
 use crate::sys;
@@ -23,6 +25,9 @@ const FIRST_ACCOUNT: u32 = crate::sandbox::ACCOUNT + 1;
 /// First pause before a program that ended is started again, and the longest. The pause doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// Longest pause behind a program that ran until GDM ended it. A driver has that done by a reset of
+/// its card, and waits.
+const LONGEST_AFTER_USE: Duration = Duration::from_secs(1);
 /// A program that ran for so long starts again after the first pause.
 const LONG_RUN: Duration = Duration::from_secs(30);
 /// Bytes of a program's messages that the log has of each start.
@@ -49,6 +54,8 @@ pub(crate) struct Program {
     started: Instant,
     /// Least time between an end and the next start.
     pause: Duration,
+    /// Bytes that the programs of the device may have in the log.
+    allowance: Arc<Mutex<Allowance>>,
 }
 
 impl Program {
@@ -71,6 +78,7 @@ impl Program {
             child: None,
             started: Instant::now(),
             pause: Duration::ZERO,
+            allowance: Arc::new(Mutex::new(Allowance::new(Instant::now()))),
         })
     }
 
@@ -100,16 +108,28 @@ impl Program {
         let Some(mut child) = self.child.take() else {
             return;
         };
-        // It may have ended, and a process that is killed ends when the kernel has done its
-        // transfers.
+        let ran = matches!(child.try_wait(), Ok(None));
+        // A process that is killed ends when the kernel has done its transfers.
         let _ = child.kill();
         let _ = child.wait();
+        // planted: a reset of a card has its driver wait for long
+        let longest = if ran {
+            LONGEST_AFTER_USE
+        } else {
+            LONGEST_PAUSE
+        };
         // planted: a program that ends at once is started without end
         self.pause = match self.started.elapsed() < LONG_RUN {
-            true => (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE),
+            true => (self.pause * 2).clamp(FIRST_PAUSE, longest),
             false => FIRST_PAUSE,
         };
         self.started = Instant::now();
+    }
+
+    /// Returns the least time from the last end to the next start.
+    #[cfg(test)]
+    pub(crate) const fn pause(&self) -> Duration {
+        self.pause
     }
 
     /// Ends the program, and tells whether nothing of it is left: what it started may live on, and
@@ -146,10 +166,11 @@ impl Program {
         let mut child = command.spawn()?;
         if let Some(messages) = child.stderr.take() {
             let (name, confine) = (self.name.clone(), self.confine);
+            let allowance = Arc::clone(&self.allowance);
             let builder = thread::Builder::new().name(format!("says {name}"));
             builder.spawn(move || {
                 confine(Role::Sockets);
-                log(&name, messages);
+                log(&name, messages, &allowance);
             })?;
         }
         Ok(child)
@@ -195,13 +216,15 @@ impl Drop for Program {
 }
 
 /// Writes the beginning of a program's messages to the log, and reads the rest: a program that says
-/// much neither fills the log nor waits.
-fn log(name: &str, messages: ChildStderr) {
+/// much, or is started often, neither fills the log nor waits.
+fn log(name: &str, messages: ChildStderr, allowance: &Mutex<Allowance>) {
     let mut messages = File::from(std::os::fd::OwnedFd::from(messages));
     let mut left = MESSAGE_BYTES;
     let mut bytes = [0; 512];
     while let Ok(count @ 1..) = messages.read(&mut bytes) {
-        let shown = (count as u64).min(left);
+        let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = allowance.take((count as u64).min(left), Instant::now());
+        drop(allowance);
         left -= shown;
         let text = bytes.get(..shown as usize).unwrap_or_default();
         let text = String::from_utf8_lossy(text);

@@ -4,6 +4,9 @@
 use std::env;
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use super::{LONG, arrivals};
 use crate::backend::Absent;
@@ -54,6 +57,19 @@ impl Daemon {
     /// Starts another one in the same directory. The program must have ended.
     pub(super) fn restart(&mut self) {
         self.child = (self.run)(&self.directory);
+    }
+
+    /// Starts the program whenever it has ended; returns how often that was.
+    pub(super) fn keep_alive(&mut self, is_over: &AtomicBool) -> u32 {
+        let mut ends = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            if self.child.try_wait().unwrap().is_some() {
+                self.restart();
+                ends += 1;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        ends
     }
 
     /// Returns the path of the socket.

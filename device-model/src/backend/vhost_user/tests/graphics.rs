@@ -3,6 +3,10 @@
 
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use hostile_driver::Kind;
 
 use super::debian::{self, Daemon, guest_of};
 use super::{node, until};
@@ -11,6 +15,7 @@ use crate::frame::{self, Picture};
 use crate::state::Word;
 use crate::testing::{CHANNEL, DATA, Directory, Guest};
 use crate::transport::register;
+use crate::worker::tests::hostile::Attacked;
 
 /// Device type of a graphics card.
 const GPU: u32 = 16;
@@ -33,6 +38,8 @@ const HEIGHT: u32 = 16;
 const PIXELS: u64 = DATA + 0x1_0000;
 const ANSWER: u64 = DATA + 0x4000;
 const ROOM: u32 = 512;
+/// Random attacks beside the listed ones.
+const ATTACKS: u64 = 100;
 /// Words of a request's header.
 const HEADER: usize = 6;
 
@@ -173,4 +180,31 @@ fn a_reset_makes_the_card_as_new() {
     card.asked = 0;
     assert_eq!(card.show(), [OK; 4]);
     shows_the_drawing(&mut card, &program);
+}
+
+/// A guest that breaks every rule costs its own card alone: memory that it did not hand over stays,
+/// and a driver that sets the card up anew draws.
+#[test]
+#[ignore = "needs vhost-user-gpu: a part of the suite runs it"]
+fn a_hostile_guest_costs_its_own_card_alone() {
+    let mut program = start();
+    let guest = guest_of(card(&program), GPU);
+    let is_over = AtomicBool::new(false);
+    let mut guest = thread::scope(|scope| {
+        let watch = scope.spawn(|| program.keep_alive(&is_over));
+        let mut attacked = Attacked::over(guest);
+        let counts = attacked.attack_elsewhere(Kind::Gpu, ATTACKS, 1);
+        is_over.store(true, Ordering::Relaxed);
+        println!(
+            "{counts:?}; the program ended {} times",
+            watch.join().unwrap()
+        );
+        assert_eq!(attacked.violations, [""; 0]);
+        assert!(counts.broken > 30, "{counts:?}");
+        attacked.guest
+    });
+    for ring in &mut guest.rings {
+        ring.added = 0;
+    }
+    guest.write(register::STATUS, 0);
 }

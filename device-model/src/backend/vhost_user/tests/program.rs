@@ -114,6 +114,27 @@ fn a_program_has_no_rights_but_its_own() {
     assert!(error.contains("after a pause"), "{error}");
 }
 
+/// A program that works is started again soon, however often its guest has it ended.
+#[test]
+fn a_program_that_is_ended_in_use_is_started_again_within_a_second() {
+    if !is_root() {
+        return;
+    }
+    let directory = Directory::new("program");
+    let mut program = program(&shell(&directory, "exec sleep 1000"));
+    for _ in 0..6 {
+        let begin = Instant::now();
+        while let Err(error) = program.run() {
+            // Half a minute for a machine that does other things.
+            assert!(begin.elapsed() < LONG, "{error}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        program.end();
+        assert!(program.pause() <= Duration::from_secs(1));
+    }
+    assert_eq!(program.pause(), Duration::from_secs(1));
+}
+
 /// A program that ends at once is started again, ever more seldom.
 #[test]
 fn a_program_that_ends_is_started_again_after_a_pause() {
@@ -139,4 +160,5 @@ fn a_program_that_ends_is_started_again_after_a_pause() {
         .iter()
         .filter(|error| error.contains("ended with exit status: 3"));
     assert!(ended.count() >= 2, "{errors:?}");
+    assert!(program.pause() >= Duration::from_millis(400));
 }

@@ -70,7 +70,7 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         Change::Swap("|| wished.is_fulfilled", "|| !is_first"),
     ),
     Bug::on_host(
-        "device-model/src/hub/ward/tests.rs",
+        "device-model/src/allowance/tests.rs",
         "a process fills the log",
         Change::Swap("wanted.min(self.left)", "wanted.min(self.left.max(1))"),
     ),

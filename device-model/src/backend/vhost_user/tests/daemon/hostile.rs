@@ -4,7 +4,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use hostile_driver::Kind;
 
@@ -15,19 +14,6 @@ use crate::worker::tests::hostile::Attacked;
 
 /// Random attacks beside the listed ones.
 const ATTACKS: u64 = 300;
-
-/// Starts the daemon whenever it has ended; returns how often that was.
-fn keep_alive(daemon: &mut Daemon, is_over: &AtomicBool) -> u32 {
-    let mut ends = 0;
-    while !is_over.load(Ordering::Relaxed) {
-        if daemon.child.try_wait().unwrap().is_some() {
-            daemon.restart();
-            ends += 1;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    ends
-}
 
 /// Attacks a disk; returns the guest, and what was done to memory that is not for the device.
 fn attack(guest: Guest) -> (Guest, Vec<String>) {
@@ -44,7 +30,7 @@ fn a_hostile_guest_costs_its_own_disk_alone() {
     let guest = start(&daemon);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let watch = scope.spawn(|| keep_alive(&mut daemon, &is_over));
+        let watch = scope.spawn(|| daemon.keep_alive(&is_over));
         let (mut guest, violations) = attack(guest);
         assert_eq!(violations, [""; 0]);
         reset(&mut guest);
