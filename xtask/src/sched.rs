@@ -35,22 +35,21 @@ pub struct Options {
     #[arg(long, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=MAX_CPUS as i64))]
     cpus: Option<u32>,
-    /// From one vCPU to another, in ns [default: measured, world_switch]
+    /// From the end of a turn to another vCPU, in ns [default: measured]
     #[arg(long, value_name = "NS")]
     switch: Option<u64>,
     /// From a wake-up to the vCPU that it wakes, if another one ran, in ns [default: measured, or
     /// `--switch`]
     #[arg(long, value_name = "NS")]
     preempt: Option<u64>,
-    /// The part of that which is charged to the other one, in ns [default: measured, or 0 with
-    /// `--switch`]
+    /// The part of each way that is charged to the vCPU that ran, in ns [default: measured, or 0
+    /// with `--switch`]
     #[arg(long, value_name = "NS")]
     entry: Option<u64>,
-    /// From the WFI of a vCPU back to one that it preempted, in ns [default: measured, or
-    /// `--switch`]
+    /// From the WFI of a vCPU to another one, in ns [default: measured, or `--switch`]
     #[arg(long, value_name = "NS")]
     resume: Option<u64>,
-    /// From an exit through Gear2 back to the vCPU, in ns [default: measured, gear2_roundtrip]
+    /// From an event through Gear2 back to the vCPU that ran, in ns [default: measured]
     #[arg(long, value_name = "NS")]
     exit: Option<u64>,
     /// From a wake-up on an idle CPU to the vCPU, in ns [default: measured, timer_wfi]
@@ -137,26 +136,30 @@ impl Options {
         ensure!(length.is_finite(), "--seconds {} is no time", self.seconds);
         let length = length.round() as u64;
         sched::check_length(length)?;
-        let measured = sched::measured_costs(3)?;
-        // One figure for all switches, if the user gives one.
-        let measured = self.switch.map_or(measured, |switch| {
-            Costs::new(switch, measured.exit, measured.wake)
-        });
         Ok(Setup {
             cpu_count: self.cpus.map_or(named, |count| count as usize),
             loads,
-            costs: Costs {
-                switch: measured.switch,
-                preempt: self.preempt.unwrap_or(measured.preempt),
-                entry: self.entry.unwrap_or(measured.entry),
-                resume: self.resume.unwrap_or(measured.resume),
-                exit: self.exit.unwrap_or(measured.exit),
-                wake: self.wake.unwrap_or(measured.wake),
-            },
+            costs: self.costs(sched::measured_costs(3)?),
+            // Figures that the user gives are those of the policy.
+            by_policy: [self.switch, self.preempt, self.resume, self.exit] == [None; 4],
             length,
             seed: self.seed,
             policy: self.policy.clone(),
         })
+    }
+
+    /// Returns costs with the figures that the user gives: one for all switches, if `--switch` is.
+    fn costs(&self, measured: Costs) -> Costs {
+        let new = |switch| Costs::new(switch, measured.end.same, measured.wake);
+        let mut costs = self.switch.map_or(measured, new);
+        costs.wake_up.other = self.preempt.unwrap_or(costs.wake_up.other);
+        costs.block.other = self.resume.unwrap_or(costs.block.other);
+        costs.wake = self.wake.unwrap_or(costs.wake);
+        for way in [&mut costs.end, &mut costs.wake_up, &mut costs.block] {
+            way.entry = self.entry.unwrap_or(way.entry);
+            way.same = self.exit.unwrap_or(way.same);
+        }
+        costs
     }
 
     /// The default shows the first 50 ms, in which a run settles.

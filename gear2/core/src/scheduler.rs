@@ -134,6 +134,15 @@ pub trait Policy: Send {
     fn pick(&mut self, now: u64) -> Choice;
 }
 
+/// Returns the part of a turn that is not worth a run of its own, at an event that finds no more of
+/// the turn left: the turn ends there. Work of the gears that another vCPU pays for lies between an
+/// event and the entry, so a deadline that was counted from the event comes before the end of the
+/// turn by as much: by 0.6 to 1.4 us of turns that usually last 5 ms. Not for policies that order by
+/// virtual time, where whoever ends its turn early is next again.
+const fn rest_of(turn: u64) -> u64 {
+    turn / 512
+}
+
 /// Time that a vCPU may use in each period, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {

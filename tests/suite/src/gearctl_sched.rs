@@ -1,5 +1,6 @@
 //! Figures of `gearctl top` and `gearctl sched` on schedules, on a machine whose figures are known
-//! (`tests/manifests/gearctl-sched.dts`): two equal spinners on one CPU, a capped one on another.
+//! (`tests/manifests/gearctl-sched.dts`): two equal spinners on one CPU, a capped one on another. A
+//! restart of Gear2 finds what `gearctl` changed.
 //!
 //! `bvt` and `null` run on the target here; the parts `schedules` and the example of pools have the
 //! other policies.
@@ -58,6 +59,7 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
         "a VM changes its pool, or stays whole",
         change_pool(session),
     );
+    tally.check("a restarted Gear2 finds a changed pool", restart(session));
     power_off(session)?;
     tally.pass(1);
     Ok(())
@@ -84,7 +86,7 @@ fn capped(top: &Value) -> Result<()> {
 /// Pools by name, CPUs, policy, balancer and VMs.
 const POOLS: [[&str; 5]; 3] = [
     ["default", "0", "null", "load", "device"],
-    ["shared", "1", "bvt", "none", "left right"],
+    ["shared", "1", "bvt", "none", "left right saboteur"],
     ["budgets", "2", "edf", "load", "capped"],
 ];
 
@@ -135,7 +137,7 @@ fn budgets(session: &mut Session) -> Result<()> {
 fn change_pool(session: &mut Session) -> Result<()> {
     let said = shell(session, "gearctl sched pool capped shared")?;
     ensure!(said.contains("pool: shared"), "it says {said:?}");
-    vms_of_pools(session, ["device", "left right capped", ""])?;
+    vms_of_pools(session, ["device", "left right capped saboteur", ""])?;
     let top = json(session, "gearctl --json top 2 | tail -n 1")?;
     Row::of(&top, "capped")?.waits(0..=15)?;
     refused(
@@ -158,7 +160,37 @@ fn change_pool(session: &mut Session) -> Result<()> {
         "left nothing",
         "there are: default, shared, budgets",
     )?;
-    vms_of_pools(session, ["device", "left right", "capped"])
+    vms_of_pools(session, ["device", "left right saboteur", "capped"])
+}
+
+/// A VM that is in another pool than the manifest's, and a changed weight, stay what they are when
+/// Gear2 fails and is started anew. The VM runs on, on the CPU of its pool and under its policy.
+fn restart(session: &mut Session) -> Result<()> {
+    shell(session, "gearctl sched pool capped shared")?;
+    shell(session, "gearctl sched set capped weight 300")?;
+    let before = number(&json(session, "gearctl --json version")?["gear2_restarts"])?;
+    let after = before + 1;
+    let restarted = format!("gearctl --json version | grep -q '\"gear2_restarts\": *{after}'");
+    // An answer may be lost with the Gear2 that fails.
+    shell(
+        session,
+        &format!("gearctl start saboteur; until {restarted}; do sleep 0.2; done"),
+    )?;
+    vms_of_pools(session, ["device", "left right capped saboteur", ""])?;
+    let sched = json(session, "gearctl sched --json")?;
+    let row = |list: &str| {
+        let mut rows = sched[list].as_array().into_iter().flatten();
+        let row = rows.find(|row| row["vm"] == "capped").cloned();
+        row.with_context(|| format!("capped is not in {}", sched[list]))
+    };
+    let place = row("vcpus")?;
+    ensure!(place["cpu"] == 1 && place["allowed"] == "1", "{place}");
+    let parameters = row("vms")?;
+    ensure!(parameters["weight"] == 300, "{parameters}");
+    let top = json(session, "gearctl --json top 2 | tail -n 1")?;
+    Row::of(&top, "capped")?.waits(0..=15)?;
+    shell(session, "gearctl sched pool capped budgets")?;
+    vms_of_pools(session, ["device", "left right saboteur", "capped"])
 }
 
 /// A VM does not change its pool, and `gearctl` says why.

@@ -87,7 +87,8 @@ fn begin_stress(session: &mut Session, guest: &VmSummary) -> Result<()> {
 fn end_stress(session: &mut Session, guest: &VmSummary, tally: &mut Tally) -> Result<()> {
     enter(session, guest)?;
     shell_within(session, "touch /stop; wait", ROUND).context("a round of stress-ng never ends")?;
-    let said = shell(session, "grep 'BROKEN\\|FAIL\\|fail:' /said || :")?;
+    // With the lines before, which tell the round and the reason.
+    let said = shell(session, "grep -B 16 'BROKEN\\|FAIL\\|fail:' /said || :")?;
     ensure!(said.trim().is_empty(), "stress-ng says {said}");
     let done = shell(session, "grep -c 'successful run completed' /said || :")?;
     let rounds: u64 = done

@@ -7,8 +7,8 @@
 use anyhow::{Result, anyhow, ensure};
 use gear2_core::Config;
 use gear2_core::config::CpuSchedule;
-pub use gear2_core::scheduler::virtual_cpu::Costs;
 use gear2_core::scheduler::virtual_cpu::{self, VirtualCpu};
+pub use gear2_core::scheduler::virtual_cpu::{Costs, Way};
 
 use crate::manifest::Aligned;
 pub use figures::{CpuFigures, Figures, Spread, VcpuFigures};
@@ -34,6 +34,8 @@ pub struct Setup {
     pub loads: Loads,
     /// Costs of the gears.
     pub costs: Costs,
+    /// Whether the costs are those of `round-robin`, and decisions of other policies take longer.
+    pub by_policy: bool,
     /// Simulated time in ticks.
     pub length: u64,
     /// Source of all random numbers.
@@ -85,7 +87,13 @@ fn simulate_cpu(schedule: &CpuSchedule, setup: &Setup) -> Result<Simulated> {
         Some(name) => policy_named(name)?,
     };
     let made = (policy.make)(&schedule.plan);
-    let mut virtual_cpu = VirtualCpu::new(made, setup.costs, setup.seed);
+    let longer = if setup.by_policy {
+        decision(policy.name)
+    } else {
+        0
+    };
+    let costs = setup.costs.with_decision(longer);
+    let mut virtual_cpu = VirtualCpu::new(made, costs, setup.seed);
     let mut lanes = Vec::new();
     for vcpu in &schedule.vcpus {
         let name = loads::name(vcpu);
@@ -130,36 +138,81 @@ fn policy_named(name: &str) -> Result<&'static gear2_core::scheduler::PolicyKind
 /// Figures of the machine that counts instructions.
 const BASELINE: &str = include_str!("../../../tests/bench-baseline.txt");
 
-/// The ways of a wake-up that preempts a vCPU, and back to that, in instructions of the CPU `max`,
-/// with a GICv2 and a GICv3. The parts `schedules` measure them under `priority`: the mean latency of
-/// the third VM is the first; what is missing between two stretches of a spinner, without the job
-/// and the first, is the last. Turns end earlier by the entry for each preemption.
-const PREEMPT: [Costs; 2] = [preempt(1_899, 1_648), preempt(1_965, 1_711)];
-
-/// Returns costs in which only the preemption differs.
-const fn preempt(preempt: u64, resume: u64) -> Costs {
-    Costs {
-        preempt,
-        entry: 226,
-        resume,
-        ..Costs::new(0, 0, 0)
-    }
+/// Ways through both gears under `round-robin`, in instructions of the CPU `max` with a GIC. Those
+/// to another vCPU are so much shorter than `world_switch`, which delivers an interrupt as well.
+///
+/// A trace of both gears under the parts `schedules` has them: from the exception to the guest's next
+/// instruction, and up to the counter's reading in `leave_as_is`. Most of them occur there a hundred
+/// times and have one length.
+struct Ways {
+    /// Entry, and way back to the same vCPU.
+    end: [u64; 2],
+    wake_up: [u64; 2],
+    /// Entry.
+    block: u64,
+    /// By how much a way to another vCPU is shorter than `world_switch`: in the order above.
+    shorter: [u64; 3],
+    /// Delivery of an interrupt that has waited, and the exit that follows it.
+    late: u64,
 }
 
-/// Returns what the gears take in instructions with a GIC, which is 2 or 3: the rows `world_switch`,
-/// `gear2_roundtrip` and `timer_wfi` of `tests/bench-baseline.txt`, and `PREEMPT`.
+/// With a GICv2 and with a GICv3.
+const WAYS: [Ways; 2] = [
+    Ways {
+        end: [274, 948],
+        wake_up: [281, 983],
+        block: 124,
+        shorter: [323, 74, 343],
+        late: 732,
+    },
+    Ways {
+        end: [270, 944],
+        wake_up: [286, 988],
+        block: 123,
+        shorter: [340, 54, 356],
+        late: 715,
+    },
+];
+
+/// Instructions of a decision beyond those of `round-robin`, in the mean of the three ways. `bvt` has
+/// the queues of `fair`, and `null` none.
+const DECISIONS: [(&str, u64); 5] = [
+    ("priority", 85),
+    ("edf", 100),
+    ("arinc653", 100),
+    ("fair", 205),
+    ("bvt", 205),
+];
+
+/// Returns the instructions of a policy's decision beyond those of `round-robin`.
+fn decision(policy: &str) -> u64 {
+    let row = DECISIONS.iter().find(|(name, _)| *name == policy);
+    row.map_or(0, |(_, longer)| *longer)
+}
+
+/// Returns what the gears take in instructions with a GIC, which is 2 or 3, under `round-robin`: by
+/// the rows `world_switch` and `timer_wfi` of `tests/bench-baseline.txt`, and `WAYS`.
 pub fn measured_costs(gic: u32) -> Result<Costs> {
-    let row = |name: &str| {
+    let row = |name: &str| -> Result<u64> {
         let start = format!("GearV EL0 max GICv{gic}: {name} ");
         let row = BASELINE.lines().find_map(|line| line.strip_prefix(&start));
         let figure = row.and_then(|figure| figure.trim().parse().ok());
         figure.ok_or_else(|| anyhow!("tests/bench-baseline.txt has no {start}"))
     };
+    let ways = &WAYS[usize::from(gic == 3)];
+    let [end, wake_up, block] = ways.shorter;
+    let switch = row("world_switch")?;
+    let way = |[entry, same]: [u64; 2], shorter: u64| Way {
+        entry,
+        same,
+        other: switch.saturating_sub(shorter),
+    };
     Ok(Costs {
-        switch: row("world_switch")?,
-        exit: row("gear2_roundtrip")?,
+        end: way(ways.end, end),
+        wake_up: way(ways.wake_up, wake_up),
+        block: way([ways.block, ways.end[1]], block),
+        late: ways.late,
         wake: row("timer_wfi")?,
-        ..PREEMPT[usize::from(gic == 3)]
     })
 }
 

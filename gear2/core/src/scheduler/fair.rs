@@ -137,9 +137,7 @@ impl Fair {
 
     /// Begins a turn. What the vCPU is ahead of the least virtual time counts as used.
     fn begin(&mut self, vcpu: VcpuId, least: u64) {
-        let account = self.account(vcpu);
-        let ahead = account.virtual_time.saturating_sub(least);
-        self.used = account.weight.ticks(ahead).min(self.slice - 1);
+        self.used = self.account(vcpu).ticks_since(least).min(self.slice - 1);
         (self.turn, self.woke) = (Some(vcpu), false);
     }
 
@@ -203,11 +201,8 @@ impl Fair {
             return NO_DEADLINE;
         }
         let rest = self.slice - self.used;
-        self.waiting.least_fresh().map_or(rest, |fresh| {
-            let account = self.account(vcpu);
-            let ahead = (fresh + self.grain()).saturating_sub(account.virtual_time);
-            rest.min(account.weight.ticks(ahead))
-        })
+        let until = |fresh| self.account(vcpu).ticks_until(fresh + self.grain());
+        (self.waiting.least_fresh()).map_or(rest, |fresh| rest.min(until(fresh)))
     }
 }
 

@@ -12,7 +12,7 @@ use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::queue::{Queue, Set};
-use super::{Choice, Policy, Refused, Run, Share};
+use super::{Choice, Policy, Refused, Run, Share, rest_of};
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +25,8 @@ const LEVELS: usize = 32;
 pub struct Priority {
     /// Ticks of a turn.
     slice: u64,
+    /// Ticks after which a turn ends at the next event.
+    enough: u64,
     /// The longest wait for higher priorities, in ticks; 0: no limit.
     ceiling: u64,
     /// vCPUs that were added; wake-ups of others are ignored.
@@ -51,8 +53,10 @@ impl Priority {
     /// Makes the policy with a slice and a ceiling in ticks.
     #[must_use]
     pub fn new(slice: u64, ceiling: u64) -> Self {
+        let slice = slice.max(1);
         Self {
-            slice: slice.max(1),
+            slice,
+            enough: slice - rest_of(slice),
             ceiling,
             known: Set::default(),
             levels: [0; MAX_VCPUS],
@@ -114,7 +118,7 @@ impl Priority {
     fn choose(&mut self, now: u64) -> Option<VcpuId> {
         let over = self
             .turn
-            .filter(|turn| self.used[turn.index()] >= self.slice);
+            .filter(|turn| self.used[turn.index()] >= self.enough);
         // The slice before all priorities is not over.
         if self.aged && over.is_none() && self.turn.is_some() {
             return self.turn;

@@ -12,7 +12,7 @@ use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::queue::Set;
-use super::{Choice, Policy, Refused, Run, Share};
+use super::{Choice, Policy, Refused, Run, Share, rest_of};
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +22,8 @@ mod tests;
 pub struct RoundRobin {
     /// Ticks of a turn.
     slice: u64,
+    /// Ticks after which a turn ends at the next event.
+    enough: u64,
     /// vCPUs of the CPU, ready or not.
     known: Set,
     /// vCPUs that are ready.
@@ -36,8 +38,10 @@ impl RoundRobin {
     /// Makes the policy with a slice in ticks.
     #[must_use]
     pub fn new(slice: u64) -> Self {
+        let slice = slice.max(1);
         Self {
-            slice: slice.max(1),
+            slice,
+            enough: slice - rest_of(slice),
             known: Set::default(),
             ready: Set::default(),
             queue: VecDeque::with_capacity(MAX_VCPUS),
@@ -110,7 +114,7 @@ impl Policy for RoundRobin {
     /// middle of a slice changes nothing.
     fn pick(&mut self, now: u64) -> Choice {
         let contended = self.queue.len() > 1;
-        if contended && self.used.is_some_and(|used| used >= self.slice) {
+        if contended && self.used.is_some_and(|used| used >= self.enough) {
             self.rotate();
         }
         let Some(&vcpu) = self.queue.front() else {

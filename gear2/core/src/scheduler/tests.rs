@@ -10,6 +10,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod gears;
+
 /// vCPUs that calls are about, whether they were added or not.
 const VCPUS: usize = 8;
 const SLICE: u64 = 2_500;
@@ -299,6 +301,36 @@ proptest! {
             });
             prop_assert!(window.is_some(), "{runs} runs from {begin} to {}", subject.now);
             prop_assert!(subject.now - begin <= plan.frame);
+        }
+    }
+}
+
+/// The rest of a turn that is not worth a run of its own: equal vCPUs take turns after all but a
+/// 512th of a slice, under each policy without virtual times.
+#[test]
+fn a_turn_ends_at_an_event_that_finds_little_of_it_left() {
+    const LONG: u64 = 512 * 100;
+    for name in ["round-robin", "priority"] {
+        let plan = Plan {
+            slice: LONG,
+            ..Plan::default()
+        };
+        for (left, goes_on) in [(100, false), (101, true)] {
+            let mut policy = (PolicyKind::named(name).unwrap().make)(&plan);
+            for index in 0..2 {
+                policy.add(vcpu(index), &Share::of(VmId::FIRST), 0).unwrap();
+                policy.wake(vcpu(index), 0);
+            }
+            let Choice::Run(run) = policy.pick(0) else {
+                panic!("{name}: two are ready");
+            };
+            assert_eq!(run.until, LONG, "{name}");
+            // The work for another one's wake-up was between the event and the entry.
+            policy.ran(run.vcpu, LONG - left, LONG);
+            let Choice::Run(next) = policy.pick(LONG) else {
+                panic!("{name}: two are ready");
+            };
+            assert_eq!(next.vcpu == run.vcpu, goes_on, "{name}: {left} left");
         }
     }
 }

@@ -20,22 +20,28 @@ mod load;
 #[cfg(test)]
 mod tests;
 
-/// Costs of the gears, in ticks.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Costs {
-    /// From the exit of a vCPU to the first instruction of another one, unless one of the two below
-    /// says more.
-    pub switch: u64,
-    /// From a wake-up to the first instruction of the vCPU that woke, if another one ran.
-    pub preempt: u64,
-    /// The part of that, or of any wake-up while a vCPU runs, which is charged to that one: its run
-    /// ends when Gear1 has read the counter.
+/// Costs of the gears from an event of a vCPU that runs, in ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// The part that is charged to that vCPU: its run ends when Gear1 has read the counter.
     pub entry: u64,
-    /// From the block of a vCPU that preempted another one to the first instruction of one that has
-    /// run since it woke: no interrupt is delivered.
-    pub resume: u64,
-    /// From an exit, through Gear2, back to the same vCPU.
-    pub exit: u64,
+    /// All, back to the same vCPU.
+    pub same: u64,
+    /// All, to the first instruction of another one.
+    pub other: u64,
+}
+
+/// Costs of the gears, in ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// From the end of a choice, or another event that is about no vCPU.
+    pub end: Way,
+    /// From the wake-up of another vCPU.
+    pub wake_up: Way,
+    /// From a block.
+    pub block: Way,
+    /// More to a vCPU that has waited since it woke: the interrupt that woke it is delivered.
+    pub late: u64,
     /// From a wake-up on an idle CPU to the first instruction.
     pub wake: u64,
 }
@@ -44,15 +50,47 @@ impl Costs {
     /// Returns costs with one figure for all switches, which the run of no vCPU pays.
     #[must_use]
     pub const fn new(switch: u64, exit: u64, wake: u64) -> Self {
-        Self {
-            switch,
-            preempt: switch,
+        let way = Way {
             entry: 0,
-            resume: switch,
-            exit,
+            same: exit,
+            other: switch,
+        };
+        Self {
+            end: way,
+            wake_up: way,
+            block: way,
+            late: 0,
             wake,
         }
     }
+
+    /// Returns the costs with decisions that take longer.
+    #[must_use]
+    pub const fn with_decision(self, longer: u64) -> Self {
+        const fn way(way: Way, longer: u64) -> Way {
+            Way {
+                entry: way.entry,
+                same: way.same + longer,
+                other: way.other + longer,
+            }
+        }
+        Self {
+            end: way(self.end, longer),
+            wake_up: way(self.wake_up, longer),
+            block: way(self.block, longer),
+            ..self
+        }
+    }
+}
+
+/// Event that ended the run of a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// The vCPU has not left its guest: its next job was there when the last one ended.
+    None,
+    End,
+    WakeUp,
+    Block,
 }
 
 /// A stretch of time in which one vCPU ran.
@@ -184,12 +222,8 @@ pub struct VirtualCpu {
     random: Random,
     /// Task that has the CPU.
     current: Option<usize>,
-    /// Whether that one has left its guest.
-    exited: bool,
-    /// Whether that one left its guest for a wake-up, whose entry is charged.
-    interrupted: bool,
-    /// Whether that one preempted another one.
-    preempted: bool,
+    /// Event for which that one has left its guest. The entry is charged.
+    event: Event,
     /// Task that caused the event: what follows is charged to it.
     cause: Option<usize>,
 }
@@ -208,9 +242,7 @@ impl VirtualCpu {
             costs,
             random: Random::new(seed),
             current: None,
-            exited: false,
-            interrupted: false,
-            preempted: false,
+            event: Event::None,
             cause: None,
         }
     }
@@ -261,7 +293,7 @@ impl VirtualCpu {
             let choice = self.policy.pick(self.now);
             let next = self.next_event().min(end);
             match choice {
-                Choice::Run(run) => self.run(run, next)?,
+                Choice::Run(run) => self.run(run, next, end)?,
                 Choice::Idle { until } => {
                     self.judge_idle(choice, until)?;
                     self.current = None;
@@ -296,25 +328,32 @@ impl VirtualCpu {
         }
     }
 
-    /// Ends the run of the vCPU that a wake-up interrupts: the way to the counter's reading is still
-    /// its own.
-    fn interrupt(&mut self) {
-        let wakes = self.tasks.iter().any(|task| task.wakes_at() <= self.now);
-        let current = self.current.filter(|current| self.tasks[*current].ready);
-        let (true, Some(current)) = (wakes, current) else {
-            return;
-        };
-        self.interrupted = true;
-        let entry = self.costs.entry;
+    /// Returns what the gears take from an event.
+    const fn way(&self, event: Event) -> Way {
+        match event {
+            Event::None => Way {
+                entry: 0,
+                same: 0,
+                other: self.costs.end.other,
+            },
+            Event::End => self.costs.end,
+            Event::WakeUp => self.costs.wake_up,
+            Event::Block => self.costs.block,
+        }
+    }
+
+    /// Ends the run of a task for an event: the way to the counter's reading is still its own.
+    fn leave(&mut self, index: usize, event: Event) {
+        self.event = event;
+        let entry = self.way(event).entry;
         if entry > 0 {
             self.now += entry;
-            self.tasks[current].overhead += entry;
-            self.policy.ran(self.tasks[current].vcpu, entry, self.now);
+            self.tasks[index].overhead += entry;
+            self.policy.ran(self.tasks[index].vcpu, entry, self.now);
         }
     }
 
     fn wake_due(&mut self) {
-        self.interrupt();
         for (index, task) in self.tasks.iter_mut().enumerate() {
             let due = task.wakes_at();
             if due > self.now {
@@ -327,8 +366,9 @@ impl VirtualCpu {
         }
     }
 
-    /// Runs what was chosen until its time is over, until an event, or until it blocks.
-    fn run(&mut self, run: Run, next: u64) -> Result<(), Defect> {
+    /// Runs what was chosen until its time is over, until an event, or until it blocks. Nothing
+    /// happens at `limit`, where the caller stops.
+    fn run(&mut self, run: Run, next: u64, limit: u64) -> Result<(), Defect> {
         let ready = |task: &Task| task.vcpu == run.vcpu && task.ready;
         let index = self.tasks.iter().position(ready);
         let index = index.ok_or(Defect::NotReady(run.vcpu))?;
@@ -347,46 +387,43 @@ impl VirtualCpu {
         task.used += end - start;
         task.left -= end - start;
         self.now = end;
-        // A run that goes on is one stretch, however often the policy was asked meanwhile.
-        match self.stretches.last_mut() {
-            Some(last) if last.task == index && last.end == start => last.end = end,
-            _ => self.stretches.push(Stretch {
-                task: index,
-                start,
-                end,
-            }),
-        }
+        self.note_stretch(index, start, end);
         if end > start {
             self.policy.ran(run.vcpu, end - start, end);
         }
         if self.tasks[index].left == 0 {
             self.end_job(index);
+        } else if self.tasks.iter().any(|task| task.wakes_at() <= end) {
+            self.leave(index, Event::WakeUp);
+        } else if end == limit && end < run.until {
+            self.event = Event::None;
+        } else {
+            self.leave(index, Event::End);
         }
         Ok(())
     }
 
-    /// Returns what the way to a task takes, without what an interrupted vCPU has paid.
-    fn way_to(&mut self, index: usize) -> u64 {
-        let interrupted = core::mem::take(&mut self.interrupted);
-        let Some(current) = self.current else {
-            self.preempted = false;
-            return self.costs.wake;
+    /// Notes a run. One that goes on is one stretch, however often the policy was asked meanwhile.
+    fn note_stretch(&mut self, task: usize, start: u64, end: u64) {
+        match self.stretches.last_mut() {
+            Some(last) if last.task == task && last.end == start => last.end = end,
+            _ => self.stretches.push(Stretch { task, start, end }),
+        }
+    }
+
+    /// Returns what the way to a task takes, without the entry, which is charged.
+    fn way_to(&self, index: usize) -> u64 {
+        let way = self.way(self.event);
+        let all = match self.current {
+            None => return self.costs.wake,
+            Some(current) if current == index => way.same,
+            // A wake-up that preempts delivers its interrupt in any case.
+            Some(_) if self.tasks[index].fresh && self.event != Event::WakeUp => {
+                way.other + self.costs.late
+            }
+            Some(_) => way.other,
         };
-        let (goes_on, fresh) = (self.tasks[current].ready, self.tasks[index].fresh);
-        let paid = if interrupted { self.costs.entry } else { 0 };
-        let way = match current == index {
-            // The next job was there when the last one ended: the vCPU has not left its guest.
-            true if !self.exited => 0,
-            true => self.costs.exit,
-            false if interrupted && fresh => self.costs.preempt,
-            false if self.preempted && !goes_on && !fresh => self.costs.resume,
-            false => self.costs.switch,
-        };
-        self.preempted = match current == index {
-            true => self.preempted,
-            false => interrupted && fresh,
-        };
-        way.saturating_sub(paid)
+        all.saturating_sub(way.entry)
     }
 
     /// Makes a task the one that has the CPU, and charges what that takes.
@@ -406,7 +443,7 @@ impl VirtualCpu {
             let vcpu = self.tasks[cause].vcpu;
             self.policy.ran(vcpu, cost, self.now);
         }
-        (self.current, self.exited) = (Some(index), true);
+        self.current = Some(index);
     }
 
     /// Ends the wait of a task that runs from `start` on.
@@ -434,11 +471,13 @@ impl VirtualCpu {
         task.next_job(now);
         if let Some(job) = task.job.filter(|job| job.release <= now) {
             task.wanted = task.wanted.saturating_add(job.work);
-            self.exited = false;
+            self.event = Event::None;
             return;
         }
+        self.leave(index, Event::Block);
+        let task = &mut self.tasks[index];
         task.ready = false;
-        self.policy.block(task.vcpu, now);
+        self.policy.block(task.vcpu, self.now);
         self.cause = Some(index);
     }
 }

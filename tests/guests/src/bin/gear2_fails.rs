@@ -1,5 +1,5 @@
 //! Makes Gear2 fail in every possible way, and continues each time; or, with `times=` in its
-//! command line, that often at once.
+//! command line, that often at once; or, with `once`, a single time, whatever failed before.
 //!
 //! Requirements: G1-CHN-008, G1-SUP-001, G1-SUP-002, G1-SUP-003.
 #![no_std]
@@ -40,6 +40,9 @@ fn main(machine: &Machine) {
         report::fail("halts", format_args!("it goes on"));
         return;
     }
+    if machine.option("once").is_some() {
+        return fail_once();
+    }
     // G1-RUN-010: a bit for each call that was not answered as it must be.
     let wrong = psci::fail_gear2(MISUSE, NEVER);
     report::equal("wrong-calls-are-refused", wrong, 0);
@@ -49,6 +52,13 @@ fn main(machine: &Machine) {
         timer::sleep_us(PAUSE_US);
         fail(name, way, period_us);
     }
+}
+
+/// Makes Gear2 fail, for a part that looks at what its restart finds.
+fn fail_once() {
+    let before = psci::fail_gear2(FAULT, NEVER);
+    let after = psci::fail_gear2(FAULT, before);
+    report::equal("restarts", after, before + 1);
 }
 
 /// Makes Gear2 fail, and checks how long its restart takes. Only the watchdog ends a hang.

@@ -68,6 +68,7 @@ fn run(name: &str, policy: Option<&str>, values: &[&str], length: u64) -> Result
         cpu_count: 1,
         loads: loads(values)?,
         costs: measured_costs(3)?,
+        by_policy: true,
         length,
         seed: 7,
         policy: policy.map(str::to_owned),
@@ -118,7 +119,8 @@ fn the_policy_decides_about_the_latency() {
         figures(&simulated)["control"].clone()
     };
     let fair = latency("fair");
-    assert_eq!(fair.latency.p50, measured_costs(3).unwrap().preempt);
+    let costs = measured_costs(3).unwrap().with_decision(decision("fair"));
+    assert_eq!(fair.latency.p50, costs.wake_up.other);
     assert_eq!((fair.missed, fair.jobs), (0, 1_028));
     let turns = latency("round-robin");
     assert!(turns.latency.p50 > 5_000_000, "{:?}", turns.latency);

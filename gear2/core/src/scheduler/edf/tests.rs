@@ -272,7 +272,7 @@ proptest! {
             // Nine tenths of the CPU, in periods that are long beside a switch.
             let period = period + 5_000;
             let budget = (period * 9 * part / (10 * parts)).max(60);
-            let work = budget - 2 * costs.switch - costs.exit;
+            let work = budget - 2 * costs.end.other - costs.end.same;
             (server(index, budget, period), Load::Periodic { period, work, phase: *phase })
         }).collect();
         tasks.push((share(tasks.len()), Load::Spins));

@@ -8,7 +8,7 @@ use crate::scheduler::{Share, Weight};
 /// Account of a vCPU.
 #[derive(Debug)]
 pub(super) struct Account {
-    pub(super) weight: Weight,
+    weight: Weight,
     pub(super) virtual_time: u64,
     /// Remainder of charges, below a unit of virtual time.
     rest: u64,
@@ -53,6 +53,18 @@ impl Account {
         if let Some(cap) = &mut self.cap {
             cap.charge(ticks, now);
         }
+    }
+
+    /// Returns the ticks in which the vCPU came from a virtual time to its own.
+    #[inline]
+    pub(super) const fn ticks_since(&self, time: u64) -> u64 {
+        (self.weight).ticks(self.virtual_time.saturating_sub(time))
+    }
+
+    /// Returns the ticks in which the vCPU comes to a virtual time.
+    #[inline]
+    pub(super) const fn ticks_until(&self, time: u64) -> u64 {
+        (self.weight).ticks(time.saturating_sub(self.virtual_time))
     }
 
     /// Returns the virtual time until which a vCPU that wakes now lags behind this one, and behind

@@ -3,17 +3,20 @@
 use alloc::vec;
 
 use super::*;
-use crate::scheduler::Priority;
+use crate::scheduler::{Priority, RoundRobin};
 use gear1_abi::id::VmId;
 
 const COSTS: Costs = Costs {
-    switch: 500,
-    preempt: 30,
-    entry: 10,
-    resume: 20,
-    exit: 12,
+    end: way(5, 11, 500),
+    wake_up: way(10, 12, 30),
+    block: way(3, 13, 20),
+    late: 1_000,
     wake: 9,
 };
+
+const fn way(entry: u64, same: u64, other: u64) -> Way {
+    Way { entry, same, other }
+}
 
 /// Runs a spinner, and a vCPU of a priority that wakes up twice.
 fn beside_a_spinner(priority: u8) -> VirtualCpu {
@@ -60,5 +63,27 @@ fn a_wake_up_that_preempts_nobody_is_an_exit() {
     assert_eq!((waker.wakes.len(), waker.switches), (0, 0));
     assert_eq!(spinner.waits, vec![9, 12]);
     // The rest of each exit is the waker's, as it causes the event.
-    assert_eq!(spinner.overhead, 9 + COSTS.entry);
+    assert_eq!(spinner.overhead, 9 + COSTS.wake_up.entry);
+}
+
+/// The rest of a turn that a wake-up delayed is not worth another event, and the interrupt of the
+/// one that woke is delivered at the end of the turn.
+#[test]
+fn a_turn_beside_a_wake_up_ends_with_one_event() {
+    let mut cpu = VirtualCpu::new(Box::new(RoundRobin::new(10_000)), COSTS, 1);
+    let share = Share::of(VmId::FIRST);
+    let job = Job {
+        release: 500,
+        work: 100,
+        due: NO_DEADLINE,
+    };
+    let vcpu = |index| VcpuId::new(index).unwrap();
+    cpu.add(vcpu(0), &share, Box::new(Spin)).unwrap();
+    let jobs = Box::new(Recorded::new([job].into()));
+    cpu.add(vcpu(1), &share, jobs).unwrap();
+    cpu.run_until(15_000).unwrap();
+    assert_eq!(cpu.tasks[1].wakes, [(500, 10_000 + 500 + 1_000 - 500)]);
+    // At the wake-up, and for the other one's turn.
+    let away = 500 + 1_000 + 100 + COSTS.block.other;
+    assert_eq!(cpu.tasks[0].waits, [9, COSTS.wake_up.same, away]);
 }
