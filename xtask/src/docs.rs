@@ -27,6 +27,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("Board: Raspberry Pi 4", "docs/boards/rpi4.md"),
     ("Board: R-Car H3", "docs/boards/rcar-h3.md"),
     ("Board: ZCU102", "docs/boards/zcu102.md"),
+    ("Board: i.MX 8M Plus EVK", "docs/boards/imx8mp-evk.md"),
     ("Debugging", "docs/debugging.md"),
     ("Structure", ""),
     ("Architecture", "docs/ARCHITECTURE.md"),

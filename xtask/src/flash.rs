@@ -40,7 +40,7 @@ pub struct Options {
     /// The board's memory in one piece, if it has less than the usual one
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     memory: Option<u32>,
-    /// The image, or for rcar-h3 and zcu102 the folder, to write; never a disk
+    /// The image, or for rcar-h3, zcu102 and imx8mp-evk the folder, to write; never a disk
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// A folder with the board's own firmware, copied to the image (rpi4: start4.elf and
@@ -82,7 +82,7 @@ impl Options {
     /// Tells whether the board boots from files beside others, and not from a card of its own. On
     /// both, U-Boot loads them from a file system that has other files as well.
     fn boots_from_folder(&self) -> bool {
-        matches!(self.board, Name::RcarH3 | Name::Zcu102)
+        matches!(self.board, Name::RcarH3 | Name::Zcu102 | Name::Imx8mpEvk)
     }
 
     /// Refuses what is refused without a look at the manifest: the places that would be written,
@@ -182,7 +182,7 @@ const U_BOOT: [&str; 3] = ["gearv.itb", "boot.scr", "fit.scr"];
 pub fn own_names(board: Name) -> Vec<&'static str> {
     let others: &[&str] = match board {
         Name::Rpi4 => &rpi4::NAMES,
-        Name::QemuVirt | Name::RcarH3 | Name::Zcu102 => &U_BOOT,
+        Name::QemuVirt | Name::RcarH3 | Name::Zcu102 | Name::Imx8mpEvk => &U_BOOT,
     };
     IMAGES.iter().chain(others).copied().collect()
 }
@@ -198,7 +198,7 @@ pub fn files(board: Name, images: &Images, tools: &Tools) -> Result<Vec<CardFile
     ];
     files.extend(match board {
         Name::Rpi4 => rpi4::files(tools)?,
-        Name::QemuVirt | Name::RcarH3 | Name::Zcu102 => {
+        Name::QemuVirt | Name::RcarH3 | Name::Zcu102 | Name::Imx8mpEvk => {
             let places = u_boot::places(board, archive_bytes);
             u_boot_files(&places, images, tools)?
         }

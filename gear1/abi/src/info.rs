@@ -21,6 +21,8 @@ pub mod uart {
     pub const MINI_OFFSET: u64 = 0x40;
     /// The UART of Cadence in Zynq SoCs.
     pub const CADENCE: u32 = 4;
+    /// The UART of NXP's i.MX SoCs.
+    pub const IMX: u32 = 5;
 }
 
 /// The machine and its VMs as Gear2 sees them. Written once by Gear1's init.

@@ -3,8 +3,8 @@
 //!
 //! Output polls the UART's status; firmware has set up rate, format and clock. The UARTs are PL011
 //! (Arm DDI 0183), SCIF (R-Car Gen3 user's manual, "Serial Communication Interface with FIFO"),
-//! mini-UART (BCM2711 peripherals, 2.2) and Cadence's (Zynq UltraScale+ MPSoC, AMD UG1087, module
-//! UART).
+//! mini-UART (BCM2711 peripherals, 2.2), Cadence's (Zynq UltraScale+ MPSoC, AMD UG1087, module
+//! UART) and i.MX's (i.MX 8M Plus reference manual, "Universal Asynchronous Receiver/Transmitter").
 //!
 //! Requirements: G1-RUN-002, G1-BOOT-008.
 
@@ -46,6 +46,20 @@ register_bitfields! { u32,
     ],
     /// Cadence: status.
     CDNS_SR [
+        /// The transmit FIFO is full.
+        TXFULL OFFSET(4) NUMBITS(1) [],
+    ],
+    /// i.MX: control 1.
+    IMX_UCR1 [
+        UARTEN OFFSET(0) NUMBITS(1) [],
+    ],
+    /// i.MX: control 2.
+    IMX_UCR2 [
+        TXEN OFFSET(2) NUMBITS(1) [],
+        RXEN OFFSET(1) NUMBITS(1) [],
+    ],
+    /// i.MX: test, which has the state of the FIFOs.
+    IMX_UTS [
         /// The transmit FIFO is full.
         TXFULL OFFSET(4) NUMBITS(1) [],
     ],
@@ -106,6 +120,16 @@ register_structs! {
         (0x2c => sr: ReadOnly<u32, CDNS_SR::Register>),
         (0x30 => fifo: WriteOnly<u32>),
         (0x34 => @END),
+    },
+    Imx {
+        (0x00 => _before_utxd),
+        (0x40 => utxd: WriteOnly<u32>),
+        (0x44 => _before_ucr1),
+        (0x80 => ucr1: ReadWrite<u32, IMX_UCR1::Register>),
+        (0x84 => ucr2: ReadWrite<u32, IMX_UCR2::Register>),
+        (0x88 => _before_uts),
+        (0xb4 => uts: ReadOnly<u32, IMX_UTS::Register>),
+        (0xb8 => @END),
     }
 }
 
@@ -119,6 +143,8 @@ unsafe impl Block for Scif {}
 unsafe impl Block for MiniUart {}
 // SAFETY: registers and padding.
 unsafe impl Block for Cadence {}
+// SAFETY: registers and padding.
+unsafe impl Block for Imx {}
 
 const SCIF_FIFO: u16 = 16;
 
@@ -132,6 +158,7 @@ enum Device {
     Scif(&'static Scif),
     Mini(&'static MiniUart),
     Cadence(&'static Cadence),
+    Imx(&'static Imx),
 }
 
 impl Device {
@@ -148,6 +175,10 @@ impl Device {
                     .write(MU_CNTL::TX_ENABLE::SET + MU_CNTL::RX_ENABLE::SET);
             }
             Self::Cadence(uart) => uart.cr.write(CDNS_CR::TX_EN::SET + CDNS_CR::RX_EN::SET),
+            Self::Imx(uart) => {
+                uart.ucr1.modify(IMX_UCR1::UARTEN::SET);
+                uart.ucr2.modify(IMX_UCR2::TXEN::SET + IMX_UCR2::RXEN::SET);
+            }
         }
     }
 
@@ -158,6 +189,7 @@ impl Device {
             Self::Scif(uart) => uart.scfdr.read(SCFDR::TRANSMIT) >= SCIF_FIFO,
             Self::Mini(uart) => !uart.lsr.is_set(MU_LSR::TX_EMPTY),
             Self::Cadence(uart) => uart.sr.is_set(CDNS_SR::TXFULL),
+            Self::Imx(uart) => uart.uts.is_set(IMX_UTS::TXFULL),
         }
     }
 
@@ -171,6 +203,7 @@ impl Device {
             }
             Self::Mini(uart) => uart.io.set(byte.into()),
             Self::Cadence(uart) => uart.fifo.set(byte.into()),
+            Self::Imx(uart) => uart.utxd.set(byte.into()),
         }
     }
 }
@@ -197,6 +230,7 @@ impl BootUart {
             uart::SCIF => self.page.block().map(Device::Scif),
             uart::MINI => self.page.block().map(Device::Mini),
             uart::CADENCE => self.page.block().map(Device::Cadence),
+            uart::IMX => self.page.block().map(Device::Imx),
             _ => self.page.block().map(Device::Pl011),
         };
         device.unwrap_or(Device::None)

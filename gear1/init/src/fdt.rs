@@ -369,6 +369,7 @@ fn read_compatible(
             add_uart(node, path, bus, (uart::MINI, uart::MINI_OFFSET), seen)?;
         }
         b"cdns,uart-r1p12" => add_uart(node, path, bus, (uart::CADENCE, 0), seen)?,
+        b"fsl,imx6q-uart" => add_uart(node, path, bus, (uart::IMX, 0), seen)?,
         b"arm,psci-1.0" | b"arm,psci-0.2" | b"arm,psci" => {
             seen.psci = Some(psci_method(node, path)?);
         }

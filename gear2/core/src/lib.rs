@@ -26,6 +26,7 @@ mod control;
 mod cpu_loop;
 mod device_model;
 pub mod gear1;
+pub mod imx_uart;
 mod kept;
 mod lifecycle;
 mod lives;

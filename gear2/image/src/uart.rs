@@ -1,4 +1,5 @@
-//! The boot UART, a PL011, a SCIF, a mini-UART or Cadence's, that firmware or Gear1 has set up.
+//! The boot UART, a PL011, a SCIF, a mini-UART, Cadence's or i.MX's, that firmware or Gear1 has set
+//! up.
 //!
 //! Gear1 uses it before Gear2's first loop, and for the reason of a halt: one owner writes the
 //! registers at a time. A last message is sent whoever owns the UART: its bytes may mix
@@ -10,6 +11,7 @@ use gear1_abi::info::uart;
 use gear1_abi::layout::gear2::UART;
 use gear2_core::Uart;
 use gear2_core::cadence::{self, Cadence};
+use gear2_core::imx_uart::{self, ImxUart};
 use gear2_core::mini_uart::{self, MiniUart};
 use gear2_core::scif::{Registers, Scif};
 
@@ -42,6 +44,7 @@ pub(crate) enum BootUart {
     Scif(Scif<Page>),
     Mini(MiniUart<Page>),
     Cadence(Cadence<Page>),
+    Imx(ImxUart<Page>),
 }
 
 impl BootUart {
@@ -53,6 +56,7 @@ impl BootUart {
             uart::SCIF => Some(Self::Scif(Scif::take(Page))),
             uart::MINI => Some(Self::Mini(MiniUart::take(Page))),
             uart::CADENCE => Some(Self::Cadence(Cadence::take(Page))),
+            uart::IMX => Some(Self::Imx(ImxUart::take(Page))),
             _ => None,
         }
     }
@@ -64,6 +68,7 @@ impl BootUart {
             uart::SCIF => Self::Scif(Scif::new(Page)),
             uart::MINI => Self::Mini(MiniUart::new(Page)),
             uart::CADENCE => Self::Cadence(Cadence::new(Page)),
+            uart::IMX => Self::Imx(ImxUart::new(Page)),
             _ => Self::None,
         }
     }
@@ -78,8 +83,8 @@ impl Page {
     fn read_word(&self, offset: usize) -> u32 {
         let register = (UART as usize + offset) as *const u32;
         // SAFETY: whoever made a `Page` knows that Gear1 maps a UART at `UART`. Only the registers
-        // of a PL011, those named above, of a mini-UART and of Cadence's are read as words; they
-        // may be read at any time.
+        // of a PL011, those named above, of a mini-UART, of Cadence's and of i.MX's are read as
+        // words; they may be read at any time.
         unsafe { register.read_volatile() }
     }
 
@@ -140,6 +145,16 @@ impl cadence::Registers for Page {
     }
 }
 
+impl imx_uart::Registers for Page {
+    fn read(&self, offset: usize) -> u32 {
+        self.read_word(offset)
+    }
+
+    fn write(&mut self, offset: usize, value: u32) {
+        self.write_word(offset, value);
+    }
+}
+
 /// A PL011.
 pub(crate) struct Pl011(Page);
 
@@ -188,6 +203,7 @@ impl Uart for BootUart {
             Self::Scif(uart) => uart.send(byte),
             Self::Mini(uart) => uart.send(byte),
             Self::Cadence(uart) => uart.send(byte),
+            Self::Imx(uart) => uart.send(byte),
         }
     }
 
@@ -198,6 +214,7 @@ impl Uart for BootUart {
             Self::Scif(uart) => uart.receive(),
             Self::Mini(uart) => uart.receive(),
             Self::Cadence(uart) => uart.receive(),
+            Self::Imx(uart) => uart.receive(),
         }
     }
 
@@ -208,6 +225,7 @@ impl Uart for BootUart {
             Self::Scif(uart) => uart.interrupt_when_room(enable),
             Self::Mini(uart) => uart.interrupt_when_room(enable),
             Self::Cadence(uart) => uart.interrupt_when_room(enable),
+            Self::Imx(uart) => uart.interrupt_when_room(enable),
         }
     }
 }

@@ -68,6 +68,7 @@ fn judged(tally: &mut Tally) -> Result<()> {
         (board::Name::Rpi4, &["rpi4"]),
         (board::Name::RcarH3, &["minimal", "two-guests", "rcar-h3"]),
         (board::Name::Zcu102, &["zcu102"]),
+        (board::Name::Imx8mpEvk, &["imx8mp-evk"]),
     ];
     for (name, manifests) in examples {
         let board = BoardTree::named(name, &tools)?;

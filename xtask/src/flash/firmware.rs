@@ -20,7 +20,7 @@ const NOT_IN_NAMES: &str = "\"*:<>?\\|";
 pub(super) fn needed(board: Name) -> &'static [&'static str] {
     match board {
         Name::Rpi4 => RPI4,
-        Name::QemuVirt | Name::RcarH3 | Name::Zcu102 => &[],
+        Name::QemuVirt | Name::RcarH3 | Name::Zcu102 | Name::Imx8mpEvk => &[],
     }
 }
 

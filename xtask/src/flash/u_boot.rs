@@ -47,7 +47,7 @@ pub(super) struct Places {
 pub(super) fn places(board: Name, archive_bytes: usize) -> Places {
     let (bank, tree) = match board {
         // QEMU leaves its tree at the start of memory, and U-Boot works on a copy of it.
-        Name::QemuVirt => (0x4000_0000, "fdtcontroladdr"),
+        Name::QemuVirt | Name::Imx8mpEvk => (0x4000_0000, "fdtcontroladdr"),
         Name::RcarH3 => (0x4800_0000, "fdtcontroladdr"),
         Name::Zcu102 => (0, "fdtcontroladdr"),
         Name::Rpi4 => (0, "fdt_addr"),

@@ -1,6 +1,6 @@
 //! Tests of the questions, and of the rules that each manifest keeps.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum as _};
 use workbench::board::Name;
 
 use super::{Choice, Options, ask, text};
@@ -63,9 +63,9 @@ fn options_name_vms() {
 #[test]
 fn each_choice_has_its_vms() {
     assert_eq!(Choice::all(Name::QemuVirt).len(), 6);
-    for board in [Name::QemuVirt, Name::Rpi4, Name::RcarH3, Name::Zcu102] {
-        for choice in Choice::all(board) {
-            let text = text(board, choice);
+    for board in Name::value_variants() {
+        for choice in Choice::all(*board) {
+            let text = text(*board, choice);
             let has = |node: &str| text.contains(&format!("\t\t{node} {{"));
             assert_eq!(has("device"), choice.device_vm, "{text}");
             assert_eq!(has("linux"), choice.guest || !choice.device_vm, "{text}");

@@ -52,6 +52,12 @@ fn facts(board: Name) -> Facts {
             console: CONSOLE_ELSEWHERE,
             real_time: &[MEMORY_IPA, PASS_THROUGH],
         },
+        Name::Imx8mpEvk => Facts {
+            description: "NXP i.MX 8M Plus EVK, four Cortex-A53",
+            cpus: 4,
+            console: "console { };",
+            real_time: &[MEMORY_IPA, PASS_THROUGH],
+        },
     }
 }
 

@@ -2,7 +2,7 @@
 //! boot.
 //!
 //! No fact about a board stands here: QEMU describes its `virt` itself, the kernel's package has
-//! the ZCU102's tree, and the others are in `manifests/boards/`.
+//! the trees of the ZCU102 and of the i.MX 8M Plus EVK, and the others are in `manifests/boards/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,8 @@ pub enum Name {
     RcarH3,
     /// AMD ZCU102 (Zynq UltraScale+) with 4 GiB, which QEMU has as xlnx-zcu102
     Zcu102,
+    /// NXP i.MX 8M Plus EVK with 6 GiB, which QEMU has as imx8mp-evk
+    Imx8mpEvk,
 }
 
 impl Name {
@@ -38,6 +40,7 @@ impl Name {
             Name::Rpi4 => "rpi4",
             Name::RcarH3 => "rcar-h3",
             Name::Zcu102 => "zcu102",
+            Name::Imx8mpEvk => "imx8mp-evk",
         }
     }
 }
@@ -62,6 +65,7 @@ impl BoardTree {
                 fs::read(file)?
             }
             Name::Zcu102 => fs::read(payloads::zcu102_device_tree()?)?,
+            Name::Imx8mpEvk => fs::read(payloads::imx8mp_evk_device_tree()?)?,
             Name::Rpi4 | Name::RcarH3 => {
                 let source = source(name);
                 let text = fs::read_to_string(&source);

@@ -180,6 +180,11 @@ pub fn zcu102_device_tree() -> Result<PathBuf> {
     device_tree("xilinx/zynqmp-zcu102-rev1.0.dtb")
 }
 
+/// Returns the i.MX 8M Plus EVK's device tree, as that kernel's package has it.
+pub fn imx8mp_evk_device_tree() -> Result<PathBuf> {
+    device_tree("freescale/imx8mp-evk.dtb")
+}
+
 /// Returns a device tree of the kernel's package, by its path there. Trees lie beside the kernel
 /// that they are for.
 fn device_tree(name: &str) -> Result<PathBuf> {

@@ -183,6 +183,13 @@ impl Qemu {
         self.board(&machine, files)
     }
 
+    /// Returns the command that starts an i.MX 8M Plus EVK as U-Boot would, with 1 GiB and UART2 on
+    /// pipes.
+    pub fn imx8mp_evk(&self, files: [&Path; 3]) -> Command {
+        let machine = ["imx8mp-evk", "-smp", "4", "-m", "1024", "-serial", "null"];
+        self.board(&machine, files)
+    }
+
     /// Returns the command that starts a kernel with its initial RAM disk and device tree on a
     /// machine with these options, with the next serial port on pipes.
     fn board(&self, machine: &[&str], [kernel, initrd, tree]: [&Path; 3]) -> Command {

@@ -184,6 +184,9 @@ fn other_uarts_are_known_where_their_page_has_them() {
     let cadence = named("cdns,uart-r1p12", &[0, 0xff00_0000, 0, 0x1000]);
     let found = board(&cadence).unwrap().uart.unwrap();
     assert_eq!((found.kind, found.base), (uart::CADENCE, 0xff00_0000));
+    let imx = named("fsl,imx6q-uart", &[0, 0x3089_0000, 0, 0x1_0000]);
+    let found = board(&imx).unwrap().uart.unwrap();
+    assert_eq!((found.kind, found.base), (uart::IMX, 0x3089_0000));
     let moved = named("brcm,bcm2835-aux-uart", &[0, 0xfe21_5000, 0, 0x40]);
     let refused = board(&moved).unwrap_err();
     assert!(

@@ -38,6 +38,13 @@ fn serial(board: Name) -> (Serial, &'static str) {
             },
             "UART1, the second port of the board's USB bridge",
         ),
+        Name::Imx8mpEvk => (
+            Serial {
+                device: "/soc@0/bus@30800000/spba-bus@30800000/serial@30880000",
+                console: "ttymxc2",
+            },
+            "UART3, on the board's expansion connector",
+        ),
     }
 }
 

@@ -31,6 +31,7 @@ const EXAMPLES: &[(&str, Name)] = &[
     ("rpi4", Name::Rpi4),
     ("rcar-h3", Name::RcarH3),
     ("zcu102", Name::Zcu102),
+    ("imx8mp-evk", Name::Imx8mpEvk),
 ];
 /// Set: the files are written, not compared. The difference is read in the commit, where a change
 /// of isolation shows by itself.
