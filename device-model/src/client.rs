@@ -10,6 +10,7 @@ use gear1_abi::record::{CURSOR_CPU_SHIFT, Record};
 use gear2_protocol::{op, outcome, vm_flag};
 
 use crate::control::{Answer, DeviceLine, NodeLine, name_of, numbers};
+use crate::error::{Error, ErrorKind};
 use crate::order::Order;
 
 /// Longest time until GDM answers: several times as long as GDM waits for Gear2, so that GDM's own
@@ -86,55 +87,57 @@ pub struct About {
 
 impl Client {
     /// Connects to the GDM whose sockets are in `run_directory`.
-    pub fn connect(run_directory: &str) -> Result<Self, String> {
+    pub fn connect(run_directory: &str) -> Result<Self, Error> {
         let path = format!("{run_directory}/control");
         let stream = UnixStream::connect(&path)
-            .map_err(|error| format!("no gdm answers at {path}: {error}"))?;
+            .map_err(|error| Error::unreachable(format!("no gdm answers at {path}: {error}")))?;
         Self::over(stream)
     }
 
     /// Speaks over a stream that is connected.
-    pub fn over(stream: UnixStream) -> Result<Self, String> {
+    pub fn over(stream: UnixStream) -> Result<Self, Error> {
         stream
             .set_read_timeout(Some(PATIENCE))
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| Error::failed(error.to_string()))?;
         let stream = BufReader::new(stream);
         Ok(Self { stream })
     }
 
     /// Reads a line of an answer.
-    fn line(&mut self) -> Result<String, String> {
+    fn line(&mut self) -> Result<String, Error> {
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
-            Ok(0) => Err("gdm closed the connection".into()),
+            Ok(0) => Err(Error::unreachable("gdm closed the connection")),
             Ok(_) => Ok(line.trim_end_matches(['\r', '\n']).to_owned()),
-            Err(error) => Err(format!("gdm does not answer: {error}")),
+            Err(error) => Err(Error::unreachable(format!("gdm does not answer: {error}"))),
         }
     }
 
-    /// Sends a request and returns the answer's first line without its `ok`.
-    fn ask(&mut self, request: &str) -> Result<String, String> {
+    /// Sends a request and returns the answer's first line without its `ok`. An `error` is of this
+    /// kind.
+    fn ask(&mut self, request: &str, kind: ErrorKind) -> Result<String, Error> {
         let sent = self
             .stream
             .get_mut()
             .write_all(format!("{request}\n").as_bytes());
-        sent.map_err(|error| format!("gdm closed the connection: {error}"))?;
+        let closed = |error| Error::unreachable(format!("gdm closed the connection: {error}"));
+        sent.map_err(closed)?;
         let line = self.line()?;
         match line.split_once(' ') {
             Some(("ok", rest)) => Ok(rest.to_owned()),
-            Some(("error", sentence)) => Err(sentence.to_owned()),
+            Some(("error", sentence)) => Err(Error::new(kind, sentence)),
             Some(_) | None => Err(garbled(&line)),
         }
     }
 
     /// Asks Gear2 for an operation.
-    pub fn call(&mut self, op: u32, arguments: &[u64]) -> Result<Answer, String> {
+    pub fn call(&mut self, op: u32, arguments: &[u64]) -> Result<Answer, Error> {
         let mut request = format!("call {op}");
         for index in 0..4 {
             let argument = arguments.get(index).copied().unwrap_or(0);
             request.push_str(&format!(" {argument}"));
         }
-        let answer = self.ask(&request)?;
+        let answer = self.ask(&request, ErrorKind::Unreachable)?;
         let words: [u64; 7] = numbers(answer.split(' ')).ok_or_else(|| garbled(&answer))?;
         let [outcome, results @ ..] = words;
         // A word of another version is no outcome that is known here.
@@ -143,21 +146,24 @@ impl Client {
     }
 
     /// Asks for something that must succeed.
-    fn fetch(&mut self, op: u32, arguments: &[u64]) -> Result<[u64; 6], String> {
+    fn fetch(&mut self, op: u32, arguments: &[u64]) -> Result<[u64; 6], Error> {
         let answer = self.call(op, arguments)?;
         match answer.outcome {
             outcome::OK => Ok(answer.results),
-            other => Err(format!(
-                "Gear2 does not tell {}: {}",
-                question(op, arguments),
-                describe(other)
+            other => Err(Error::new(
+                kind_of(other),
+                format!(
+                    "Gear2 does not tell {}: {}",
+                    question(op, arguments),
+                    describe(other)
+                ),
             )),
         }
     }
 
     /// Returns what GDM says of itself.
-    pub fn about(&mut self) -> Result<About, String> {
-        let answer = self.ask("about")?;
+    pub fn about(&mut self) -> Result<About, Error> {
+        let answer = self.ask("about", ErrorKind::Unreachable)?;
         let [protocol, vcpus, vms, starts, beats, hz] =
             numbers(answer.split(' ')).ok_or_else(|| garbled(&answer))?;
         Ok(About {
@@ -171,14 +177,14 @@ impl Client {
     }
 
     /// Returns all VMs.
-    pub fn vms(&mut self) -> Result<Vec<Vm>, String> {
+    pub fn vms(&mut self) -> Result<Vec<Vm>, Error> {
         // The region's header has the number: no answer of Gear2's is needed for it.
         let count = self.about()?.vms;
         (0..count).map(|id| self.vm(id)).collect()
     }
 
     /// Returns a VM by its number.
-    fn vm(&mut self, id: u64) -> Result<Vm, String> {
+    fn vm(&mut self, id: u64) -> Result<Vm, Error> {
         let [state, vcpus, first_vcpu, restarts, flags, faults] = self.fetch(op::VM_INFO, &[id])?;
         // Asked for only where there was one: most VMs never have a fault.
         let last_fault = match faults {
@@ -206,7 +212,7 @@ impl Client {
     }
 
     /// Finds a VM by name or number.
-    pub fn find(&mut self, name: &str) -> Result<Vm, String> {
+    pub fn find(&mut self, name: &str) -> Result<Vm, Error> {
         let vms = self.vms()?;
         let number = name.parse().ok();
         // A name comes before a number: a VM may be named `1`.
@@ -214,29 +220,30 @@ impl Client {
         let found = found.or_else(|| vms.iter().find(|vm| Some(vm.id) == number));
         found.cloned().ok_or_else(|| {
             let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
-            format!("there is no VM `{name}`; there are: {}", names.join(", "))
+            let names = names.join(", ");
+            Error::not_found(format!("there is no VM `{name}`; there are: {names}"))
         })
     }
 
     /// Returns a vCPU's ticks run, CPU and state, ticks waited, ticks stolen and preemptions.
-    pub fn vcpu(&mut self, vcpu: u64) -> Result<[u64; 6], String> {
+    pub fn vcpu(&mut self, vcpu: u64) -> Result<[u64; 6], Error> {
         self.fetch(op::VCPU_INFO, &[vcpu])
     }
 
     /// Returns how often a vCPU exited for a reason, and the ticks spent on it in Gear2.
-    pub fn exits(&mut self, vcpu: u64, reason: u64) -> Result<[u64; 2], String> {
+    pub fn exits(&mut self, vcpu: u64, reason: u64) -> Result<[u64; 2], Error> {
         let [exits, ticks, ..] = self.fetch(op::EXIT_STATS, &[vcpu, reason])?;
         Ok([exits, ticks])
     }
 
     /// Returns Gear1's ABI version, the protocol version, the counter, CPUs, forwarded MMIO
     /// accesses, and restarts of Gear2.
-    pub fn version(&mut self) -> Result<[u64; 6], String> {
+    pub fn version(&mut self) -> Result<[u64; 6], Error> {
         self.fetch(op::VERSION, &[])
     }
 
     /// Returns the log record at a cursor and the next cursor.
-    fn log(&mut self, cursor: u64) -> Result<Option<(u64, Record)>, String> {
+    fn log(&mut self, cursor: u64) -> Result<Option<(u64, Record)>, Error> {
         let answer = self.call(op::LOG_READ, &[cursor])?;
         if answer.outcome != outcome::OK {
             return Ok(None);
@@ -251,18 +258,18 @@ impl Client {
     }
 
     /// Returns the devices' figures.
-    pub fn devices(&mut self) -> Result<Vec<DeviceLine>, String> {
+    pub fn devices(&mut self) -> Result<Vec<DeviceLine>, Error> {
         self.lines("devices", DeviceLine::parse)
     }
 
     /// Returns what the devices are and who serves them.
-    pub fn nodes(&mut self) -> Result<Vec<NodeLine>, String> {
+    pub fn nodes(&mut self) -> Result<Vec<NodeLine>, Error> {
         self.lines("nodes", NodeLine::parse)
     }
 
     /// Gives a device an order; returns its answer.
-    pub fn order(&mut self, channel: u64, order: &Order) -> Result<u64, String> {
-        let answer = self.ask(&format!("order {channel} {order}"))?;
+    pub fn order(&mut self, channel: u64, order: &Order) -> Result<u64, Error> {
+        let answer = self.ask(&format!("order {channel} {order}"), ErrorKind::Refused)?;
         answer.parse().map_err(|_| garbled(&answer))
     }
 
@@ -271,8 +278,8 @@ impl Client {
         &mut self,
         request: &str,
         parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<Vec<T>, String> {
-        let answer = self.ask(request)?;
+    ) -> Result<Vec<T>, Error> {
+        let answer = self.ask(request, ErrorKind::Version)?;
         let count: usize = answer.parse().map_err(|_| garbled(&answer))?;
         let mut lines = Vec::new();
         for _ in 0..count {
@@ -306,7 +313,7 @@ impl LogReader {
     const MOST: usize = 64;
 
     /// Returns new records, in the order of time; at the first call, all that Gear1 keeps.
-    pub fn read(&mut self, client: &mut Client) -> Result<Vec<Logged>, String> {
+    pub fn read(&mut self, client: &mut Client) -> Result<Vec<Logged>, Error> {
         let mut records = Vec::new();
         let (mut cpu, mut count) = (0, 0);
         loop {
@@ -343,9 +350,13 @@ impl LogReader {
 }
 
 /// Says that an answer is none of this protocol's version.
-fn garbled(line: &str) -> String {
-    format!(
-        "gdm answers `{line}`, which this gearctl does not understand: take both from the same GearV"
+fn garbled(line: &str) -> Error {
+    Error::new(
+        ErrorKind::Version,
+        format!(
+            "gdm answers `{line}`, which this gearctl does not understand: take both from the \
+             same GearV"
+        ),
     )
 }
 
@@ -360,6 +371,15 @@ fn question(op: u32, arguments: &[u64]) -> String {
         op::EXIT_STATS => format!("the exits of vCPU {first}"),
         op::VERSION => "its version".into(),
         other => format!("the answer to operation {other} with {arguments:?}"),
+    }
+}
+
+/// Returns the kind of the error that an outcome is.
+pub(crate) fn kind_of(outcome: u32) -> ErrorKind {
+    match outcome {
+        outcome::NOT_FOUND => ErrorKind::NotFound,
+        outcome::UNKNOWN => ErrorKind::Version,
+        _ => ErrorKind::Refused,
     }
 }
 

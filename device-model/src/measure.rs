@@ -20,6 +20,7 @@ use gear2_protocol::{doorbell_device, doorbell_page, line_of_channel};
 
 use crate::board::{Board, DOORBELLS, DeviceNode, PAGE};
 use crate::client::{Client, LogReader, Logged};
+use crate::error::Error;
 use crate::gpio::Line;
 use crate::mapping::{self, Doorbell, Registers, counter, finish_stores};
 use crate::sys::{self, Wait};
@@ -90,13 +91,19 @@ impl What {
     }
 }
 
+/// Returns the records of Gear1's log.
+fn records(run_directory: &str) -> Result<Vec<Logged>, Error> {
+    let mut client = Client::connect(run_directory)?;
+    LogReader::default().read(&mut client)
+}
+
 /// Returns the ticks by which the second VM started later than the first, this one: its virtual
 /// count is smaller by that number. Gear1 writes the record of a start as soon as the count has
 /// begun. Needs GDM, which shows Gear1's log.
 pub fn later_start(run_directory: &str) -> Result<u64, String> {
-    let mut client = Client::connect(run_directory)?;
+    let records = records(run_directory).map_err(|error| error.sentence)?;
     let mut starts = [None; 2];
-    for Logged { record, .. } in LogReader::default().read(&mut client)? {
+    for Logged { record, .. } in records {
         let [vm, ..] = record.values;
         let place = usize::try_from(vm).ok().and_then(|vm| starts.get_mut(vm));
         if record.id_and_cpu & 0xffff_ffff == RecordId::VmStart as u64

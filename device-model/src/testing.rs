@@ -520,6 +520,8 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
         (op::VM_NAME, 2) => (outcome::OK, name(b"rt\0\0\0\0\0\0")),
         (op::VM_STOP, 0) if second == 0 => (outcome::NEEDED, [0; 6]),
         (op::VM_STOP, _) => (outcome::STARTED, [0; 6]),
+        (op::VM_START, 2) => (outcome::OK, [0; 6]),
+        (op::VM_RESUME, 1) => (outcome::OK, [0; 6]),
         (op::VM_START, 1) => (outcome::WRONG_STATE, [0; 6]),
         (op::VM_PAUSE, 1) => (outcome::OK, [0; 6]),
         (op::VM_PAUSE, 2) => (outcome::WRONG_STATE, [0; 6]),

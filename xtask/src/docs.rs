@@ -22,6 +22,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("A tour in an hour", "docs/tour.md"),
     ("Recipes", "docs/recipes.md"),
     ("Running GearV", "docs/running.md"),
+    ("gearctl", "docs/gearctl.md"),
     ("The manifest", "docs/manifest.md"),
     ("Board: QEMU virt", "docs/boards/qemu-virt.md"),
     ("Board: Raspberry Pi 4", "docs/boards/rpi4.md"),

@@ -3,14 +3,15 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 
-use super::Command;
+use super::Console;
 use crate::client::{Client, Vm};
+use crate::error::Error;
 use crate::serial::file_name;
 use crate::{output, terminal};
 
 /// A kind of console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// The serial port that Gear2 emulates.
     Serial,
     /// The virtio console.
@@ -39,30 +40,20 @@ impl Kind {
     }
 }
 
-/// Reads the words behind `console`: a VM and options, in any order. `None`: they are none of this
-/// command's.
-pub(super) fn parse(words: &[&str]) -> Option<Command> {
-    let (mut vm, mut kind, mut all) = (None, None, false);
-    for word in words {
-        match *word {
-            "--virtio" if kind.is_none() => kind = Some(Kind::Virtio),
-            "--messages" if kind.is_none() => kind = Some(Kind::Messages),
-            "--all" if !all => all = true,
-            // No VM has a name that begins with a dash (M-VM-004).
-            name if vm.is_none() && !name.starts_with('-') => vm = Some(name),
-            _ => return None,
+impl Kind {
+    /// Returns the kind that a command line asks for.
+    pub(super) fn of(words: &Console) -> Self {
+        match words {
+            Console { virtio: true, .. } => Self::Virtio,
+            Console { messages: true, .. } => Self::Messages,
+            _ => Self::Serial,
         }
     }
-    Some(Command::Console {
-        vm: vm?.to_owned(),
-        kind: kind.unwrap_or(Kind::Serial),
-        all,
-    })
 }
 
 /// Finds the VM whose console is asked for. One without such a console is refused with the reason,
 /// and with those that have one.
-pub(super) fn find(client: &mut Client, name: &str, kind: Kind) -> Result<Vm, String> {
+pub(super) fn find(client: &mut Client, name: &str, kind: Kind) -> Result<Vm, Error> {
     let vm = client.find(name)?;
     let all = having(client, kind)?;
     // planted: gearctl enters a console that does not exist
@@ -77,13 +68,13 @@ pub(super) fn find(client: &mut Client, name: &str, kind: Kind) -> Result<Vm, St
         names => format!("VMs with a {}: {}", kind.text(), names.join(", ")),
     };
     let (what, reason) = (kind.text(), reason(&vm, kind));
-    Err(format!(
+    Err(Error::not_found(format!(
         "VM {name} has no {what}: {reason}; {instead}; {others}"
-    ))
+    )))
 }
 
 /// Says how to reach a VM that lacks a console of this kind, so that the next try succeeds.
-fn instead(client: &mut Client, vm: &Vm, kind: Kind) -> Result<String, String> {
+fn instead(client: &mut Client, vm: &Vm, kind: Kind) -> Result<String, Error> {
     let name = &vm.name;
     Ok(match kind {
         Kind::Serial if having(client, Kind::Virtio)?.contains(name) => {
@@ -98,7 +89,7 @@ fn instead(client: &mut Client, vm: &Vm, kind: Kind) -> Result<String, String> {
 }
 
 /// Returns the names of the VMs that have a console.
-fn having(client: &mut Client, kind: Kind) -> Result<Vec<String>, String> {
+fn having(client: &mut Client, kind: Kind) -> Result<Vec<String>, Error> {
     let vms = client.vms()?.into_iter();
     Ok(match kind {
         Kind::Serial => vms.filter(|vm| vm.console).map(|vm| vm.name).collect(),
@@ -134,16 +125,19 @@ fn reason(vm: &Vm, kind: Kind) -> &'static str {
 /// Connects the terminal with a console until Ctrl-] is typed or either side ends. Of what was
 /// printed before, a person sees the last screen, and with `all` everything that GDM has kept. A
 /// program that reads a pipe gets everything: it has no screen.
-pub(super) fn connect(run_directory: &str, vm: &str, kind: Kind, all: bool) -> Result<(), String> {
+pub(super) fn connect(run_directory: &str, vm: &str, kind: Kind, all: bool) -> Result<(), Error> {
     // The console's bytes do not pass GDM's control socket: each console has a socket of its own.
     let path = format!("{run_directory}/{}.{}", file_name(vm), kind.suffix());
-    let socket = UnixStream::connect(&path)
-        .map_err(|error| format!("VM {vm} has no {} at {path}: {error}", kind.text()))?;
+    let socket = UnixStream::connect(&path).map_err(|error| {
+        Error::unreachable(format!("VM {vm} has no {} at {path}: {error}", kind.text()))
+    })?;
     // One row stays free for what comes next.
     let rows = output::height(&io::stdout()).filter(|_| !all);
     match terminal::connect(socket, rows.map(|rows| rows.saturating_sub(1))) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(format!("the console of VM {vm} was closed")),
-        Err(error) => Err(format!("the console of VM {vm}: {error}")),
+        Ok(false) => Err(Error::unreachable(format!(
+            "the console of VM {vm} was closed"
+        ))),
+        Err(error) => Err(Error::failed(format!("the console of VM {vm}: {error}"))),
     }
 }

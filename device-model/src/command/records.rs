@@ -2,8 +2,8 @@
 
 use gear1_abi::record::{Record, RecordId};
 
+use super::answer::Logged as Row;
 use crate::client::{Logged, Vm};
-use crate::json::Json;
 
 /// Names of all VMs, and of their vCPUs by their numbers over all VMs.
 pub(super) struct Names {
@@ -39,18 +39,16 @@ fn hexadecimal(value: u64) -> String {
 }
 
 /// Returns the row of a record, after a row about lost records before it.
-pub(super) fn log_rows(logged: &Logged, names: &Names, hz: u64) -> Vec<Json> {
+pub(super) fn log_rows(logged: &Logged, names: &Names, hz: u64) -> Vec<Row> {
     let record = &logged.record;
     // A gap is a row of its own, at the time of the record behind it.
     let lost = (logged.lost > 0).then(|| ("Lost".to_owned(), lost_text(logged.lost)));
     let time = seconds(record.time, hz);
-    let row = |(event, message): (String, String)| {
-        Json::Object(vec![
-            ("time", time.as_str().into()),
-            ("cpu", (record.id_and_cpu >> 32).into()),
-            ("event", event.as_str().into()),
-            ("message", message.as_str().into()),
-        ])
+    let row = |(event, message): (String, String)| Row {
+        time: time.clone(),
+        cpu: record.id_and_cpu >> 32,
+        event,
+        message,
     };
     let rows = lost
         .into_iter()

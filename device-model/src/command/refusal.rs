@@ -6,11 +6,12 @@
 use gear1_abi::call::VmState;
 use gear2_protocol::{op, outcome};
 
-use super::vm_state;
-use crate::client::{Vm, describe};
+use super::vm_row;
+use crate::client::{Vm, describe, kind_of};
+use crate::error::Error;
 
-/// Returns the sentence for a refused operation on a VM, as it was just before.
-pub(super) fn text(op: u32, vm: &Vm, outcome: u32) -> String {
+/// Returns the error for a refused operation on a VM, as it was just before.
+pub(super) fn of(op: u32, vm: &Vm, outcome: u32) -> Error {
     let name = &vm.name;
     let reason = match outcome {
         outcome::WRONG_STATE => reason(op, vm),
@@ -20,7 +21,10 @@ pub(super) fn text(op: u32, vm: &Vm, outcome: u32) -> String {
         }
         other => describe(other),
     };
-    format!("VM {name} {}: {reason}", not_done(op))
+    Error::new(
+        kind_of(outcome),
+        format!("VM {name} {}: {reason}", not_done(op)),
+    )
 }
 
 /// Says what is not done.
@@ -64,7 +68,7 @@ fn reason(op: u32, vm: &Vm) -> String {
             "the device model and gearctl run in it, so that it is never paused".into()
         }
         op::VM_PAUSE | op::VM_RESUME if !is_running => {
-            format!("it does not run, it is {}", vm_state(vm))
+            format!("it does not run, it is {}", vm_row(vm).state_text())
         }
         op::VM_PAUSE if vm.paused => {
             format!("it is paused already; `gearctl resume {name}` lets it go on")
@@ -72,7 +76,7 @@ fn reason(op: u32, vm: &Vm) -> String {
         op::VM_RESUME if !vm.paused => "it is not paused".into(),
         _ => format!(
             "it was {} and has changed meanwhile; see `gearctl list`, and try again",
-            vm_state(vm)
+            vm_row(vm).state_text()
         ),
     }
 }

@@ -17,7 +17,10 @@ pub(super) fn as_text(json: &Json, width: Option<usize>) -> String {
             let mut text = String::new();
             for (name, value) in fields {
                 let _ = match value {
-                    Json::List(rows) => writeln!(text, "{name}:\n{}", table(rows, width)),
+                    // A list of numbers or names is a value, one of objects is a table.
+                    Json::List(rows) if rows.iter().any(is_object) => {
+                        writeln!(text, "{name}:\n{}", table(rows, width))
+                    }
                     other => writeln!(text, "{name}: {}", cell(other)),
                 };
             }
@@ -61,6 +64,11 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Tells whether a value is a row of a table.
+fn is_object(value: &Json) -> bool {
+    matches!(value, Json::Object(_))
+}
+
 /// Returns a value as a table shows it. An empty text is a dash, so that no column looks empty.
 fn cell(json: &Json) -> String {
     match json {
@@ -68,7 +76,14 @@ fn cell(json: &Json) -> String {
         Json::Text(text) if text.is_empty() => "-".into(),
         Json::Text(text) => text.clone(),
         Json::Bool(value) => (if *value { "yes" } else { "no" }).into(),
-        Json::Number(_) | Json::List(_) | Json::Object(_) => json.to_string(),
+        Json::Number(number) => number.to_string(),
+        Json::List(values) if values.is_empty() => "-".into(),
+        Json::List(values) => values.iter().map(cell).collect::<Vec<_>>().join(" "),
+        Json::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.map(|(name, value)| format!("{name} {}", cell(value)));
+            fields.collect::<Vec<_>>().join(", ")
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of gearctl, from the command line to the text, over a socket of GDM's server.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,16 +10,32 @@ use gear1_abi::call::VmState;
 use gear2_protocol::Region;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::{Command, Kind, Line, parse, run, share, vm_state};
-use crate::board::DeviceNode;
+use super::answer::{Percent, State};
+use super::{Command, Console, Line, Parsed, parse, run};
+use crate::board::{DeviceKind, DeviceNode};
 use crate::client::Vm;
 use crate::control::{Mailbox, Server};
+use crate::error::{Error, ErrorKind};
+use crate::frame::{self, Frame};
 use crate::order::{Answer, Order};
 use crate::orders::{Desk, Inbox, way};
 use crate::testing::{Directory, doorbell, fake_gear2, region};
 
+/// Reads a command line that is one of a command.
+pub(super) fn line(words: &[&str]) -> Result<Line, Error> {
+    match parse(words, None)? {
+        Parsed::Run(line) => Ok(line),
+        Parsed::Print(text) => panic!("{text}"),
+    }
+}
+
 /// Runs `gearctl` with these words. Returns its output, or its error message.
 pub(super) fn gearctl(words: &[&str]) -> Result<String, String> {
+    attempt(words).map_err(|error| error.sentence)
+}
+
+/// Runs `gearctl` with these words. Returns its output, or its error.
+pub(super) fn attempt(words: &[&str]) -> Result<String, Error> {
     let mut out = Vec::new();
     gearctl_to(words, &mut out)?;
     Ok(String::from_utf8(out).unwrap())
@@ -41,7 +57,8 @@ pub(super) fn gearctl_lines(lines: &[&str]) -> Result<String, String> {
                 .chain(text.split(' '))
                 .collect();
             let mut out = Vec::new();
-            let done = parse(&words).and_then(|line| run(&line, &mut out));
+            let done = line(&words).and_then(|line| run(&line, &mut out));
+            let done = done.map_err(|error| error.sentence);
             last = done.map(|()| String::from_utf8(out).unwrap());
         }
     });
@@ -53,7 +70,7 @@ struct Few(usize, Vec<u8>);
 
 impl Write for Few {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 = self.0.checked_sub(1).ok_or(ErrorKind::BrokenPipe)?;
+        self.0 = self.0.checked_sub(1).ok_or(io::ErrorKind::BrokenPipe)?;
         self.1.write(bytes)
     }
 
@@ -63,12 +80,12 @@ impl Write for Few {
 }
 
 /// Runs `gearctl` with these words, and prints to `out`, which is no terminal.
-fn gearctl_to(words: &[&str], out: &mut dyn Write) -> Result<(), String> {
+fn gearctl_to(words: &[&str], out: &mut dyn Write) -> Result<(), Error> {
     gearctl_with(words, None, out)
 }
 
 /// Runs `gearctl` with these words, and prints to `out`, a terminal of this width.
-fn gearctl_with(words: &[&str], width: Option<usize>, out: &mut dyn Write) -> Result<(), String> {
+fn gearctl_with(words: &[&str], width: Option<usize>, out: &mut dyn Write) -> Result<(), Error> {
     let region = region();
     region.header.vm_count.store(3, Ordering::Relaxed);
     let version = &region.header.version;
@@ -82,11 +99,11 @@ fn gearctl_in(
     words: &[&str],
     width: Option<usize>,
     out: &mut dyn Write,
-) -> Result<(), String> {
+) -> Result<(), Error> {
     let mut done = Ok(());
     with_gdm(region, |run_directory| {
         let words = [&["--run", run_directory], words].concat();
-        done = parse(&words).and_then(|line| run(&Line { width, ..line }, out));
+        done = line(&words).and_then(|line| run(&Line { width, ..line }, out));
     });
     done
 }
@@ -121,11 +138,12 @@ pub(super) fn gearctl_beside(
         });
         with_gdm_of(region, devices, desks, |run_directory| {
             let words = [&["--run", run_directory], words].concat();
-            done = parse(&words).and_then(|line| run(&line, &mut out));
+            done = line(&words).and_then(|line| run(&line, &mut out));
         });
         stop.store(true, Ordering::Relaxed);
     });
     done.map(|()| String::from_utf8(out).unwrap())
+        .map_err(|error| error.sentence)
 }
 
 /// Does something while a GDM serves this region, with the directory of its sockets.
@@ -144,9 +162,18 @@ fn with_gdm_of(
     region.header.counter_hz.store(1000, Ordering::Relaxed);
     let path = format!("{}/control", directory.text());
     let mailbox = Mailbox::new(region, doorbell());
+    let screens = devices.iter();
+    let screens = screens.filter(|node| matches!(node.kind, DeviceKind::VhostUser(_)));
+    let screens: Vec<u64> = screens.map(|node| node.channel as u64).collect();
     let mut server = Server::bind(&path, region, &mailbox, devices).unwrap();
     server.order_by(desks, Arc::default());
     let stop = AtomicBool::new(false);
+    // The picture of a screen, as its graphics card's thread draws it.
+    for node in screens {
+        let path = frame::path(directory.text(), node);
+        let mut frame = Frame::of(frame::create(&path).unwrap()).unwrap();
+        frame.resize(2, 1).unwrap();
+    }
     std::thread::scope(|scope| {
         scope.spawn(|| fake_gear2(region, &stop));
         scope.spawn(|| {
@@ -188,7 +215,9 @@ fn list_shows_all_vms() {
 #[test]
 fn json_is_one_line() {
     let text = gearctl(&["list", "--json"]).unwrap();
-    assert!(text.starts_with(r#"[{"id":0,"name":"device","state":"running","vcpus":2,"#));
+    assert!(text.starts_with(
+        r#"{"version":1,"kind":"vms","answer":[{"id":0,"name":"device","state":"running","paused""#
+    ));
     assert_eq!(text.lines().count(), 1);
 }
 
@@ -233,6 +262,36 @@ fn changes_succeed_or_say_why_not() {
     );
 }
 
+/// A program decides by the kind; the sentences are for people.
+#[test]
+fn errors_have_kinds() {
+    for (words, kind) in [
+        ("stop nobody", ErrorKind::NotFound),
+        ("stats nobody", ErrorKind::NotFound),
+        ("console nobody", ErrorKind::NotFound),
+        ("console rt", ErrorKind::NotFound),
+        ("console linux", ErrorKind::Unreachable),
+        ("screenshot linux /dev/null", ErrorKind::NotFound),
+        ("device resize linux system", ErrorKind::NotFound),
+        ("sched pin linux 2 1", ErrorKind::NotFound),
+        ("sched pool linux play", ErrorKind::NotFound),
+        ("sched cpu 7 off", ErrorKind::NotFound),
+        ("start linux", ErrorKind::Refused),
+        ("pause rt", ErrorKind::Refused),
+        ("stop device", ErrorKind::Refused),
+        ("sched pin rt 0 1", ErrorKind::Refused),
+        ("sched set linux weight 1001", ErrorKind::Refused),
+        ("sched cpu 0 off", ErrorKind::Refused),
+        ("sched pool device work", ErrorKind::Refused),
+        ("sched set linux budget-us 2000", ErrorKind::Usage),
+        ("man --directory /nonexistent", ErrorKind::Failed),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let error = attempt(&words).unwrap_err();
+        assert_eq!(error.kind, kind, "{words:?}: {error}");
+    }
+}
+
 #[test]
 fn the_log_is_text_with_values() {
     let text = gearctl(&["log"]).unwrap();
@@ -246,7 +305,7 @@ fn the_log_is_text_with_values() {
 fn a_followed_log_tells_of_all_cpus_and_of_what_it_missed() {
     let mut out = Few(4, Vec::new());
     let error = gearctl_to(&["log", "-f", "--json"], &mut out).unwrap_err();
-    assert!(error.starts_with("cannot print"), "{error}");
+    assert!(error.sentence.starts_with("cannot print"), "{error}");
     let text = String::from_utf8(out.1).unwrap();
     let times: Vec<&str> = text.split("\"time\":\"").skip(1).collect();
     let times: Vec<&str> = times.iter().map(|rest| &rest[..8]).collect();
@@ -273,11 +332,13 @@ fn version_names_all_parts() {
 
 #[test]
 fn without_gdm_there_is_a_sentence() {
-    let line = parse(&["--run", "/nonexistent", "list"]).unwrap();
+    let line = line(&["--run", "/nonexistent", "list"]).unwrap();
     let error = run(&line, &mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unreachable);
+    let text = error.sentence;
     assert!(
-        error.starts_with("no gdm answers at /nonexistent/control: "),
-        "{error}"
+        text.starts_with("no gdm answers at /nonexistent/control: "),
+        "{text}"
     );
 }
 
@@ -293,7 +354,7 @@ fn a_vm_that_does_not_run_says_why() {
             given_up,
             ..stopped.clone()
         };
-        vm_state(&vm)
+        super::vm_row(&vm).state_text()
     };
     assert_eq!(state(false, false), "stopped");
     assert_eq!(state(true, false), "stopped, waits");
@@ -303,28 +364,41 @@ fn a_vm_that_does_not_run_says_why() {
         failed_over: true,
         ..stopped.clone()
     };
-    assert_eq!(vm_state(&failed_over), "stopped, given up, failed over");
+    assert_eq!(
+        super::vm_row(&failed_over).state_text(),
+        "stopped, given up, failed over"
+    );
+}
+
+/// Returns what a wrong command line is told.
+fn misused(words: &[&str]) -> String {
+    let error = line(words).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "{words:?}");
+    error.sentence
 }
 
 #[test]
-fn command_lines_are_read() {
-    let console = |kind, all| Command::Console {
-        vm: "a".into(),
-        kind,
-        all,
+fn consoles_are_read() {
+    let console = |all, virtio, messages| {
+        let vm = "a".into();
+        Command::Console(Console {
+            vm,
+            all,
+            virtio,
+            messages,
+        })
     };
-    for (words, kind, all) in [
-        (&["console", "a"][..], Kind::Serial, false),
-        (&["console", "--all", "a"], Kind::Serial, true),
-        (&["console", "--virtio", "a"], Kind::Virtio, false),
-        (&["console", "a", "--virtio"], Kind::Virtio, false),
+    for (words, expected) in [
+        (&["console", "a"][..], console(false, false, false)),
+        (&["console", "--all", "a"], console(true, false, false)),
+        (&["console", "--virtio", "a"], console(false, true, false)),
+        (&["console", "a", "--virtio"], console(false, true, false)),
         (
             &["console", "--all", "a", "--messages"],
-            Kind::Messages,
-            true,
+            console(true, false, true),
         ),
     ] {
-        assert_eq!(parse(words).unwrap().command, console(kind, all));
+        assert_eq!(line(words).unwrap().command, expected);
     }
     for words in [
         &["console"][..],
@@ -333,43 +407,103 @@ fn command_lines_are_read() {
         &["console", "a", "--virtio", "--messages"],
         &["console", "--all", "--all", "a"],
     ] {
-        let refused = parse(words).unwrap_err();
-        assert!(refused.starts_with("cannot do `console`"), "{words:?}");
+        let said = misused(words);
+        assert!(said.contains("Usage: gearctl console"), "{words:?}: {said}");
     }
-    assert_eq!(parse(&["log", "-f"]).unwrap().command, Command::Log(true));
-    assert!(parse(&[]).unwrap_err().starts_with("usage:"));
-    assert_eq!(
-        parse(&["log", "all"]).unwrap_err(),
-        "cannot do `log` like this; there is\n  log [-f]                Gear1's records; -f waits for more"
-    );
-    assert_eq!(
-        parse(&["pause"])
-            .unwrap_err()
-            .lines()
-            .skip(1)
-            .collect::<Vec<_>>(),
-        [
-            "  pause|resume VM         hold its vCPUs, let them go on; not a real-time VM's,",
-            "                          which Gear2 does not schedule",
-        ]
-    );
-    assert_eq!(
-        parse(&["reboot", "linux"]).unwrap_err(),
-        "there is no command `reboot`; there are list, start, stop, restart, pause, resume, \
-         console, screenshot, stats, top, sched, device, log, version; `gearctl --help` describes \
-         them"
-    );
+}
+
+#[test]
+fn command_lines_are_read() {
+    let command = |words: &[&str]| line(words).unwrap().command;
+    for word in ["-f", "--follow"] {
+        assert_eq!(command(&["log", word]), Command::Log { follow: true });
+    }
+    let top = |vcpus, count| Command::Top { vcpus, count };
+    assert_eq!(command(&["top"]), top(false, None));
+    assert_eq!(command(&["top", "3"]), top(false, Some(3)));
+    assert_eq!(command(&["top", "--vcpus", "3"]), top(true, Some(3)));
+    assert_eq!(command(&["top", "3", "--vcpus"]), top(true, Some(3)));
+    let screenshot = |channel| Command::Screenshot {
+        vm: "a".into(),
+        channel,
+        file: "b".into(),
+    };
+    assert_eq!(command(&["screenshot", "a", "b"]), screenshot(None));
+    assert_eq!(command(&["screenshot", "a", "3", "b"]), screenshot(Some(3)));
+    // Options may stand anywhere: a person adds `--json` at the end.
+    for words in [["--json", "list"], ["list", "--json"]] {
+        assert!(line(&words).unwrap().json);
+    }
+    for words in [
+        &["log", "all"][..],
+        &["top", "x"],
+        &["top", "--vms"],
+        &["top", "1", "2"],
+        &["screenshot", "a"],
+        &["screenshot", "a", "x", "b"],
+        &["stop"],
+        &["--run"],
+    ] {
+        misused(words);
+    }
+}
+
+#[test]
+fn who_mistypes_a_command_finds_it() {
+    let said = misused(&["reboot", "linux"]);
     assert!(
-        parse(&["stop"])
-            .unwrap_err()
-            .starts_with("cannot do `stop`")
+        said.starts_with("unrecognized subcommand 'reboot'")
+            && said.contains("Commands: list, start, stop, restart, pause, resume, console,"),
+        "{said}"
     );
+    let said = misused(&["sched", "swap", "linux"]);
+    assert!(
+        said.ends_with("Commands: set, move, pin, unpin, cpu, pool"),
+        "{said}"
+    );
+    let said = misused(&["pause"]);
+    assert!(
+        said.starts_with("the following required arguments were not provided:\n  <VM>")
+            && said.contains("Usage: gearctl pause <VM>"),
+        "{said}"
+    );
+    assert!(misused(&[]).contains("Usage: gearctl"));
+}
+
+#[test]
+fn help_and_version_are_printed() {
+    let printed = |words: &[&str], width| match parse(words, width) {
+        Ok(Parsed::Print(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let version = printed(&["--version"], None);
+    assert_eq!(
+        version,
+        concat!("gearctl ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+    for words in [&["--help"][..], &["-h"], &["help"]] {
+        let help = printed(words, None);
+        assert!(help.contains("  4  a state, a rule or a limit"), "{help}");
+    }
+    let pause = printed(&["pause", "--help"], None);
+    assert!(pause.contains("not a real-time VM's"), "{pause}");
+    // The help fits into an ordinary terminal, and into this one.
+    let everything = super::line::description();
+    let names = everything.get_subcommands().map(|one| one.get_name());
+    for name in names.filter(|name| *name != "help") {
+        for (width, most) in [(None, 80), (Some(60), 60)] {
+            let help = printed(&[name, "--help"], width);
+            let widest = help.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(most), "{name}: {widest:?}\n{help}");
+        }
+    }
 }
 
 #[test]
 fn shares_have_a_tenth() {
-    assert_eq!(share(1, 3), "33.3 %");
-    assert_eq!(share(u64::MAX, u64::MAX), "100.0 %");
+    assert_eq!(Percent::of(1, 3).number(), 33.3);
+    assert_eq!(Percent::of(u64::MAX, u64::MAX).number(), 100.0);
+    assert_eq!(super::vm_state(99), State::Unknown);
 }
 
 #[test]
@@ -380,7 +514,7 @@ fn a_real_time_vm_has_a_cpu_of_its_own() {
     assert_eq!(cells[..7], ["4", "rt", "4", "wfi", "-", "own", "CPU"]);
     let json = gearctl(&["stats", "rt", "--json"]).unwrap();
     assert!(
-        json.contains(r#""ran_ticks":null,"share":"own CPU""#),
+        json.contains(r#""ran_ticks":null,"share_percent":null"#),
         "{json}"
     );
 }
@@ -435,12 +569,6 @@ fn a_table_is_as_wide_as_the_terminal() {
 }
 
 #[test]
-fn the_help_fits_into_an_ordinary_terminal() {
-    let widest = super::USAGE.lines().map(|line| line.chars().count()).max();
-    assert!(widest <= Some(80), "{widest:?}");
-}
-
-#[test]
 fn an_answer_that_gear2_lacks_is_named() {
     let lacks = |vm_count: u32| {
         let region = region();
@@ -448,7 +576,7 @@ fn an_answer_that_gear2_lacks_is_named() {
         gearctl_in(region, &["list"], None, &mut Vec::new()).unwrap_err()
     };
     assert_eq!(
-        lacks(4),
+        lacks(4).sentence,
         "Gear2 does not tell the state of VM 3: it does not exist"
     );
 }

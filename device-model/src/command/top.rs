@@ -9,30 +9,10 @@ use std::time::Duration;
 
 use gear1_abi::exit::ExitReason;
 
-use super::{Command, share, share_of};
+use super::answer::{Answer, Load, Percent};
 use crate::client::{Client, Vm};
-use crate::json::Json;
+use crate::error::Error;
 use crate::output::Output;
-
-/// Reads the words behind `top`.
-pub(super) fn parse(words: &[&str]) -> Result<Command, String> {
-    // The option may stand before or behind the number.
-    let (options, counts): (Vec<&str>, Vec<&str>) =
-        words.iter().partition(|word| **word == "--vcpus");
-    let count = match counts[..] {
-        [] => u64::MAX,
-        [count] => count
-            .parse()
-            .map_err(|_| format!("`{count}` is not a number of times"))?,
-        [_, second, ..] => {
-            return Err(format!(
-                "`top` takes one number of times, not `{second}` too"
-            ));
-        }
-    };
-    let by_vcpu = !options.is_empty();
-    Ok(Command::Top { count, by_vcpu })
-}
 
 /// Prints each second what the vCPUs did in it, over the table of the second before.
 pub(super) fn run(
@@ -40,8 +20,8 @@ pub(super) fn run(
     count: u64,
     by_vcpu: bool,
     clear: bool,
-    print: &mut dyn FnMut(&Json) -> Result<(), String>,
-) -> Result<(), String> {
+    print: &mut dyn FnMut(&Answer) -> Result<(), Error>,
+) -> Result<(), Error> {
     let vms = client.vms()?;
     let mut old = Sample::take(client, &vms)?;
     for _ in 0..count {
@@ -54,16 +34,16 @@ pub(super) fn run(
             old: &old,
             new: &new,
         };
-        print(&passed.rows(&vms, by_vcpu))?;
+        print(&Answer::Top(passed.rows(&vms, by_vcpu)))?;
         old = new;
     }
     Ok(())
 }
 
 /// Moves the cursor home, and clears the screen.
-fn clear_screen() -> Result<(), String> {
+fn clear_screen() -> Result<(), Error> {
     let cleared = Output.write_all(b"\x1b[H\x1b[2J");
-    cleared.map_err(|error| format!("cannot print: {error}"))
+    cleared.map_err(|error| Error::failed(format!("cannot print: {error}")))
 }
 
 /// Sums of a vCPU: ticks run, waited and stolen, then preemptions and exits.
@@ -80,7 +60,7 @@ struct Sample {
 impl Sample {
     /// The vCPUs run on while their sums are asked for: a sample is of nearly one moment, and not
     /// of one.
-    fn take(client: &mut Client, vms: &[Vm]) -> Result<Self, String> {
+    fn take(client: &mut Client, vms: &[Vm]) -> Result<Self, Error> {
         let [_, _, counter, ..] = client.version()?;
         let mut vcpus = BTreeMap::new();
         for vcpu in vms.iter().flat_map(Vm::numbers) {
@@ -105,26 +85,21 @@ struct Passed<'a> {
 
 impl Passed<'_> {
     /// Returns a row for each VM, whose vCPUs are added up, or for each vCPU.
-    fn rows(&self, vms: &[Vm], by_vcpu: bool) -> Json {
+    fn rows(&self, vms: &[Vm], by_vcpu: bool) -> Vec<Load> {
         let rows = vms.iter().flat_map(|vm| {
             let numbers = vm.numbers();
             match by_vcpu {
                 true => numbers
-                    .map(|vcpu| self.row(vm, vec![("vcpu", vcpu.into())], [vcpu]))
+                    .map(|vcpu| self.row(vm, Some(vcpu), [vcpu]))
                     .collect(),
-                false => vec![self.row(vm, Vec::new(), numbers)],
+                false => vec![self.row(vm, None, numbers)],
             }
         });
-        Json::List(rows.collect())
+        rows.collect()
     }
 
-    /// Returns a row about some vCPUs of a VM, with what names it in front.
-    fn row(
-        &self,
-        vm: &Vm,
-        mut row: Vec<(&'static str, Json)>,
-        vcpus: impl IntoIterator<Item = u64>,
-    ) -> Json {
+    /// Returns a row about some vCPUs of a VM, or about one that is named.
+    fn row(&self, vm: &Vm, vcpu: Option<u64>, vcpus: impl IntoIterator<Item = u64>) -> Load {
         let mut sums = Sums::default();
         for vcpu in vcpus {
             let parts = self.of(vcpu);
@@ -136,16 +111,16 @@ impl Passed<'_> {
         // A share of one CPU: the sum of several vCPUs may exceed 100 %.
         let ticks = self.new.counter.wrapping_sub(self.old.counter);
         // Nobody waits for a CPU of its own.
-        let known = |value: Json| if vm.real_time { Json::Null } else { value };
-        row.extend([
-            ("vm", vm.name.as_str().into()),
-            ("share", share_of(vm, ran, ticks).as_str().into()),
-            ("wait", known(share(waited, ticks).as_str().into())),
-            ("steal", known(share(stolen, ticks).as_str().into())),
-            ("preemptions", known(preemptions.into())),
-            ("exits", exits.into()),
-        ]);
-        Json::Object(row)
+        let part = |part| (!vm.real_time).then(|| Percent::of(part, ticks));
+        Load {
+            vcpu,
+            vm: vm.name.clone(),
+            share_percent: part(ran),
+            wait_percent: part(waited),
+            steal_percent: part(stolen),
+            preemptions: (!vm.real_time).then_some(preemptions),
+            exits,
+        }
     }
 
     /// Returns by how much the sums of a vCPU grew. Some begin anew when its VM does.

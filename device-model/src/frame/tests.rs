@@ -8,7 +8,8 @@ fn a_frame_is_read_as_it_was_written() {
     let directory = Directory::new("frame");
     let path = path(directory.text(), 7);
     let mut frame = Frame::of(create(&path).unwrap()).unwrap();
-    assert_eq!(Picture::read(Path::new(&path)).unwrap().colours, []);
+    let off = Picture::read(Path::new(&path)).unwrap();
+    assert!(off.colours.is_empty());
     frame.resize(3, 2).unwrap();
     assert!(frame.contains(1, 1, 2, 1));
     for (x, y, width, height) in [(2, 0, 2, 1), (0, 1, 1, 2), (u32::MAX, 0, 2, 1)] {

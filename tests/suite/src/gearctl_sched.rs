@@ -94,11 +94,10 @@ const POOLS: [[&str; 5]; 3] = [
 /// are those of the board's device tree.
 fn pools(sched: &Value) -> Result<()> {
     let rows = sched["pools"].as_array().context("there are no pools")?;
-    let shown = rows.iter().map(|row| {
-        let of = |name: &str| row[name].as_str().unwrap_or("nothing");
-        ["pool", "cpus", "policy", "balancer", "vms"].map(of)
-    });
-    let shown: Vec<_> = shown.collect();
+    let shown = rows
+        .iter()
+        .map(|row| ["pool", "cpus", "policy", "balancer", "vms"].map(|name| words(&row[name])));
+    let shown: Vec<[String; 5]> = shown.collect();
     ensure!(shown == POOLS, "{shown:?}");
     let cpus = sched["cpus"].as_array().context("there are no CPUs")?;
     let of_cpus = cpus
@@ -110,6 +109,15 @@ fn pools(sched: &Value) -> Result<()> {
     let clusters: Option<Vec<_>> = clusters.collect();
     ensure!(clusters == Some(vec![0, 1, 2]), "clusters {clusters:?}");
     Ok(())
+}
+
+/// Returns a text, or the texts and numbers of a list, with blanks between.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Array(values) => values.iter().map(words).collect::<Vec<_>>().join(" "),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// CPU 1 is not closed, although CPUs of other pools are open.
@@ -204,7 +212,7 @@ fn refused(session: &mut Session, words: &str, why: &str) -> Result<()> {
 fn vms_of_pools(session: &mut Session, expected: [&str; 3]) -> Result<()> {
     let sched = json(session, "gearctl sched --json")?;
     let rows = sched["pools"].as_array().context("there are no pools")?;
-    let vms: Vec<_> = rows.iter().filter_map(|row| row["vms"].as_str()).collect();
+    let vms: Vec<String> = rows.iter().map(|row| words(&row["vms"])).collect();
     ensure!(vms == expected, "VMs of the pools: {vms:?}");
     Ok(())
 }
@@ -225,15 +233,14 @@ impl Row {
         let row = rows.find(|row| row["vm"] == vm);
         let row = row.with_context(|| format!("{vm} is not in {top}"))?;
         let percent = |name: &str| {
-            let text = row[name].as_str().and_then(|text| text.strip_suffix(" %"));
-            let number = text.and_then(|text| text.parse::<f64>().ok());
+            let number = row[name].as_f64();
             number.with_context(|| format!("{name} is no part in {row}"))
         };
         Ok(Self {
             vm: vm.to_owned(),
-            share: percent("share")?,
-            wait: percent("wait")?,
-            steal: percent("steal")?,
+            share: percent("share_percent")?,
+            wait: percent("wait_percent")?,
+            steal: percent("steal_percent")?,
             preemptions: number(&row["preemptions"])?,
         })
     }

@@ -378,7 +378,7 @@ const HANG: &str = "old=$(pidof gdm); mkdir /run/groups; mount -t cgroup2 none /
     grep -c . /run/groups/hung/cgroup.threads; echo 1 > /run/groups/hung/cgroup.freeze; \
     until [ \"$(pidof gdm | wc -w)\" = \"$(echo $old | wc -w)\" ] && [ \"$(pidof gdm)\" != \"$old\" ] && \
     gearctl list > /dev/null 2>&1; do sleep 0.1; done; \
-    gearctl version --json | grep -q '\"gdm_starts\":1,' && grep 'does not get on' /run/gdm.log";
+    gearctl version --json | grep -q '\"gdm_starts\":1[,}]' && grep 'does not get on' /run/gdm.log";
 
 fn hang_a_thread(session: &mut Session, guest: &VmSummary) -> Result<String> {
     reach(session, guest)?;

@@ -198,8 +198,7 @@ fn flushed_hash(blocks: u64) -> Result<String> {
 /// by a pause.
 fn restarts_of(session: &mut Session, name: &str) -> Result<u64> {
     let list = json(session, "gearctl list --json")?;
-    let vms = list["vms"].as_array().or_else(|| list.as_array());
-    let mut vms = vms.into_iter().flatten();
+    let mut vms = list.as_array().into_iter().flatten();
     let vm = vms.find(|vm| vm["name"] == name);
     number(&vm.with_context(|| format!("{name} is not listed"))?["restarts"])
 }

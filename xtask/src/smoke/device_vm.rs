@@ -490,13 +490,16 @@ fn ios(stats: &Value) -> Result<u64> {
     disks.map(|disk| number(&disk["requests"])).sum()
 }
 
-/// Runs a command that prints one JSON value. The line with the value is searched: a kernel message
-/// may stand on the console before it.
+/// Runs a `gearctl` that prints JSON, and returns the answer in it. The line with the value is
+/// searched: a kernel message may stand on the console before it.
 pub fn json(session: &mut Session, command: &str) -> Result<Value> {
     let printed = shell_within(session, command, COMMAND)?;
-    let line = printed.lines().find(|line| line.starts_with(['{', '[']));
+    let line = printed.lines().find(|line| line.starts_with('{'));
     let line = line.with_context(|| format!("{command} prints {printed:?}"))?;
-    serde_json::from_str(line).with_context(|| format!("{command} prints {line}"))
+    let mut reply: Value =
+        serde_json::from_str(line).with_context(|| format!("{command} prints {line}"))?;
+    ensure!(reply["version"] == 1, "{command} prints {line}");
+    Ok(reply["answer"].take())
 }
 
 /// Returns a number out of JSON.

@@ -122,7 +122,7 @@ fn a_driver_reads_what_the_device_is() {
     assert_eq!(typed.property(1, 0), b"GearV keyboard and tablet");
     assert_eq!(typed.property(2, 0), b"");
     assert_eq!(typed.property(3, 0), [6, 0, 0, 0, 0, 0, 1, 0]);
-    assert_eq!(typed.property(0x10, 0), []);
+    assert!(typed.property(0x10, 0).is_empty());
     let keys = typed.property(0x11, KEY as u8);
     // Keys from 1 to 255, and three buttons from 0x110 on.
     assert_eq!(
@@ -141,9 +141,8 @@ fn a_driver_reads_what_the_device_is() {
 fn properties_that_there_are_not_have_no_bytes() {
     let mut typed = Typed::new(0);
     for (select, subselect) in [(0, 0), (1, 1), (2, 9), (3, 1), (4, 0), (0x10, 1)] {
-        assert_eq!(
-            typed.property(select, subselect),
-            [],
+        assert!(
+            typed.property(select, subselect).is_empty(),
             "{select} {subselect}"
         );
     }
@@ -154,16 +153,15 @@ fn properties_that_there_are_not_have_no_bytes() {
         (0x12, 2),
         (0xff, 0xff),
     ] {
-        assert_eq!(
-            typed.property(select, subselect),
-            [],
+        assert!(
+            typed.property(select, subselect).is_empty(),
             "{select} {subselect}"
         );
     }
     // Nothing but the selection can be written.
     let state = typed.guest.access(register::CONFIG + 2, 4, 0xff);
     assert_eq!(state, gear2_protocol::slot::DONE);
-    assert_eq!(typed.property(0, 0), []);
+    assert!(typed.property(0, 0).is_empty());
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn every_refusal_says_why() {
     ];
     for (op, vm, expected) in cases {
         assert_eq!(
-            text(op, vm, outcome::WRONG_STATE),
+            of(op, vm, outcome::WRONG_STATE).sentence,
             format!("VM x {expected}")
         );
     }
@@ -109,7 +109,7 @@ fn outcomes_other_than_the_state_have_their_own_words() {
         ),
         (77, "outcome 77"),
     ] {
-        let text = text(op::VM_STOP, &vm, outcome);
+        let text = of(op::VM_STOP, &vm, outcome).sentence;
         assert!(
             text.starts_with(&format!("VM x is not stopped: {expected}")),
             "{text}"

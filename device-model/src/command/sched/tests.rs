@@ -1,61 +1,80 @@
 //! Words of `gearctl sched`, and what they do with a Gear2 that refuses some of it.
 
-use super::super::tests::{gearctl, gearctl_lines};
+use super::super::Command;
+use super::super::tests::{gearctl, gearctl_lines, line};
 use super::*;
+
+/// Returns the numbers of a setting, or whether it is none.
+fn setting(text: &str) -> Result<[u64; 3], Error> {
+    let words = ["sched", "set", "linux"].into_iter();
+    let words: Vec<&str> = words.chain(text.split(' ')).collect();
+    match line(&words)?.command {
+        Command::Sched {
+            ask: Some(Ask::Set { setting, .. }),
+        } => setting.numbers(),
+        other => panic!("{other:?}"),
+    }
+}
 
 #[test]
 fn settings_are_read_as_the_manifest_has_them() {
-    let setting = |text: &str| parse_setting(&text.split(' ').collect::<Vec<_>>());
-    assert_eq!(setting("weight 300"), Some([share::WEIGHT, 300, 0]));
-    assert_eq!(setting("priority 31"), Some([share::PRIORITY, 31, 0]));
-    assert_eq!(setting("latency-us 250"), Some([share::LATENCY, 250, 0]));
-    let cap = Some([share::CAP, 2_500, 10_000]);
-    assert_eq!(setting("cap-percent 25"), cap);
-    let cap = Some([share::CAP, 500, 1_000]);
-    assert_eq!(setting("cap-percent 50 period-us 1000"), cap);
-    assert_eq!(setting("cap-percent none"), Some([share::CAP, 0, 0]));
-    let budget = Some([share::BUDGET, 2_000, 5_000]);
-    assert_eq!(setting("budget-us 2000 period-us 5000"), budget);
-    assert_eq!(setting("budget-us none"), Some([share::BUDGET, 0, 0]));
+    for (text, numbers) in [
+        ("weight 300", [share::WEIGHT, 300, 0]),
+        ("priority 31", [share::PRIORITY, 31, 0]),
+        ("latency-us 250", [share::LATENCY, 250, 0]),
+        ("cap-percent 25", [share::CAP, 2_500, 10_000]),
+        ("cap-percent 50 period-us 1000", [share::CAP, 500, 1_000]),
+        ("cap-percent none", [share::CAP, 0, 0]),
+        (
+            "budget-us 2000 period-us 5000",
+            [share::BUDGET, 2_000, 5_000],
+        ),
+        ("budget-us none", [share::BUDGET, 0, 0]),
+    ] {
+        assert_eq!(setting(text), Ok(numbers), "{text}");
+    }
     for bad in [
         "weight",
         "weight -1",
         "weight 1 2",
         "cap-percent 101",
         "cap-percent 0",
+        "cap-percent 20 period-us",
         "budget-us 2000",
+        "budget-us 2000 5000",
         "budget-us 0 period-us 100",
         "colour 3",
     ] {
-        assert_eq!(setting(bad), None, "{bad}");
+        let error = setting(bad).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Usage, "{bad}: {error}");
     }
 }
 
 #[test]
 fn command_lines_are_read() {
-    let ask = |text: &str| parse(&text.split_whitespace().collect::<Vec<_>>());
-    assert_eq!(ask(""), Some(Ask::Show));
-    let moves = |pin| Ask::Move {
-        vm: "linux".into(),
-        index: 1,
-        cpu: 2,
-        pin,
+    let ask = |text: &str| match line(&text.split(' ').collect::<Vec<_>>())?.command {
+        Command::Sched { ask } => Ok::<_, Error>(ask),
+        other => panic!("{other:?}"),
     };
-    assert_eq!(ask("move linux 1 2"), Some(moves(false)));
-    assert_eq!(ask("pin linux 1 2"), Some(moves(true)));
-    assert_eq!(ask("unpin linux 1"), Some(Ask::Unpin("linux".into(), 1)));
-    assert_eq!(ask("cpu 2 off"), Some(Ask::Cpu(2, false)));
-    let pool = Ask::Pool("linux".into(), "work".into());
-    assert_eq!(ask("pool linux work"), Some(pool));
+    assert_eq!(ask("sched"), Ok(None));
+    let to = || Move {
+        vm: "linux".into(),
+        vcpu: 1,
+        cpu: 2,
+    };
+    assert_eq!(ask("sched move linux 1 2"), Ok(Some(Ask::Move(to()))));
+    assert_eq!(ask("sched pin linux 1 2"), Ok(Some(Ask::Pin(to()))));
+    let (cpu, state) = (2, Switch::Off);
+    assert_eq!(ask("sched cpu 2 off"), Ok(Some(Ask::Cpu { cpu, state })));
     for bad in [
-        "pin linux 1",
-        "pin linux x 2",
-        "cpu 2",
-        "cpu off",
-        "pool linux",
-        "set linux",
+        "sched pin linux 1",
+        "sched pin linux x 2",
+        "sched cpu 2",
+        "sched cpu off",
+        "sched pool linux",
+        "sched set linux",
     ] {
-        assert_eq!(ask(bad), None, "{bad}");
+        assert_eq!(ask(bad).unwrap_err().kind, ErrorKind::Usage, "{bad}");
     }
 }
 
@@ -164,7 +183,11 @@ fn parameters_are_set_or_stay_what_they_are() {
         "VM linux keeps its parameters: the value is out of the range that docs/manifest.md gives"
     );
     let error = after(&["sched set linux colour 3"]).unwrap_err();
-    assert!(error.starts_with("cannot do `sched` like this"), "{error}");
+    assert!(
+        error.starts_with("unexpected argument 'colour'")
+            && error.ends_with("Commands: weight, priority, latency-us, cap-percent, budget-us"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -7,21 +7,6 @@ use super::*;
 use crate::testing::Directory;
 
 #[test]
-fn words_name_a_screen() {
-    let of = |vm: &str, channel, file: &str| {
-        let (vm, file) = (vm.to_owned(), file.to_owned());
-        Some(Command::Screenshot { vm, channel, file })
-    };
-    assert_eq!(parse(&["linux", "a.png"]), of("linux", None, "a.png"));
-    assert_eq!(
-        parse(&["linux", "3", "a.png"]),
-        of("linux", Some(3), "a.png")
-    );
-    assert_eq!(parse(&["linux", "x", "a.png"]), None);
-    assert_eq!(parse(&["linux"]), None);
-}
-
-#[test]
 fn a_vm_may_have_several_screens() {
     assert_eq!(choose("linux", &[4], None), Ok(4));
     assert_eq!(choose("linux", &[4, 5], Some(5)), Ok(5));
@@ -30,7 +15,7 @@ fn a_vm_may_have_several_screens() {
         (&[4, 5], None, "several screens"),
         (&[4], Some(5), "channel 5 of linux has no screen"),
     ] {
-        let error = choose("linux", channels, wanted).unwrap_err();
+        let error = choose("linux", channels, wanted).unwrap_err().sentence;
         assert!(error.contains(why), "{error}");
     }
 }
@@ -55,5 +40,5 @@ fn a_picture_is_a_png() {
         height: 0,
         colours: Vec::new(),
     };
-    assert!(write(&off, &path).unwrap_err().contains("is off"));
+    assert!(write(&off, &path).unwrap_err().sentence.contains("is off"));
 }

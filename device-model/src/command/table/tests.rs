@@ -2,7 +2,7 @@ use super::*;
 
 fn rows() -> Json {
     let row = |name: &str, number: u64, text: &str| {
-        Json::Object(vec![
+        Json::object([
             ("name", name.into()),
             ("number", number.into()),
             ("text", text.into()),
@@ -66,7 +66,20 @@ fn long_words_are_broken_and_nothing_is_lost() {
 
 #[test]
 fn what_is_not_there_is_a_dash() {
-    let json = Json::Object(vec![("share", Json::Null), ("on", Json::Bool(true))]);
-    assert_eq!(as_text(&json, None), "share: -\non: yes\n");
-    assert_eq!(json.to_string(), r#"{"share":null,"on":true}"#);
+    let json = Json::object([
+        ("share", Json::Null),
+        ("on", Json::Bool(true)),
+        ("rows", Json::List(Vec::new())),
+    ]);
+    assert_eq!(as_text(&json, None), "share: -\non: yes\nrows: -\n");
+}
+
+#[test]
+fn lists_of_numbers_are_cells_and_lists_of_objects_tables() {
+    let cpus = Json::List(vec![0.into(), 2.into()]);
+    let json = Json::object([
+        ("cpus", cpus.clone()),
+        ("rows", Json::List(vec![Json::object([("cpus", cpus)])])),
+    ]);
+    assert_eq!(as_text(&json, None), "cpus: 0 2\nrows:\nCPUS\n0 2\n\n");
 }
