@@ -22,6 +22,8 @@ pub enum Found<'a> {
     Text(&'a str),
     /// Detail of the value, or the reason.
     Reason(&'a str),
+    /// A word of a text, and the reason.
+    Word(&'a str, &'static str),
     /// Addresses from the first up to, but without, the second.
     Range(u64, u64),
     /// A damaged blob.
@@ -61,6 +63,7 @@ impl fmt::Display for Found<'_> {
             }
             Self::Text(text) => write!(f, " (\"{}\")", text.escape_debug()),
             Self::Reason(reason) => write!(f, " ({reason})"),
+            Self::Word(word, why) => write!(f, " (\"{}\": {why})", word.escape_debug()),
             Self::Range(start, end) => write!(f, " ({start:#x} to {end:#x})"),
             Self::Blob(error) => write!(f, " ({error})"),
             Self::Digest(digest) => {

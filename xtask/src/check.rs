@@ -308,10 +308,9 @@ fn judged(blob: &[u8], board: &BoardTree, loaded: &[Region; 2]) -> Result<Vec<Di
     if let Some(manifest) = &judged.manifest {
         list.iter_mut().for_each(|one| one.add_memory(manifest));
         let needed = needs::missing(manifest, &tree).into_iter();
+        let needed = needed.chain(needs::clock(manifest, &tree));
         list.extend(needed.map(|fault| Diagnostic::new(&fault.error())));
-        if let Some(manifest) = &judged.manifest {
-            manifest::warn_of_userlands(manifest, &mut |error| list.push(Diagnostic::new(&error)));
-        }
+        manifest::warn_of_userlands(manifest, &mut |error| list.push(Diagnostic::new(&error)));
     }
     name_places(&mut list, loaded);
     Ok(list)

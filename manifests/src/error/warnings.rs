@@ -88,7 +88,8 @@ macro_rules! rules_and_warnings {
             /// Linux boots all the same, without what the word was to do.
             KernelWord = "M-WRN-021",
                 "Linux does not take this word of its command line as it is meant",
-                "see the kernel's documentation of its parameters";
+                "correct the word in cmdline, or remove it; Linux' \
+                Documentation/admin-guide/kernel-parameters.rst has all options";
 
             /// CPUs of the pool would be idle.
             UnusedPool = "M-WRN-022", "no VM is in this pool",

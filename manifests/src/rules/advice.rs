@@ -6,7 +6,7 @@ use super::error;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::model::{
     Balancer, DevicePatterns, Manifest, OnGiveUp, Restart, RestartLimit, VirtioDevice, VirtioKind,
-    Vm, VmKind,
+    Vm, VmKind, WatchdogDevice,
 };
 
 /// Start of the paths of the disks of a machine that has virtio devices itself.
@@ -29,6 +29,7 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
         for (_, device) in manifest.virtio_of(vm.id) {
             check_interface(vm, device, report);
             check_program(vm, device, report);
+            check_unread(vm, device, report);
         }
     }
     if let Some(server) = manifest.device_vm() {
@@ -78,6 +79,10 @@ fn check_effects<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
     }
     if vm.kind != VmKind::Guest && vm.virtio_ipa != Vm::DEFAULT_VIRTIO {
         useless("virtio-address", "only a guest has virtio devices");
+    }
+    if vm.watchdog().is_none() && vm.watchdog_ipa != WatchdogDevice::DEFAULT_IPA {
+        let why = "the VM has no emulated watchdog, which a guest with watchdog-ms has";
+        useless("watchdog-address", why);
     }
 }
 
@@ -159,8 +164,9 @@ fn check_interface<'a>(vm: &Vm<'a>, device: &VirtioDevice<'a>, report: &mut Repo
         return;
     };
     let name = backend.trim_end_matches(|last: char| last.is_ascii_digit());
-    // With any number: a name is wrong whichever of its kind the machine has.
-    if INTERFACES.contains(&name) {
+    // With any number: a name is wrong whichever of its kind the machine has. Options of other
+    // monitors, such as `bridge=br0`, are names to Linux.
+    if INTERFACES.contains(&name) || backend.contains(['=', ',']) {
         let node = NodePath::vm(vm.name).child("virtio").child(device.name);
         let place = ManifestError::at_property(Rule::OtherInterface, node, "backend");
         report.error(place.found(Found::Text(backend)));
@@ -177,6 +183,43 @@ fn check_program<'a>(vm: &Vm<'a>, device: &VirtioDevice<'a>, report: &mut Report
         let node = NodePath::vm(vm.name).child("virtio").child(device.name);
         let place = ManifestError::at_property(Rule::OtherSocket, node, "command");
         report.error(place.found(Found::Text(path)));
+    }
+}
+
+/// Words of a command that a shell would not give to the program.
+const SHELL: [&str; 7] = ["&", "&&", "|", "||", ";", ">", "<"];
+
+/// Warns of texts that nobody reads as they are meant: the words of a shell, and what stands for
+/// the terminal of a console.
+fn check_unread<'a>(vm: &Vm<'a>, device: &VirtioDevice<'a>, report: &mut Report<'_, 'a>) {
+    let node = NodePath::vm(vm.name).child("virtio").child(device.name);
+    let mut useless = |property, why| {
+        let place = ManifestError::at_property(Rule::NoEffect, node, property);
+        report.error(place.found(Found::Reason(why)));
+    };
+    let is_shells = |word: &str| {
+        // As in `2>/dev/null` and `>>/var/log/daemon`.
+        let rest = word.trim_start_matches(|first: char| first.is_ascii_digit() || first == '&');
+        SHELL.contains(&word) || rest.starts_with('>')
+    };
+    if device.vhost_user.command.iter().any(is_shells) {
+        let why = "no shell runs the command: the program gets its words as they are";
+        useless("command", why);
+    }
+    if device
+        .vhost_user
+        .files
+        .iter()
+        .any(|file| file.contains('*'))
+    {
+        useless("files", "no shell runs here: * stands for itself in a name");
+    }
+    let is_console = device.kind == Some(VirtioKind::Console);
+    let is_path = |backend: &str| backend.starts_with('/');
+    if is_console && device.backend.is_some_and(is_path) {
+        let why = "the console's socket is /run/gearv/VM.console whatever stands here, and pty \
+                   makes a terminal beside it";
+        useless("backend", why);
     }
 }
 

@@ -65,7 +65,8 @@ fn check_path<'a>(
     place: impl Fn(Rule) -> ManifestError<'a>,
     report: &mut Report<'_, 'a>,
 ) {
-    let is_absolute = backend.starts_with('/');
+    // A blank at an end is no part of a name, mostly, and is not seen.
+    let is_absolute = backend.starts_with('/') && backend.trim() == backend;
     match device.kind {
         // An empty backend has a rule of its own.
         _ if backend.is_empty() => {}
@@ -90,7 +91,8 @@ fn is_input(backend: &str) -> bool {
         // planted: the path of a socket for input is cut off
         return path.starts_with('/') && !path.ends_with('/') && path.len() <= MAX_SOCKET;
     }
-    backend.starts_with("/dev/") && !backend.ends_with('/') && backend != "/dev/input"
+    let is_whole = backend.trim() == backend && !backend.ends_with('/');
+    backend.starts_with("/dev/") && is_whole && backend != "/dev/input"
 }
 
 /// Tells whether a path is not known to be a folder, or a device that is no disk.

@@ -64,7 +64,7 @@ pub(crate) fn check<'a>(
             warn_if_short(node, "watchdog-ms", vm.watchdog_ms, SHORT_BOOT_MS, report);
         }
         command_line::warn(manifest, vm, report);
-        kernel_words::warn(vm, report);
+        kernel_words::warn(manifest, vm, report);
         check_devices(manifest, vm, board, report);
         check_sharing(manifest, vm, report);
     }

@@ -8,7 +8,7 @@
 use super::backends::kernel_words;
 use super::error;
 use crate::error::{Found, Report, Rule};
-use crate::model::{Payload, Vm, VmKind};
+use crate::model::{Manifest, Payload, VirtioKind, Vm, VmKind};
 
 #[cfg(test)]
 mod tests;
@@ -27,11 +27,14 @@ const JOINED: [&str; 8] = [
     ",loglevel=",
 ];
 
+/// Names that people put before a whole command line, as U-Boot's variables and device trees do.
+const BEFORE_ALL: [&str; 4] = ["bootargs=", "cmdline=", "append=", "linux="];
+
 /// Options that people write in capitals, as variables of a shell.
 const IN_CAPITALS: [&str; 4] = ["root", "console", "init", "rdinit"];
 
 /// Warns of the words of the VM's command line.
-pub(super) fn warn<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+pub(super) fn warn<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let Payload::Linux {
         cmdline, initrd, ..
     } = vm.payload
@@ -39,14 +42,18 @@ pub(super) fn warn<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
         return;
     };
     let has_root = kernel_words(cmdline).any(|word| word.starts_with("root="));
+    // Without a card, a root file system of the network has a warning of its own.
+    let is_told = kernel_words(cmdline).any(|word| word == "root=/dev/nfs");
+    let has_card = is_told || may_have_card(manifest, vm);
     // One reason for each word: a cut word is not judged by what it would have meant.
     for word in kernel_words(cmdline) {
         let why = form(word)
             .or_else(|| needless(vm, word))
+            .or_else(|| set_up(word).filter(|_| !has_card))
             .or_else(|| without_disk(word, initrd.is_some(), has_root))
             .or_else(|| beyond_memory(vm, word, cmdline));
         if let Some(why) = why {
-            report.error(error(Rule::KernelWord, vm, "cmdline").found(Found::Reason(why)));
+            report.error(error(Rule::KernelWord, vm, "cmdline").found(Found::Word(word, why)));
         }
     }
     let screens = only_screens(vm, cmdline);
@@ -69,6 +76,17 @@ fn form(word: &str) -> Option<&'static str> {
         return Some("nothing stands behind its =");
     }
     let name = word.split('=').next().unwrap_or(word);
+    if BEFORE_ALL.iter().any(|start| word.starts_with(start)) {
+        return Some("the options begin without a name before them");
+    }
+    if let Some((option, _)) = word.split_once(':')
+        && matches!(option, "root" | "console" | "init" | "rdinit" | "initrd")
+    {
+        return Some("an option and its value have an = between them");
+    }
+    if name == "earlyprintk" {
+        return Some("Linux has it on other CPUs; earlycon shows early messages");
+    }
     let is_capital = |option: &&str| *name != **option && name.eq_ignore_ascii_case(option);
     if IN_CAPITALS.iter().any(is_capital) {
         return Some("options of Linux are in lower case");
@@ -108,6 +126,21 @@ fn needless(vm: &Vm<'_>, word: &str) -> Option<&'static str> {
     // Linux would look for tables, find none, and go on without devices.
     let acpi = matches!(word, "acpi=force" | "acpi=on");
     acpi.then_some("a VM has a device tree and no ACPI tables")
+}
+
+/// Tells whether the VM has a network card. Devices of hardware are no guest's, and what other VMs
+/// own may be one.
+fn may_have_card(manifest: &Manifest<'_>, vm: &Vm<'_>) -> bool {
+    let mut devices = manifest.virtio_of(vm.id);
+    vm.kind != VmKind::Guest || devices.any(|(_, device)| device.kind == Some(VirtioKind::Net))
+}
+
+/// Finds an option that sets up a network card.
+fn set_up(word: &str) -> Option<&'static str> {
+    // With `none` and `off` Linux sets up nothing.
+    let is_off = matches!(word, "ip=none" | "ip=off");
+    let sets_up = !is_off && (word.starts_with("ip=") || word.starts_with("gearv.ip="));
+    sets_up.then_some("the VM has no network card: a device of type = \"net\" below virtio")
 }
 
 /// Returns the largest number of a list such as `2,4-7`.

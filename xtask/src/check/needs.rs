@@ -19,8 +19,10 @@ const LISTS: &[(&str, &str)] = &[
     ("dmas", "#dma-cells"),
     ("mboxes", "#mbox-cells"),
 ];
-/// Compatible strings of suppliers that every VM has.
+/// Compatible strings of suppliers without registers, of which every VM has a copy.
 const FIXED: &[&str] = &["fixed-clock", "fixed-factor-clock", "regulator-fixed"];
+/// Compatible strings of clocks that tell the time of day, on the boards that are here.
+const CLOCKS: &[&str] = &["arm,pl031", "xlnx,zynqmp-rtc"];
 
 /// Returns the missing suppliers, once for each device and each node that it needs.
 pub(super) fn missing(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<Fault> {
@@ -31,6 +33,30 @@ pub(super) fn missing(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<Fault> {
     let mut nodes = Vec::new();
     flatten(&tree.root(), "", &mut nodes);
     kernels.flat_map(|vm| of_vm(vm, &nodes)).collect()
+}
+
+/// Returns what is wrong where guests show the clock of a device VM that owns none, and the board
+/// has one that nobody owns. A board without a clock has its time from the network.
+pub(super) fn clock(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Option<Fault> {
+    let server = manifest.device_vm()?;
+    manifest.vms.iter().find(|vm| vm.rtc.is_some())?;
+    let mut nodes = Vec::new();
+    flatten(&tree.root(), "", &mut nodes);
+    let is_disabled = |node: &Node<'_>| {
+        let status = node.property("status");
+        status.is_some_and(|status| status.value == b"disabled\0")
+    };
+    let clocks = nodes
+        .iter()
+        .filter(|(_, node)| is_one_of(node, CLOCKS) && !is_disabled(node));
+    let clocks: Vec<&str> = clocks.map(|(path, _)| path.as_str()).collect();
+    if clocks.iter().any(|path| server.devices.owns(path)) {
+        return None;
+    }
+    let owned = |path: &&str| manifest.vms.iter().any(|vm| vm.devices.owns(path));
+    let free = clocks.into_iter().find(|path| !owned(path))?;
+    let why = format!("guests have an rtc node, and {free} is not in devices");
+    Some(Fault::new(Rule::CannotServe, server.name, "devices", why))
 }
 
 /// The path is kept, as a node does not know its parents.
@@ -51,7 +77,7 @@ fn of_vm(vm: &Vm<'_>, nodes: &[Found<'_>]) -> Vec<Fault> {
     for (path, node) in nodes.iter().filter(|(path, _)| vm.devices.owns(path)) {
         for (property, cells) in LISTS {
             for (needed, other) in targets(node, property, cells, nodes) {
-                let is_there = vm.devices.owns(needed) || is_fixed(other);
+                let is_there = vm.devices.owns(needed) || is_one_of(other, FIXED);
                 let why = format!("{path}: it needs {needed}");
                 if !is_there && !faults.iter().any(|known| known.found == why) {
                     faults.push(Fault::new(Rule::NeedsOther, vm.name, "devices", why));
@@ -88,13 +114,13 @@ fn targets<'n, 't>(
     found
 }
 
-/// Such a provider has no registers, so that every VM can have a copy.
-fn is_fixed(node: &Node<'_>) -> bool {
+/// Tells whether a node is compatible with one of `all`.
+fn is_one_of(node: &Node<'_>, all: &[&str]) -> bool {
     let names = node
         .property("compatible")
         .map_or(&[][..], |names| names.value);
     let mut names = names.split(|byte| *byte == 0);
-    names.any(|name| FIXED.iter().any(|fixed| fixed.as_bytes() == name))
+    names.any(|name| all.iter().any(|one| one.as_bytes() == name))
 }
 
 /// The first cell of a property.

@@ -283,7 +283,8 @@ pub fn refusal(dts: &Path, count: usize) -> String {
 fn not_there(dts: &Path) -> anyhow::Error {
     let file = dts.display().to_string();
     let sources = Sources::new(&file, Spans::default());
-    refused_source(dts, sources, vec![Diagnostic::without_file(&file)])
+    let found = Diagnostic::without_file(&file, dts.is_dir());
+    refused_source(dts, sources, vec![found])
 }
 
 /// Compiles without judging; returns the path as messages show it, and the blob. The blob comes by

@@ -7,6 +7,7 @@ use crate::rules::tests::{DEVICE, VM, real_time, served, two, warnings};
 use crate::testing::{Tree, cells, smallest, text};
 
 const NET: &str = "/vms/linux/virtio/net";
+const PROGRAM: &str = "/vms/linux/virtio/program";
 
 /// Returns id, node and property of each warning of the rules of this file.
 fn warned(tree: &Tree) -> Vec<String> {
@@ -70,17 +71,27 @@ fn warns_of_devices_that_an_entry_before_stands_for() {
     }
 }
 
+/// A device of another program, with one more property.
+fn program(property: &'static str, value: &str) -> Tree {
+    let tree = served()
+        .set(PROGRAM, "type", text("vhost-user"))
+        .set(PROGRAM, "device", text("gpio"))
+        .set(PROGRAM, "socket", text("/run/gpio"))
+        .set(PROGRAM, "command", text("/bin/x"));
+    tree.set(PROGRAM, property, text(value))
+}
+
+/// A virtio console with a backend.
+fn console(backend: &str) -> Tree {
+    let node = "/vms/linux/virtio/console";
+    let tree = served().set(node, "type", text("console"));
+    tree.set(node, "backend", text(backend))
+}
+
 #[test]
 fn warns_of_a_program_that_makes_another_socket() {
-    let program = "/vms/linux/virtio/program";
-    let with = |command: &str| {
-        let tree = served()
-            .set(program, "type", text("vhost-user"))
-            .set(program, "device", text("gpio"))
-            .set(program, "socket", text("/run/gpio"));
-        warned(&tree.set(program, "command", text(command)))
-    };
-    let place = ["M-WRN-028", program, "command"].join(" ");
+    let with = |command: &str| warned(&program("command", command));
+    let place = ["M-WRN-028", PROGRAM, "command"].join(" ");
     assert_eq!(with("/bin/x\0--socket-path=/run/gpi"), [place]);
     for command in [
         "/bin/x\0--socket-path=/run/gpio",
@@ -97,6 +108,8 @@ fn warns_of_taps_with_names_of_other_devices() {
         ("eth0", 1),
         ("br0", 1),
         ("user", 1),
+        ("bridge=br0", 1),
+        ("tap,id=0", 1),
         ("lo", 1),
         ("tap0", 0),
         ("brake", 0),
@@ -126,7 +139,39 @@ fn warns_of_what_has_no_effect() {
             served().set(DEVICE, "virtio-address", cells(&[0x0b00_0000])),
             "/vms/device virtio-address",
         ),
+        (
+            smallest().set(VM, "watchdog-address", cells(&[0x0903_0000])),
+            "/vms/linux watchdog-address",
+        ),
+        (
+            program("command", "/bin/x\0>/dev/null"),
+            "/vms/linux/virtio/program command",
+        ),
+        (
+            program("command", "/bin/x\x002>&1"),
+            "/vms/linux/virtio/program command",
+        ),
+        (
+            program("command", "/bin/x\0&"),
+            "/vms/linux/virtio/program command",
+        ),
+        (
+            program("files", "/srv/*"),
+            "/vms/linux/virtio/program files",
+        ),
+        (console("/dev/ttyAMA0"), "/vms/linux/virtio/console backend"),
     ];
+    let quiet = [
+        program("command", "/bin/x\0a&b\0-o\0x=1>2"),
+        console("pty"),
+        smallest()
+            .set(VM, "watchdog-address", cells(&[0x0903_0000]))
+            .set(VM, "watchdog-ms", cells(&[60_000]))
+            .set(VM, "restart", text("on-failure")),
+    ];
+    for tree in quiet {
+        assert_eq!(warned(&tree), [""; 0]);
+    }
     for (tree, place) in cases {
         assert_eq!(warned(&tree), ["M-WRN-017 ".to_string() + place]);
     }

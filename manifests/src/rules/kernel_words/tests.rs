@@ -3,7 +3,7 @@
 use std::string::String;
 use std::vec::Vec;
 
-use crate::rules::tests::{VM, warnings};
+use crate::rules::tests::{DEVICE, VM, served, warnings};
 use crate::testing::{Tree, cells, smallest, text};
 
 /// Returns the warnings of this rule for a VM of 2 vCPUs and 256 MiB with a command line.
@@ -23,7 +23,8 @@ fn takes_what_linux_takes() {
         "console=tty0 console=ttyAMA0 maxcpus=2 isolcpus=nohz,domain,1 irqaffinity=0-1",
         "console=ttyAMA0\tquiet maxcpus=8 mem=1G INIT_VERSION=3",
         "mem=256M crashkernel=64M cma=16M@0-4G hugepages=64 acpi=off",
-        "hugepagesz=64K hugepages=1024 gearv.ip=10.0.2.105/24 init=/sbin/init root=/dev/vda",
+        "hugepagesz=64K hugepages=1024 init=/sbin/init root=/dev/vda ip=off earlycon",
+        "root=UUID=1:2 cmdline_size=1",
         "dyndbg=\"file drivers/usb/* +p\" -- = maxcpus=1",
     ];
     for line in lines {
@@ -52,6 +53,11 @@ fn warns_of_each_word() {
         ("ROOT=/dev/vda", "in lower case"),
         ("console=ttyAMA0\nquiet", "a line break"),
         ("initrd=/boot/initrd.img", "only a boot loader"),
+        ("console:ttyAMA0", "have an = between them"),
+        ("bootargs=console=ttyAMA0", "without a name before them"),
+        ("console=ttyAMA0 earlyprintk", "earlycon shows"),
+        ("console=ttyAMA0 earlyprintk=pl011", "earlycon shows"),
+        ("gearv.ip=10.0.2.105/24", "no network card"),
         ("mem=16M", "leaves memory of the VM unused"),
         ("crashkernel=512M", "as much memory"),
         ("cma=1G", "as much memory"),
@@ -63,6 +69,24 @@ fn warns_of_each_word() {
         let said = warned(line, |tree| tree);
         assert_eq!(said.len(), 1, "{line}: {said:?}");
         assert!(said[0].contains(why), "{line}: {said:?}");
+    }
+}
+
+#[test]
+fn a_card_is_set_up_where_there_is_one() {
+    let net = "/vms/linux/virtio/net";
+    for line in ["ip=dhcp", "gearv.ip=10.0.2.105/24"] {
+        let without = served().set(VM, "cmdline", text(line));
+        let of = |tree: &Tree| {
+            let all = warnings(tree).into_iter();
+            let said: Vec<String> = all.filter(|one| one.starts_with("M-WRN-021")).collect();
+            said
+        };
+        assert!(of(&without)[0].contains("no network card"), "{line}");
+        let with = without.set(net, "type", text("net"));
+        assert_eq!(of(&with.set(net, "backend", text("tap0"))), [""; 0]);
+        let owner = served().set(DEVICE, "cmdline", text(line));
+        assert_eq!(of(&owner), [""; 0], "{line}");
     }
 }
 

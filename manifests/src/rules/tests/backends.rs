@@ -285,6 +285,8 @@ fn a_disk_is_an_absolute_path_and_a_console_a_terminal() {
         "/dev/",
         "/dev",
         "/",
+        "/dev/vdb ",
+        " /dev/vdb",
     ];
     for path in bad {
         assert_eq!(
@@ -302,7 +304,7 @@ fn a_disk_is_an_absolute_path_and_a_console_a_terminal() {
         let none = Vec::<String>::new();
         assert_eq!(ids(&pair("block", "/dev/vda", path)), none, "{path}");
     }
-    for text in ["stdio", "pts", "PTY"] {
+    for text in ["stdio", "pts", "PTY", "pty "] {
         assert_eq!(ids(&pair("console", "pty", text)), ["M-VIO-018"], "{text}");
     }
     assert_eq!(

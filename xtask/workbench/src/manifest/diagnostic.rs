@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Patch, Renderer, Snippet};
 use gearv_manifest::binding::CELL_PROPERTIES;
-use gearv_manifest::{DevicePatterns, Found, Manifest, ManifestError, Rule, Severity};
+use gearv_manifest::{Found, Manifest, ManifestError, Rule, Severity};
 use serde_json::{Value, json};
 
 use super::spans::{Place, Spans};
@@ -19,6 +19,7 @@ use super::{expected, repair};
 use crate::output;
 
 mod dtc;
+mod narrow;
 
 pub(super) use dtc::refused_by_dtc;
 
@@ -76,7 +77,7 @@ impl Diagnostic {
     pub fn new(error: &ManifestError<'_>) -> Self {
         let rule = error.rule;
         let text = match error.found {
-            Found::Text(text) => Some(text.to_owned()),
+            Found::Text(text) | Found::Word(text, _) => Some(text.to_owned()),
             Found::Reason(reason) => reason.split(": ").next().map(str::to_owned),
             Found::Nothing
             | Found::Number(_)
@@ -155,13 +156,26 @@ impl Diagnostic {
         }
     }
 
-    /// Makes the finding of a file that is not there. Most first runs of a new user end here, so
+    /// Makes the finding of a path that names no file. Most first runs of a new user end here, so
     /// the help tells how to begin.
-    pub(super) fn without_file(file: &str) -> Self {
+    pub(super) fn without_file(file: &str, is_folder: bool) -> Self {
+        let (message, help) = match is_folder {
+            true => (
+                format!("{file} is a folder"),
+                format!(
+                    "name the manifests in it: {}/*.dts",
+                    file.trim_end_matches('/')
+                ),
+            ),
+            false => (
+                format!("there is no manifest {file}"),
+                "cargo xtask new-manifest FILE writes a manifest to start from".to_owned(),
+            ),
+        };
         Self {
             id: "file",
-            message: format!("there is no manifest {file}"),
-            help: "cargo xtask new-manifest FILE writes a manifest to start from".to_owned(),
+            message,
+            help,
             ..Self::empty()
         }
     }
@@ -328,10 +342,15 @@ impl Sources {
         let narrow = match &diagnostic.text {
             _ if diagnostic.at_name => within(name),
             None => None,
-            Some(text) => quoted(text).or_else(|| {
+            Some(text) => {
                 let value = &part.text[part.range.clone()];
-                quoted(pattern_of(value, text)?)
-            }),
+                let pattern = || quoted(narrow::pattern_of(value, text)?);
+                let word = || narrow::word_of(value, text).filter(|_| name == "cmdline");
+                quoted(text).or_else(pattern).or_else(|| {
+                    let word = word()?;
+                    Some(part.range.start + word.start..part.range.start + word.end)
+                })
+            }
         };
         let range = narrow.unwrap_or_else(|| part.range.clone());
         Some(Part { range, ..part })
@@ -514,18 +533,6 @@ impl Sources {
             "suggestion": diagnostic.nearest.as_ref().or(diagnostic.repair.as_ref()),
         })
     }
-}
-
-/// Returns the string among those of `value` that stands for the node at `path`, or for one above.
-/// `devices` may name a node by a pattern, of which the finding has the node's full path.
-fn pattern_of<'v>(value: &'v str, path: &str) -> Option<&'v str> {
-    let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
-    let nodes: Vec<&str> = ends.map(|end| &path[..end]).chain([path]).collect();
-    let mut strings = value.split('"').skip(1).step_by(2);
-    strings.find(|one| {
-        let mut nodes = nodes.iter();
-        nodes.any(|node| DevicePatterns::matches(one, node))
-    })
 }
 
 /// Shows a part and, of a conflict, the other part, which may be in another file. Two annotations

@@ -5,7 +5,7 @@
 //! since a check fetches nothing.
 
 use std::fs::{self, File, Metadata};
-use std::io::{ErrorKind, Read as _};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use gearv_manifest::{
@@ -16,13 +16,14 @@ use super::{ARTIFACT_PREFIX, Source, source};
 use crate::artifact::{Artifact, Use};
 use content::Content;
 
+mod archive;
 mod content;
 #[cfg(test)]
 mod tests;
 
-/// Bytes at the start of a file that tell what the file is. The farthest mark lies at 0x202, that
-/// of a kernel for x86.
-const HEAD_BYTES: u64 = 0x400;
+/// Bytes at the start of a file that tell what the file is. The farthest mark lies at 0x438, that
+/// of an ext file system.
+const HEAD_BYTES: u64 = 0x800;
 /// Messages count memory as manifests do.
 const MIB: u64 = 1 << 20;
 /// Bytes that each of Debian's arm64 kernels takes at least. The exact size is known once one is
@@ -52,6 +53,7 @@ pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&M
 /// at boot, where the repair takes another build.
 fn judge_sizes(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     for vm in manifest.vms.iter() {
+        judge_file_system(vm, dts, sink);
         if let Some((property, needed)) = too_large(vm, dts) {
             let has = vm.memory.bytes / MIB;
             let why = format!("it needs {} MiB of {has} MiB", needed.div_ceil(MIB));
@@ -64,6 +66,31 @@ fn judge_sizes(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&Manife
         {
             judge_entry(vm, &path, sink);
         }
+    }
+}
+
+/// Warns of an initial RAM disk that is a file system, where the command line names another root:
+/// Linux frees the memory, and looks for a root elsewhere.
+fn judge_file_system(vm: &Vm<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
+    let Payload::Linux {
+        initrd: Some(initrd),
+        cmdline,
+        ..
+    } = vm.payload
+    else {
+        return;
+    };
+    let content = path_of(initrd, dts).and_then(|path| Some(Content::of(&head(&path).ok()?)));
+    let has_root = cmdline
+        .split_whitespace()
+        .any(|word| word.starts_with("root=/dev/ram"));
+    if let Some(content @ Content::FileSystem(_)) = content
+        && !has_root
+    {
+        let what = content.text(&[]);
+        let why = format!("{initrd}: {what}, which Linux mounts with root=/dev/ram0 alone");
+        let place = ManifestError::at_property(Rule::NoRoot, NodePath::vm(vm.name), "initrd");
+        sink(&place.found(Found::Reason(&why)));
     }
 }
 
@@ -102,13 +129,26 @@ fn judge_entry(vm: &Vm<'_>, path: &Path, sink: &mut dyn FnMut(&ManifestError<'_>
         return;
     };
     let bytes = fs::metadata(path).map_or(0, |data| data.len());
+    let node = NodePath::vm(vm.name);
     // An empty file is a fault of its own.
     if bytes != 0 && entry_offset >= bytes {
         let why = format!("{entry_offset:#x}, and {image} has {bytes:#x} bytes");
-        let node = NodePath::vm(vm.name);
         let place = ManifestError::at_property(Rule::EntryBehindImage, node, "entry-offset");
         sink(&place.found(Found::Reason(&why)));
+    } else if let Some(what) = word_at(path, entry_offset).and_then(content::entry_fault) {
+        let why = format!("{image}: at its entry point, {entry_offset:#x}, are {what}");
+        let place = ManifestError::at_property(Rule::NotAFlatBinary, node, "image");
+        sink(&place.found(Found::Reason(&why)));
     }
+}
+
+/// Reads an instruction of a file, which [`head`] has taken for one.
+fn word_at(path: &Path, offset: u64) -> Option<u32> {
+    let mut file = File::open(path).ok().filter(|_| path.is_file())?;
+    let mut word = [0; 4];
+    file.seek(SeekFrom::Start(offset)).ok()?;
+    file.read_exact(&mut word).ok()?;
+    Some(u32::from_le_bytes(word))
 }
 
 /// Returns the file that a manifest names, unless xtask makes or downloads it. What does not exist
@@ -171,6 +211,8 @@ fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
     let bytes = fs::metadata(&path).map_or(0, |data| data.len());
     let why = match fits {
         true if is_kernel => content::image_fault(&head, bytes),
+        true if matches!(content, Content::Packed("gzip", _)) => content::packed_fault(&head),
+        true if content == Content::Cpio => archive::fault(&path),
         true => None,
         false => Some(content.text(&head)),
     };

@@ -8,6 +8,7 @@ mod include;
 mod layout;
 mod lexer;
 mod parser;
+mod surprise;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -16,6 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 
 pub(super) use include::{Texts, text_of};
+pub(super) use surprise::surprises;
 
 /// Most faults that are told of at once: what follows from the first ones is noise.
 const MOST_FAULTS: usize = 8;
@@ -80,54 +82,4 @@ pub(super) fn faults(main: &Path) -> (Texts, Vec<Fault>) {
     }
     faults.truncate(MOST_FAULTS);
     (texts, faults)
-}
-
-/// Returns what dtc takes otherwise than its author means: octal numbers, ranges that are
-/// subtractions, references, and comments and strings that go on too far.
-pub(super) fn surprises(main: &Path) -> (Texts, Vec<Fault>) {
-    let (texts, tokens, mut found) = include::read(main);
-    found.extend(references(&tokens));
-    let mut is_cell = false;
-    for token in &tokens {
-        is_cell = match token.kind {
-            lexer::Kind::Mark('<') => true,
-            lexer::Kind::Mark('>') => false,
-            _ => is_cell,
-        };
-        let odd = octal_fault(&texts, token).or_else(|| subtraction_fault(&texts, token));
-        found.extend(odd.filter(|_| is_cell));
-    }
-    (texts, found)
-}
-
-/// Returns the references in values. One before a brace adds to a node of this manifest, and one
-/// behind a directive names a node that goes away: both are what they look like.
-fn references(tokens: &[lexer::Token]) -> impl Iterator<Item = Fault> {
-    let places = tokens.iter().enumerate();
-    let found = places.filter(|(at, token)| {
-        let before = at.checked_sub(1).and_then(|before| tokens.get(before));
-        let is_directed = before.is_some_and(|before| before.kind == lexer::Kind::Directive);
-        let is_node = tokens.get(at + 1).is_some_and(|next| next.is('{'));
-        token.kind == lexer::Kind::Reference && !is_directed && !is_node
-    });
-    found.map(|(_, token)| value::reference_fault(token))
-}
-
-/// Returns what is wrong with a range in parentheses, where dtc computes.
-fn subtraction_fault(texts: &Texts, token: &lexer::Token) -> Option<Fault> {
-    let text = texts.of(token);
-    let (first, last) = value::range(text).filter(|(first, last)| first < last)?;
-    let what = format!("{}: ({text}) is {first} less {last}", value::NO_RANGES);
-    let range = token.range.clone();
-    Some(Fault::new(token.file, range, what, "write each number"))
-}
-
-/// Returns what is wrong with an octal number.
-fn octal_fault(texts: &Texts, token: &lexer::Token) -> Option<Fault> {
-    let text = texts.of(token);
-    let value = value::octal(text)?;
-    let plain = text.trim_start_matches('0');
-    let what = format!("a number that begins with 0 is octal: {text} is {value}");
-    let fault = Fault::new(token.file, token.range.clone(), what, "write it in decimal");
-    Some(fault.repaired(if plain.is_empty() { "0" } else { plain }))
 }

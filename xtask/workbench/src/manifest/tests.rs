@@ -197,6 +197,12 @@ fn what_dtc_refuses_is_shown() {
             .to_string()
             .contains("there is no manifest")
     );
+    let folder_named = compile(&folder, &Tools::prepare().unwrap(), &folder);
+    let said = folder_named.unwrap_err().to_string();
+    assert!(
+        said.contains("is a folder") && said.contains("/*.dts"),
+        "{said}"
+    );
     fs::remove_dir_all(folder).unwrap();
 }
 

@@ -1,5 +1,13 @@
 //! Kinds of files, told by the first bytes.
 
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
+
+/// Bytes of a packed file that tell what it is. The farthest mark of those that may be packed in
+/// place of an archive is a tar archive's.
+const UNPACKED_BYTES: u64 = 512;
+
 /// The kind of a file. Told from each other because each has another repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
@@ -21,7 +29,9 @@ pub(super) enum Content {
     DeviceTree,
     /// A cpio archive, which an initramfs is.
     Cpio,
-    /// A file of another use: its name.
+    /// An image of a file system: its name.
+    FileSystem(&'static str),
+    /// A file of another use: its name, and what to do with it where that helps.
     Foreign(&'static str),
     /// A flat binary in the digits of Intel or Motorola, or in blocks.
     Encoded(&'static str, &'static str),
@@ -35,6 +45,11 @@ pub(super) enum Content {
 /// program begins with MZ too, so kernels come before it.
 const MARKS: &[(usize, &[u8], Content)] = &[
     (56, b"ARM\x64", Content::Image),
+    (
+        56,
+        b"RSC\x05",
+        Content::Foreign("a Linux kernel for RISC-V"),
+    ),
     (4, b"zimg", Content::Zboot),
     (0, b"\x1f\x8b", Content::Packed("gzip", "gunzip -c")),
     (0, b"\xfd7zXZ\0", Content::Packed("xz", "xz -dc")),
@@ -47,13 +62,44 @@ const MARKS: &[(usize, &[u8], Content)] = &[
     (0x24, b"\x18\x28\x6f\x01", Content::Arm32Kernel),
     (0, b"\x27\x05\x19\x56", Content::UBootImage),
     (0, b"\xd0\x0d\xfe\xed", Content::DeviceTree),
-    (0, b"07070", Content::Cpio),
+    (0, b"070701", Content::Cpio),
+    (0, b"070702", Content::Cpio),
+    (0, b"070707", Content::Foreign(OLD_CPIO)),
+    (0, b"\xc7\x71", Content::Foreign(OLD_CPIO)),
+    (0, b"hsqs", Content::FileSystem("squashfs")),
+    (
+        0x438,
+        b"\x53\xef",
+        Content::FileSystem("ext2, ext3 or ext4"),
+    ),
+    (
+        0,
+        b"ANDROID!",
+        Content::Foreign("an Android boot image; unpack_bootimg takes the kernel out of it"),
+    ),
+    (
+        0,
+        b"version https://git-lfs",
+        Content::Foreign("a pointer of Git LFS; git lfs pull fetches the file"),
+    ),
+    (0, b"<!DOCTYPE", Content::Foreign(PAGE)),
+    (0, b"<html", Content::Foreign(PAGE)),
+    (
+        0,
+        b"\xcf\xfa\xed\xfe",
+        Content::Foreign("a program for macOS"),
+    ),
     (257, b"ustar", Content::Foreign("a tar archive")),
     (0, b"PK\x03\x04", Content::Foreign("a zip archive")),
     (
         0,
         b"QFI\xfb",
         Content::Foreign("a disk in the format qcow2"),
+    ),
+    (
+        0,
+        b"!<arch>\ndebian-binary",
+        Content::Foreign("a package of Debian; dpkg-deb -x FILE FOLDER unpacks it"),
     ),
     (
         0,
@@ -84,6 +130,13 @@ const MARKS: &[(usize, &[u8], Content)] = &[
     ),
 ];
 
+/// The formats of cpio before SVR4's, which Linux does not unpack (Linux,
+/// Documentation/driver-api/early-userspace/buffer-format.rst).
+const OLD_CPIO: &str =
+    "a cpio archive in an old format; cpio -o -H newc makes one that Linux reads";
+/// What a download leaves whose address was wrong.
+const PAGE: &str = "a page of a web site, which a server sends in place of a file that it lacks";
+
 /// Number of `EM_AARCH64`, the machine in an ELF header. ELF for the Arm 64-bit Architecture
 /// (AAELF64).
 const ELF_AARCH64: u64 = 183;
@@ -106,10 +159,13 @@ impl Content {
         }
     }
 
-    /// Tells whether Linux may take this as an initrd. A packed archive is one, and an image of a
-    /// file system has many marks. Linux unpacks what its configuration includes.
+    /// Tells whether Linux may take this as an initrd. A packed archive is one, and images of file
+    /// systems have more marks than are known here. Linux unpacks what its configuration includes.
     pub(super) fn may_be_initrd(self) -> bool {
-        matches!(self, Self::Cpio | Self::Packed(..) | Self::Other)
+        matches!(
+            self,
+            Self::Cpio | Self::Packed(..) | Self::FileSystem(_) | Self::Other
+        )
     }
 
     /// Tells whether a CPU may run this from a byte on. An `Image` begins with an instruction. No
@@ -134,6 +190,7 @@ impl Content {
             Self::UBootImage => "packed by mkimage; dumpimage -p 0 -o FILE unpacks it".into(),
             Self::DeviceTree => "a device tree or a FIT".into(),
             Self::Cpio => "a cpio archive".into(),
+            Self::FileSystem(name) => format!("an image of the file system {name}"),
             Self::Foreign(what) => what.into(),
             Self::Encoded(format, decode) => {
                 format!("{format}; {decode} makes a flat binary of it")
@@ -176,6 +233,37 @@ pub(super) fn image_extent(head: &[u8], file_bytes: u64) -> Option<u64> {
         (offset, size) => (offset, size.max(file_bytes)),
     };
     Some(offset.saturating_add(size))
+}
+
+/// Returns the first bytes of what gzip has packed.
+pub(super) fn unpacked_head(head: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // The head ends within the packed data, which is an error behind what was unpacked.
+    let _ = GzDecoder::new(head)
+        .take(UNPACKED_BYTES)
+        .read_to_end(&mut bytes);
+    bytes
+}
+
+/// Says why an initrd that gzip has packed is none: Linux unpacks it, and finds no archive.
+pub(super) fn packed_fault(head: &[u8]) -> Option<String> {
+    let inner = unpacked_head(head);
+    let content = Content::of(&inner);
+    let is_wrong = !inner.is_empty() && !content.may_be_initrd();
+    is_wrong.then(|| format!("packed by gzip, and {}", content.text(&inner)))
+}
+
+/// Says why a CPU cannot run a flat binary from `entry` on: there is a word that is no instruction.
+///
+/// Source: Arm ARM DDI 0487, C4.1: words whose upper half is zero are UDF, and none has all bits
+/// set. Flash memory that was never written reads as the one, and a file that was only made long
+/// enough as the other.
+pub(super) fn entry_fault(word: u32) -> Option<&'static str> {
+    match word {
+        u32::MAX => Some("erased flash memory, which is no instruction"),
+        0 => Some("zeros, which are no instruction"),
+        _ => None,
+    }
 }
 
 /// Bit of a kernel's flags (offset 24 of its header): the kernel is big-endian. Gear1 starts vCPUs

@@ -1,7 +1,10 @@
 //! Tests of what is said of each kind of file, at each property.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
+
+use flate2::write::GzEncoder;
 
 use crate::artifact::Artifact;
 use crate::manifest::{self, Aligned, compile_source};
@@ -51,6 +54,21 @@ fn marked(at: usize, mark: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// An archive with a file of 16 bytes.
+fn archive() -> Vec<u8> {
+    let file = cpio::newc::Builder::new("init").mode(0o100_755);
+    let mut file = file.write(Vec::new(), 16);
+    file.write_all(&[7; 16]).unwrap();
+    cpio::newc::trailer(file.finish().unwrap()).unwrap()
+}
+
+/// What gzip makes of it.
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(bytes).unwrap();
+    packed.finish().unwrap()
+}
+
 /// A kernel's `Image` whose header says where it begins and how large it is.
 fn image(offset: u64, size: u64) -> Vec<u8> {
     let mut bytes = marked(56, b"ARM\x64");
@@ -97,7 +115,11 @@ fn a_kernel_is_whole_and_little_endian() {
 
 #[test]
 fn files_of_another_use_are_named() {
-    let cases: [(&[u8], &str); 8] = [
+    let cases: [(&[u8], &str); 12] = [
+        (b"\xcf\xfa\xed\xfe", "a program for macOS"),
+        (b"hsqs", "an image of the file system squashfs"),
+        (b"<!DOCTYPE html>", "a page of a web site"),
+        (b"!<arch>\ndebian-binary  ", "a package of Debian"),
         (b":020000040000FA\n", "Intel hex; objcopy -I ihex"),
         (b":1000000000000000\n", "Intel hex; objcopy -I ihex"),
         (b"S00600004844521B\n", "S-records; objcopy -I srec"),
@@ -115,15 +137,69 @@ fn files_of_another_use_are_named() {
     let kernel = image(0, 1 << 20);
     let linux = "kernel = \"k\"; initrd = \"i\";";
     let tar = marked(257, b"ustar");
-    let cases: [(&[u8], &str); 3] = [
+    let packed = gzip(&tar);
+    let cut = archive();
+    let cut = &cut[..cut.len() / 2];
+    let cases: [(&[u8], &str); 7] = [
         (&tar, "a tar archive"),
+        (&packed, "packed by gzip, and a tar archive"),
+        (b"070707000000", "a cpio archive in an old format"),
+        (cut, "a cpio archive that ends within a member, at byte "),
+        (
+            &cut[..40],
+            "a cpio archive that ends within a member, at byte 40;",
+        ),
         (b"PK\x03\x04", "a zip archive"),
         (b"QFI\xfb", "a disk in the format qcow2"),
     ];
     for (bytes, what) in cases {
         let said = judge("foreign-initrd", linux, &[("k", &kernel), ("i", bytes)]);
-        let expected = format!("M-PAY-013: /vms/one: initrd: this is no initrd (i: {what})");
+        let expected = format!("M-PAY-013: /vms/one: initrd: this is no initrd (i: {what}");
         assert!(said[0].starts_with(&expected), "{said:?}");
+    }
+}
+
+#[test]
+fn a_flat_binary_has_an_instruction_at_its_entry() {
+    let nothing = [0_u8; 16];
+    let erased = [0xff; 16];
+    let mut code = nothing;
+    code[8..12].copy_from_slice(&[0x1f, 0x20, 0x03, 0xd5]);
+    let image = |properties: &str, bytes: &[u8]| {
+        let properties = format!("image = \"f\"; {properties}");
+        judge("entry-word", &properties, &[("f", bytes)])
+    };
+    for (properties, bytes, what) in [
+        ("", &nothing, "0x0, are zeros"),
+        ("", &erased, "0x0, are erased flash memory"),
+        ("entry-offset = <12>;", &code, "0xc, are zeros"),
+    ] {
+        let said = image(properties, bytes);
+        assert!(
+            said[0].contains(&format!("(f: at its entry point, {what}")),
+            "{said:?}"
+        );
+    }
+    assert_eq!(image("entry-offset = <8>;", &code), [""; 0]);
+}
+
+#[test]
+fn a_file_system_is_an_initrd_with_a_root_in_memory() {
+    let good = image(0, 1 << 20);
+    for disk in [marked(0x438, b"\x53\xef"), marked(0, b"hsqs")] {
+        let files: [(&str, &[u8]); 2] = [("k", &good), ("i", &disk)];
+        let linux = "kernel = \"k\"; initrd = \"i\"; cmdline = ";
+        let said = judge("ram-root", &format!("{linux} \"root=/dev/ram0\";"), &files);
+        assert_eq!(said, [""; 0]);
+        let said = judge("other-root", &format!("{linux} \"root=/dev/vda\";"), &files);
+        assert!(
+            said.len() == 1 && said[0].starts_with("M-WRN-025"),
+            "{said:?}"
+        );
+        assert!(
+            said[0].contains("(i: an image of the file system"),
+            "{said:?}"
+        );
     }
 }
 
@@ -182,7 +258,12 @@ fn a_kernel_is_an_arm64_image() {
 fn an_initrd_and_a_flat_binary_are_what_they_are_said_to_be() {
     let good = image(0, 1 << 20);
     let linux = "kernel = \"k\"; initrd = \"i\";";
-    for bytes in [marked(0, b"070701"), marked(0, b"\x1f\x8b"), vec![0; 9]] {
+    for bytes in [
+        archive(),
+        gzip(&archive()),
+        marked(0, b"\x1f\x8b"),
+        vec![0; 9],
+    ] {
         assert_eq!(
             judge("initrd", linux, &[("k", &good), ("i", &bytes)]),
             [""; 0]
@@ -298,7 +379,7 @@ fn a_payload_fits_into_the_memory() {
 fn an_entry_point_lies_in_the_image() {
     let at = |name: &str, entry: &str| {
         let properties = format!("image = \"f\"; entry-offset = <{entry}>;");
-        judge(name, &properties, &[("f", &[0; 8])])
+        judge(name, &properties, &[("f", &[0xd5; 8])])
     };
     assert_eq!(at("entry-last", "4"), [""; 0]);
     let said = at("entry-behind", "8");
@@ -312,7 +393,7 @@ fn an_entry_point_lies_in_the_image() {
 fn an_entry_point_lies_in_an_image_that_is_made() {
     let folder = workspace::scratch("files-made");
     let made = folder.join("made.bin");
-    fs::write(&made, [0; 8]).unwrap();
+    fs::write(&made, [0xd5; 8]).unwrap();
     let at = |entry: &str| {
         let source = format!(
             "/dts-v1/; / {{ compatible = \"gearv,manifest\"; version = <1>; vms {{ one {{ \
@@ -403,7 +484,7 @@ fn an_initrd_fits_beside_a_kernel_that_is_an_artifact() {
         "{said:?}"
     );
     let properties = "memory-mib = <34>; kernel = \"artifact:debian-kernel\"; initrd = \"i\";";
-    let cpio = |mib: usize| [b"070701".as_slice(), &vec![0; mib << 20]].concat();
+    let cpio = |mib: usize| [archive(), vec![0; mib << 20]].concat();
     assert_eq!(judge("fits", properties, &[("i", &cpio(1))]), [""; 0]);
     let said = judge("large", properties, &[("i", &cpio(2))]);
     let start = "M-PAY-015: /vms/one: initrd: the payload does not fit";

@@ -1,8 +1,8 @@
 //! The text of a manifest with all that it includes, in the order in which dtc reads.
 
-use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::Fault;
 use super::lexer::{Kind, Token, tokens};
@@ -101,19 +101,47 @@ impl Reader {
         let mut found = found.into_iter().peekable();
         while let Some(token) = found.next() {
             let is_include = self.texts.of(&token) == "/include/";
-            match found.next_if(|next| is_include && next.kind == Kind::Text) {
-                Some(name) => self.include(&name),
-                None => self.tokens.push(token),
+            if let Some(name) = found.next_if(|next| is_include && next.kind == Kind::Text) {
+                self.include(&name);
+                continue;
             }
+            if token.kind == Kind::Text && self.is_inside_incbin() {
+                self.look_for(&token);
+            }
+            self.tokens.push(token);
         }
+    }
+
+    /// Tells whether the next token is the first one between the parentheses of `/incbin/`.
+    fn is_inside_incbin(&self) -> bool {
+        let mut last = self.tokens.iter().rev();
+        let is_open = last.next().is_some_and(|token| token.is('('));
+        is_open
+            && last
+                .next()
+                .is_some_and(|token| self.texts.of(token) == "/incbin/")
+    }
+
+    /// Looks for the file whose bytes become a value. dtc names no place for one that is missing.
+    fn look_for(&mut self, name: &Token) {
+        let path = self.path_of(name);
+        if let Err(error) = fs::File::open(&path) {
+            self.faults.push(unreadable(name, &path, &error));
+        }
+    }
+
+    /// Returns the path that the string `name` names, relative to the file that the string is in.
+    fn path_of(&self, name: &Token) -> PathBuf {
+        let text = self.texts.of(name).trim_matches('"');
+        let folder = self.texts.path(name.file).parent();
+        folder.unwrap_or(Path::new("")).join(text)
     }
 
     /// Reads the file that the string `name` names, relative to the file that the string is in. A
     /// circle is told with all of its files; dtc stops at a limit of depth, and names one file.
     fn include(&mut self, name: &Token) {
         let text = self.texts.of(name).trim_matches('"').to_owned();
-        let folder = self.texts.path(name.file).parent();
-        let path = folder.unwrap_or(Path::new("")).join(&text);
+        let path = self.path_of(name);
         let is_same = |file: &&usize| same(self.texts.path(**file), &path);
         let fault =
             |what: String, help: &str| Fault::new(name.file, name.range.clone(), what, help);
@@ -131,13 +159,16 @@ impl Reader {
         }
         match fs::read(&path) {
             Ok(bytes) => self.add(&path, &bytes),
-            Err(error) => {
-                let what = format!("the file {} cannot be read: {error}", path.display());
-                let help = "write a path relative to the folder of the file that includes it";
-                self.faults.push(fault(what, help));
-            }
+            Err(error) => self.faults.push(unreadable(name, &path, &error)),
         }
     }
+}
+
+/// Tells of a file that a source names and that cannot be read.
+fn unreadable(name: &Token, path: &Path, error: &io::Error) -> Fault {
+    let what = format!("the file {} cannot be read: {error}", path.display());
+    let help = "write a path relative to the folder of the file that includes it";
+    Fault::new(name.file, name.range.clone(), what, help)
 }
 
 /// Returns a source as text, with a `?` for each byte that is no UTF-8: every other byte keeps its

@@ -199,6 +199,35 @@ fn what_dtc_takes_otherwise_is_told() {
             "<256>; /* one;\n/* two */",
             "the comment has no end before the next one",
         ),
+        (
+            "/dts-v1/;",
+            "/dts-v1/;\n/plugin/;",
+            "/plugin/ has no effect",
+        ),
+        (
+            "/dts-v1/;",
+            "/dts-v1/;\n/memreserve/ 0x60000000 0x1000;",
+            "/memreserve/ has no effect",
+        ),
+        (
+            "\t\ta {",
+            "b { }; /delete-node/ c; a {",
+            "no node c stands before it",
+        ),
+        ("\t\ta {", "b { }; /delete-node/ b; a {", ""),
+        (
+            "<256>;",
+            "<256>; /delete-property/ kernal;",
+            "no property kernal stands before it",
+        ),
+        ("<256>;", "<256>; pmu; /delete-property/ pmu;", ""),
+        (
+            "<256>;",
+            "<256>; memory-address = <0x1 60000000>;",
+            "is decimal: 60000000 is 0x3938700",
+        ),
+        ("<256>;", "<256>; memory-address = <1610612736>;", ""),
+        ("<256>;", "<256>; iops-limit = <10000000>;", ""),
         ("<256>;", "<256>; /* all of /soc/* and more; */", ""),
         ("<256>;", "<256>; /* see /* below */", ""),
     ];

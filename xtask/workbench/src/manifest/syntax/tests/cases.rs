@@ -405,6 +405,13 @@ pub(super) const CASES: &[Case] = &[
         false,
     ),
     (
+        "\"k\"",
+        "/incbin/(\"none.txt\")",
+        (8, 22),
+        "cannot be read",
+        false,
+    ),
+    (
         "/dts-v1/;",
         "/dts-v1/;\n/include/ \"system.dts\"",
         (2, 11),
