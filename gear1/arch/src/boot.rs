@@ -135,7 +135,11 @@ impl Machine {
     }
 
     /// Maps memory for init to write, except init's own and shared memory.
-    pub fn map_ram(&mut self, region: Range<u64>) -> Result<(), MapError> {
+    ///
+    /// # Safety
+    ///
+    /// The region is memory: a store to a device's register may make the device write anywhere.
+    pub unsafe fn map_ram(&mut self, region: Range<u64>) -> Result<(), MapError> {
         self.map(region.clone(), Rights::ReadWrite)?;
         let mut writable = without(&[region], &self.image);
         for shared in &self.shared {
@@ -172,9 +176,13 @@ impl Machine {
         }))
     }
 
-    /// Maps memory, and gives it out to be read for as long as init runs: from now on nobody
-    /// writes it. `None` where it is init's own, or cannot be mapped.
-    pub fn share(&mut self, region: Range<u64>) -> Option<&'static [u8]> {
+    /// Maps memory, and gives it out to be read for as long as init runs: from now on init does not
+    /// write it. `None` where it is init's own, or cannot be mapped.
+    ///
+    /// # Safety
+    ///
+    /// The region is memory that no device and no other CPU writes.
+    pub unsafe fn share(&mut self, region: Range<u64>) -> Option<&'static [u8]> {
         let overlaps = region.start < self.image.end && self.image.start < region.end;
         let size = usize::try_from(region.end.checked_sub(region.start)?).ok()?;
         if overlaps || region.start == 0 || self.map(region.clone(), Rights::ReadWrite).is_err() {
@@ -190,8 +198,9 @@ impl Machine {
         }
         self.writable = without(&self.writable, &pages);
         self.shared.push(pages);
-        // SAFETY: all of it is mapped as memory, for good. It is not in init's image, and it was
-        // just taken out of what `PhysicalMemory` writes, to which `map_ram` never adds it.
+        // SAFETY: the caller's conditions. All of it is mapped, for good. It is not in init's image,
+        // and it was just taken out of what `PhysicalMemory` writes, to which `map_ram` never adds
+        // it.
         Some(unsafe {
             core::slice::from_raw_parts(ptr::with_exposed_provenance(region.start as usize), size)
         })

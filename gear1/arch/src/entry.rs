@@ -21,6 +21,7 @@ use gear1_core::context::Frame;
 use crate::this_cpu::{CURRENT, ENTERED, STACK_TOP, ThisCpu};
 
 /// Registers that the exception return restores.
+#[must_use = "a handler that returns another one restores another context's registers"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Resume {

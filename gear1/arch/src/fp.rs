@@ -12,7 +12,12 @@ use crate::barrier;
 use crate::cpu::set_fp_trap;
 
 /// Stores the FP registers of this CPU. FP traps from here on.
-pub fn save(state: &mut FpState) {
+///
+/// # Safety
+///
+/// The registers hold the values of the vCPU that `state` belongs to: else one guest reads another
+/// one's.
+pub unsafe fn save(state: &mut FpState) {
     set_fp_trap(false);
     barrier::isb();
     // SAFETY: stores 32 x 16 bytes and two words at `state`, which is exclusively
@@ -52,9 +57,13 @@ pub fn save(state: &mut FpState) {
     set_fp_trap(true);
 }
 
-/// Loads the FP registers of this CPU, and opens FP to what runs next: the vCPU that `state`
-/// belongs to.
-pub fn restore(state: &FpState) {
+/// Loads the FP registers of this CPU, and opens FP to what runs next.
+///
+/// # Safety
+///
+/// The vCPU that `state` belongs to trapped and runs next, and the values that the registers held
+/// are saved.
+pub unsafe fn restore(state: &FpState) {
     set_fp_trap(false);
     barrier::isb();
     // SAFETY: loads 32 x 16 bytes and two words from `state`, which has exactly

@@ -10,6 +10,7 @@ use gear1_core::vgic::ListRegisters;
 use gear1_core::vgic::passthrough::Fields;
 
 use crate::mmio::Mmio;
+use crate::this_cpu::LocalCpu;
 
 /// PPI of the list registers' maintenance.
 pub const MAINTENANCE: u32 = 25;
@@ -106,11 +107,11 @@ pub trait HostGic {
     /// Sets the distributor up: everything off. Called once, by the boot CPU.
     fn init_distributor();
     /// Sets up this CPU's part, and its virtual CPU interface.
-    fn init_cpu(cpu: CpuIndex);
+    fn init_cpu(cpu: LocalCpu<'_>);
     /// Says how a shared interrupt triggers. Called by the boot CPU before any other is on.
     fn configure_spi(intid: u32, edge: bool);
     /// Enables a shared interrupt and routes it to this CPU.
-    fn enable_spi(cpu: CpuIndex, intid: u32);
+    fn enable_spi(cpu: LocalCpu<'_>, intid: u32);
     /// Acknowledges the highest pending interrupt.
     fn acknowledge() -> Option<Acknowledged>;
     /// Returns the INTID of an acknowledged interrupt.
@@ -129,15 +130,27 @@ pub trait HostGic {
     /// Makes [`KICK`] pending on a CPU whose interface a guest has, or will have soon: the
     /// interrupt ends a WFI. The interrupt is pending on return, so that a later clear finds it and
     /// none is left on its way.
-    fn disturb(target: CpuIndex, affinity: u64);
+    ///
+    /// # Safety
+    ///
+    /// The CPU is one of the hand-over's: of no other are there registers.
+    unsafe fn disturb(target: CpuIndex, affinity: u64);
     /// Makes this CPU's interface, SGIs and PPIs as after a reset, for a guest that has them.
-    fn give_interface(cpu: CpuIndex);
+    fn give_interface(cpu: LocalCpu<'_>);
     /// Takes this CPU's interface, SGIs and PPIs back for Gear1, whatever state the guest left.
-    fn take_interface_back(cpu: CpuIndex);
+    fn take_interface_back(cpu: LocalCpu<'_>);
     /// Reads fields of shared interrupts, or of the private ones of `cpu`.
-    fn read_own(cpu: CpuIndex, fields: &Fields) -> u32;
+    ///
+    /// # Safety
+    ///
+    /// As for [`HostGic::disturb`].
+    unsafe fn read_own(cpu: CpuIndex, fields: &Fields) -> u32;
     /// Writes the fields that are in `mask`.
-    fn write_own(cpu: CpuIndex, fields: &Fields, value: u32, mask: u32);
+    ///
+    /// # Safety
+    ///
+    /// As for [`HostGic::disturb`].
+    unsafe fn write_own(cpu: CpuIndex, fields: &Fields, value: u32, mask: u32);
     /// Routes a shared interrupt to one CPU.
     fn route_spi(target: CpuIndex, affinity: u64, intid: u32);
     /// Makes a shared interrupt pending, as its edge does.
@@ -146,9 +159,9 @@ pub trait HostGic {
     fn silence_spi(intid: u32);
     /// Makes a physical PPI active or inactive on this CPU: that of the virtual timer, for one,
     /// belongs to the vCPU whose list register is linked to it.
-    fn set_ppi_active(cpu: CpuIndex, intid: u32, active: bool);
+    fn set_ppi_active(cpu: LocalCpu<'_>, intid: u32, active: bool);
     /// Enables a PPI on this CPU.
-    fn enable_ppi(cpu: CpuIndex, intid: u32);
+    fn enable_ppi(cpu: LocalCpu<'_>, intid: u32);
     /// Turns the virtual CPU interface off, so that pending list registers do not
     /// keep this CPU out of WFI, or on again.
     fn set_virtual_interface(on: bool);

@@ -21,6 +21,7 @@ use crate::gic::{
     MAINTENANCE, PRIORITY, VIRTUAL_TIMER,
 };
 use crate::mmio::Mmio;
+use crate::this_cpu::LocalCpu;
 
 const GICD_CTLR: usize = 0x0;
 const GICD_TYPER: usize = 0x4;
@@ -162,10 +163,12 @@ impl HostGic for GicV2 {
         gicd.write32(GICD_CTLR, 1);
     }
 
-    fn init_cpu(cpu: CpuIndex) {
+    fn init_cpu(cpu: LocalCpu<'_>) {
         let gicd = distributor();
         let mask = gicd.read32(GICD_ITARGETSR) as u8;
-        cpu.select(&INTERFACES).store(mask, Ordering::Relaxed);
+        cpu.index()
+            .select(&INTERFACES)
+            .store(mask, Ordering::Relaxed);
         gicd.write32(GICD_ICENABLER, 0xffff_0000);
         gicd.write32(GICD_ICACTIVER, u32::MAX);
         // Bound: 8 words of priorities.
@@ -188,10 +191,10 @@ impl HostGic for GicV2 {
         gic::configure_spi(distributor(), intid, edge);
     }
 
-    fn enable_spi(cpu: CpuIndex, intid: u32) {
+    fn enable_spi(cpu: LocalCpu<'_>, intid: u32) {
         let gicd = distributor();
         let index = intid as usize;
-        gicd.write8(GICD_ITARGETSR.wrapping_add(index), interface(cpu));
+        gicd.write8(GICD_ITARGETSR.wrapping_add(index), interface(cpu.index()));
         gicd.write32(
             GICD_ISENABLER.wrapping_add((index / 32).wrapping_mul(4)),
             1_u32.wrapping_shl(intid),
@@ -244,7 +247,7 @@ impl HostGic for GicV2 {
         distributor().write32(GICD_SGIR, sgi.value);
     }
 
-    fn disturb(target: CpuIndex, affinity: u64) {
+    unsafe fn disturb(target: CpuIndex, affinity: u64) {
         Self::send_sgi(Self::sgi(target, affinity, KICK));
         // A load from the distributor waits for the store: the distributor holds the pending state
         // of all CPUs.
@@ -252,7 +255,7 @@ impl HostGic for GicV2 {
         barrier::dsb_sy();
     }
 
-    fn give_interface(_cpu: CpuIndex) {
+    fn give_interface(_cpu: LocalCpu<'_>) {
         let gicd = distributor();
         gicd.write32(GICD_ICENABLER, u32::MAX);
         clear_pending(gicd);
@@ -264,7 +267,7 @@ impl HostGic for GicV2 {
         barrier::dsb_sy();
     }
 
-    fn take_interface_back(cpu: CpuIndex) {
+    fn take_interface_back(cpu: LocalCpu<'_>) {
         // Active priorities of the guest would mask the interrupts of the next user.
         // Bound: 4 words of GICC_APR.
         for word in 0..4_usize {
@@ -274,11 +277,11 @@ impl HostGic for GicV2 {
         Self::init_cpu(cpu);
     }
 
-    fn read_own(_cpu: CpuIndex, fields: &Fields) -> u32 {
+    unsafe fn read_own(_cpu: CpuIndex, fields: &Fields) -> u32 {
         gic::read_fields(distributor(), fields)
     }
 
-    fn write_own(_cpu: CpuIndex, fields: &Fields, value: u32, mask: u32) {
+    unsafe fn write_own(_cpu: CpuIndex, fields: &Fields, value: u32, mask: u32) {
         gic::write_fields(distributor(), fields, value, mask);
     }
 
@@ -297,7 +300,7 @@ impl HostGic for GicV2 {
         gic::silence_spi(distributor(), intid);
     }
 
-    fn set_ppi_active(_cpu: CpuIndex, intid: u32, active: bool) {
+    fn set_ppi_active(_cpu: LocalCpu<'_>, intid: u32, active: bool) {
         let offset = if active {
             GICD_ISACTIVER
         } else {
@@ -306,7 +309,7 @@ impl HostGic for GicV2 {
         distributor().write32(offset, 1_u32.wrapping_shl(intid));
     }
 
-    fn enable_ppi(_cpu: CpuIndex, intid: u32) {
+    fn enable_ppi(_cpu: LocalCpu<'_>, intid: u32) {
         distributor().write32(GICD_ISENABLER, 1_u32.wrapping_shl(intid));
     }
 

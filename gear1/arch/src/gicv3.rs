@@ -26,6 +26,7 @@ use crate::regs::{
     ICH_LR12_EL2, ICH_LR13_EL2, ICH_LR14_EL2, ICH_LR15_EL2, ICH_VMCR, ICH_VMCR_EL2, ICH_VTR_EL2,
     MPIDR_EL1, ReadWriteable as _, Readable as _, Writeable as _,
 };
+use crate::this_cpu::LocalCpu;
 
 /// Fields that every `ICH_LR<n>_EL2` has (Arm IHI 0069, 12.4.7).
 use crate::regs::ICH_LR0_EL2 as lr;
@@ -87,7 +88,11 @@ fn distributor() -> Mmio {
 }
 
 /// The redistributor of a CPU. Its own CPU is its user.
-fn redistributor(cpu: CpuIndex) -> Mmio {
+///
+/// # Safety
+///
+/// The CPU is one of the hand-over's: init maps no frames of others.
+unsafe fn redistributor(cpu: CpuIndex) -> Mmio {
     // SAFETY: init maps each CPU's two frames at this address for good.
     unsafe {
         Mmio::new(
@@ -97,17 +102,32 @@ fn redistributor(cpu: CpuIndex) -> Mmio {
     }
 }
 
+/// The redistributor of the calling CPU.
+fn own_redistributor(cpu: LocalCpu<'_>) -> Mmio {
+    // SAFETY: a CPU that runs this image is one of the hand-over's.
+    unsafe { redistributor(cpu.index()) }
+}
+
 /// Returns the SGI frame of a CPU for its private interrupts, the distributor for shared ones.
-fn frame_of(cpu: CpuIndex, fields: &Fields) -> Mmio {
+///
+/// # Safety
+///
+/// As for [`redistributor`].
+unsafe fn frame_of(cpu: CpuIndex, fields: &Fields) -> Mmio {
     if fields.first < 32 {
-        sgi_frame(cpu)
+        // SAFETY: the caller's condition.
+        unsafe { sgi_frame(cpu) }
     } else {
         distributor()
     }
 }
 
 /// The SGI frame of a CPU: any CPU of the VM that owns it is its user.
-fn sgi_frame(cpu: CpuIndex) -> Mmio {
+///
+/// # Safety
+///
+/// As for [`redistributor`].
+unsafe fn sgi_frame(cpu: CpuIndex) -> Mmio {
     let frames = el2::GICR.wrapping_add(cpu.reg().wrapping_mul(GICR_SIZE));
     // SAFETY: as for `redistributor`; the frame is its upper half.
     unsafe { Mmio::new(frames.wrapping_add(SGI_FRAME as u64), SGI_FRAME as u64) }
@@ -157,10 +177,10 @@ impl HostGic for GicV3 {
         poll(gicd, GICD_CTLR, GICD_CTLR::RWP::SET.value);
     }
 
-    fn init_cpu(cpu: CpuIndex) {
+    fn init_cpu(cpu: LocalCpu<'_>) {
         ICC_SRE_EL2.set(SRE_EL2);
         barrier::isb();
-        let gicr = redistributor(cpu);
+        let gicr = own_redistributor(cpu);
         let awake = GICR_WAKER::ProcessorSleep::CLEAR;
         gicr.write32(GICR_WAKER, awake.modify(gicr.read32(GICR_WAKER)));
         poll(gicr, GICR_WAKER, GICR_WAKER::ChildrenAsleep::SET.value);
@@ -194,7 +214,7 @@ impl HostGic for GicV3 {
         gic::configure_spi(distributor(), intid, edge);
     }
 
-    fn enable_spi(_cpu: CpuIndex, intid: u32) {
+    fn enable_spi(_cpu: LocalCpu<'_>, intid: u32) {
         let gicd = distributor();
         let index = intid as usize;
         gicd.write64(
@@ -256,8 +276,9 @@ impl HostGic for GicV3 {
         barrier::isb();
     }
 
-    fn disturb(target: CpuIndex, _affinity: u64) {
-        let gicr = redistributor(target);
+    unsafe fn disturb(target: CpuIndex, _affinity: u64) {
+        // SAFETY: the caller's condition.
+        let gicr = unsafe { redistributor(target) };
         barrier::dsb_ishst();
         gicr.write32(SGI_FRAME + GICD_ISENABLER, 1 << KICK);
         gicr.write32(SGI_FRAME + GICD_ISPENDR, 1 << KICK);
@@ -265,8 +286,8 @@ impl HostGic for GicV3 {
         gicr.read32(SGI_FRAME + GICD_ISPENDR);
     }
 
-    fn give_interface(cpu: CpuIndex) {
-        let gicr = redistributor(cpu);
+    fn give_interface(cpu: LocalCpu<'_>) {
+        let gicr = own_redistributor(cpu);
         gicr.write32(SGI_FRAME + GICD_ICENABLER, u32::MAX);
         // planted: no longer: nothing pends when it gets the interface
         gicr.write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);
@@ -279,7 +300,7 @@ impl HostGic for GicV3 {
         barrier::isb();
     }
 
-    fn take_interface_back(cpu: CpuIndex) {
+    fn take_interface_back(cpu: LocalCpu<'_>) {
         // Active priorities of the guest would mask the interrupts of the next user (IHI 0069,
         // 4.8.6: zero is always allowed).
         let bits = ICC_CTLR::PRIbits.read(ICC_CTLR_EL1.get()).wrapping_add(1);
@@ -291,16 +312,18 @@ impl HostGic for GicV3 {
             ICC_AP1R2_EL1.set(0);
             ICC_AP1R3_EL1.set(0);
         }
-        redistributor(cpu).write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);
+        own_redistributor(cpu).write32(SGI_FRAME + GICD_ICPENDR, u32::MAX);
         Self::init_cpu(cpu);
     }
 
-    fn read_own(cpu: CpuIndex, fields: &Fields) -> u32 {
-        gic::read_fields(frame_of(cpu, fields), fields)
+    unsafe fn read_own(cpu: CpuIndex, fields: &Fields) -> u32 {
+        // SAFETY: the caller's condition.
+        gic::read_fields(unsafe { frame_of(cpu, fields) }, fields)
     }
 
-    fn write_own(cpu: CpuIndex, fields: &Fields, value: u32, mask: u32) {
-        gic::write_fields(frame_of(cpu, fields), fields, value, mask);
+    unsafe fn write_own(cpu: CpuIndex, fields: &Fields, value: u32, mask: u32) {
+        // SAFETY: the caller's condition.
+        gic::write_fields(unsafe { frame_of(cpu, fields) }, fields, value, mask);
     }
 
     fn route_spi(_target: CpuIndex, affinity: u64, intid: u32) {
@@ -316,17 +339,17 @@ impl HostGic for GicV3 {
         gic::silence_spi(distributor(), intid);
     }
 
-    fn set_ppi_active(cpu: CpuIndex, intid: u32, active: bool) {
+    fn set_ppi_active(cpu: LocalCpu<'_>, intid: u32, active: bool) {
         let offset = if active {
             GICR_ISACTIVER0
         } else {
             GICR_ICACTIVER0
         };
-        redistributor(cpu).write32(offset, 1_u32.wrapping_shl(intid));
+        own_redistributor(cpu).write32(offset, 1_u32.wrapping_shl(intid));
     }
 
-    fn enable_ppi(cpu: CpuIndex, intid: u32) {
-        redistributor(cpu).write32(SGI_FRAME + GICD_ISENABLER, 1_u32.wrapping_shl(intid));
+    fn enable_ppi(cpu: LocalCpu<'_>, intid: u32) {
+        own_redistributor(cpu).write32(SGI_FRAME + GICD_ISENABLER, 1_u32.wrapping_shl(intid));
     }
 
     fn set_virtual_interface(on: bool) {

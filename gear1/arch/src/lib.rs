@@ -8,8 +8,8 @@
 //! A safe function here cannot break memory safety, nor give a context memory, a device or a
 //! privilege that is not its own, whatever its arguments: physical addresses come from
 //! [`handover::Handover`], the CPU from [`this_cpu::LocalCpu`]. A function that needs more than its
-//! types prove is `unsafe`, and its caller proves the rest. Which interrupts and which values of
-//! registers a context gets is up to the image: no type here stands for them.
+//! types prove is `unsafe`, and its caller proves the rest. Which interrupts a context gets, and
+//! which values of registers beside those of FP, is up to the image: no type here stands for them.
 //!
 //! Must not: decide. What happens after an exception is the image's, by way of
 //! the functions it defines for [`entry`].

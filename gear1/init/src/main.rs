@@ -93,7 +93,9 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
 fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), Refusal> {
     let start = machine.device_tree().get();
     let missing = || refuse(Culprit::Board, "there is none at the address in X0");
-    let header = machine.share(start..start + 8).ok_or_else(missing)?;
+    // SAFETY: by the boot protocol the boot loader has put the device tree into memory there, and
+    // leaves it.
+    let header = unsafe { machine.share(start..start + 8) }.ok_or_else(missing)?;
     let size = header
         .last_chunk::<4>()
         .map_or(0, |size| u32::from_be_bytes(*size));
@@ -101,9 +103,8 @@ fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), R
         return Err(refuse(Culprit::Board, "larger than 2 MiB"));
     }
     let region = Region::new(start, start + u64::from(size));
-    let tree = machine
-        .share(region.start..region.end)
-        .ok_or_else(missing)?;
+    // SAFETY: as above, as far as the header says.
+    let tree = unsafe { machine.share(region.start..region.end) }.ok_or_else(missing)?;
     Ok((tree, region))
 }
 
@@ -111,7 +112,9 @@ fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), R
 /// loads VMs and Gear2 from it again.
 fn share_archive(machine: &mut Machine, board: &Board) -> Result<&'static [u8], Refusal> {
     let archive = board.archive.start..board.archive.end;
-    machine.share(archive).ok_or_else(|| {
+    // SAFETY: the boot loader has put the archive into memory there, by the board's device tree, and
+    // leaves it.
+    unsafe { machine.share(archive) }.ok_or_else(|| {
         refuse(
             Culprit::Board,
             "/chosen: linux,initrd-start: the initrd is not in memory",
@@ -140,9 +143,8 @@ fn greet(board: &Board) {
 /// with `no-map` stays unmapped: a speculative access there may be an error.
 fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     for region in subtract(&board.memory, &board.no_map) {
-        machine
-            .map_ram(region.start..region.end)
-            .map_err(|error| refuse_map(&error))?;
+        // SAFETY: the board's device tree says that this is memory.
+        unsafe { machine.map_ram(region.start..region.end) }.map_err(|error| refuse_map(&error))?;
     }
     let redistributors = board.gic.gicr..board.gic.gicr + board.gicr_size;
     let distributor = board.gic.gicd..board.gic.gicd + PAGE_SIZE;

@@ -108,8 +108,12 @@ fn reported_ipa(far: u64) -> u64 {
 
 /// Hands an access to Gear2 without a stack frame: a translation fault of a VM that Gear2 runs, at
 /// an address that no device of Gear1's has. `None`: it is another one, and nothing has been done.
+///
+/// # Safety
+///
+/// The loaded guest has trapped on this CPU.
 #[inline(always)]
-pub(crate) fn forward_at_once(cpu: &mut Cpu, syndrome: Syndrome) -> Option<Resume> {
+pub(crate) unsafe fn forward_at_once(cpu: &mut Cpu, syndrome: Syndrome) -> Option<Resume> {
     let loaded = cpu.data.loaded?;
     let abort = syndrome.data_abort();
     if !abort.is_device_access() || !loaded.is_plain || cpu.data.misreports_stage2 {
@@ -128,12 +132,8 @@ pub(crate) fn forward_at_once(cpu: &mut Cpu, syndrome: Syndrome) -> Option<Resum
     await_reply(cpu, loaded, abort, &mmio);
     loaded.shared.set_state(VcpuState::AwaitsMmio);
     let event = Event::Mmio(loaded.id, mmio);
-    Some(vcpu::leave_at_once(
-        cpu,
-        loaded,
-        ExitReason::MmioGear2,
-        &event,
-    ))
+    // SAFETY: the caller's condition; `is_switched_shortly` held above.
+    Some(unsafe { vcpu::leave_at_once(cpu, loaded, ExitReason::MmioGear2, &event) })
 }
 
 /// Keeps what the reply to an access needs: the vCPU may be unloaded and the registers of EL2 be

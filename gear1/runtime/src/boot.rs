@@ -17,6 +17,7 @@ use gear1_arch::handover::Handover;
 use gear1_arch::regs::{
     CNTV_CTL_EL0, MDSCR_EL1, MIDR_EL1, Readable as _, VPIDR_EL2, Writeable as _,
 };
+use gear1_arch::this_cpu::LocalCpu;
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::{World, vttbr_of};
 use gear1_arch::{cpu, entry, firmware, start};
@@ -216,7 +217,7 @@ fn init_registers(cpu: &Cpu, machine: &Machine) {
     CNTV_CTL_EL0.set(0);
     // Not 0 only while a guest runs that has debug, so no debug exception ever fires in Gear2.
     MDSCR_EL1.set(0);
-    Gic::init_cpu(cpu.index());
+    Gic::init_cpu(cpu.local());
 }
 
 /// Fills the calling CPU's private state, which is zero in the image. CPUs of two clusters may have
@@ -240,10 +241,11 @@ fn begin_work(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
     let here = cpu.index().select(&boot.cpus);
     if here.real_time {
-        enable_interrupts(boot, cpu.index());
-        realtime::start(cpu, machine);
+        enable_interrupts(boot, cpu.local());
+        // SAFETY: the CPU starts.
+        unsafe { realtime::start(cpu, machine) };
     } else if here.gear2 {
-        enable_interrupts(boot, cpu.index());
+        enable_interrupts(boot, cpu.local());
         supervise::start(cpu, machine);
     } else {
         // A boot CPU without a VM and without a loop has no more work.
@@ -290,12 +292,13 @@ fn start_cpus(cpu: &Cpu, boot: Handover, wanted: impl Fn(&BootCpu) -> bool) {
 }
 
 /// Routes the interrupts to this CPU whose owners live here.
-fn enable_interrupts(boot: &BootInfo, index: CpuIndex) {
+fn enable_interrupts(boot: &BootInfo, cpu: LocalCpu<'_>) {
     // Bound: MAX_INTIDS (1020).
     for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
-        let here = *owner != IrqOwner::NONE && machine::irq_cpu(boot, *owner) == index.index();
+        let here =
+            *owner != IrqOwner::NONE && machine::irq_cpu(boot, *owner) == cpu.index().index();
         if intid >= FIRST_SPI && here && !machine::is_passed_through(boot, *owner) {
-            Gic::enable_spi(index, intid);
+            Gic::enable_spi(cpu, intid);
         }
     }
 }

@@ -52,7 +52,8 @@ fn finish(mut guest: Guest<'_>, handled: Handled) -> Resume {
 /// A real-time VM's vCPU has left its guest.
 #[inline(never)]
 fn left(guest: Guest<'_>) -> Resume {
-    realtime::on_exit(guest.cpu, guest.loaded.machine)
+    // SAFETY: `Handled::Left` says that `vcpu::leave_as_is` has left the guest.
+    unsafe { realtime::on_exit(guest.cpu, guest.loaded.machine) }
 }
 
 /// Entry from the synchronous vectors.
@@ -62,7 +63,8 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
     let Some(shared) = cpu.running() else {
         // Each round trip of a guest through Gear2 has one NEXT, and most have no other call.
         return if syndrome.is_svc(number::NEXT) {
-            run::next_at_once(cpu)
+            // SAFETY: no vCPU runs, so Gear2 has trapped.
+            unsafe { run::next_at_once(cpu) }
         } else {
             of_gear2(cpu, syndrome)
         };
@@ -83,8 +85,10 @@ fn of_gear2(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     };
     match (syndrome.class(), cpu.data.world.is_gear2_at_el1()) {
         (ec::SVC64, _) | (ec::HVC64, true) => match syndrome.immediate() {
-            number::NEXT => run::next(cpu, machine),
-            call => gear2_call::dispatch(cpu, machine, call),
+            // SAFETY: Gear2 has trapped: `gear1_sync` calls this for no guest.
+            number::NEXT => unsafe { run::next(cpu, machine) },
+            // SAFETY: as above.
+            call => unsafe { gear2_call::dispatch(cpu, machine, call) },
         },
         _ => supervise::failed(cpu, machine, Failure::Fault),
     }
@@ -172,7 +176,9 @@ fn data_abort(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume 
 /// A data abort that is most likely an access which Gear2 answers.
 #[inline(never)]
 fn device_access(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
-    abort::forward_at_once(cpu, syndrome).unwrap_or_else(|| slow_data_abort(cpu, syndrome))
+    // SAFETY: `gear1_sync` comes here by way of `data_abort`, for the guest that has trapped.
+    let resume = unsafe { abort::forward_at_once(cpu, syndrome) };
+    resume.unwrap_or_else(|| slow_data_abort(cpu, syndrome))
 }
 
 /// A data abort whose address has to be found first.

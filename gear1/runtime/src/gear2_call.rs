@@ -27,8 +27,12 @@ type Answer = Result<[u64; 6], Status>;
 const NOTHING: [u64; 6] = [0; 6];
 
 /// Handles `SVC #immediate` of Gear2, but for NEXT.
+///
+/// # Safety
+///
+/// Gear2 has trapped on this CPU.
 #[inline(never)]
-pub(crate) fn dispatch(cpu: &mut Cpu, machine: &'static Machine, immediate: u16) -> Resume {
+pub(crate) unsafe fn dispatch(cpu: &mut Cpu, machine: &'static Machine, immediate: u16) -> Resume {
     if immediate == number::FATAL {
         return supervise::failed(cpu, machine, Failure::Fatal);
     }
@@ -131,7 +135,8 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
     }
     vcpu::release_fp(cpu, id);
     if cpu.data.is_loaded(id) {
-        vcpu::unload(cpu, machine);
+        // SAFETY: Gear2 has trapped, as for `dispatch`.
+        unsafe { vcpu::unload(cpu, machine) };
     }
     // The ticks until the vCPU is entered again, perhaps here, are not those of this exit.
     if cpu.data.exit.vcpu == Some(id) {

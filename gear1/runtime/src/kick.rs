@@ -69,8 +69,11 @@ pub(crate) fn kick_cpu(cpu: &Cpu, machine: &Machine, target: CpuIndex) {
     if target == cpu.index() {
         return;
     }
+    let other = target.select(&machine.boot.cpus);
     match *target.select(&machine.kicks) {
-        0 => Gic::disturb(target, target.select(&machine.boot.cpus).mpidr),
+        // SAFETY: a CPU of a real-time VM's is one of the hand-over's.
+        0 if other.real_time => unsafe { Gic::disturb(target, other.mpidr) },
+        0 => {}
         kick => Gic::send_sgi(kick),
     }
 }

@@ -80,7 +80,6 @@ fn point(bank: &mut Bank, of: usize, number: usize, written: Option<u64>) -> Opt
 #[cold]
 #[inline(never)]
 pub(crate) fn load(cpu: &mut Cpu, loaded: &Loaded) {
-    let index = cpu.index();
     let Some(context) = cpu.context() else { return };
     let bank = &context.bank;
     if context.monitors.has & DEBUG != 0 {
@@ -91,8 +90,8 @@ pub(crate) fn load(cpu: &mut Cpu, loaded: &Loaded) {
         hardware::load_pmu(bank);
         // The physical interrupt is active exactly while the vCPU owes its end.
         let is_active = loaded.read_gic(|gic, index| gic.hw_active(index, PMU_IRQ));
-        Gic::set_ppi_active(index, PMU_INTID, is_active);
-        Gic::enable_ppi(index, PMU_INTID);
+        Gic::set_ppi_active(cpu.local(), PMU_INTID, is_active);
+        Gic::enable_ppi(cpu.local(), PMU_INTID);
     }
 }
 
@@ -101,12 +100,11 @@ pub(crate) fn load(cpu: &mut Cpu, loaded: &Loaded) {
 #[cold]
 #[inline(never)]
 pub(crate) fn unload(cpu: &mut Cpu) {
-    let index = cpu.index();
     let Some(context) = cpu.context() else { return };
     context.bank.unlocked = !hardware::is_locked();
     if context.monitors.has & PMU != 0 {
         hardware::save_pmu(&mut context.bank);
-        Gic::set_ppi_active(index, PMU_INTID, false);
+        Gic::set_ppi_active(cpu.local(), PMU_INTID, false);
     }
 }
 

@@ -134,7 +134,9 @@ impl<'a> Access<'a> {
             Behind::Virtual => self.read_virtual(),
             Behind::Physical(fields) => {
                 let mask = self.mask(&fields);
-                u64::from(Gic::read_own(self.cpu, &fields) & mask)
+                // SAFETY: an owner CPU of the VM's, or the calling CPU: of the hand-over.
+                let value = unsafe { Gic::read_own(self.cpu, &fields) };
+                u64::from(value & mask)
             }
         }
     }
@@ -153,7 +155,8 @@ impl<'a> Access<'a> {
     /// owner of theirs may change them at the same moment from another CPU.
     fn write_physical(&self, fields: &Fields, value: u32) {
         if fields.writable {
-            Gic::write_own(self.cpu, fields, value, self.mask(fields));
+            // SAFETY: as in `read`.
+            unsafe { Gic::write_own(self.cpu, fields, value, self.mask(fields)) };
         }
     }
 

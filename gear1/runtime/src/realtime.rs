@@ -37,7 +37,11 @@ fn own_vcpu(machine: &Machine, cpu: CpuIndex) -> Option<(VcpuId, VmId, VcpuIndex
 
 /// Makes this CPU a real-time VM's: starts the VM on its first vCPU's CPU. Returns when there is a
 /// vCPU to enter; on a CPU without one, never.
-pub(crate) fn start(cpu: &mut Cpu, machine: &'static Machine) {
+///
+/// # Safety
+///
+/// The CPU starts: nothing has run on it since [`Cpus::attach`](gear1_arch::this_cpu::Cpus::attach).
+pub(crate) unsafe fn start(cpu: &mut Cpu, machine: &'static Machine) {
     let Some((id, vm, index)) = own_vcpu(machine, cpu.index()) else {
         firmware::cpu_off(machine.boot.enable_method)
     };
@@ -69,7 +73,11 @@ fn leave_out_gear2(cpu: &mut Cpu) {
 }
 
 /// The vCPU has left its guest: what Gear2 does elsewhere.
-pub(crate) fn on_exit(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
+///
+/// # Safety
+///
+/// `vcpu::leave_as_is` has just left the guest on this CPU, which is a real-time VM's.
+pub(crate) unsafe fn on_exit(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
     let Some(loaded) = cpu.data.loaded else {
         return Resume::Same;
     };
@@ -78,7 +86,7 @@ pub(crate) fn on_exit(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
         CNTV_CTL_EL0.set(0);
         CNTP_CTL_EL0.set(0);
         // planted: a guest's interface stays as it left it
-        Gic::take_interface_back(cpu.index());
+        Gic::take_interface_back(cpu.local());
     }
     let powers_machine = machine::boot_vm(machine, loaded.vm).powers_machine;
     if powers_machine && is_turned_off {
@@ -102,10 +110,11 @@ fn wait_for_start(cpu: &mut Cpu, machine: &'static Machine, vm: VmId) {
         // The waker made the vCPU ready and kicked this CPU under the VM's lock, which a start
         // takes as well. Hence no kick is under way that the guest could take for its own interrupt
         // (G1-RT-007).
-        Gic::give_interface(cpu.index());
+        Gic::give_interface(cpu.local());
         // planted: a guest finds its kick pending
     }
-    vcpu::enter(cpu, false);
+    // SAFETY: Gear2 never runs here. The callers return `Switch`, or enter the guest first.
+    let _switch = unsafe { vcpu::enter(cpu, false) };
 }
 
 /// Does what stands between this CPU and its vCPU, or waits for an interrupt. Tells whether the
@@ -120,7 +129,8 @@ fn is_ready(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId, vm: VmId) -> b
         irq::handle_pending(cpu, machine);
         false
     } else if machine::vcpu(id).transition(VcpuState::Ready, VcpuState::Running) {
-        let is_loaded = vcpu::load(cpu, machine, id).is_some();
+        // SAFETY: the CPU loads this vCPU alone, and enters it next.
+        let is_loaded = unsafe { vcpu::load(cpu, machine, id) }.is_some();
         is_loaded && vcpu::prepare_entry(cpu, machine).is_none()
     } else {
         barrier::dsb_sy();

@@ -36,8 +36,12 @@ fn refuse(cpu: &mut Cpu, status: Status) -> Resume {
 
 /// Handles `SVC #NEXT`. Most decisions run the loaded vCPU again, for as long as before, with the
 /// answer to what it has asked: they need no stack frame, and no look at what they do not change.
+///
+/// # Safety
+///
+/// Gear2 has trapped on this CPU.
 #[inline(never)]
-pub(crate) fn next_at_once(cpu: &mut Cpu) -> Resume {
+pub(crate) unsafe fn next_at_once(cpu: &mut Cpu) -> Resume {
     run_at_once(cpu).unwrap_or_else(|| next_slowly(cpu))
 }
 
@@ -47,7 +51,8 @@ fn next_slowly(cpu: &mut Cpu) -> Resume {
     let Some(machine) = cpu.data.machine else {
         halt(cpu, HaltReason::Inconsistent)
     };
-    next(cpu, machine)
+    // SAFETY: as for `next_at_once`, which alone calls this.
+    unsafe { next(cpu, machine) }
 }
 
 /// Carries out a decision that changes neither the loaded vCPU nor the deadline. `None`: it is
@@ -94,7 +99,8 @@ fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
     if shared.requests().is_none() {
         // No request was handled, so nothing here can have woken a vCPU of this CPU since the look
         // at pending events.
-        return Some(vcpu::enter_at_once(cpu, loaded, trap_wfe));
+        // SAFETY: Gear2 has trapped, as for `next_at_once`; the rest was looked at above.
+        return Some(unsafe { vcpu::enter_at_once(cpu, loaded, trap_wfe) });
     }
     Some(handle_and_enter(cpu, loaded, trap_wfe))
 }
@@ -106,8 +112,12 @@ fn handle_and_enter(cpu: &mut Cpu, loaded: &Loaded, trap_wfe: bool) -> Resume {
 }
 
 /// Handles `SVC #NEXT`, whatever is decided.
+///
+/// # Safety
+///
+/// Gear2 has trapped on this CPU.
 #[inline(never)]
-pub(crate) fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
+pub(crate) unsafe fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
     // Gear2's own: left pending, it would be the guest's that is entered, or keep WFI from waiting.
     if serror::collect(cpu.data.has_ras) {
         return supervise::failed(cpu, machine, Failure::Fault);
@@ -181,7 +191,8 @@ fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
         return refuse(cpu, Status::WrongState);
     }
     if !is_loaded {
-        if vcpu::load_another(cpu, machine, what.id).is_none() {
+        // SAFETY: Gear2 has trapped, as for `next`.
+        if unsafe { vcpu::load_another(cpu, machine, what.id) }.is_none() {
             shared.set_state(VcpuState::Ready);
             return refuse(cpu, Status::Busy);
         }
@@ -212,7 +223,8 @@ fn enter_claimed(
         shared.set_state(VcpuState::Ready);
         return answer(cpu, event);
     }
-    vcpu::enter(cpu, trap_wfe)
+    // SAFETY: Gear2 has trapped, as for `next` and `next_at_once`.
+    unsafe { vcpu::enter(cpu, trap_wfe) }
 }
 
 /// Waits for an event while the loaded vCPU could run, because Gear2 holds it back: its cap is used

@@ -61,22 +61,36 @@ impl Handled {
 }
 
 /// Makes the vCPU the one loaded on this CPU. `None`: another CPU still holds its registers.
+///
+/// # Safety
+///
+/// As for [`load_another`].
 #[inline(always)]
-pub(crate) fn load(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<()> {
+pub(crate) unsafe fn load(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<()> {
     if cpu.data.is_loaded(id) {
-        Some(())
-    } else {
-        load_another(cpu, machine, id)
+        return Some(());
     }
+    // SAFETY: the caller's condition.
+    unsafe { load_another(cpu, machine, id) }
 }
 
 /// Loads a vCPU that is not loaded here. Its context is claimed before the other vCPU is unloaded:
 /// if another CPU still holds the context, this CPU changes nothing, and Gear2 asks again.
+///
+/// # Safety
+///
+/// Gear2 has trapped on this CPU; or the CPU is a real-time VM's, has no vCPU loaded, and enters
+/// this one next.
 #[inline(never)]
-pub(crate) fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<()> {
+pub(crate) unsafe fn load_another(
+    cpu: &mut Cpu,
+    machine: &'static Machine,
+    id: VcpuId,
+) -> Option<()> {
     let loaded = machine::loadable(id)?;
     let mut context = machine::claim_context(id)?;
-    unload(cpu, machine);
+    // SAFETY: Gear2 has trapped, or nothing is loaded.
+    unsafe { unload(cpu, machine) };
     cpu.data.timer_interrupt.set(LrReplay::NONE);
     cpu.data.posted_sgi.set(LrReplay::NONE);
     let vm = loaded.vm;
@@ -98,8 +112,7 @@ pub(crate) fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId)
         monitors::set(&mut cpu.data, machine, monitors);
     }
     let stayed = context.cpu.replace(cpu.index()) == Some(cpu.index());
-    // SAFETY: Gear2 asked for the vCPU and trapped; a real-time VM's CPU loads one vCPU, once, and
-    // enters it next.
+    // SAFETY: the caller's condition.
     unsafe { cpu.install(context) };
     // planted: nothing is forgotten when a vCPU is loaded
     forget_others(cpu, machine, loaded, stayed);
@@ -108,7 +121,7 @@ pub(crate) fn load_another(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId)
     let is_reset = loaded.shared.requests().intersects(Requests::RESET);
     // planted: a vCPU's timer interrupts at each load
     let timer_due = timer_due <= cpu::now() && !is_reset;
-    let this = cpu.index();
+    let this = cpu.local();
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
         // The kick for this vCPU needs no SGI: the flush is next.
         let mut _flushed = gic.post_sgis(index, posted);
@@ -194,7 +207,11 @@ fn empty_list_registers(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
 }
 
 /// Takes the loaded vCPU off this CPU: its registers go to its context.
-pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
+///
+/// # Safety
+///
+/// Gear2 has trapped on this CPU, or no vCPU is loaded.
+pub(crate) unsafe fn unload(cpu: &mut Cpu, machine: &Machine) {
     let Some(loaded) = cpu.data.loaded.take() else {
         return;
     };
@@ -209,7 +226,7 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
             virtual_timer_due(&context.el1, context.cntvoff).min(context.physical_timer.deadline());
         let monitors = context.monitors.has;
         empty_list_registers(cpu, machine, loaded);
-        Gic::set_ppi_active(cpu.index(), TIMER, false);
+        Gic::set_ppi_active(cpu.local(), TIMER, false);
         if monitors != 0 {
             monitors::unload(cpu);
         }
@@ -217,8 +234,7 @@ pub(crate) fn unload(cpu: &mut Cpu, machine: &Machine) {
         // planted: an unloaded vCPU's timer is not watched
         timer::watch_unloaded(cpu, machine, loaded.id, due);
     }
-    // SAFETY: Gear2 has asked for another vCPU, or gives this one to another CPU. A real-time VM's
-    // CPU, which has no Gear2, does not come here: it loads nothing else.
+    // SAFETY: a vCPU was loaded, so Gear2 has trapped.
     unsafe { cpu.remove() };
 }
 
@@ -230,10 +246,12 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
     cpu.data.fp_owner = None;
     if cpu.data.is_loaded(id) {
         if let Some(context) = cpu.context() {
-            fp::save(&mut context.fp);
+            // SAFETY: `fp_owner` named the vCPU, which is the loaded one.
+            unsafe { fp::save(&mut context.fp) };
         }
     } else if let Some(mut context) = machine::claim_context(id) {
-        fp::save(&mut context.fp);
+        // SAFETY: `fp_owner` named the vCPU, whose context this is.
+        unsafe { fp::save(&mut context.fp) };
     }
 }
 
@@ -251,14 +269,14 @@ pub(crate) fn take_fp(guest: Guest<'_>) {
     if let (Some(context), _, data) = guest.cpu.parts() {
         loaded.shared.count(ExitReason::Fp);
         // planted: FP registers are not switched
-        fp::restore(&context.fp);
+        // SAFETY: the loaded guest trapped. The registers are nobody's, or were saved above.
+        unsafe { fp::restore(&context.fp) };
         data.fp_owner = Some(loaded.id);
     }
 }
 
 /// Puts the loaded vCPU into its reset state, to start as was requested.
 fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
-    let this = cpu.index();
     let Some(loaded) = cpu.data.loaded else {
         return;
     };
@@ -284,7 +302,7 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     restore_el1(data, &context.el1);
     Gic::restore_cpu_interface(&context.gic);
     if !start.warm {
-        Gic::set_ppi_active(this, TIMER, false);
+        Gic::set_ppi_active(cpu.local(), TIMER, false);
     }
     if monitors != 0 {
         monitors::load(cpu, loaded);
@@ -366,8 +384,16 @@ pub(crate) fn is_switched_shortly(cpu: &mut Cpu) -> bool {
 }
 
 /// Makes the loaded vCPU's context the one restored next, where [`is_switched_shortly`] holds.
+///
+/// # Safety
+///
+/// As for [`enter`]. `loaded` is the loaded vCPU, and [`is_switched_shortly`] holds.
 #[inline(always)]
-pub(crate) fn enter_at_once(cpu: &mut Cpu, loaded: &'static Loaded, trap_wfe: bool) -> Resume {
+pub(crate) unsafe fn enter_at_once(
+    cpu: &mut Cpu,
+    loaded: &'static Loaded,
+    trap_wfe: bool,
+) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts() {
         let fp_trap = begin_run(data, gear2, loaded);
         // SAFETY: as in `enter`; `is_switched_shortly` holds.
@@ -389,14 +415,18 @@ fn begin_run(data: &mut CpuData, gear2: &mut Frame, loaded: &Loaded) -> bool {
 }
 
 /// Makes the loaded vCPU's context the one restored next.
+///
+/// # Safety
+///
+/// Gear2 has trapped on this CPU, or never runs here.
 #[inline(never)]
-pub(crate) fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
+pub(crate) unsafe fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded
     {
         let fp_trap = begin_run(data, gear2, loaded);
-        // SAFETY: Gear2 trapped, or never runs here; the guest's frame is the next one below.
-        // `boot::start_vm` alone sets `vttbr` and `hcr`, of each vCPU that is loadable. `pstate` is
+        // SAFETY: the caller's condition; the guest's frame is the next one below. `boot::start_vm`
+        // alone sets `vttbr` and `hcr`, of each vCPU that is loadable. `pstate` is
         // what SPSR_EL2 held when the guest left, a reset's or an `Entry`'s.
         unsafe { data.world.enter_guest(gear2, context, trap_wfe, fp_trap) };
         // SAFETY: `enter_guest` has prepared the CPU, and this function returns `Switch`.
@@ -431,8 +461,12 @@ pub(crate) fn leave(
 /// Leaves the running guest for Gear2, with the vCPU's state already set, where
 /// [`is_switched_shortly`] holds and the CPU is no real-time VM's. Nothing of it needs the stack,
 /// and the kind of the event is known to the caller.
+///
+/// # Safety
+///
+/// The loaded guest, which `loaded` is, has trapped on this CPU, and [`is_switched_shortly`] holds.
 #[inline(always)]
-pub(crate) fn leave_at_once(
+pub(crate) unsafe fn leave_at_once(
     cpu: &mut Cpu,
     loaded: &'static Loaded,
     reason: ExitReason,
@@ -445,7 +479,8 @@ pub(crate) fn leave_at_once(
             reason,
             since: now,
         };
-        // SAFETY: as in `leave_as_is`; `is_switched_shortly` holds.
+        // SAFETY: the caller's conditions. Gear2's frame, whose PSTATE is what SPSR_EL2 held when
+        // Gear2 trapped, is the next one below.
         unsafe { data.world.leave_guest_shortly(context, gear2) };
     }
     // SAFETY: `leave_guest_shortly` has prepared the CPU, and this function returns `Switch`.
