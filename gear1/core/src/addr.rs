@@ -37,12 +37,6 @@ macro_rules! address {
                 }
             }
 
-            /// Returns how many bytes this address lies behind `base`; `None` if before it.
-            #[must_use]
-            pub const fn offset_from(self, base: Self) -> Option<u64> {
-                self.0.checked_sub(base.0)
-            }
-
             /// Tells whether the address is a multiple of `size`, a power of two.
             #[must_use]
             pub const fn is_aligned(self, size: u64) -> bool {
@@ -69,12 +63,6 @@ macro_rules! address {
             #[must_use]
             pub const fn page(self) -> Self {
                 self.align_down(PAGE_SIZE)
-            }
-
-            /// Returns the offset of the address in its page.
-            #[must_use]
-            pub const fn page_offset(self) -> u64 {
-                self.0 & PAGE_SIZE.wrapping_sub(1)
             }
         }
 

@@ -45,8 +45,6 @@ pub const PMCR_GUEST: u64 = 0b1110_1111;
 /// PMEVTYPER, PMCCFILTR: bits of Armv8.4 and before, but NSH and SH: EL2 never counts.
 // planted: a guest counts at EL2
 pub const TYPE_GUEST: u64 = 0xf600_ffff;
-/// SPSR_EL2.SS: the instruction at the PC is still to be stepped.
-pub const SPSR_STEP: u64 = 1 << 21;
 
 /// Breakpoint value, breakpoint control, watchpoint value, watchpoint control.
 pub const BANKS: usize = 4;

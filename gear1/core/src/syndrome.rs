@@ -214,12 +214,6 @@ impl DataAbort {
         ABORT::WnR.is_set(self.0)
     }
 
-    /// Tells whether a cache maintenance instruction caused it (CM).
-    #[inline]
-    pub fn is_cache_maintenance(self) -> bool {
-        ABORT::CM.is_set(self.0)
-    }
-
     /// Returns whether the access is a 32-bit load, zero-extended, from an unmapped address.
     #[inline]
     pub fn is_word_load(self) -> bool {

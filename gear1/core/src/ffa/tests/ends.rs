@@ -17,7 +17,7 @@ impl Machine {
     }
 }
 
-/// What a VM shares in its next life, and its buffers, are not a late load's to take.
+/// A late load does not take what a VM shares in its next life, nor its buffers.
 #[test]
 fn a_vm_that_runs_keeps_what_it_shares() {
     let mut machine = Machine::new(24);
