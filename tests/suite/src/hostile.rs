@@ -34,6 +34,8 @@ const ATTACKS: Duration = Duration::from_secs(900);
 const END: Duration = Duration::from_secs(60);
 /// Attacks of the hostile guest within which the honest one completes at least one request.
 const STALL: u64 = 20_000;
+/// The guests that attack: one the device model's own devices, one those that programs serve.
+const HOSTILE_VMS: [&str; 2] = ["hostile", "saboteur"];
 /// Random attacks on each device of a long run; the manifest says how many there are in a short
 /// one.
 const LONG: u64 = 1000;
@@ -41,7 +43,7 @@ const LONG: u64 = 1000;
 /// Layout of the disk, in sectors: the guests' partitions, with unowned space around each.
 const HONEST: u64 = 2048;
 const HOSTILE: u64 = HONEST + PARTITION + 2048;
-/// The hostile guest's second disk, which a program serves.
+/// The disk that a program serves.
 const PROGRAMS: u64 = HOSTILE + PARTITION + 2048;
 const SECTORS: u64 = PROGRAMS + PARTITION + 2048;
 const PARTITION: u64 = 2 * WRITTEN_SECTORS;
@@ -185,15 +187,16 @@ fn attacked(operations: Option<u64>, tally: &mut Tally) -> Result<()> {
 /// Makes a manifest with another number of attacks.
 fn longer(manifest: &Path, operations: u64) -> Result<PathBuf> {
     let text = fs::read_to_string(manifest)?;
-    let (before, rest) = text.split_once("operations=").context("no operations")?;
-    let digits = rest.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    let mut pieces = text.split("operations=");
+    let mut text = pieces.next().context("no manifest")?.to_owned();
+    for piece in pieces {
+        let rest = piece.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        text += &format!("operations={operations} everywhere=1{rest}");
+    }
     let directory = workspace::output_dir().join("hostile-long");
     fs::create_dir_all(&directory)?;
     let longer = directory.join("hostile-long.dts");
-    fs::write(
-        &longer,
-        format!("{before}operations={operations} everywhere=1{digits}"),
-    )?;
+    fs::write(&longer, text)?;
     Ok(longer)
 }
 
@@ -214,8 +217,10 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     println!("attacked for {seconds} s; the honest guest waits for no longer than {stall} events");
     tally.pass(1);
 
-    let said = console(session, "hostile", "")?;
-    judge(&said, "hostile: ", 14, tally);
+    for (vm, least) in [("hostile", 14), ("saboteur", 8)] {
+        let said = console(session, vm, "")?;
+        judge(&said, "hostile: ", least, tally);
+    }
     let said = console(session, "honest", "q")?;
     judge(&said, "honest: ", 1, tally);
     let virtio = printed_by(session, "gearctl console --all hostile --virtio")?;
@@ -233,15 +238,18 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the hostile guest has turned itself off; returns the longest that the honest one got
-/// nothing done, in what the hostile one's devices saw meanwhile.
+/// Waits until the hostile guests have turned themselves off; returns the longest that the honest
+/// one got nothing done, in what the hostile ones' devices saw meanwhile.
 fn wait_for_attacks(session: &mut Session) -> Result<u64> {
     let deadline = Instant::now() + ATTACKS;
     let mut longest = 0;
     let mut last = (0, 0);
     while Instant::now() < deadline {
         let stats = json(session, "gearctl stats --json")?;
-        let events = total(&stats, "hostile", &["registers", "requests", "wakeups"])?;
+        let mut events = 0;
+        for vm in HOSTILE_VMS {
+            events += total(&stats, vm, &["registers", "requests", "wakeups"])?;
+        }
         let done = total(&stats, "honest", &["requests"])?;
         // The last request was done at some time since the last look: the wait is no longer.
         if done > 0 {
@@ -254,7 +262,11 @@ fn wait_for_attacks(session: &mut Session) -> Result<u64> {
             longest <= STALL,
             "the honest guest did nothing during {longest} events"
         );
-        if state(session, "hostile")? == "stopped" {
+        let mut ended = true;
+        for vm in HOSTILE_VMS {
+            ended &= state(session, vm)? == "stopped";
+        }
+        if ended {
             ensure!(done > 0, "the honest guest did nothing at all");
             return Ok(longest);
         }
@@ -335,8 +347,16 @@ fn unharmed(session: &mut Session, gdm: &str) -> Result<()> {
         let lines = log.lines().filter(|line| line.contains(socket));
         lines.filter(|line| line.contains("next backend")).count()
     };
-    let [image, shared] = ["gearv-image/socket", "gearv-shared/socket"].map(lost);
-    println!("qemu-storage-daemon was lost {image} times or more, virtiofsd {shared} times");
+    let [image, shared, screen] = [
+        "gearv-image/socket",
+        "gearv-shared/socket",
+        "gearv-screen/socket",
+    ]
+    .map(lost);
+    println!(
+        "qemu-storage-daemon was lost {image} times or more, virtiofsd {shared}, vhost-user-gpu \
+         {screen}"
+    );
     ensure!(shared > 0, "virtiofsd has outlived the attacks:\n{log}");
     // A program that ends by its own filter is none of the device model's.
     let complaints = "dmesg | grep -c 'Oops\\|BUG\\|type=1326.*gdm' || :";

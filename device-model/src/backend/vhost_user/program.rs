@@ -164,6 +164,10 @@ impl Program {
         command.stderr(Stdio::piped());
         sys::confine_program(&mut command, self.account, &lock);
         let mut child = command.spawn()?;
+        // A guest can have its program take all memory, as with pictures of a graphics card: the
+        // kernel is to end that program then, and nobody else's.
+        // planted: a program's memory costs others theirs
+        let _ = fs::write(format!("/proc/{}/oom_score_adj", child.id()), "1000");
         if let Some(messages) = child.stderr.take() {
             let (name, confine) = (self.name.clone(), self.confine);
             let allowance = Arc::clone(&self.allowance);

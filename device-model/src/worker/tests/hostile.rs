@@ -71,10 +71,11 @@ impl Attacked {
         self.attack_by(kind, options)
     }
 
-    /// Attacks a device that another program serves.
+    /// Attacks a device that another program serves. Attacks that are common to all types of device
+    /// are made on disks alone: each has a graphics card's program started again.
     pub(crate) fn attack_elsewhere(&mut self, kind: Kind, operations: u64, seed: u64) -> Counts {
         let options = Options {
-            common: true,
+            common: kind == Kind::Block,
             elsewhere: true,
             operations,
             seed,

@@ -39,7 +39,7 @@ const PIXELS: u64 = DATA + 0x1_0000;
 const ANSWER: u64 = DATA + 0x4000;
 const ROOM: u32 = 512;
 /// Random attacks beside the listed ones.
-const ATTACKS: u64 = 100;
+const ATTACKS: u64 = 60;
 /// Words of a request's header.
 const HEADER: usize = 6;
 
@@ -203,7 +203,7 @@ fn a_hostile_guest_costs_its_own_card_alone() {
             watch.join().unwrap()
         );
         assert_eq!(attacked.violations, [""; 0]);
-        assert!(counts.broken > 30, "{counts:?}");
+        assert!(counts.operations > 400, "{counts:?}");
         attacked.guest
     });
     for ring in &mut guest.rings {

@@ -78,6 +78,7 @@ fn a_program_has_no_rights_but_its_own() {
     let words = format!(
         "exec > {file}; id -u; id -g; id -G; \
          grep -E 'Cap(Eff|Prm|Amb)|NoNewPrivs' /proc/self/status; env; \
+         until grep 1000 /proc/self/oom_score_adj; do sleep 0.01; done; \
          echo > {}/own/socket; echo end; exec sleep 1000",
         directory.text()
     );

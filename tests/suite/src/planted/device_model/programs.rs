@@ -133,6 +133,11 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     ),
     Bug::on_host(
         BY_PROGRAM,
+        "a program's memory costs others theirs",
+        Change::Drop,
+    ),
+    Bug::on_host(
+        BY_PROGRAM,
         "a reset of a card has its driver wait for long",
         Change::Become("let longest = LONGEST_PAUSE;"),
     ),
