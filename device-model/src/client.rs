@@ -184,7 +184,7 @@ impl Client {
     }
 
     /// Returns a VM by its number.
-    fn vm(&mut self, id: u64) -> Result<Vm, Error> {
+    pub(crate) fn vm(&mut self, id: u64) -> Result<Vm, Error> {
         let [state, vcpus, first_vcpu, restarts, flags, faults] = self.fetch(op::VM_INFO, &[id])?;
         // Asked for only where there was one: most VMs never have a fault.
         let last_fault = match faults {

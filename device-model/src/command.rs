@@ -18,6 +18,8 @@ use crate::json;
 pub mod answer;
 mod console;
 mod device;
+mod events;
+mod info;
 mod line;
 mod manual;
 mod records;
@@ -28,12 +30,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod top;
+mod wait;
 
 use answer::{
     Answer, DeviceStats, Exits, Failure, Fault, Outcome, Percent, Reply, State, Stats, VERSION,
     VcpuState, VcpuStats, Versions, VmChanged,
 };
-pub use line::{Command, Console, Line, Name, Parsed, parse};
+pub use line::{Command, Console, Line, Name, Parsed, Wait, parse};
 use records::{Names, log_rows};
 pub use table::wrap;
 
@@ -58,6 +61,7 @@ fn ask(command: &Command, line: &Line, out: &mut dyn Write) -> Result<(), Error>
             let count = count.unwrap_or(u64::MAX);
             return top::run(client, count, *vcpus, !line.json, &mut print);
         }
+        Command::Events { follow } => return events::run(client, *follow, &mut print),
         Command::Log { follow } => return log(client, *follow, &mut print),
         Command::Screenshot { vm, channel, file } => Answer::Screenshot(screenshot::take(
             client,
@@ -73,14 +77,20 @@ fn ask(command: &Command, line: &Line, out: &mut dyn Write) -> Result<(), Error>
 
 /// Returns the answer of a command that has one, and needs nothing but GDM for it.
 fn answer(client: &mut Client, command: &Command) -> Result<Answer, Error> {
-    let change = |client, op, name: &Name| change(client, op, &name.vm, false);
+    let now = Wait::default();
     match command {
         Command::List => list(client),
-        Command::Start(name) => change(client, op::VM_START, name),
-        Command::Stop { vm, force } => self::change(client, op::VM_STOP, vm, *force),
-        Command::Restart(name) => change(client, op::VM_RESTART, name),
-        Command::Pause(name) => change(client, op::VM_PAUSE, name),
-        Command::Resume(name) => change(client, op::VM_RESUME, name),
+        Command::Info(name) => info::of(client, &name.vm).map(Answer::VmInfo),
+        Command::Vcpu { vm } => info::vcpus(client, vm.as_deref()).map(Answer::Vcpus),
+        Command::Start { vm, wait } => change(client, op::VM_START, vm, false, wait),
+        Command::Stop { vm, force, wait } => change(client, op::VM_STOP, vm, *force, wait),
+        Command::Restart { vm, wait } => change(client, op::VM_RESTART, vm, false, wait),
+        Command::Pause(name) => change(client, op::VM_PAUSE, &name.vm, false, &now),
+        Command::Resume(name) => change(client, op::VM_RESUME, &name.vm, false, &now),
+        Command::Wait { vm, state, timeout } => {
+            let timeout = timeout.map(|timeout| timeout.0);
+            wait::run(client, vm, *state, timeout).map(Answer::VmReached)
+        }
         Command::Stats { vm } => stats(client, vm.as_deref()).map(Answer::Stats),
         Command::Sched { ask } => sched::run(client, ask.as_ref()),
         Command::Device { ask } => device::run(client, ask),
@@ -187,14 +197,26 @@ fn vcpu_state(number: u64) -> VcpuState {
     }
 }
 
-/// Asks for an operation on a VM. A refusal says why, by what the VM is and does.
-fn change(client: &mut Client, op: u32, name: &str, force: bool) -> Result<Answer, Error> {
+/// Asks for an operation on a VM, and waits for its end if that is wished. A refusal says why, by
+/// what the VM is and does.
+fn change(
+    client: &mut Client,
+    op: u32,
+    name: &str,
+    force: bool,
+    wait: &Wait,
+) -> Result<Answer, Error> {
     let vm = client.find(name)?;
-    let outcome = match client.call(op, &[vm.id, force.into()])?.outcome {
+    let mut outcome = match client.call(op, &[vm.id, force.into()])?.outcome {
         outcome::OK => Outcome::Done,
         outcome::STARTED => Outcome::Begun,
         other => return Err(refusal::of(op, &vm, other)),
     };
+    if wait.wait {
+        let timeout = wait.timeout.map(|timeout| timeout.0);
+        wait::for_end(client, op, &vm, timeout)?;
+        outcome = Outcome::Done;
+    }
     let vm = vm.name;
     Ok(Answer::VmChanged(VmChanged { vm, outcome }))
 }

@@ -13,10 +13,13 @@ mod sched;
 #[cfg(test)]
 mod tests;
 mod text;
+mod watch;
 
 pub use sched::{
     CpuSwitched, Parameters, Place, PoolChanged, Quota, Sched, SchedCpu, SchedPool, Switch,
 };
+
+pub use watch::{ConsoleKind, Event, EventKind, Vcpu, VmInfo, VmReached, Wanted};
 
 /// Version of the JSON.
 pub const VERSION: u32 = 1;
@@ -41,6 +44,14 @@ pub enum Answer {
     Vms(Vec<Vm>),
     /// `start`, `stop`, `restart`, `pause`, `resume`
     VmChanged(VmChanged),
+    /// `info`
+    VmInfo(VmInfo),
+    /// `vcpu`
+    Vcpus(Vec<Vcpu>),
+    /// `wait`
+    VmReached(VmReached),
+    /// `events`; with `--follow` a line each time that there are new ones
+    Events(Vec<Event>),
     /// `screenshot`
     Screenshot(Screenshot),
     /// `stats`

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use clap::builder::styling::Styles;
 use clap::error::ErrorKind as Complaint;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
 
-use super::answer::{Link, Switch};
+use super::answer::{Link, Switch, Wanted};
 use super::{device, sched};
 use crate::error::{Error, ErrorKind};
 use crate::options::RUN_DIRECTORY;
@@ -61,18 +62,59 @@ pub struct Name {
 pub enum Command {
     /// The VMs: states, restarts, faults
     List,
+    /// All of one VM: life, scheduling, vCPUs, devices, consoles
+    Info(Name),
+    /// vCPUs: states, places, times, preemptions, exits
+    Vcpu {
+        /// Name or number of the VM; all without
+        vm: Option<String>,
+    },
     /// Start a VM that is stopped
-    Start(Name),
-    /// Stop a VM
+    Start {
+        /// Name or number of the VM
+        vm: String,
+        /// Wait until it runs
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Stop a VM at once: to its guest as a loss of power
     Stop {
         /// Name or number of the VM
         vm: String,
         /// Stop the device VM, too, as if it had turned itself off
         #[arg(long)]
         force: bool,
+        /// Wait until it has stopped
+        #[command(flatten)]
+        wait: Wait,
     },
     /// Stop, load and start a VM
-    Restart(Name),
+    Restart {
+        /// Name or number of the VM
+        vm: String,
+        /// Wait until it runs again
+        #[command(flatten)]
+        wait: Wait,
+    },
+    /// Wait until a VM is in a state
+    Wait {
+        /// Name or number of the VM
+        vm: String,
+        /// The state
+        state: Wanted,
+        /// Longest wait, after which the exit status is 6; for ever without
+        #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+        timeout: Option<Seconds>,
+    },
+    /// Starts, stops, faults, pauses, give-ups and fail-overs of VMs; restarts of Gear2 and GDM
+    ///
+    /// Without --follow, those of which Gear1 keeps records: starts, stops, faults, restarts of
+    /// Gear2.
+    Events {
+        /// Wait for more
+        #[arg(short, long)]
+        follow: bool,
+    },
     /// Hold a VM's vCPUs; not a real-time VM's, which Gear2 does not schedule
     Pause(Name),
     /// Let the vCPUs of a paused VM go on
@@ -139,6 +181,29 @@ pub enum Command {
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         directory: Option<String>,
     },
+}
+
+/// Options of a command whose end may be waited for.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// Wait until the change has ended
+    #[arg(long)]
+    pub wait: bool,
+    /// Longest wait, after which the exit status is 6; for ever without
+    #[arg(long, value_name = "SECONDS", requires = "wait", value_parser = seconds)]
+    pub timeout: Option<Seconds>,
+}
+
+/// A number of seconds, which may have a fraction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seconds(pub Duration);
+
+/// Reads a number of seconds.
+fn seconds(word: &str) -> Result<Seconds, String> {
+    let number = word.parse().ok();
+    let time = number.and_then(|number| Duration::try_from_secs_f64(number).ok());
+    time.map(Seconds)
+        .ok_or_else(|| "it is no number of seconds".into())
 }
 
 /// Words behind `console`.

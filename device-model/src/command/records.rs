@@ -25,6 +25,17 @@ impl Names {
             vcpus: vcpus.collect(),
         }
     }
+
+    /// Returns the name of a VM.
+    pub(super) fn vm(&self, number: u64) -> String {
+        named(&self.vms, number)
+    }
+
+    /// Returns the name of the VM of a vCPU.
+    pub(super) fn vm_of_vcpu(&self, number: u64) -> Option<String> {
+        let (_, name) = self.vcpus.iter().find(|(of, _)| *of == number)?;
+        name.split_once(" of ").map(|(_, vm)| vm.to_owned())
+    }
 }
 
 /// Returns the name of a number; Gear1 may know what the manifest does not.
@@ -57,7 +68,7 @@ pub(super) fn log_rows(logged: &Logged, names: &Names, hz: u64) -> Vec<Row> {
 }
 
 /// Says that Gear1's ring of a CPU went round before somebody read it.
-fn lost_text(lost: u64) -> String {
+pub(super) fn lost_text(lost: u64) -> String {
     format!("{lost} records of this CPU were overwritten before they were read")
 }
 
@@ -72,12 +83,12 @@ fn event(record: &Record) -> String {
 }
 
 /// Returns the kind of a record, which shares its word with the number of the CPU.
-fn id(record: &Record) -> u64 {
+pub(super) fn id(record: &Record) -> u64 {
     record.id_and_cpu & 0xffff_ffff
 }
 
 /// Returns a record's text with its values; a newer Gear1 may have records without a text here.
-fn message(record: &Record, names: &Names) -> String {
+pub(super) fn message(record: &Record, names: &Names) -> String {
     let Some(id) = RecordId::from_index(id(record)) else {
         let values = record.values.map(hexadecimal);
         return values.join(" ");
@@ -204,7 +215,7 @@ fn psci_error(error: i64) -> Option<&'static str> {
 }
 
 /// Returns a time of the counter in seconds, to a microsecond.
-fn seconds(ticks: u64, hz: u64) -> String {
+pub(super) fn seconds(ticks: u64, hz: u64) -> String {
     // A million times the ticks of five hours at 1 GHz has more than 64 bits.
     let microseconds = u128::from(ticks) * 1_000_000 / u128::from(hz);
     format!(

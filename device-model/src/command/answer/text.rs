@@ -2,7 +2,7 @@
 //!
 //! Most tables have the fields of the JSON. Those here join fields, or show numbers by words.
 
-use super::{Answer, Fault, Load, Parameters, Percent, Quota, Sched, Stats, VcpuStats, Vm};
+use super::{Answer, Fault, Load, Parameters, Percent, Quota, Sched, Stats, VcpuStats, Vm, VmInfo};
 use crate::json::Json;
 
 /// Share of a real-time VM's vCPU.
@@ -15,6 +15,10 @@ impl Answer {
         match self {
             Self::Vms(vms) => rows(vms, vm),
             Self::VmChanged(change) => Json::of(change),
+            Self::VmInfo(info) => vm_info(info),
+            Self::Vcpus(vcpus) => Json::of(vcpus),
+            Self::VmReached(vm) => Json::of(vm),
+            Self::Events(events) => Json::of(events),
             Self::Screenshot(picture) => Json::of(picture),
             Self::Stats(stats) => of_stats(stats),
             Self::Top(loads) => rows(loads, load),
@@ -71,6 +75,33 @@ fn vm(vm: &Vm) -> Json {
         ("faults", vm.faults.into()),
         ("last_fault", fault(vm.last_fault.as_ref()).into()),
     ])
+}
+
+/// Returns the fields of the VM and its parameters as lines, and tables of its vCPUs and devices.
+fn vm_info(info: &VmInfo) -> Json {
+    let mut fields = Vec::new();
+    let marks = [
+        ("real_time", info.vm.real_time.into()),
+        ("device_model", info.vm.device_model.into()),
+        ("consoles", Json::of(&info.consoles)),
+    ];
+    fields.extend(fields_of(vm(&info.vm)));
+    fields.extend(marks.map(|(name, value)| (name.to_owned(), value)));
+    match &info.scheduling {
+        // The name stands above.
+        Some(scheduling) => fields.extend(fields_of(parameters(scheduling)).into_iter().skip(1)),
+        None => fields.push(("scheduling".into(), Json::Null)),
+    }
+    fields.push(("vcpus".into(), Json::of(&info.vcpus)));
+    fields.push(("devices".into(), Json::of(&info.devices)));
+    Json::Object(fields)
+}
+
+fn fields_of(json: Json) -> Vec<(String, Json)> {
+    match json {
+        Json::Object(fields) => fields,
+        other => vec![("value".into(), other)],
+    }
 }
 
 /// Says with which registers a vCPU could not go on.

@@ -1,0 +1,57 @@
+use crate::board::{DeviceKind, DeviceNode};
+use crate::command::tests::{attempt, gearctl, gearctl_beside};
+use crate::error::ErrorKind;
+use crate::testing::{self, region};
+
+#[test]
+fn vcpus_have_places_and_figures() {
+    let text = gearctl(&["vcpu", "linux"]).unwrap();
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 3, "{text}");
+    assert_eq!(
+        rows[0][..6],
+        ["VM", "INDEX", "VCPU", "STATE", "CPU", "PINNED"]
+    );
+    assert_eq!(
+        rows[1][..8],
+        ["linux", "0", "2", "wfi", "2", "no", "0", "1"]
+    );
+    assert_eq!(gearctl(&["vcpu"]).unwrap().lines().count(), 6);
+    // Gear2 has no account of a real-time VM.
+    let json = gearctl(&["vcpu", "rt", "--json"]).unwrap();
+    let nothing = r#""pinned":null,"allowed":null,"ran_ticks":null,"waited_ticks":null"#;
+    assert!(json.contains(nothing), "{json}");
+    let error = attempt(&["vcpu", "nobody"]).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+}
+
+#[test]
+fn a_vm_has_all_its_parts() {
+    let console = DeviceNode {
+        kind: DeviceKind::Console,
+        label: "tty".into(),
+        ..testing::node()
+    };
+    let words = ["info", "linux"];
+    let text = gearctl_beside(region(), vec![console], &words, |_| Ok(0)).unwrap();
+    for part in [
+        "name: linux\nstate: running, paused\n",
+        "last_fault: vCPU 1: PC 0x400, ",
+        "consoles: serial virtio messages\n",
+        "weight: 100\n",
+        "\nvcpus:\nVM     INDEX",
+        "\ndevices:\nVM     DEVICE",
+        "linux  tty",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let text = gearctl(&["info", "rt"]).unwrap();
+    assert!(
+        text.contains("consoles: messages\nscheduling: -\n"),
+        "{text}"
+    );
+    assert!(text.contains("devices: -\n"), "{text}");
+}
