@@ -95,10 +95,11 @@ struct Guest {
 /// before both are gone.
 pub(crate) fn run(options: &Options, vm: usize) -> Result<Infallible, String> {
     // Nothing of GDM's must be here that it has for other guests.
-    let left = sys::confine::leave_descriptors(0);
+    // SAFETY: the process has just started, and owns no descriptor yet.
+    let left = unsafe { sys::confine::leave_descriptors(0) };
     left.map_err(|error| format!("cannot close descriptors: {error}"))?;
-    // GDM has put an end of the link there.
-    let link = Link::of(sys::own_input());
+    // SAFETY: GDM has put an end of the link there, for nothing else; a process comes here once.
+    let link = Link::of(unsafe { sys::own_input() });
     let board = Board::read(&options.tree)?;
     let devices = board.devices.iter().filter(|device| device.vm_id == vm);
     let devices: Vec<DeviceNode> = devices.cloned().collect();

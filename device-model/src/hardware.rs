@@ -238,7 +238,8 @@ fn guests_region(
     let place = |at: usize| -> io::Result<()> {
         let from = file.start().saturating_add(at as u64);
         // planted: a process of a guest maps all guests' pages
-        own.cover(at, file.file(), from, PAGE as usize)
+        // SAFETY: `own` is referred to below only, when all its pages are in place.
+        unsafe { own.cover(at, file.file(), from, PAGE as usize) }
     };
     for device in devices {
         place(offset::DEVICES + device.channel * offset::DEVICE_SIZE)?;

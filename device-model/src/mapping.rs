@@ -53,9 +53,18 @@ impl Mapping {
         Self::map(-1, 0, size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
     }
 
-    /// Maps `size` bytes of a file from `offset` over what is mapped at byte `at`. Nothing refers
-    /// to the mapping yet, which is zeroes.
-    pub(crate) fn cover(&self, at: usize, file: &File, offset: u64, size: usize) -> io::Result<()> {
+    /// Maps `size` bytes of a file from `offset` over what is mapped at byte `at`.
+    ///
+    /// # Safety
+    ///
+    /// Nothing refers to the mapping yet: an error may leave nothing mapped there.
+    pub(crate) unsafe fn cover(
+        &self,
+        at: usize,
+        file: &File,
+        offset: u64,
+        size: usize,
+    ) -> io::Result<()> {
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         let fits = at.checked_add(size).is_some_and(|end| end <= self.size);
         if !fits || !at.is_multiple_of(PAGE) || !size.is_multiple_of(PAGE) {
@@ -63,8 +72,7 @@ impl Mapping {
         }
         let place = self.base.wrapping_add(at).cast();
         let (flags, fd) = (libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd());
-        // SAFETY: the pages are part of this mapping, as checked above, and stay mapped: other
-        // memory takes their place.
+        // SAFETY: the pages are part of this mapping, as checked above, and nobody uses them yet.
         let covered = unsafe { libc::mmap(place, size, PROTECTION, flags, fd, offset) };
         if covered == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -88,7 +96,7 @@ impl Mapping {
     /// Returns the registers in `offset..offset + size` of the mapping.
     pub fn registers(&self, offset: usize, size: usize) -> Option<Registers> {
         let end = offset.checked_add(size)?;
-        if !offset.is_multiple_of(4) || end > self.size {
+        if !offset.is_multiple_of(4) || !size.is_multiple_of(4) || end > self.size {
             return None;
         }
         let base = self.base.wrapping_add(offset).cast();
@@ -259,7 +267,12 @@ pub(crate) fn find_dax(devices: &Path, address: u64, size: usize) -> io::Result<
 }
 
 /// Maps pages that no driver claims, as Device memory.
-pub fn map_physical(address: u64, size: usize) -> io::Result<Mapping> {
+///
+/// # Safety
+///
+/// Registers of a device are at `address`, and this program may use them: the kernel lets root map
+/// any page.
+pub unsafe fn map_physical(address: u64, size: usize) -> io::Result<Mapping> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_SYNC);
     Mapping::of_file(&options.open("/dev/mem")?, address, size)

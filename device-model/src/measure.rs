@@ -175,7 +175,8 @@ impl Guest {
     fn interrupt(&self) -> io::Result<Option<Doorbell>> {
         let [registers, _] = self.device.registers;
         let page = self.window + DOORBELLS + PAGE * u64::from(doorbell_page(registers));
-        let doorbells = mapping::map_physical(page, PAGE as usize)?;
+        // SAFETY: the page of the window that holds the device's doorbell.
+        let doorbells = unsafe { mapping::map_physical(page, PAGE as usize) }?;
         let page = doorbells.registers(0, PAGE as usize);
         let offset = doorbell_device(self.device.channel);
         Ok(page.map(|page| Doorbell { page, offset }))
@@ -286,7 +287,8 @@ fn native(
 /// which wants rising edges, does not know.
 fn native_line() -> io::Result<Vec<u64>> {
     let line = Line::open(PL061, LINE)?;
-    let registers = mapping::map_physical(PL061, PAGE as usize)?;
+    // SAFETY: the board has a PL061 there, whose one line this program measures.
+    let registers = unsafe { mapping::map_physical(PL061, PAGE as usize) }?;
     let registers = registers.registers(0, PAGE as usize);
     let registers = registers.ok_or_else(|| io::Error::other("no registers"))?;
     let bit = 1 << LINE;

@@ -318,7 +318,8 @@ pub(crate) fn confine_program(command: &mut Command, account: u32, lock: &File) 
     let lock = lock.as_raw_fd();
     let give_up = move || {
         // Libraries copy descriptors that a program would inherit.
-        confine::leave_descriptors(libc::CLOSE_RANGE_CLOEXEC)?;
+        // SAFETY: nothing is closed before the program replaces all that could use a descriptor.
+        unsafe { confine::leave_descriptors(libc::CLOSE_RANGE_CLOEXEC) }?;
         // SAFETY: no memory is involved.
         checked(unsafe { libc::fcntl(lock, libc::F_SETFD, 0) })?;
         forbid_new_privileges()?;
@@ -492,9 +493,13 @@ pub(crate) fn complain_at_once(message: &[u8]) {
     }
 }
 
-/// Takes standard input, which the process uses for nothing else.
-pub(crate) fn own_input() -> OwnedFd {
-    // SAFETY: the process was started with this descriptor, and calls this once.
+/// Takes standard input.
+///
+/// # Safety
+///
+/// The process calls this once, and uses its standard input for nothing else.
+pub(crate) unsafe fn own_input() -> OwnedFd {
+    // SAFETY: the process was started with this descriptor; the caller's conditions.
     unsafe { OwnedFd::from_raw_fd(libc::STDIN_FILENO) }
 }
 

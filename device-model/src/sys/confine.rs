@@ -21,8 +21,12 @@ const FIRST_OTHER: libc::c_uint = 3;
 
 /// Closes all descriptors but standard input, output and error; with `CLOSE_RANGE_CLOEXEC`, when
 /// the process starts a program.
-pub(crate) fn leave_descriptors(flags: libc::c_uint) -> io::Result<()> {
-    // SAFETY: no memory is involved, and the caller uses no other descriptor afterwards.
+///
+/// # Safety
+///
+/// Nothing in the process owns another descriptor, or nothing uses one afterwards.
+pub(crate) unsafe fn leave_descriptors(flags: libc::c_uint) -> io::Result<()> {
+    // SAFETY: no memory is involved; the caller's condition.
     // planted: a process of a guest has descriptors of others
     let done =
         unsafe { libc::syscall(libc::SYS_close_range, FIRST_OTHER, libc::c_uint::MAX, flags) };
