@@ -116,7 +116,7 @@ impl Command {
             Command::Picture => picture::command(),
             Command::Clean(options) => options.run(),
             Command::Completions { shell } => {
-                print!("{}", completions::text(shell, Cli::command()));
+                workbench::print!("{}", completions::text(shell, Cli::command()));
                 Ok(())
             }
             Command::Symbolize { file } => symbolize::command(file),

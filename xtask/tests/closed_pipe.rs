@@ -16,9 +16,11 @@ fn unread(arguments: &[&str]) -> Output {
 #[test]
 fn a_reader_that_left_ends_the_output_quietly() {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/minimal.dts");
-    let lines: [&[&str]; 2] = [
+    let lines: [&[&str]; 4] = [
         &["check", "--format", "json", manifest],
         &["check", manifest],
+        &["completions", "bash"],
+        &["sched", "--manifest", manifest],
     ];
     for arguments in lines {
         let Output { status, stderr, .. } = unread(arguments);

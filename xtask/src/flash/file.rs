@@ -126,6 +126,10 @@ fn ensure_file(path: &Path, found: &Metadata) -> Result<()> {
             "{path} is a disk: name a file with --out, and the disk with --device, which shows what it is and asks"
         );
     }
+    ensure!(
+        !found.is_dir(),
+        "{path} is a folder: name a file in it, such as {path}/card.img"
+    );
     ensure!(found.is_file(), "{path} is no file");
     Ok(())
 }

@@ -24,7 +24,7 @@ impl Verdict {
             [] => good(results),
             faults => faults
                 .iter()
-                .map(|fault| fault.lines().next().unwrap_or_default())
+                .map(|fault| first_line(fault))
                 .collect::<Vec<_>>()
                 .join("; "),
         };
@@ -49,6 +49,12 @@ impl Verdict {
     }
 }
 
+/// Returns the line of a message that says what failed; a colon leads to the lines behind.
+fn first_line(message: &str) -> &str {
+    let line = message.lines().next().unwrap_or_default();
+    line.trim_end_matches(':')
+}
+
 /// Returns the sentence on results without a fault: what the best real-time VM costs.
 fn good(results: &Results) -> String {
     let native = table::figure(results, Configuration::Native);
@@ -70,7 +76,7 @@ fn good(results: &Results) -> String {
 /// Returns the sentence on one configuration; none if nothing is known about it.
 fn sentence(results: &Results, configuration: Configuration) -> Option<String> {
     let failure = results.fact(configuration.text(), fact::FAILURE);
-    let failure = failure.map(|failure| failure.lines().next().unwrap_or_default());
+    let failure = failure.map(first_line);
     let figure = table::figure(results, configuration);
     let measured = figure.map(|figure| {
         let native = table::figure(results, Configuration::Native);

@@ -86,8 +86,11 @@ pub(super) fn bars(figures: &[(&str, &Figure)], goal: Option<u64>) -> String {
     }
     if let Some(goal) = goal {
         let x = NAMES + goal * LONGEST / most;
+        // On white, since red on the blue of a bar that is too long is hardly seen.
         svg += &format!(
-            "<path d=\"M{x} 0V{height}\" stroke=\"#a61b1b\" stroke-dasharray=\"4 3\">\
+            "<path d=\"M{x} 0V{height}\" stroke=\"#fff\" stroke-width=\"5\"/>\
+             <path d=\"M{x} 0V{height}\" stroke=\"#a61b1b\" stroke-width=\"2\" \
+             stroke-dasharray=\"4 3\">\
              <title>goal: {goal}</title></path>\n"
         );
     }

@@ -46,6 +46,8 @@ fn a_disk_is_not_written_as_a_file() {
     }
     symlink("/dev/null", &link).unwrap();
     assert!(refused(&link).ends_with("is no file"));
+    let why = check_image(&folder, true).unwrap_err().to_string();
+    assert!(why.contains("is a folder: name a file in it"), "{why}");
     fs::remove_dir_all(folder).unwrap();
 }
 

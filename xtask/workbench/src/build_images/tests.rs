@@ -28,3 +28,16 @@ fn manifests_of_one_name_have_folders_of_their_own() {
     let ours = output_name(&root().join("manifests/qemu-virt.dts")).unwrap();
     assert_eq!(ours, "qemu-virt");
 }
+
+/// cargo keeps the program of a build script when the tree moves, or is copied with its target
+/// directory: a folder that was compiled in would be the old one.
+#[test]
+fn build_scripts_ask_where_the_tree_is() {
+    for package in ["gear1/init", "gear1/runtime", "gear2/image", "tests/guests"] {
+        let script = root().join(package).join("build.rs");
+        let text = fs::read_to_string(&script).unwrap();
+        assert!(!text.contains("env!(\"CARGO_MANIFEST_DIR"), "{package}");
+        let asks = text.contains("cargo:rerun-if-env-changed=CARGO_MANIFEST_DIR");
+        assert!(asks, "{package}");
+    }
+}

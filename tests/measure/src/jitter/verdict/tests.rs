@@ -38,7 +38,7 @@ fn faults_and_failures_are_the_verdict() {
         fact::FAILURE.to_owned(),
         "it ended (signal: 9)\nmany\nlines".to_owned(),
     );
-    let fault = "KVM guest was not measured: it ended (signal: 9)\nmany\nlines".to_owned();
+    let fault = "KVM guest was not measured: it ended (signal: 9):\nmany\nlines".to_owned();
     let verdict = Verdict::of(&results, &[fault]);
     assert!(!verdict.is_good);
     assert_eq!(
