@@ -167,6 +167,8 @@ pub(crate) struct CpuData {
     pub(crate) deadline: u64,
     /// CNTPCT value that the EL2 timer is set to.
     pub(crate) armed: u64,
+    /// Ticks by which an unloaded vCPU's timer may be taken early.
+    pub(crate) early: u64,
     /// CNTPCT value by which Gear2 must have made its next call.
     pub(crate) watchdog_deadline: u64,
     /// CNTPCT value at Gear2's last event.
@@ -227,6 +229,7 @@ impl CpuData {
             // the others.
             deadline: 0,
             armed: 0,
+            early: 0,
             watchdog_deadline: 0,
             event_delivered_at: 0,
             period: 0,

@@ -15,7 +15,7 @@ use gear1_abi::call::VcpuState;
 use gear1_abi::id::{MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu;
-use gear1_arch::regs::{CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Writeable as _};
+use gear1_arch::regs::{CNTFRQ_EL0, CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Readable as _, Writeable as _};
 use gear1_core::timer::PhysicalReg;
 use gear1_core::vgic::IntId;
 
@@ -43,6 +43,15 @@ pub(crate) fn set_deadline(data: &mut CpuData, deadline: u64) {
 /// Returns the period that the manifest gives: without one, Gear2 is never overdue.
 pub(crate) fn period(ticks: u64) -> u64 {
     if ticks == 0 { u64::MAX / 2 } else { ticks }
+}
+
+/// Returns the ticks of 0.4 us, by which an unloaded vCPU's timer may be taken early: less than the
+/// way from there to the vCPU, through both gears.
+///
+/// A timer that becomes due while Gear2 decides on another event, or while another vCPU is loaded,
+/// waits for both, and then for a second decision and a second load.
+pub(crate) fn early() -> u64 {
+    CNTFRQ_EL0.get() / 2_500_000
 }
 
 /// Begins Gear2's period: Gear2 gets an event now and must return within the period.
@@ -187,17 +196,17 @@ fn wake_if_waiting(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     }
 }
 
-/// Does what the EL2 timer's interrupt does, if the timer has fired. The CPU is at EL2, where an
-/// interrupt would wait until a guest is entered, and change the decision then.
+/// Does what the EL2 timer's interrupt does, if the timer has fired or is about to. The CPU is at
+/// EL2, where an interrupt would wait until a guest is entered, and change the decision then.
 #[inline]
 pub(crate) fn take_expired(cpu: &mut Cpu, machine: &Machine) {
-    if cpu.data.armed <= cpu::now() {
+    if cpu.data.armed <= cpu::now().wrapping_add(cpu.data.early) {
         expired(cpu, machine);
     }
 }
 
-/// The EL2 timer fired: wakes the vCPUs that are due. The load of a vCPU makes the interrupt of its
-/// virtual timer pending.
+/// The EL2 timer fired: wakes the vCPUs that are due, or are about to be. The load of a vCPU makes
+/// the interrupt of its virtual timer pending.
 pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
     CNTHP_CTL_EL2.set(0);
     cpu.data.armed = NO_DEADLINE;
@@ -206,15 +215,16 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
         // Gear2 is back, or its loop is overdue: `is_overdue` tells.
         cpu.data.watchdog_deadline = NO_DEADLINE;
     }
+    let soon = now.wrapping_add(cpu.data.early);
     let (mut rest, mut bell) = (cpu.data.watched, (now, None));
     // Bound: 48 timers of a word, one cleared a round.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
         let deadline = watched_deadline(&cpu.data, index);
-        if deadline <= now {
+        if deadline <= soon {
             match VcpuId::new(index) {
-                Some(id) => is_due(cpu, machine, id),
+                Some(id) => is_due(cpu, machine, id, deadline <= now),
                 None if deadline <= bell.0 => bell = (deadline, Some(index)),
                 None => {}
             }
@@ -246,13 +256,21 @@ fn watched_deadline(data: &CpuData, index: usize) -> u64 {
 }
 
 /// A watched timer is due: the loaded vCPU's physical timer, whose interrupt nothing else raises,
-/// or one of a vCPU that is not loaded, which decides by its registers once it is loaded.
+/// or one of a vCPU that is not loaded, which decides by its registers once it is loaded. Without
+/// `now` it is about to be, and the loaded vCPU's line must not rise yet (G1-TIM-003).
 #[inline(always)]
-fn is_due(cpu: &mut Cpu, machine: &Machine, id: VcpuId) {
-    cpu.data.watched &= !bit(id);
+fn is_due(cpu: &mut Cpu, machine: &Machine, id: VcpuId, now: bool) {
     match cpu.data.loaded {
-        Some(loaded) if loaded.id == id => raise_physical(cpu, machine, loaded),
-        Some(_) | None => wake_if_waiting(cpu, machine, id),
+        Some(loaded) if loaded.id == id => {
+            if now {
+                cpu.data.watched &= !bit(id);
+                raise_physical(cpu, machine, loaded);
+            }
+        }
+        Some(_) | None => {
+            cpu.data.watched &= !bit(id);
+            wake_if_waiting(cpu, machine, id);
+        }
     }
 }
 

@@ -46,6 +46,7 @@ pub(super) fn parts() -> Vec<Part> {
             Part::new(name, move |tally| compare(&column, tally)).beside()
         })
         .collect();
+    parts.push(Part::new("path lengths: policies", policies));
     parts.push(Part::new("path lengths move by what is planted", plant).slow(true));
     parts
 }
@@ -78,6 +79,51 @@ fn judge_moved(row: &str, [without, with]: [Option<u64>; 2], more: u64, tally: &
         true => tally.pass(1),
         false => tally.fail(format!("{row}: {with:?}, expected {moved:?}")),
     }
+}
+
+/// Rows of ways through Gear2: of a call that it answers, and of a wait for the timer.
+const THROUGH_GEAR2: [&str; 2] = ["gear2_roundtrip", "timer_wfi"];
+/// Policies, settings of Gear2 and of the VM, and the instructions that a policy may add to those of
+/// the default. A VM in a window for all VMs passes through `arinc653`, `edf` and `fair`.
+const POLICIES: [(&str, &str, &str, u64); 8] = [
+    ("null", "", "", 0),
+    ("priority", "", "", 150),
+    ("fair", "", "", 150),
+    ("bvt", "", "", 150),
+    ("edf", "", "", 150),
+    ("edf", "", "budget-us = <9000>;", 150),
+    (
+        "arinc653",
+        "frame-us = <1000>; windows { rest { start-us = <0>; length-us = <1000>; }; };",
+        "",
+        250,
+    ),
+    (
+        "arinc653",
+        "frame-us = <1000>; windows { own { vm = \"bench\"; start-us = <0>; length-us = <1000>; }; };",
+        "",
+        150,
+    ),
+];
+
+/// Shows what the policies add to the ways through Gear2.
+fn policies(tally: &mut Tally) -> Result<()> {
+    let column = Column::of(COLUMN)?;
+    let qemu = Qemu::prepare(10)?;
+    let default = column.measure_paths(&qemu, None)?;
+    for (policy, gear2, vm, allowed) in POLICIES {
+        let figures = column.measure_policy(&qemu, (policy, gear2, vm))?;
+        for row in THROUGH_GEAR2 {
+            let median = |figures: &Figures| Some(figures.get(row)?.median);
+            let (least, found) = (median(&default), median(&figures));
+            println!("figure: {row}, {policy} {gear2}{vm}: {found:?}, the default {least:?}");
+            match least.zip(found) {
+                Some((least, found)) if found <= least + allowed => tally.pass(1),
+                _ => tally.fail(format!("{row}, {policy}: {found:?} beside {least:?}")),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn compare(column: &Column, tally: &mut Tally) -> Result<()> {

@@ -19,6 +19,8 @@ use xtask::run;
 
 use crate::part::{Part, Tally};
 
+mod wake_ups;
+
 /// The spinners, by the numbers of their VMs.
 const SPINNERS: [usize; 2] = [0, 1];
 /// Starts of the three VMs, in milliseconds of the counter: the first one has the CPU alone for so
@@ -126,7 +128,8 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new(name, move |tally| compare(case, gic, tally))
     };
     let gics = |case| GICS.map(|gic| part(case, gic));
-    CASES.iter().flat_map(gics).collect()
+    let compared = CASES.iter().flat_map(gics);
+    compared.chain(wake_ups::parts()).collect()
 }
 
 fn compare(case: &Case, gic: u32, tally: &mut Tally) -> Result<()> {

@@ -82,6 +82,26 @@ impl<R: Policy> Edf<R> {
         self.spent.remove(vcpu);
     }
 
+    /// Returns the eligible server with the earliest deadline, and its budget.
+    #[inline]
+    fn first(&self) -> Option<(VcpuId, u64)> {
+        let (vcpu, _) = self.eligible.first()?;
+        let server = vcpu.select(&self.servers).as_ref()?;
+        Some((vcpu, server.left))
+    }
+
+    /// Chooses while servers wait for their deadlines: one that gets its budget back may have the
+    /// earlier deadline.
+    #[inline(never)]
+    fn pick_beside_spent(&mut self, now: u64) -> Choice {
+        self.replenish(now);
+        let back = self.spent.first().map_or(NO_DEADLINE, |(_, time)| time);
+        match self.first() {
+            Some((vcpu, left)) => run(vcpu, now.saturating_add(left).min(back)),
+            None => self.rest.pick(now).until_at_most(back),
+        }
+    }
+
     /// Begins the next periods of spent servers whose deadlines have come.
     fn replenish(&mut self, now: u64) {
         // Bounded by the spent servers: a period that is over already begins at `now`.
@@ -167,7 +187,7 @@ impl<R: Policy> Policy for Edf<R> {
         if !self.known.contains(vcpu) {
             return;
         }
-        let Some(server) = &mut self.servers[vcpu.index()] else {
+        let Some(server) = vcpu.select_mut(&mut self.servers) else {
             self.rest_ready.insert(vcpu);
             return self.rest.wake(vcpu, now);
         };
@@ -179,15 +199,21 @@ impl<R: Policy> Policy for Edf<R> {
         if server.is_stale(now) {
             server.begin(now.saturating_add(server.budget.period));
         }
-        self.queue(vcpu);
+        let queue = match server.left {
+            0 => &mut self.spent,
+            _ => &mut self.eligible,
+        };
+        queue.insert(vcpu, server.deadline);
     }
 
     /// A server that sleeps keeps deadline and budget: `wake` judges whether they are still worth
     /// something.
     fn block(&mut self, vcpu: VcpuId, now: u64) {
-        self.leave_queues(vcpu);
-        match &mut self.servers[vcpu.index()] {
-            Some(server) => server.ready = false,
+        match vcpu.select_mut(&mut self.servers) {
+            Some(server) => {
+                server.ready = false;
+                self.leave_queues(vcpu);
+            }
             None => {
                 self.rest_ready.remove(vcpu);
                 self.rest.block(vcpu, now);
@@ -205,7 +231,7 @@ impl<R: Policy> Policy for Edf<R> {
     /// Charges a server. A turn may end late, as the switch comes on top: the next period pays the
     /// rest.
     fn ran(&mut self, vcpu: VcpuId, ticks: u64, now: u64) {
-        let Some(server) = &mut self.servers[vcpu.index()] else {
+        let Some(server) = vcpu.select_mut(&mut self.servers) else {
             return self.rest.ran(vcpu, ticks, now);
         };
         let paid = server.left.min(ticks);
@@ -217,23 +243,24 @@ impl<R: Policy> Policy for Edf<R> {
         }
     }
 
+    /// Without spent servers, which is the usual case, the first one of a queue decides.
     fn pick(&mut self, now: u64) -> Choice {
         if self.spent.len() != 0 {
-            self.replenish(now);
+            return self.pick_beside_spent(now);
         }
-        let back = self.spent.first().map_or(NO_DEADLINE, |(_, time)| time);
-        let server = self.eligible.first().map(|(vcpu, _)| vcpu);
-        if let Some((vcpu, server)) =
-            server.and_then(|vcpu| Some((vcpu, self.servers[vcpu.index()].as_ref()?)))
-        {
-            return Choice::Run(Run {
-                vcpu,
-                // A server that gets its budget back may have the earlier deadline.
-                until: now.saturating_add(server.left).min(back),
-                // See `give_way`.
-                contended: false,
-            });
+        match self.first() {
+            Some((vcpu, left)) => run(vcpu, now.saturating_add(left)),
+            None => self.rest.pick(now),
         }
-        self.rest.pick(now).until_at_most(back)
     }
+}
+
+/// Returns the choice to run a server.
+const fn run(vcpu: VcpuId, until: u64) -> Choice {
+    Choice::Run(Run {
+        vcpu,
+        until,
+        // See `give_way`.
+        contended: false,
+    })
 }

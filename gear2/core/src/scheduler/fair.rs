@@ -20,6 +20,7 @@ use account::Account;
 mod account;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 /// Virtual time at which all virtual times are set back.
 const TOO_FAR: u64 = 1 << 60;
@@ -109,6 +110,9 @@ impl Fair {
             let moved = Weight::DEFAULT.virtual_time(idle);
             (self.idle_since, self.floor) = (NO_DEADLINE, self.floor.saturating_add(moved));
         }
+        if self.turn.is_none() && self.waiting.is_empty() {
+            return self.enter_alone(vcpu);
+        }
         let least = self.raise_floor();
         let lags_until = self.turn.map_or(0, |turn| self.account(turn).ahead());
         let credited = self.floor.saturating_sub(self.credit);
@@ -127,18 +131,22 @@ impl Fair {
         self.woke = true;
     }
 
+    /// Takes in a vCPU while no other one is ready: it has the CPU, and is ahead of nobody.
+    #[inline]
+    fn enter_alone(&mut self, vcpu: VcpuId) {
+        let credited = self.floor.saturating_sub(self.credit);
+        let account = vcpu.select_mut(&mut self.accounts);
+        account.lags_until = 0;
+        account.virtual_time = account.virtual_time.max(credited);
+        (self.turn, self.used, self.woke) = (Some(vcpu), 0, true);
+    }
+
     /// Lets a vCPU wait that had the CPU. One that still lags behind may preempt again: its job
     /// waits for no slice.
     fn give_up(&mut self, vcpu: VcpuId) {
         let account = vcpu.select(&self.accounts);
         let may_preempt = account.lags() && self.used < self.slice;
         self.waiting.insert(vcpu, account.virtual_time, may_preempt);
-    }
-
-    /// Begins a turn. What the vCPU is ahead of the least virtual time counts as used.
-    fn begin(&mut self, vcpu: VcpuId, least: u64) {
-        self.used = self.account(vcpu).ticks_since(least).min(self.slice - 1);
-        (self.turn, self.woke) = (Some(vcpu), false);
     }
 
     /// Takes out a vCPU.
@@ -148,32 +156,6 @@ impl Fair {
         } else {
             self.waiting.remove(vcpu);
         }
-    }
-
-    /// Returns the vCPU whose turn it is. A turn ends when the slice is used up, or when it is
-    /// ahead of a vCPU that woke.
-    fn turn(&mut self) -> Option<VcpuId> {
-        if let Some(turn) = self.turn {
-            let time = self.account(turn).virtual_time;
-            let fresh = self.waiting.least_fresh();
-            if self.used < self.slice && fresh.is_none_or(|fresh| time < fresh + self.grain()) {
-                return Some(turn);
-            }
-        }
-        let least = self.raise_floor()?;
-        let vcpu = match self.turn.take() {
-            Some(turn) => self.replace(turn)?,
-            None => self.waiting.take_next(self.grain())?,
-        };
-        self.begin(vcpu, least);
-        Some(vcpu)
-    }
-
-    /// Lets a vCPU wait whose turn has ended. Returns the next one.
-    fn replace(&mut self, turn: VcpuId) -> Option<VcpuId> {
-        let account = turn.select(&self.accounts);
-        let may_preempt = account.lags() && self.used < self.slice;
-        (self.waiting).exchange(turn, account.virtual_time, may_preempt, self.grain())
     }
 
     /// Returns the vCPU whose turn it is, and the ticks that its cap leaves. Those whose caps are
@@ -193,16 +175,6 @@ impl Fair {
             self.leave(vcpu);
             self.capped.insert(vcpu, back);
         }
-    }
-
-    /// Returns the ticks after which the turn of a vCPU ends, if nothing happens.
-    fn rest_of_turn(&self, vcpu: VcpuId) -> u64 {
-        if self.waiting.is_empty() {
-            return NO_DEADLINE;
-        }
-        let rest = self.slice - self.used;
-        let until = |fresh| self.account(vcpu).ticks_until(fresh + self.grain());
-        (self.waiting.least_fresh()).map_or(rest, |fresh| rest.min(until(fresh)))
     }
 }
 
@@ -243,8 +215,13 @@ impl Policy for Fair {
 
     fn block(&mut self, vcpu: VcpuId, _now: u64) {
         self.raise_floor();
-        self.leave(vcpu);
-        self.capped.remove(vcpu);
+        // A vCPU is in one place at most.
+        if self.turn == Some(vcpu) {
+            self.turn = None;
+        } else {
+            self.waiting.remove(vcpu);
+            self.capped.remove(vcpu);
+        }
     }
 
     /// Ends the turn. The account does not change: the vCPU is next only when others have caught

@@ -127,6 +127,25 @@ impl Column {
         self.run(qemu, false, "bench", gear1)
     }
 
+    /// Runs the guest alone under GearV with another policy than the default. `gear2` and `vm` are
+    /// more settings of Gear2 and of the VM.
+    pub fn measure_policy(
+        &self,
+        qemu: &Qemu,
+        (policy, gear2, vm): (&str, &str, &str),
+    ) -> Result<Figures> {
+        let guest = build_images::build_guest("bench")?;
+        let log = log(&format!("{}-{policy}", self.name().replace(' ', "-")));
+        let settings = format!("scheduler = \"{policy}\"; {gear2}");
+        let text = with_settings("bench", &settings)?;
+        let text = replaced(&text, GUEST, &format!("{GUEST} {vm}"))?;
+        let source = write_source(&format!("bench-{policy}.dts"), &text)?;
+        let images = build_images::build_below("bench", &source)?;
+        ensure_holds(&images.archive, &guest)?;
+        let machine = machine_of(&images, self.machine(false))?;
+        measure(images.start(qemu, &machine, &log)?)
+    }
+
     /// Runs the guest with a disk served by GDM, if this column is GearV.
     pub(super) fn measure_served(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
         match self.under {
@@ -213,15 +232,14 @@ fn kvm_host(guest: &Path, polls: bool, manifest: &str) -> KvmHost {
 /// Returns a manifest of `tests/manifests`, with Gear2 at EL1 if that is wanted and these words on
 /// the guest's command line.
 pub(super) fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBuf> {
-    let path = workspace::root().join(format!("tests/manifests/{name}.dts"));
+    let path = manifest(name);
     if !el1 && command_line.is_empty() {
         return Ok(path);
     }
-    let mut text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    if el1 {
-        let with_el1 = "\tgear2 { privilege = \"el1\"; };\n\n\tvms {";
-        text = replaced(&text, "\tvms {", with_el1).context(name.to_owned())?;
-    }
+    let mut text = match el1 {
+        true => with_settings(name, "privilege = \"el1\";")?,
+        false => fs::read_to_string(&path).with_context(|| path.display().to_string())?,
+    };
     if !command_line.is_empty() {
         let (from, to) = match name {
             SERVED => ("\"role=3\"", format!("\"role=3 {command_line}\"")),
@@ -231,6 +249,19 @@ pub(super) fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBu
     }
     let variant = if el1 { "-el1" } else { "" };
     write_source(&format!("{name}{variant}.dts"), &text)
+}
+
+/// Returns the path of a manifest of `tests/manifests`.
+fn manifest(name: &str) -> PathBuf {
+    workspace::root().join(format!("tests/manifests/{name}.dts"))
+}
+
+/// Returns a manifest of `tests/manifests` with settings of Gear2.
+fn with_settings(name: &str, settings: &str) -> Result<String> {
+    let path = manifest(name);
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let gear2 = format!("\tgear2 {{ {settings} }};\n\n\tvms {{");
+    replaced(&text, "\tvms {", &gear2).context(name.to_owned())
 }
 
 /// Writes a manifest that differs from the one in the repository.
