@@ -9,9 +9,11 @@ use std::time::Duration;
 use gear1_abi::record::{CURSOR_CPU_SHIFT, Record};
 use gear2_protocol::{op, outcome, vm_flag};
 
-use crate::control::{Answer, DeviceLine, NodeLine, name_of, numbers};
+use crate::control::name_of;
 use crate::error::{Error, ErrorKind};
+use crate::json;
 use crate::order::Order;
+use crate::wire::{About, Answer, Answered, Asked, Called, Device, Figures, Request, VERSION};
 
 /// Longest time until GDM answers: several times as long as GDM waits for Gear2, so that GDM's own
 /// error comes first.
@@ -68,23 +70,6 @@ impl Vm {
     }
 }
 
-/// Versions and numbers that GDM reports of itself and of the region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct About {
-    /// Protocol version of Gear2.
-    pub protocol: u64,
-    /// vCPUs of all VMs.
-    pub vcpus: u64,
-    /// VMs.
-    pub vms: u64,
-    /// Starts of GDM.
-    pub starts: u64,
-    /// Heartbeats of GDM.
-    pub beats: u64,
-    /// Counter frequency.
-    pub hz: u64,
-}
-
 impl Client {
     /// Connects to the GDM whose sockets are in `run_directory`.
     pub fn connect(run_directory: &str) -> Result<Self, Error> {
@@ -113,36 +98,40 @@ impl Client {
         }
     }
 
-    /// Sends a request and returns the answer's first line without its `ok`. An `error` is of this
-    /// kind.
-    fn ask(&mut self, request: &str, kind: ErrorKind) -> Result<String, Error> {
-        let sent = self
-            .stream
-            .get_mut()
-            .write_all(format!("{request}\n").as_bytes());
+    /// Sends a request and returns its answer, which is no error.
+    fn ask(&mut self, request: Request) -> Result<Answer, Error> {
+        let version = VERSION;
+        let line = json::line(&Asked { version, request }) + "\n";
+        let sent = self.stream.get_mut().write_all(line.as_bytes());
         let closed = |error| Error::unreachable(format!("gdm closed the connection: {error}"));
         sent.map_err(closed)?;
         let line = self.line()?;
-        match line.split_once(' ') {
-            Some(("ok", rest)) => Ok(rest.to_owned()),
-            Some(("error", sentence)) => Err(Error::new(kind, sentence)),
-            Some(_) | None => Err(garbled(&line)),
+        match serde_json::from_str::<Answered>(&line) {
+            Ok(Answered { version, .. }) if version != VERSION => Err(garbled(&line)),
+            Ok(Answered {
+                answer: Answer::Error(refusal),
+                ..
+            }) => Err(Error::new(refusal.kind, refusal.message)),
+            Ok(Answered { answer, .. }) => Ok(answer),
+            Err(_) => Err(garbled(&line)),
         }
     }
 
     /// Asks Gear2 for an operation.
-    pub fn call(&mut self, op: u32, arguments: &[u64]) -> Result<Answer, Error> {
-        let mut request = format!("call {op}");
-        for index in 0..4 {
-            let argument = arguments.get(index).copied().unwrap_or(0);
-            request.push_str(&format!(" {argument}"));
+    pub fn call(&mut self, operation: u32, arguments: &[u64]) -> Result<Called, Error> {
+        let mut words = [0; 4];
+        words
+            .iter_mut()
+            .zip(arguments)
+            .for_each(|(word, argument)| *word = *argument);
+        let arguments = words;
+        match self.ask(Request::Call {
+            operation,
+            arguments,
+        })? {
+            Answer::Call(called) => Ok(called),
+            other => Err(garbled(other.name())),
         }
-        let answer = self.ask(&request, ErrorKind::Unreachable)?;
-        let words: [u64; 7] = numbers(answer.split(' ')).ok_or_else(|| garbled(&answer))?;
-        let [outcome, results @ ..] = words;
-        // A word of another version is no outcome that is known here.
-        let outcome = u32::try_from(outcome).unwrap_or(outcome::UNKNOWN);
-        Ok(Answer { outcome, results })
     }
 
     /// Asks for something that must succeed.
@@ -163,17 +152,10 @@ impl Client {
 
     /// Returns what GDM says of itself.
     pub fn about(&mut self) -> Result<About, Error> {
-        let answer = self.ask("about", ErrorKind::Unreachable)?;
-        let [protocol, vcpus, vms, starts, beats, hz] =
-            numbers(answer.split(' ')).ok_or_else(|| garbled(&answer))?;
-        Ok(About {
-            protocol,
-            vcpus,
-            vms,
-            starts,
-            beats,
-            hz,
-        })
+        match self.ask(Request::About)? {
+            Answer::About(about) => Ok(about),
+            other => Err(garbled(other.name())),
+        }
     }
 
     /// Returns all VMs.
@@ -258,35 +240,29 @@ impl Client {
     }
 
     /// Returns the devices' figures.
-    pub fn devices(&mut self) -> Result<Vec<DeviceLine>, Error> {
-        self.lines("devices", DeviceLine::parse)
+    pub fn figures(&mut self) -> Result<Vec<Figures>, Error> {
+        match self.ask(Request::Figures)? {
+            Answer::Figures(figures) => Ok(figures),
+            other => Err(garbled(other.name())),
+        }
     }
 
     /// Returns what the devices are and who serves them.
-    pub fn nodes(&mut self) -> Result<Vec<NodeLine>, Error> {
-        self.lines("nodes", NodeLine::parse)
+    pub fn devices(&mut self) -> Result<Vec<Device>, Error> {
+        match self.ask(Request::Devices)? {
+            Answer::Devices(devices) => Ok(devices),
+            other => Err(garbled(other.name())),
+        }
     }
 
     /// Gives a device an order; returns its answer.
-    pub fn order(&mut self, channel: u64, order: &Order) -> Result<u64, Error> {
-        let answer = self.ask(&format!("order {channel} {order}"), ErrorKind::Refused)?;
-        answer.parse().map_err(|_| garbled(&answer))
-    }
-
-    /// Asks for lines, whose number comes first.
-    fn lines<T>(
-        &mut self,
-        request: &str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<Vec<T>, Error> {
-        let answer = self.ask(request, ErrorKind::Version)?;
-        let count: usize = answer.parse().map_err(|_| garbled(&answer))?;
-        let mut lines = Vec::new();
-        for _ in 0..count {
-            let line = self.line()?;
-            lines.push(parse(&line).ok_or_else(|| garbled(&line))?);
+    pub fn order(&mut self, channel: u64, order: Order) -> Result<u64, Error> {
+        // A channel of GDM's own answer.
+        let channel = usize::try_from(channel).unwrap_or(usize::MAX);
+        match self.ask(Request::Order { channel, order })? {
+            Answer::Order(number) => Ok(number),
+            other => Err(garbled(other.name())),
         }
-        Ok(lines)
     }
 }
 

@@ -11,7 +11,6 @@ use gear1_abi::exit::ExitReason;
 use gear2_protocol::{PROTOCOL_VERSION, op, outcome};
 
 use crate::client::{Client, LogReader, Vm};
-use crate::control::DeviceLine;
 use crate::error::Error;
 use crate::json;
 
@@ -33,8 +32,8 @@ mod top;
 mod wait;
 
 use answer::{
-    Answer, DeviceStats, Exits, Failure, Fault, Outcome, Percent, Reply, State, Stats, VERSION,
-    VcpuState, VcpuStats, Versions, VmChanged,
+    Answer, Exits, Failure, Fault, Outcome, Percent, Reply, State, Stats, VERSION, VcpuState,
+    VcpuStats, Versions, VmChanged,
 };
 pub use line::{Command, Console, Line, Name, Parsed, Wait, parse};
 use records::{Names, log_rows};
@@ -236,13 +235,13 @@ fn stats(client: &mut Client, name: Option<&str>) -> Result<Stats, Error> {
             vcpus.push(vcpu_row(client, vm, vcpu, counter, &mut exits)?);
         }
     }
-    let devices = client.devices()?.into_iter();
+    let devices = client.figures()?.into_iter();
     // GDM tells of the devices of all VMs, and knows the VMs by their names.
-    let devices = devices.filter(|line| vms.iter().any(|vm| line.texts.first() == Some(&vm.name)));
+    let devices = devices.filter(|device| vms.iter().any(|vm| device.vm == vm.name));
     Ok(Stats {
         vcpus,
         exits,
-        devices: devices.map(device_row).collect(),
+        devices: devices.collect(),
         mmio_events,
         counter,
     })
@@ -290,40 +289,6 @@ fn exit_rows(client: &mut Client, vm: &Vm, vcpu: u64, rows: &mut Vec<Exits>) -> 
         }
     }
     Ok(total)
-}
-
-/// Returns a device's row.
-fn device_row(line: DeviceLine) -> DeviceStats {
-    let [vm, r#type, backend] = line.texts;
-    let [
-        channel,
-        status,
-        requests,
-        errors,
-        bytes_out,
-        bytes_in,
-        wakeups,
-        interrupts,
-        breaks,
-        registers,
-        set_up,
-    ] = line.numbers;
-    DeviceStats {
-        vm,
-        r#type,
-        backend,
-        channel,
-        status,
-        requests,
-        errors,
-        bytes_out,
-        bytes_in,
-        wakeups,
-        interrupts,
-        breaks,
-        registers,
-        set_up,
-    }
 }
 
 /// Prints Gear1's records. With `follow` an empty answer prints nothing: a table without rows would

@@ -1,29 +1,17 @@
 //! The control mailbox in the shared region, and the unix socket by which `gearctl` uses it.
 //!
-//! Owns: the order of users: one operation is in the mailbox at a time. The socket
-//! speaks lines of text:
-//!
-//! | request | answer |
-//! |---|---|
-//! | `call OP A0 A1 A2 A3` | `ok OUTCOME R0 R1 R2 R3 R4 R5` |
-//! | `about` | `ok PROTOCOL VCPUS VMS STARTS BEATS HZ` |
-//! | `devices` | `ok COUNT`, then a line for each device (see [`DeviceLine`]) |
-//! | `nodes` | `ok COUNT`, then a line for each device (see [`NodeLine`]) |
-//! | `order CHANNEL resize` | `ok BYTES`: a disk has looked at its size |
-//! | `order CHANNEL detach` | `ok 0`: a disk has no medium |
-//! | `order CHANNEL attach [PATH]` | `ok BYTES`: a disk has this medium, or the manifest's |
-//! | `order CHANNEL link up`, `link down` | `ok 1` or `ok 0`: the link of a card is up, or down |
-//! | anything else | `error SENTENCE` |
+//! Owns: the order of users: one operation is in the mailbox at a time. The socket speaks lines of
+//! JSON ([`crate::wire`], docs/gearctl.md).
 //!
 //! There are at most 16 clients. Another one waits until one of them leaves or has asked nothing
 //! for 10 s, which is disconnected then.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,17 +19,16 @@ use gear2_protocol::{Region, op};
 
 use crate::board::DeviceNode;
 use crate::choices::Choices;
+use crate::error::ErrorKind;
 use crate::mapping::{Doorbell, finish_stores};
 use crate::orders::Desk;
-use crate::progress;
-use crate::state::{DeviceState, Word};
 use crate::sys::{self, Wait};
+use crate::wire::{About, Answer, Answered, Asked, Called, Head, Request, VERSION};
+use crate::{json, progress};
 
 mod devices;
 #[cfg(test)]
 mod tests;
-
-pub use devices::NodeLine;
 
 /// Longest time until Gear2 answers.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -52,18 +39,9 @@ const MOST_CLIENTS: usize = 16;
 /// A client that asked nothing for so long gives way to another one when there are
 /// [`MOST_CLIENTS`]. `gearctl` asks at least once a second while it runs, except at a console.
 const IDLE: Duration = Duration::from_secs(10);
-/// Bytes of a request; the longest one of the protocol has far fewer. A client that sends a longer
-/// line is disconnected.
-const LONGEST_LINE: usize = 256;
-
-/// Answer of Gear2 to an operation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// Outcome: a constant of [`gear2_protocol::outcome`].
-    pub outcome: u32,
-    /// Result words.
-    pub results: [u64; 6],
-}
+/// Bytes of a request; the longest one of the protocol, with a path whose characters are all
+/// escaped, has fewer. A client that sends a longer line is disconnected.
+const LONGEST_LINE: usize = 2048;
 
 /// Gear2 did not answer in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +78,7 @@ impl Mailbox {
     }
 
     /// Asks Gear2 for an operation and waits for its answer.
-    pub fn call(&self, op: u32, arguments: [u64; 4]) -> Result<Answer, Silent> {
+    pub fn call(&self, op: u32, arguments: [u64; 4]) -> Result<Called, Silent> {
         let doorbell = self.doorbell.lock();
         let doorbell = doorbell.unwrap_or_else(PoisonError::into_inner);
         let control = &self.region.control;
@@ -119,7 +97,7 @@ impl Mailbox {
             *result = word.load(Ordering::Relaxed);
         }
         let outcome = control.outcome.load(Ordering::Relaxed);
-        Ok(Answer { outcome, results })
+        Ok(Called { outcome, results })
     }
 
     /// Writes an operation. Its number comes last: Gear2 takes the words before as the operation's
@@ -166,82 +144,6 @@ pub fn name_of(words: &[u64]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// A device's figures, as a line of the `devices` answer: the numbers in this order, then the
-/// texts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceLine {
-    /// Channel, status register, then the counters of the device's page.
-    pub numbers: [u64; 11],
-    /// VM, type, backend.
-    pub texts: [String; 3],
-}
-
-/// Names of [`DeviceLine::numbers`].
-pub const DEVICE_NUMBERS: [&str; 11] = [
-    "channel",
-    "status",
-    "requests",
-    "errors",
-    "bytes_out",
-    "bytes_in",
-    "wakeups",
-    "interrupts",
-    "breaks",
-    "registers",
-    "set_up",
-];
-
-/// Words of a device's page, in the order of [`DEVICE_NUMBERS`] behind the channel.
-const DEVICE_WORDS: [Word; 10] = [
-    Word::Status,
-    Word::Requests,
-    Word::Errors,
-    Word::BytesOut,
-    Word::BytesIn,
-    Word::Wakeups,
-    Word::Interrupts,
-    Word::Breaks,
-    Word::Registers,
-    Word::SetUpWrites,
-];
-
-impl DeviceLine {
-    /// Reads a device's page. The thread of the device goes on meanwhile, so the figures are each
-    /// of their own moment.
-    fn of(region: &'static Region, node: &DeviceNode) -> Option<Self> {
-        let state = DeviceState::new(region.devices.get(node.channel)?);
-        let mut numbers = [node.channel as u64; 11];
-        for (number, word) in numbers.iter_mut().skip(1).zip(DEVICE_WORDS) {
-            *number = state.get(word);
-        }
-        let kind = node.kind.name().to_owned();
-        let texts = [node.vm.clone(), kind, node.backend.clone()];
-        Some(Self { numbers, texts })
-    }
-
-    /// Reads a line.
-    pub fn parse(line: &str) -> Option<Self> {
-        let mut words = line.splitn(DEVICE_NUMBERS.len() + 3, ' ');
-        let mut result = Self::default();
-        for number in &mut result.numbers {
-            *number = words.next()?.parse().ok()?;
-        }
-        for text in &mut result.texts {
-            words.next()?.clone_into(text);
-        }
-        Some(result)
-    }
-}
-
-impl fmt::Display for DeviceLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for number in self.numbers {
-            write!(f, "{number} ")?;
-        }
-        write!(f, "{}", self.texts.join(" "))
-    }
-}
-
 /// The server of the control socket.
 #[derive(Debug)]
 pub struct Server<'m> {
@@ -280,7 +182,7 @@ impl<'m> Server<'m> {
         region: &'static Region,
         mailbox: &'m Mailbox,
         devices: Vec<DeviceNode>,
-    ) -> std::io::Result<Self> {
+    ) -> io::Result<Self> {
         // An earlier GDM left its socket.
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path)?;
@@ -395,13 +297,14 @@ impl<'m> Server<'m> {
         let length = match client.stream.read(&mut bytes) {
             Ok(0) => return false,
             Ok(length) => length,
-            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
         };
         client.heard = Instant::now();
         client.line.extend(bytes.iter().take(length));
         while let Some(end) = client.line.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = client.line.drain(..=end).collect();
-            let answer = self.answer(String::from_utf8_lossy(&line).trim());
+            let (version, answer) = (VERSION, self.answer(&line));
+            let answer = json::line(&Answered { version, answer }) + "\n";
             // A client that does not take its answer is not waited for.
             if client.stream.write_all(answer.as_bytes()).is_err() {
                 return false;
@@ -410,62 +313,58 @@ impl<'m> Server<'m> {
         client.line.len() <= LONGEST_LINE
     }
 
-    /// Returns the answer to a request, with the newline at its end.
-    fn answer(&self, line: &str) -> String {
-        let mut words = line.split(' ');
-        match words.next() {
-            Some("about") => self.about(),
-            Some("devices") => self.device_lines(),
-            Some("nodes") => devices::node_lines(self.region, &self.devices()),
-            Some("order") => devices::order(&self.desks, words),
-            Some("call") => match numbers::<5>(words) {
-                Some([op, arguments @ ..]) => self.call(op, arguments),
-                None => "error call takes an operation and four arguments, all numbers\n".into(),
-            },
-            Some(_) | None => format!("error there is no request `{line}`\n"),
+    /// Returns the answer to a line.
+    fn answer(&self, line: &[u8]) -> Answer {
+        let Ok(head) = serde_json::from_slice::<Head>(line) else {
+            let message = "a request is a line of JSON with its `version`; see docs/gearctl.md";
+            return Answer::error(ErrorKind::Usage, message);
+        };
+        if head.version != VERSION {
+            let asked = head.version;
+            let message = format!("gdm speaks version {VERSION} of this protocol, and not {asked}");
+            return Answer::error(ErrorKind::Version, message);
+        }
+        match serde_json::from_slice::<Asked>(line) {
+            Ok(asked) => self.perform(asked.request),
+            Err(error) => {
+                let message = format!("gdm knows no such request: {error}");
+                Answer::error(ErrorKind::Usage, message)
+            }
+        }
+    }
+
+    fn perform(&self, request: Request) -> Answer {
+        match request {
+            Request::About => Answer::About(self.about()),
+            Request::Figures => devices::figures(self.region, &self.devices()),
+            Request::Devices => devices::all(self.region, &self.devices()),
+            Request::Order { channel, order } => devices::order(&self.desks, channel, order),
+            Request::Call {
+                operation,
+                arguments,
+            } => self.call(operation, arguments),
         }
     }
 
     /// Has Gear2 do an operation; other clients wait meanwhile.
-    fn call(&self, op: u64, arguments: [u64; 4]) -> String {
-        // A number that is no operation of any version does nothing.
-        let op = u32::try_from(op).unwrap_or(op::NONE);
+    fn call(&self, op: u32, arguments: [u64; 4]) -> Answer {
         match self.mailbox.call(op, arguments) {
-            Ok(answer) => {
-                let results: Vec<String> = answer.results.iter().map(u64::to_string).collect();
-                format!("ok {} {}\n", answer.outcome, results.join(" "))
-            }
-            Err(silent) => format!("error {silent}\n"),
+            Ok(called) => Answer::Call(called),
+            Err(silent) => Answer::error(ErrorKind::Unreachable, silent.to_string()),
         }
     }
 
     /// Returns the region's header: versions, sizes and beats, as Gear2 and GDM keep them there.
-    fn about(&self) -> String {
+    fn about(&self) -> About {
         let header = &self.region.header;
-        let words = [
-            &header.version,
-            &header.vcpu_count,
-            &header.vm_count,
-            &header.gdm_starts,
-            &header.gdm_beats,
-            &header.counter_hz,
-        ];
-        let words = words.map(|word| word.load(Ordering::Relaxed).to_string());
-        format!("ok {}\n", words.join(" "))
+        let word = |word: &AtomicU32| word.load(Ordering::Relaxed).into();
+        About {
+            protocol: word(&header.version),
+            vcpus: word(&header.vcpu_count),
+            vms: word(&header.vm_count),
+            starts: word(&header.gdm_starts),
+            beats: word(&header.gdm_beats),
+            hz: word(&header.counter_hz),
+        }
     }
-
-    /// Returns the devices' figures. Their number comes first, for an answer has no other end.
-    fn device_lines(&self) -> String {
-        let devices = self.devices();
-        let lines = devices.iter();
-        let lines = lines.filter_map(|node| DeviceLine::of(self.region, node));
-        let lines: Vec<String> = lines.map(|line| format!("{line}\n")).collect();
-        format!("ok {}\n{}", lines.len(), lines.concat())
-    }
-}
-
-/// Reads exactly `N` numbers.
-pub fn numbers<'t, const N: usize>(words: impl Iterator<Item = &'t str>) -> Option<[u64; N]> {
-    let numbers: Option<Vec<u64>> = words.map(|word| word.parse().ok()).collect();
-    numbers?.try_into().ok()
 }

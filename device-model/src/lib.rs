@@ -66,4 +66,5 @@ mod terminal;
 mod testing;
 pub mod transport;
 pub mod vring;
+pub mod wire;
 pub mod worker;

@@ -3,8 +3,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Something that a device is to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Look at the size of the disk, and tell the guest of another one. The answer is the size in
     /// bytes.

@@ -2,8 +2,9 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 /// Runs `gearctl`.
@@ -93,29 +94,81 @@ fn a_word_that_is_no_text_is_a_wrong_word() {
     assert_eq!(status(&command.output().unwrap()), Some(2));
 }
 
-/// A GDM of another version.
-#[test]
-fn answers_that_are_not_understood_are_of_another_version() {
-    let name = format!("gearctl-status-{}", std::process::id());
+/// Runs `gearctl` beside a program in GDM's place, which answers a line by a line.
+fn beside(answer: fn(&str) -> String, words: &[&str]) -> Output {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("gearctl-status-{}-{number}", std::process::id());
     let directory = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&directory).unwrap();
     let listener = UnixListener::bind(directory.join("control")).unwrap();
     let gdm = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut line = String::new();
-        BufReader::new(stream.try_clone().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        stream.write_all(b"hello\n").unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        for line in reader.lines().map_while(Result::ok) {
+            // A `gearctl` that has ended needs no answer.
+            let _ = stream.write_all(format!("{}\n", answer(&line)).as_bytes());
+        }
     });
-    let output = gearctl(&["--run", path(&directory), "list"]);
-    let error = text(&output.stderr);
-    assert_eq!(status(&output), Some(7), "{error}");
-    assert!(error.contains("take both from the same GearV"), "{error}");
+    let output = gearctl(&[&["--run", directory.to_str().unwrap()], words].concat());
     gdm.join().unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
+    output
 }
 
-fn path(path: &Path) -> &str {
-    path.to_str().unwrap()
+#[test]
+fn answers_that_are_not_understood_are_of_another_version() {
+    for answer in [
+        "ok 196611 4 2 1 52 62500000",
+        "error there is no request `{`",
+        r#"{"version":2,"answer":"about","value":{}}"#,
+        r#"{"version":1,"answer":"order","value":1}"#,
+        r#"{"version":1,"answer":"error","value":{"kind":"version","message":"take both from the same GearV"}}"#,
+    ] {
+        static ANSWER: Mutex<&str> = Mutex::new("");
+        *ANSWER.lock().unwrap() = answer;
+        let output = beside(|_| (*ANSWER.lock().unwrap()).to_owned(), &["list"]);
+        let error = text(&output.stderr);
+        assert_eq!(status(&output), Some(7), "{error}");
+        assert!(error.contains("take both from the same GearV"), "{error}");
+    }
+}
+
+/// A machine with one VM, which runs and is never stopped.
+fn one_vm(line: &str) -> String {
+    let request: serde_json::Value = serde_json::from_str(line).unwrap();
+    if request["request"] != "call" {
+        let about = r#"{"protocol":0,"vcpus":1,"vms":1,"starts":1,"beats":1,"hz":1000}"#;
+        return format!(r#"{{"version":1,"answer":"about","value":{about}}}"#);
+    }
+    let (outcome, results) = match request["operation"].as_u64().unwrap() {
+        1 => (0, "3,1,0,0,0,0".to_owned()),
+        11 => (
+            0,
+            format!("{},0,0,0,0,0", u64::from_le_bytes(*b"linux\0\0\0")),
+        ),
+        2 => (2, "0,0,0,0,0,0".to_owned()),
+        3 => (4, "0,0,0,0,0,0".to_owned()),
+        _ => (1, "0,0,0,0,0,0".to_owned()),
+    };
+    let called = format!(r#"{{"outcome":{outcome},"results":[{results}]}}"#);
+    format!(r#"{{"version":1,"answer":"call","value":{called}}}"#)
+}
+
+#[test]
+fn what_gear2_answers_decides_on_the_status() {
+    for (words, expected) in [
+        (&["list"][..], 0),
+        (&["stop", "linux"], 0),
+        (&["wait", "linux", "running"], 0),
+        (&["stop", "nobody"], 3),
+        (&["start", "linux"], 4),
+        (&["wait", "linux", "stopped", "--timeout", "0.1"], 6),
+        (&["stop", "linux", "--wait", "--timeout", "0.1"], 6),
+    ] {
+        let output = beside(one_vm, words);
+        let error = text(&output.stderr);
+        assert_eq!(status(&output), Some(expected), "{words:?}: {error}");
+        assert_eq!(error.is_empty(), expected == 0, "{words:?}: {error}");
+    }
 }

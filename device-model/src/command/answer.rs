@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use crate::error::ErrorKind;
+use crate::wire::Figures;
 
 mod sched;
 #[cfg(test)]
@@ -218,7 +219,7 @@ pub struct Stats {
     /// Their exits by reason. A reason without an exit has no row.
     pub exits: Vec<Exits>,
     /// Devices of these VMs.
-    pub devices: Vec<DeviceStats>,
+    pub devices: Vec<Figures>,
     /// MMIO accesses of all VMs that Gear2 passed on to GDM.
     pub mmio_events: u64,
     /// The counter.
@@ -280,27 +281,6 @@ pub struct Exits {
     pub exits: u64,
     /// Ticks in Gear2.
     pub ticks: u64,
-}
-
-/// Figures of a device. docs/device-model.md explains them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[expect(missing_docs, reason = "the names are those of the counters")]
-pub struct DeviceStats {
-    pub vm: String,
-    pub r#type: String,
-    pub backend: String,
-    pub channel: u64,
-    pub status: u64,
-    pub requests: u64,
-    pub errors: u64,
-    pub bytes_out: u64,
-    pub bytes_in: u64,
-    pub wakeups: u64,
-    pub interrupts: u64,
-    pub breaks: u64,
-    pub registers: u64,
-    pub set_up: u64,
 }
 
 /// What a VM, or a vCPU, did in a second. A VM's figures are the sums of its vCPUs'.

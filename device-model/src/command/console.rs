@@ -96,11 +96,9 @@ fn having(client: &mut Client, kind: Kind) -> Result<Vec<String>, Error> {
         Kind::Messages => vms.map(|vm| vm.name).collect(),
         Kind::Virtio => {
             let devices = client.devices()?.into_iter();
-            let names = devices.filter_map(|device| match device.texts {
-                // GDM names the devices by VM, type and backend.
-                [vm, kind, _] if kind == "console" => Some(vm),
-                _ => None,
-            });
+            // GDM names the devices by VM and type.
+            let consoles = devices.filter(|device| device.r#type == "console");
+            let names = consoles.map(|device| device.vm);
             names.collect()
         }
     })

@@ -3,10 +3,12 @@
 use clap::{Args, Subcommand, ValueHint};
 
 use super::answer::{Answer, Change, Device, DeviceChanged, Link};
+use crate::board::DeviceKind;
 use crate::client::Client;
-use crate::control::NodeLine;
 use crate::error::Error;
 use crate::order::Order;
+use crate::state::Serves;
+use crate::wire;
 
 #[cfg(test)]
 mod tests;
@@ -69,30 +71,40 @@ pub(super) fn run(client: &mut Client, ask: &Ask) -> Result<Answer, Error> {
 /// Returns the devices of a VM, or of all.
 pub(super) fn list(client: &mut Client, vm: Option<&str>) -> Result<Vec<Device>, Error> {
     let name = vm.map(|vm| client.find(vm)).transpose()?;
-    let nodes = client.nodes()?.into_iter();
-    let nodes = nodes.filter(|node| {
-        let [vm, ..] = &node.texts;
-        name.as_ref().is_none_or(|wanted| wanted.name == *vm)
-    });
-    Ok(nodes.map(|node| row(&node)).collect())
+    let devices = client.devices()?.into_iter();
+    let devices =
+        devices.filter(|device| name.as_ref().is_none_or(|wanted| wanted.name == device.vm));
+    Ok(devices.map(row).collect())
 }
 
 /// Returns a device's row. A size or a limit that a device does not have is null: a program that
 /// reads JSON would take 0 for a number.
-fn row(node: &NodeLine) -> Device {
-    let [channel, _, bytes, iops, bytes_per_second] = node.numbers;
-    let [vm, label, kind, backend] = node.texts.clone();
+fn row(device: wire::Device) -> Device {
     let known = |number: u64| (number > 0).then_some(number);
     Device {
-        vm,
-        device: label,
-        r#type: kind,
-        channel,
-        state: node.state(),
-        bytes: known(bytes),
-        iops_limit: known(iops),
-        bytes_per_second_limit: known(bytes_per_second),
-        backend,
+        state: state(&device),
+        vm: device.vm,
+        device: device.device,
+        r#type: device.r#type,
+        channel: device.channel,
+        bytes: known(device.bytes),
+        iops_limit: known(device.iops_limit),
+        bytes_per_second_limit: known(device.bytes_per_second_limit),
+        backend: device.backend,
+    }
+}
+
+/// Says who serves a device. A number that this gearctl does not know is shown as it is: GDM may be
+/// newer.
+fn state(device: &wire::Device) -> String {
+    let is_disk = device.r#type == DeviceKind::Block.name();
+    match device.serves {
+        serves if serves == Serves::Backend as u64 && is_disk && device.backend.is_empty() => {
+            "no medium".into()
+        }
+        serves if serves == Serves::Nothing as u64 => "awaits its backend".into(),
+        serves if serves == Serves::Backend as u64 => "served".into(),
+        other => format!("state {other}"),
     }
 }
 
@@ -101,11 +113,10 @@ fn row(node: &NodeLine) -> Device {
 fn give(client: &mut Client, name: &Name, order: Order) -> Result<DeviceChanged, Error> {
     let order = with_whole_path(order)?;
     let vm = client.find(&name.vm)?.name;
-    let node = find(client, &vm, &name.device)?;
-    let [channel, ..] = node.numbers;
-    let [_, label, ..] = node.texts;
+    let found = find(client, &vm, &name.device)?;
+    let label = found.device;
     let named = |error: Error| error.within(|why| format!("device {label} of VM {vm}: {why}"));
-    let number = client.order(channel, &order).map_err(named)?;
+    let number = client.order(found.channel, order.clone()).map_err(named)?;
     let change = match order {
         Order::Resize | Order::Attach(_) => Change::Bytes(Some(number)),
         Order::Detach => Change::Bytes(None),
@@ -148,22 +159,14 @@ fn with_whole_path(order: Order) -> Result<Order, Error> {
 
 /// Finds a device of a VM by its name or its channel. A name comes first: a device may be named
 /// `1`.
-fn find(client: &mut Client, vm: &str, device: &str) -> Result<NodeLine, Error> {
-    let mut nodes = client.nodes()?;
-    nodes.retain(|node| node.texts.first().is_some_and(|name| name == vm));
-    let label = |node: &NodeLine| {
-        let [_, label, ..] = &node.texts;
-        label.clone()
-    };
-    let number = device.parse().ok();
-    let found = nodes.iter().find(|node| label(node) == device);
-    let found = found.or_else(|| {
-        nodes
-            .iter()
-            .find(|node| node.numbers.first() == number.as_ref())
-    });
+fn find(client: &mut Client, vm: &str, device: &str) -> Result<wire::Device, Error> {
+    let mut devices = client.devices()?;
+    devices.retain(|one| one.vm == vm);
+    let number: Option<u64> = device.parse().ok();
+    let found = devices.iter().find(|one| one.device == device);
+    let found = found.or_else(|| devices.iter().find(|one| Some(one.channel) == number));
     found.cloned().ok_or_else(|| {
-        let labels: Vec<String> = nodes.iter().map(label).collect();
+        let labels: Vec<&str> = devices.iter().map(|one| one.device.as_str()).collect();
         let labels = labels.join(", ");
         Error::not_found(format!(
             "VM {vm} has no device `{device}`; it has: {labels}"

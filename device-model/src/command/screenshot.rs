@@ -40,8 +40,8 @@ pub(super) fn take(
 /// All of them are numbered in one row: a number alone does not tell whose device it is.
 fn channels(client: &mut Client, vm: &str) -> Result<Vec<u64>, Error> {
     let devices = client.devices()?.into_iter();
-    let devices = devices.filter(|line| line.texts.first().is_some_and(|name| name == vm));
-    let channels = devices.filter_map(|line| line.numbers.first().copied());
+    let devices = devices.filter(|device| device.vm == vm);
+    let channels = devices.map(|device| device.channel);
     Ok(channels.collect())
 }
 

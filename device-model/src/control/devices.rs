@@ -1,113 +1,80 @@
-//! Devices as `gearctl device` sees them: what each is and who serves it, and orders to them.
+//! Devices as `gearctl` sees them: what each is and who serves it, its figures, and orders to it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use gear2_protocol::Region;
 
-use crate::board::{DeviceKind, DeviceNode};
-use crate::order::{Answer, Order};
+use crate::board::DeviceNode;
+use crate::error::ErrorKind;
+use crate::order::Order;
 use crate::orders::Desk;
-use crate::state::{DeviceState, Serves, Word};
+use crate::state::{DeviceState, Word};
+use crate::wire::{Answer, Device, Figures};
 
-/// A device, as a line of the `nodes` answer: the numbers in this order, then the texts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeLine {
-    /// Channel, a number of [`Serves`], bytes of a disk, and the limits of requests and bytes a
-    /// second, 0 for none.
-    pub numbers: [u64; 5],
-    /// VM, name in the manifest, type, backend. The backend alone may have blanks.
-    pub texts: [String; 4],
+/// Reads a device's page. The thread of the device goes on meanwhile, so the figures are each of
+/// their own moment.
+fn figures_of(region: &'static Region, node: &DeviceNode) -> Option<Figures> {
+    let state = DeviceState::new(region.devices.get(node.channel)?);
+    Some(Figures {
+        vm: node.vm.clone(),
+        r#type: node.kind.name().to_owned(),
+        backend: node.backend.clone(),
+        channel: node.channel as u64,
+        status: state.get(Word::Status),
+        requests: state.get(Word::Requests),
+        errors: state.get(Word::Errors),
+        bytes_out: state.get(Word::BytesOut),
+        bytes_in: state.get(Word::BytesIn),
+        wakeups: state.get(Word::Wakeups),
+        interrupts: state.get(Word::Interrupts),
+        breaks: state.get(Word::Breaks),
+        registers: state.get(Word::Registers),
+        set_up: state.get(Word::SetUpWrites),
+    })
 }
 
-impl NodeLine {
-    /// Reads what the manifest says of a device and what its page shows.
-    fn of(region: &'static Region, node: &DeviceNode) -> Option<Self> {
-        let state = DeviceState::new(region.devices.get(node.channel)?);
-        let [iops, bytes, _] = node.limits;
-        let kind = node.kind.name().to_owned();
-        // An init that gives no names is older than this GDM.
-        let label = match node.label.is_empty() {
-            true => format!("{kind}{}", node.channel),
-            false => node.label.clone(),
-        };
-        Some(Self {
-            numbers: [
-                node.channel as u64,
-                state.get(Word::Serves),
-                state.get(Word::Capacity),
-                iops.into(),
-                bytes.into(),
-            ],
-            texts: [node.vm.clone(), label, kind, node.backend.clone()],
-        })
-    }
-
-    /// Reads a line.
-    pub fn parse(line: &str) -> Option<Self> {
-        let mut words = line.splitn(9, ' ');
-        let mut result = Self::default();
-        for number in &mut result.numbers {
-            *number = words.next()?.parse().ok()?;
-        }
-        for text in &mut result.texts {
-            words.next()?.clone_into(text);
-        }
-        Some(result)
-    }
-
-    /// Says who serves the device. A number that this gearctl does not know is shown as it is: GDM
-    /// may be newer.
-    pub fn state(&self) -> String {
-        let [_, serves, ..] = self.numbers;
-        let [_, _, kind, backend] = &self.texts;
-        match serves {
-            serves
-                if serves == Serves::Backend as u64
-                    && kind == DeviceKind::Block.name()
-                    && backend.is_empty() =>
-            {
-                "no medium".into()
-            }
-            serves if serves == Serves::Nothing as u64 => "awaits its backend".into(),
-            serves if serves == Serves::Backend as u64 => "served".into(),
-            other => format!("state {other}"),
-        }
-    }
-}
-
-impl fmt::Display for NodeLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for number in self.numbers {
-            write!(f, "{number} ")?;
-        }
-        write!(f, "{}", self.texts.join(" "))
-    }
-}
-
-/// Returns the answer to `nodes`. The number of lines comes first, for an answer has no other end.
-pub(super) fn node_lines(region: &'static Region, nodes: &[DeviceNode]) -> String {
-    let lines = nodes.iter().filter_map(|node| NodeLine::of(region, node));
-    let lines: Vec<String> = lines.map(|line| format!("{line}\n")).collect();
-    format!("ok {}\n{}", lines.len(), lines.concat())
-}
-
-/// Returns the answer to `order`: has the device do what the words say.
-pub(super) fn order<'w>(
-    desks: &BTreeMap<usize, Desk>,
-    mut words: impl Iterator<Item = &'w str>,
-) -> String {
-    let channel = words.next().and_then(|word| word.parse().ok());
-    let desk = channel.and_then(|channel: usize| desks.get(&channel));
-    let words: Vec<&str> = words.collect();
-    let order = Order::parse(&words);
-    let answer: Answer = match (desk, order) {
-        (Some(desk), Some(order)) => desk.give(order),
-        (None, _) => Err("there is no such device".into()),
-        (_, None) => Err("no device takes such an order".into()),
+/// Reads what the manifest says of a device and what its page shows.
+fn device_of(region: &'static Region, node: &DeviceNode) -> Option<Device> {
+    let state = DeviceState::new(region.devices.get(node.channel)?);
+    let [iops, bytes, _] = node.limits;
+    let kind = node.kind.name().to_owned();
+    // An init that gives no names is older than this GDM.
+    let label = match node.label.is_empty() {
+        true => format!("{kind}{}", node.channel),
+        false => node.label.clone(),
     };
-    match answer {
-        Ok(number) => format!("ok {number}\n"),
-        Err(sentence) => format!("error {sentence}\n"),
+    Some(Device {
+        vm: node.vm.clone(),
+        device: label,
+        r#type: kind,
+        channel: node.channel as u64,
+        serves: state.get(Word::Serves),
+        bytes: state.get(Word::Capacity),
+        iops_limit: iops.into(),
+        bytes_per_second_limit: bytes.into(),
+        backend: node.backend.clone(),
+    })
+}
+
+/// Returns the figures of all devices.
+pub(super) fn figures(region: &'static Region, nodes: &[DeviceNode]) -> Answer {
+    let nodes = nodes.iter();
+    Answer::Figures(nodes.filter_map(|node| figures_of(region, node)).collect())
+}
+
+/// Returns all devices.
+pub(super) fn all(region: &'static Region, nodes: &[DeviceNode]) -> Answer {
+    let nodes = nodes.iter();
+    Answer::Devices(nodes.filter_map(|node| device_of(region, node)).collect())
+}
+
+/// Has a device do something.
+pub(super) fn order(desks: &BTreeMap<usize, Desk>, channel: usize, order: Order) -> Answer {
+    let Some(desk) = desks.get(&channel) else {
+        return Answer::error(ErrorKind::NotFound, "there is no such device");
+    };
+    match desk.give(order) {
+        Ok(number) => Answer::Order(number),
+        Err(sentence) => Answer::error(ErrorKind::Refused, sentence),
     }
 }

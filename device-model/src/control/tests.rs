@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gear2_protocol::op;
 
-use super::{DeviceLine, Mailbox, Server};
+use super::{Mailbox, Server};
 use crate::testing::{Directory, doorbell, fake_gear2, region};
 
 #[test]
@@ -70,19 +70,49 @@ fn requests_that_make_no_sense_get_a_sentence() {
     let mailbox = Mailbox::new(region, doorbell());
     let mut server = Server::bind(path.to_str().unwrap(), region, &mailbox, Vec::new()).unwrap();
     let mut client = UnixStream::connect(&path).unwrap();
-    client.write_all(b"call 1 2\nnonsense\nabout\n").unwrap();
+    let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
+    for (request, expected) in [
+        (
+            "nonsense",
+            r#"{"version":1,"answer":"error","value":{"kind":"usage","#,
+        ),
+        ("[1]", "gdm knows no such request: invalid type: sequence"),
+        (r#"{"request":"about"}"#, "with its `version`"),
+        (
+            r#"{"version":2,"request":"greet","from":"later"}"#,
+            r#""kind":"version","message":"gdm speaks version 1 of this protocol, and not 2""#,
+        ),
+        (
+            r#"{"version":1,"request":"greet"}"#,
+            "gdm knows no such request: unknown variant",
+        ),
+        (
+            r#"{"version":1,"request":"call","operation":1,"arguments":[1,2]}"#,
+            "gdm knows no such request: invalid length 2",
+        ),
+        (
+            r#"{"version":1,"request":"order","channel":5,"order":"resize"}"#,
+            r#""kind":"not-found","message":"there is no such device""#,
+        ),
+        (
+            r#"{"version":1,"request":"about"}"#,
+            concat!(
+                r#"{"version":1,"answer":"about","value":{"protocol":0,"vcpus":1,"vms":0,"#,
+                r#""starts":0,"beats":0,"hz":1000000000}}"#
+            ),
+        ),
+    ] {
+        client.write_all(format!("{request}\n").as_bytes()).unwrap();
+        server.turn(100);
+        server.turn(100);
+        let line = lines.next().unwrap().unwrap();
+        assert!(line.contains(expected), "{request}: {line}");
+    }
+    client.write_all(b"\xff\n").unwrap();
     server.turn(100);
-    server.turn(100);
-    let lines: Vec<String> = BufReader::new(&client)
-        .lines()
-        .take(3)
-        .map(Result::unwrap)
-        .collect();
-    assert!(lines[0].starts_with("error call takes"), "{lines:?}");
-    assert_eq!(lines[1], "error there is no request `nonsense`");
-    assert_eq!(lines[2], "ok 0 1 0 0 0 1000000000");
+    assert!(lines.next().unwrap().unwrap().contains(r#""kind":"usage""#));
     // A line without an end is not kept for ever.
-    client.write_all(&[b'x'; 600]).unwrap();
+    client.write_all(&[b'x'; 5000]).unwrap();
     for _ in 0..4 {
         server.turn(100);
     }
@@ -95,9 +125,13 @@ fn settle(server: &mut Server<'_>) {
     assert!(woken < 100, "the thread spins");
 }
 
+const ABOUT: &[u8] = b"{\"version\":1,\"request\":\"about\"}\n";
+/// Begin of an answer that is no error.
+const GOOD: &str = "{\"version\":1,\"answer\":\"about\",";
+
 /// Asks and reads the answer, as gearctl does.
 fn asks(server: &mut Server<'_>, client: &mut UnixStream) -> Option<String> {
-    client.write_all(b"about\n").ok()?;
+    client.write_all(ABOUT).ok()?;
     settle(server);
     client.set_nonblocking(true).unwrap();
     let mut line = String::new();
@@ -120,14 +154,14 @@ fn one_client_more_than_there_is_room_for_waits_and_wakes_nobody() {
     let mut last = clients.pop().unwrap();
     assert_eq!(asks(&mut server, &mut last), None);
     for client in &mut clients {
-        assert!(asks(&mut server, client).unwrap().starts_with("ok "));
+        assert!(asks(&mut server, client).unwrap().starts_with(GOOD));
     }
     // The waiting client is answered as soon as another one leaves.
     clients.pop();
     settle(&mut server);
     let mut line = String::new();
     BufReader::new(&last).read_line(&mut line).unwrap();
-    assert!(line.starts_with("ok "), "{line}");
+    assert!(line.starts_with(GOOD), "{line}");
 }
 
 #[test]
@@ -147,18 +181,8 @@ fn an_idle_client_gives_way_the_one_that_was_silent_longest_first() {
         assert!(index == 5 || asks(&mut server, client).is_some());
     }
     let mut another = UnixStream::connect(&path).unwrap();
-    assert!(asks(&mut server, &mut another).unwrap().starts_with("ok "));
+    assert!(asks(&mut server, &mut another).unwrap().starts_with(GOOD));
     for (index, client) in clients.iter_mut().enumerate() {
         assert_eq!(asks(&mut server, client).is_some(), index != 5, "{index}");
     }
-}
-
-#[test]
-fn a_device_line_is_read_as_it_was_written() {
-    let line = DeviceLine {
-        numbers: [1, 15, 3, 4, 5, 6, 7, 8, 9, 10, 11],
-        texts: ["linux".into(), "block".into(), "/dev/my disk".into()],
-    };
-    assert_eq!(DeviceLine::parse(&line.to_string()), Some(line));
-    assert_eq!(DeviceLine::parse("1 2 3"), None);
 }
