@@ -136,6 +136,7 @@ pub trait Backend: Send {
             Order::Detach | Order::Attach(_) => NO_MEDIUM.into(),
             Order::Resize => "only a disk of the device model's own has a size".into(),
             Order::Link(_) => "only a network card of the device model's own has a link".into(),
+            Order::Power => "only an input device has a power button".into(),
         })
     }
 

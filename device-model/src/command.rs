@@ -25,6 +25,7 @@ mod records;
 mod refusal;
 mod sched;
 mod screenshot;
+mod shutdown;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -83,6 +84,7 @@ fn answer(client: &mut Client, command: &Command) -> Result<Answer, Error> {
         Command::Vcpu { vm } => info::vcpus(client, vm.as_deref()).map(Answer::Vcpus),
         Command::Start { vm, wait } => change(client, op::VM_START, vm, false, wait),
         Command::Stop { vm, force, wait } => change(client, op::VM_STOP, vm, *force, wait),
+        Command::Shutdown { vm, wait } => shutdown::run(client, vm, wait).map(Answer::VmChanged),
         Command::Restart { vm, wait } => change(client, op::VM_RESTART, vm, false, wait),
         Command::Pause(name) => change(client, op::VM_PAUSE, &name.vm, false, &now),
         Command::Resume(name) => change(client, op::VM_RESUME, &name.vm, false, &now),

@@ -21,6 +21,9 @@ pub enum Order {
     /// Put the file or the block device at this path into a disk, in the place of what is there;
     /// empty: the manifest's. The answer is the size in bytes. The path ends in GDM.
     Attach(String),
+    /// Press and release the power button of an input device: the guest's system does what it is
+    /// set up to do, which is mostly to shut down. The answer is 1.
+    Power,
 }
 
 impl Order {
@@ -30,6 +33,7 @@ impl Order {
             ["detach"] => Some(Self::Detach),
             // A path may have blanks.
             ["attach", path @ ..] => Some(Self::Attach(path.join(" "))),
+            ["power"] => Some(Self::Power),
             ["resize"] => Some(Self::Resize),
             ["link", "up"] => Some(Self::Link(true)),
             ["link", "down"] => Some(Self::Link(false)),
@@ -44,6 +48,7 @@ impl fmt::Display for Order {
             Self::Detach => "detach",
             Self::Attach(path) if path.is_empty() => "attach",
             Self::Attach(path) => return write!(f, "attach {path}"),
+            Self::Power => "power",
             Self::Resize => "resize",
             Self::Link(true) => "link up",
             Self::Link(false) => "link down",

@@ -386,6 +386,7 @@ impl Backend for Block {
         match order {
             Order::Resize => self.measure().map_err(|error| error.to_string()),
             Order::Link(_) => Err("a disk has no link".into()),
+            Order::Power => Err("a disk has no power button".into()),
             Order::Detach => Ok(self.change(Box::new(Empty::default()))),
             Order::Attach(_) => Err("no medium came with the order".into()),
         }

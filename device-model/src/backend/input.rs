@@ -5,12 +5,14 @@ use std::convert::Infallible;
 use std::os::fd::RawFd;
 use std::sync::mpsc::Sender;
 
+use evdev::{EventType, KeyCode};
 use virtio_bindings::virtio_ids::VIRTIO_ID_INPUT;
 
 use self::event::{EVENT, Event, Reports};
 use self::profile::Profile;
 use self::source::Source;
 use super::{Backend, Opened, Parts, Progress, TURN};
+use crate::order::{Answer, Order};
 use crate::state::Word;
 use crate::transport::Identity;
 use crate::vring::{Broken, Chain, Vring};
@@ -198,6 +200,21 @@ impl Backend for Input {
         match self.source.read(&self.profile, reports) {
             Ok(is_unread) => self.is_unread = is_unread,
             Err(error) => self.gone = Some(format!("{}: {error}", self.path)),
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> Answer {
+        let power = KeyCode::KEY_POWER.0;
+        match order {
+            Order::Power if !self.profile.has(EventType::KEY, power) => {
+                Err("it has no power button".into())
+            }
+            Order::Power if !self.has_driver => {
+                Err("no driver of the guest uses the device".into())
+            }
+            Order::Power if self.reports.press(power) => Ok(1),
+            Order::Power => Err("the guest does not take the device's events".into()),
+            _ => Err("an input device has neither a size nor a medium nor a link".into()),
         }
     }
 

@@ -321,6 +321,7 @@ impl Backend for Net {
                 "a network card has no medium; `gearctl device link` takes its link down".into(),
             ),
             Order::Resize => Err("a network card has no size".into()),
+            Order::Power => Err("a network card has no power button".into()),
         }
     }
 

@@ -43,7 +43,7 @@ pub struct Reply<'a> {
 pub enum Answer {
     /// `list`
     Vms(Vec<Vm>),
-    /// `start`, `stop`, `restart`, `pause`, `resume`
+    /// `start`, `shutdown`, `stop`, `restart`, `pause`, `resume`
     VmChanged(VmChanged),
     /// `info`
     VmInfo(VmInfo),

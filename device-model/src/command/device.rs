@@ -121,7 +121,7 @@ fn give(client: &mut Client, name: &Name, order: Order) -> Result<DeviceChanged,
         Order::Resize | Order::Attach(_) => Change::Bytes(Some(number)),
         Order::Detach => Change::Bytes(None),
         Order::Link(_) if number == 0 => Change::Link(Link::Down),
-        Order::Link(_) => Change::Link(Link::Up),
+        Order::Link(_) | Order::Power => Change::Link(Link::Up),
     };
     Ok(DeviceChanged {
         vm,

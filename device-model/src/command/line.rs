@@ -77,6 +77,17 @@ pub enum Command {
         #[command(flatten)]
         wait: Wait,
     },
+    /// Press a VM's power button: its system shuts down, if it is set up to
+    ///
+    /// The button is a key of the VM's virtio input device. The VM's manifest decides whether a VM
+    /// that turned itself off is started again.
+    Shutdown {
+        /// Name or number of the VM
+        vm: String,
+        /// Wait until it has ended
+        #[command(flatten)]
+        wait: Wait,
+    },
     /// Stop a VM at once: to its guest as a loss of power
     Stop {
         /// Name or number of the VM

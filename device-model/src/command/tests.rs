@@ -453,8 +453,9 @@ fn who_mistypes_a_command_finds_it() {
     let said = misused(&["reboot", "linux"]);
     assert!(
         said.starts_with("unrecognized subcommand 'reboot'")
-            && said
-                .contains("Commands: list, info, vcpu, start, stop, restart, wait, events, pause,"),
+            && said.contains(
+                "Commands: list, info, vcpu, start, shutdown, stop, restart, wait, events, pause,"
+            ),
         "{said}"
     );
     let said = misused(&["sched", "swap", "linux"]);

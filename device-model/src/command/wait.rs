@@ -53,6 +53,19 @@ pub(super) fn for_end(
     })
 }
 
+/// Waits until a VM whose power button was pressed has ended: it has stopped, or its manifest has it
+/// started again and it lives anew.
+pub(super) fn for_shutdown(
+    client: &mut Client,
+    before: &Vm,
+    timeout: Option<Duration>,
+) -> Result<(), Error> {
+    let wanted = Wanted::Stopped;
+    until(client, before, wanted, timeout, |vm| {
+        is(vm, wanted) || vm.restarts != before.restarts
+    })
+}
+
 /// Waits until a VM is what it is wanted to be.
 fn until(
     client: &mut Client,

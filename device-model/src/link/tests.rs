@@ -22,6 +22,7 @@ fn each_message_arrives_with_its_descriptor() {
         Message::Runs(8, true),
         Message::Order(5, Order::Link(false)),
         Message::Order(5, Order::Detach),
+        Message::Order(5, Order::Power),
         Message::Order(5, Order::Attach(String::new())),
         Message::Answer(5, Ok(u64::MAX - 1)),
         Message::Answer(5, Err("only a disk has a size".into())),

@@ -33,7 +33,10 @@ fn the_schema_is_that_of_the_messages() {
     }
     if std::env::var_os("GEARV_WRITE_SCHEMA").is_some() {
         let text = serde_json::to_string_pretty(&schema).unwrap();
-        fs::write(path(), text + "\n").unwrap();
+        // Whole or not at all: another test reads the file meanwhile.
+        let new = path().with_extension("new");
+        fs::write(&new, text + "\n").unwrap();
+        fs::rename(&new, path()).unwrap();
     }
     let file: Value = serde_json::from_str(&fs::read_to_string(path()).unwrap()).unwrap();
     assert!(
@@ -66,6 +69,7 @@ fn lines() -> Vec<Value> {
         Request::Devices,
         of(Order::Resize),
         of(Order::Detach),
+        of(Order::Power),
         of(Order::Attach("/srv/a b".into())),
         of(Order::Link(true)),
         call,

@@ -13,7 +13,7 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
 use workbench::workspace;
 use xtask::run;
-use xtask::smoke::device_vm::{KILL, LONG, answers, enter, is_up, leave};
+use xtask::smoke::device_vm::{KILL, LONG, answers, enter, is_up, json, leave};
 use xtask::smoke::{BOOT, ready, shell, shell_within};
 
 use crate::part::{Part, Tally};
@@ -106,6 +106,29 @@ fn use_peripherals(
     tally.check("the machine's keyboard", keyboard);
     let unplugged = unplugged(session, guest, monitor);
     tally.check("the keyboard unplugged", unplugged);
+    tally.check("the power button", power_button(session, guest));
+    Ok(())
+}
+
+/// A guest whose system listens to the power button shuts down by `gearctl shutdown`. Debian's busybox
+/// has no program that listens: a loop of the shell's stands for systemd's.
+fn power_button(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    hear(session, guest, "GearV keyboard and tablet")?;
+    enter(session, guest)?;
+    let listens = "(until grep -q 'KEY_POWER), value 1' /tmp/heard; do sleep 0.2; done; \
+        poweroff -f) & :";
+    shell(session, listens)?;
+    leave(session)?;
+    let name = &guest.name;
+    let wait = "--wait --timeout 120";
+    let shut = json(session, &format!("gearctl shutdown {name} {wait} --json"))?;
+    ensure!(shut["outcome"] == "done", "{shut}");
+    shell(
+        session,
+        &format!("gearctl wait {name} stopped --timeout 60"),
+    )?;
+    let said = shell(session, &format!("! gearctl shutdown {name} 2>&1"))?;
+    ensure!(said.contains("it does not run, it is stopped"), "{said}");
     Ok(())
 }
 

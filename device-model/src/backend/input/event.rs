@@ -109,6 +109,23 @@ impl Reports {
         }
     }
 
+    /// Puts a key, pressed and released, behind the reports that wait. A report that a source has
+    /// begun goes on. Returns false, and presses nothing, without room for both.
+    pub(super) fn press(&mut self, code: u16) -> bool {
+        if !self.has_room() || self.is_behind {
+            return false;
+        }
+        let open = core::mem::take(&mut self.open);
+        for value in [1, 0] {
+            let kind = EventType::KEY.0;
+            self.open = vec![Event { kind, code, value }];
+            self.now.insert((kind, code), value);
+            self.tell();
+        }
+        self.open = open;
+        true
+    }
+
     /// Ends the report: it waits for the guest as a whole, or is lost as a whole.
     fn close(&mut self) {
         let is_cut = core::mem::take(&mut self.is_cut);

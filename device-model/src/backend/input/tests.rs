@@ -7,7 +7,10 @@ use std::os::unix::net::UnixStream;
 use proptest::prelude::{any, proptest};
 
 use super::event::{EVENT, Event, MOST_OF_REPORT, MOST_WAITING, Reports};
+use super::profile::Profile;
 use super::{EVENTS, Input, Parts, QUEUES};
+use crate::backend::Backend as _;
+use crate::order::Order;
 use crate::state::Word;
 use crate::testing::{DATA, Directory, Guest, RAM, WRITE};
 use crate::transport::register;
@@ -114,6 +117,51 @@ impl Typed {
 }
 
 const SYN: (u16, u16, i32) = (0, 0, 0);
+
+/// The power button, which a person presses by `gearctl shutdown`, is a key in reports of its own.
+#[test]
+fn a_power_button_is_pressed_for_a_driver_that_listens() {
+    let directory = Directory::new("input-power");
+    let backend = format!("socket:{}/input", directory.text());
+    let mut parts = Parts::from(Input::claim(&backend).unwrap());
+    let mut input = Input::of(&mut parts, &backend).unwrap();
+    let press = |input: &mut Input| input.obey(Order::Power);
+    let error = press(&mut input).unwrap_err();
+    assert_eq!(error, "no driver of the guest uses the device");
+    assert!(!input.reports.has_news());
+    input.activate(0).unwrap();
+    // A report that a typist has begun goes on behind the button's.
+    let held = Event {
+        kind: KEY,
+        code: KEY_A,
+        value: 1,
+    };
+    input.reports.push(held);
+    assert_eq!(press(&mut input), Ok(1));
+    input.reports.push(Event::END);
+    let mut events = Vec::new();
+    while let Some(event) = input.reports.next() {
+        events.push((event.kind, event.code, event.value));
+    }
+    const POWER: u16 = 116;
+    let expected = [
+        (KEY, POWER, 1),
+        SYN,
+        (KEY, POWER, 0),
+        SYN,
+        (KEY, KEY_A, 1),
+        SYN,
+    ];
+    assert_eq!(events, expected);
+    assert!(input.obey(Order::Resize).is_err());
+    // A guest that takes nothing has a bounded number of presses waiting.
+    let pressed = (0..MOST_WAITING).take_while(|_| press(&mut input).is_ok());
+    let pressed = pressed.count();
+    assert!((1..MOST_WAITING).contains(&pressed), "{pressed}");
+    // Without the key there is no button.
+    input.profile = Profile::default();
+    assert_eq!(press(&mut input).unwrap_err(), "it has no power button");
+}
 
 #[test]
 fn a_driver_reads_what_the_device_is() {

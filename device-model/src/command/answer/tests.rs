@@ -38,7 +38,10 @@ fn the_schema_is_that_of_the_types() {
     let generated = generated();
     if std::env::var_os("GEARV_WRITE_SCHEMA").is_some() {
         let text = serde_json::to_string_pretty(&generated).unwrap();
-        fs::write(path(), text + "\n").unwrap();
+        // Whole or not at all: another test reads the file meanwhile.
+        let new = path().with_extension("new");
+        fs::write(&new, text + "\n").unwrap();
+        fs::rename(&new, path()).unwrap();
     }
     assert!(
         generated == in_repository(),

@@ -26,6 +26,7 @@ fn with_disk(words: &[&str]) -> Result<String, String> {
     gearctl_beside(region, vec![disk()], words, |order| match order {
         Order::Resize => Ok(8192),
         Order::Link(_) => Err("a disk has no link".into()),
+        Order::Power => Err("a disk has no power button".into()),
         Order::Detach => Ok(0),
         Order::Attach(path) if path.is_empty() => Ok(4096),
         Order::Attach(path) if path == "/srv/b c" => Ok(512),
