@@ -134,7 +134,7 @@ const MARKS: &[(usize, &[u8], Content)] = &[
 /// Documentation/driver-api/early-userspace/buffer-format.rst).
 const OLD_CPIO: &str =
     "a cpio archive in an old format; cpio -o -H newc makes one that Linux reads";
-/// What a download leaves whose address was wrong.
+/// A download whose address was wrong leaves such a page.
 const PAGE: &str = "a page of a web site, which a server sends in place of a file that it lacks";
 
 /// Number of `EM_AARCH64`, the machine in an ELF header. ELF for the Arm 64-bit Architecture

@@ -62,7 +62,7 @@ fn archive() -> Vec<u8> {
     cpio::newc::trailer(file.finish().unwrap()).unwrap()
 }
 
-/// What gzip makes of it.
+/// Packs bytes as gzip does.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut packed = GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(bytes).unwrap();

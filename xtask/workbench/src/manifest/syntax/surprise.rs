@@ -1,4 +1,4 @@
-//! What dtc takes without a word, and otherwise than its author means.
+//! Texts that dtc takes without a word, and otherwise than their authors mean.
 
 use std::path::Path;
 
