@@ -7,6 +7,7 @@ mod absence;
 pub mod desktop;
 pub mod device_vm;
 pub mod fio;
+mod process;
 mod session;
 
 use anyhow::Result;

@@ -16,6 +16,7 @@ use workbench::manifest::{Compiled, VmSummary};
 use workbench::{device_userland, ext4, network, payloads};
 
 use super::fio::{FILE, FINISH, fio, fio_result, in_background, reads};
+use super::process::{placed, rightless};
 use super::session::{
     BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within,
 };
@@ -86,6 +87,7 @@ impl Smoke<'_> {
             shell(s, "iperf3 -s -D").map(drop)
         })?;
         self.check("the process of a guest's devices has no rights", rightless)?;
+        self.check("the disk's thread is where the disk interrupts", placed)?;
         self.gearctl(manifest)
     }
 
@@ -558,46 +560,3 @@ fn exits_by_reason(stats: &Value, vm: &str) -> BTreeMap<String, u64> {
 
 #[cfg(test)]
 mod tests;
-
-/// Each thread that serves a guest has, once it is set up, no capability and a filter, and the user
-/// of its guest's process. The process sees no file, and has namespaces of its own. A device's
-/// thread parses what a guest writes, so whoever takes it over must find nothing there
-/// (docs/threat-model.md).
-fn rightless(session: &mut Session) -> Result<()> {
-    // The process of the one guest that is served is the one whose root has no folder `proc`.
-    let find = "for pid in $(pidof gdm); do [ -e /proc/$pid/root/proc ] || echo $pid; done";
-    shell(
-        session,
-        &format!("until [ -n \"$({find})\" ]; do sleep 0.2; done; process=$({find})"),
-    )?;
-    let filtered = "[ \"$(grep -l '^Seccomp:.2' /proc/$process/task/*/status | wc -l)\" = \
-         \"$(ls /proc/$process/task | wc -l)\" ]";
-    shell(session, &format!("until {filtered}; do sleep 0.2; done"))?;
-    shell(
-        session,
-        "for space in mnt net ipc uts; do \
-         [ \"$(readlink /proc/$process/ns/$space)\" != \"$(readlink /proc/1/ns/$space)\" ] || exit; \
-         done; [ -z \"$(ls /proc/$process/root)\" ]",
-    )?;
-    let names = "Uid|Gid|CapPrm|CapEff|CapBnd|NoNewPrivs";
-    let status = format!("cat /proc/$process/task/*/status | grep -E '^({names}):' | sort -u");
-    let status = shell(session, &status)?;
-    let lines: Vec<String> = (status.lines())
-        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-        .filter(|line| !line.is_empty())
-        .collect();
-    let none = "0000000000000000";
-    let user = lines.iter().find_map(|line| line.strip_prefix("Uid: 606"));
-    let user = user.and_then(|rest| rest.split(' ').next()).unwrap_or("");
-    let four = [format!("606{user}").as_str(); 4].join(" ");
-    let expected = [
-        format!("CapBnd: {none}"),
-        format!("CapEff: {none}"),
-        format!("CapPrm: {none}"),
-        format!("Gid: {four}"),
-        "NoNewPrivs: 1".to_owned(),
-        format!("Uid: {four}"),
-    ];
-    ensure!(lines == expected, "{status}");
-    Ok(())
-}
