@@ -18,8 +18,7 @@ use gear1_arch::regs::{
     CNTV_CTL_EL0, CNTVOFF_EL2, Readable as _, VDISR_EL2, VMPIDR_EL2, Writeable as _,
 };
 use gear1_arch::{cache, cpu, el1, fp, stolen_time, tlb};
-use gear1_core::context::El1State;
-use gear1_core::context::{FpState, Frame};
+use gear1_core::context::{El1State, FpState, Frame, VcpuContext};
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Requests, Start};
 use gear1_core::vgic::{IntId, LrReplay, is_quiet};
@@ -96,17 +95,9 @@ pub(crate) unsafe fn load_another(
     let vm = loaded.vm;
     cpu.data.gicd_hpfar = vgic::gicd_hpfar(&cpu.data, machine::boot_vm(machine, vm));
     timer::unwatch(&mut cpu.data, id);
-    // Before the virtual timer is on again.
-    // planted: a vCPU loads another offset
-    CNTVOFF_EL2.set(context.cntvoff);
-    restore_el1(&cpu.data, &context.el1);
-    if cpu.data.has_ras {
-        VDISR_EL2.set(context.el1.disr);
-    }
-    VMPIDR_EL2.set(context.vmpidr);
+    load_registers(&cpu.data, &context);
     let has_physical_timer = context.physical_timer != PhysicalTimer::OFF;
     let timer_due = virtual_timer_due(&context.el1, context.cntvoff);
-    Gic::restore_cpu_interface(&context.gic);
     let monitors = context.monitors.has;
     if monitors != cpu.data.monitors {
         monitors::set(&mut cpu.data, machine, monitors);
@@ -172,6 +163,20 @@ fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool
         // 2.
         unsafe { world.with_stage2(machine.handover, vm, tlb::invalidate_vcpu_local) };
     }
+}
+
+/// Loads the registers of a vCPU that stay in hardware while Gear2 runs.
+#[inline(always)]
+fn load_registers(data: &CpuData, context: &VcpuContext) {
+    // Before the virtual timer is on again.
+    // planted: a vCPU loads another offset
+    CNTVOFF_EL2.set(context.cntvoff);
+    restore_el1(data, &context.el1);
+    if data.has_ras {
+        VDISR_EL2.set(context.el1.disr);
+    }
+    VMPIDR_EL2.set(context.vmpidr);
+    Gic::restore_cpu_interface(&context.gic);
 }
 
 /// Loads a vCPU's EL1 registers; with Gear2 at EL1, only those that do not leave when it is

@@ -71,3 +71,6 @@ impl Rules {
         toml::from_str(&text).with_context(|| path.display().to_string())
     }
 }
+
+#[cfg(test)]
+mod tests;
