@@ -27,19 +27,27 @@ pub fn judge<'a>(
     let mut manifest = Manifest::EMPTY;
     let is_manifest = read_blob(&mut manifest, blob, &mut report);
     if is_manifest {
-        // A VM with an error is judged no further: what a board rule would say of it follows,
-        // mostly, from that error.
-        manifest.vms.retain(|vm| report.is_sound(vm));
-        if let Some(board) = board {
-            check_on(&manifest, board, &mut report);
-            manifest.vms.retain(|vm| report.is_sound(vm));
-        }
-        manifest.is_complete = report.error_count == 0;
+        keep_sound(&mut manifest, board, &mut report);
     }
     Judged {
         manifest: is_manifest.then_some(manifest),
         error_count: report.error_count,
     }
+}
+
+/// Leaves out the VMs with an error, and judges the others by the rules of the board. What a rule of
+/// the board would say of a VM with an error follows, mostly, from that error.
+fn keep_sound<'a>(
+    manifest: &mut Manifest<'a>,
+    board: Option<&Board<'_>>,
+    report: &mut Report<'_, 'a>,
+) {
+    manifest.vms.retain(|vm| report.is_sound(vm));
+    if let Some(board) = board {
+        check_on(manifest, board, report);
+        manifest.vms.retain(|vm| report.is_sound(vm));
+    }
+    manifest.is_complete = report.error_count == 0;
 }
 
 /// Judges `blob` on `board`; returns the manifest only if no rule is broken.

@@ -20,10 +20,8 @@ pub fn nearest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) ->
 /// the first i letters of `left`, each the least of three edits (replace, take out, put in).
 fn distance(left: &[u8], right: &[u8]) -> Option<usize> {
     let mut row: [usize; LONGEST + 1] = core::array::from_fn(|column| column);
-    let row = row.get_mut(..=right.len())?;
-    if left.len() > LONGEST {
-        return None;
-    }
+    let row = row.get_mut(..=right.len());
+    let row = row.filter(|_| left.len() <= LONGEST)?;
     for (line, a) in left.iter().enumerate() {
         let mut diagonal = line;
         let (first, cells) = row.split_first_mut()?;

@@ -19,7 +19,7 @@ pub struct Options {
     /// The manifest [default: manifests/qemu-virt.dts]
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// What a VM does: VM=LOAD, or a file with a VM = LOAD in each line; VMs without one are idle
+    /// Work of a VM: VM=LOAD, or a file with a VM = LOAD in each line; VMs without one are idle
     #[arg(long, value_name = "SPEC")]
     load: Vec<String>,
     /// Simulated time in seconds

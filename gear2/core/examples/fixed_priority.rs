@@ -8,7 +8,7 @@ use gear1_abi::id::{VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
 use gear2_core::scheduler::{Choice, Plan, Policy, PolicyKind, Refused, Run, Share};
 
-/// Runs the ready vCPU with the lowest number.
+/// Runs the ready vCPU with the lowest number, whatever it used and whether it yields.
 #[derive(Debug, Default)]
 struct FixedPriority {
     known: BTreeSet<VcpuId>,
@@ -40,25 +40,23 @@ impl Policy for FixedPriority {
         self.ready.remove(&vcpu);
     }
 
-    fn give_way(&mut self, _vcpu: VcpuId, _now: u64) {
-        // A higher priority never yields to a lower one.
-    }
+    fn give_way(&mut self, _vcpu: VcpuId, _now: u64) {}
 
-    fn ran(&mut self, _vcpu: VcpuId, _ticks: u64, _now: u64) {
-        // The order does not depend on what anybody used.
-    }
+    fn ran(&mut self, _vcpu: VcpuId, _ticks: u64, _now: u64) {}
 
     fn pick(&mut self, _now: u64) -> Choice {
-        match self.ready.first() {
-            Some(&vcpu) => Choice::Run(Run {
-                vcpu,
-                // A wake-up calls the policy again, so no slice is needed.
-                until: NO_DEADLINE,
-                contended: false,
-            }),
-            None => Choice::Idle { until: NO_DEADLINE },
-        }
+        let idle = Choice::Idle { until: NO_DEADLINE };
+        self.ready.first().map_or(idle, |vcpu| run(*vcpu))
     }
+}
+
+/// Returns the choice of a vCPU. A wake-up calls the policy again, so no slice is needed.
+const fn run(vcpu: VcpuId) -> Choice {
+    Choice::Run(Run {
+        vcpu,
+        until: NO_DEADLINE,
+        contended: false,
+    })
 }
 
 /// The row that a policy has in `POLICIES`.
@@ -82,41 +80,19 @@ fn with_vcpus(numbers: &[usize]) -> Box<dyn Policy> {
 }
 
 fn main() {
-    let mut policy = with_vcpus(&[0, 1]);
-    policy.wake(vcpu(1), 0);
-    policy.wake(vcpu(0), 10);
-    println!("{}: {:?}", KIND.name, policy.pick(10));
+    let mut policy = with_vcpus(&[1, 3]);
+    policy.wake(vcpu(3), 0);
+    println!("{}: {:?}", KIND.name, policy.pick(0));
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn running(policy: &mut dyn Policy) -> Option<VcpuId> {
-        match policy.pick(0) {
-            Choice::Run(run) => Some(run.vcpu),
-            Choice::Idle { .. } => None,
-        }
-    }
-
-    #[test]
-    fn a_wake_up_of_a_higher_priority_preempts() {
-        let mut policy = with_vcpus(&[1, 3]);
-        assert_eq!(running(&mut *policy), None);
-        policy.wake(vcpu(3), 0);
-        assert_eq!(running(&mut *policy), Some(vcpu(3)));
-        policy.wake(vcpu(1), 0);
-        assert_eq!(running(&mut *policy), Some(vcpu(1)));
-    }
-
-    #[test]
-    fn a_lower_priority_runs_only_while_the_higher_one_is_blocked() {
-        let mut policy = with_vcpus(&[1, 3]);
-        policy.wake(vcpu(1), 0);
-        policy.wake(vcpu(3), 0);
-        policy.give_way(vcpu(1), 0);
-        assert_eq!(running(&mut *policy), Some(vcpu(1)));
-        policy.block(vcpu(1), 0);
-        assert_eq!(running(&mut *policy), Some(vcpu(3)));
-    }
+#[test]
+fn the_lowest_number_runs_until_it_is_blocked() {
+    let mut policy = with_vcpus(&[1, 3]);
+    policy.wake(vcpu(3), 0);
+    assert_eq!(policy.pick(0), run(vcpu(3)));
+    policy.wake(vcpu(1), 10);
+    policy.give_way(vcpu(1), 20);
+    assert_eq!(policy.pick(20), run(vcpu(1)));
+    policy.block(vcpu(1), 30);
+    assert_eq!(policy.pick(30), run(vcpu(3)));
 }

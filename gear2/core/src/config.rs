@@ -181,7 +181,7 @@ pub(crate) enum SafeState {
     Stop,
     /// The machine is powered off.
     PowerOff,
-    /// This VM is started.
+    /// Another VM, the standby, is started.
     FailOver(VmId),
 }
 

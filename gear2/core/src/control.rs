@@ -18,7 +18,7 @@ use gear2_protocol::{Control, PROTOCOL_VERSION, op, outcome, vm_flag};
 
 use crate::config::VmConfig;
 use crate::gear1::{Gear1, Waits};
-use crate::lifecycle::Goal;
+use crate::lifecycle::{Goal, Lifecycle};
 use crate::machine::{Machine, Platform};
 
 mod sched;
@@ -118,6 +118,13 @@ fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmCon
     let lifecycle = *shared.lifecycle.lock();
     let restarts = lifecycle.starts().saturating_sub(1);
     let faults = lifecycle.faults().into();
+    let flags = vm_flags(machine, vm, &lifecycle);
+    let (first, count) = (vm.vcpus.start as u64, vm.vcpus.len() as u64);
+    done([state as u64, count, first, restarts.into(), flags, faults])
+}
+
+/// Returns the flags of a VM ([`vm_flag`]).
+fn vm_flags<P: Platform>(machine: &Machine<P>, vm: &VmConfig, lifecycle: &Lifecycle) -> u64 {
     let flags = [
         (vm.may_power_off, vm_flag::MAY_POWER_OFF),
         (machine.is_paused(vm.id), vm_flag::PAUSED),
@@ -129,9 +136,7 @@ fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmCon
         (vm.console.is_none(), vm_flag::NO_CONSOLE),
     ];
     let set = flags.into_iter().filter(|(set, _)| *set);
-    let flags = set.fold(0, |flags, (_, flag)| flags | flag);
-    let (first, count) = (vm.vcpus.start as u64, vm.vcpus.len() as u64);
-    done([state as u64, count, first, restarts.into(), flags, faults])
+    set.fold(0, |flags, (_, flag)| flags | flag)
 }
 
 /// Returns whether the device model runs in the VM.

@@ -265,18 +265,14 @@ impl<P: Platform> Machine<P> {
     fn say_news(&self, vm: &VmConfig, lifecycle: &Lifecycle, news: News, fault: Option<&str>) {
         let name = &vm.name;
         let say = |what: fmt::Arguments<'_>| self.say(Some(vm.id), format_args!("{name} {what}"));
+        let fault = fault.unwrap_or("cannot go on: its registers are in Gear1's log");
         match news {
             News::Started if lifecycle.starts() == 1 => {}
             News::Started if vm.scheduled => say(format_args!("restarted")),
             News::Started => say(format_args!("restarted by Gear1")),
             News::Ended(Ended::Off) => say(format_args!("turned itself off")),
             News::Ended(Ended::Reset) => say(format_args!("resets itself")),
-            News::Ended(Ended::Fault) => match fault {
-                Some(text) => say(format_args!("{text}")),
-                None => say(format_args!(
-                    "cannot go on: its registers are in Gear1's log"
-                )),
-            },
+            News::Ended(Ended::Fault) => say(format_args!("{fault}")),
             News::Ended(Ended::No) => {}
             News::Forgotten(count) => say(format_args!(
                 "restarted by Gear1 {count} times; how it ended before is not known any more"

@@ -101,21 +101,18 @@ pub(super) fn read_policy<'a>(
     report: &mut Report<'_, 'a>,
 ) -> Policy {
     const DEFAULT: Policy = Policy::DEFAULT;
+    // Properties that the scheduler has no use for are read, too: a warning names them.
+    let scheduler = section.choice("scheduler", SCHEDULERS, report);
+    let slice_us = section.number("slice-us", report);
+    let ceiling_us = section.number("ceiling-us", report);
+    let own_balancer = section.choice("balancer", BALANCERS, report);
+    let frame_us = section.number("frame-us", report);
     Policy {
-        // Properties that the scheduler has no use for are read, too: a warning names them.
-        scheduler: section
-            .choice("scheduler", SCHEDULERS, report)
-            .unwrap_or(DEFAULT.scheduler),
-        slice_us: section.number("slice-us", report),
-        ceiling_us: section
-            .number("ceiling-us", report)
-            .unwrap_or(DEFAULT.ceiling_us),
-        balancer: section
-            .choice("balancer", BALANCERS, report)
-            .unwrap_or(balancer),
-        frame_us: section
-            .number("frame-us", report)
-            .unwrap_or(DEFAULT.frame_us),
+        scheduler: scheduler.unwrap_or(DEFAULT.scheduler),
+        slice_us,
+        ceiling_us: ceiling_us.unwrap_or(DEFAULT.ceiling_us),
+        balancer: own_balancer.unwrap_or(balancer),
+        frame_us: frame_us.unwrap_or(DEFAULT.frame_us),
     }
 }
 

@@ -233,17 +233,13 @@ fn check_server<'a>(manifest: &Manifest<'a>, server: &Vm<'a>, report: &mut Repor
         lacks("devices", why);
     }
     if !server.autostart && guests().any(|guest| guest.autostart) {
-        lacks(
-            "no-autostart",
-            "guests start at boot, and their devices do not answer",
-        );
+        let why = "guests start at boot, and their devices do not answer";
+        lacks("no-autostart", why);
     }
     let is_early = |guest: &Vm<'a>| guest.autostart && guest.boot_order < server.boot_order;
     if server.autostart && guests().any(is_early) {
-        lacks(
-            "boot-order",
-            "a guest starts first, and its devices do not answer until this VM is up",
-        );
+        let why = "a guest starts first, and its devices do not answer until this VM is up";
+        lacks("boot-order", why);
     }
 }
 

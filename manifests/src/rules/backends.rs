@@ -76,9 +76,7 @@ fn check_path<'a>(
         Some(VirtioKind::Console) if !(is_absolute || backend == "pty") => {
             report.error(place(Rule::ConsoleBackend).near(Some("pty")));
         }
-        Some(VirtioKind::Input) if !is_input(backend) => {
-            report.error(place(Rule::InputBackend));
-        }
+        Some(VirtioKind::Input) if !is_input(backend) => report.error(place(Rule::InputBackend)),
         _ => {}
     }
 }

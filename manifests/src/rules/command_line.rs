@@ -21,18 +21,21 @@ pub(crate) fn warn<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report
         let place = error(Rule::LongCommandLine, vm, "cmdline");
         report.error(place.found(Found::Number(cmdline.len() as u64)));
     }
-    for word in kernel_words(cmdline) {
-        let console = word.strip_prefix("console=");
-        // One without a name is a word that a blank has cut.
-        let console = console.filter(|name| !name.is_empty() && !has_console(manifest, vm, name));
-        let early = word.strip_prefix("earlycon=");
-        let early = early.filter(|options| !has_early_console(vm, options));
-        if let Some(name) = console.or(early) {
-            let place = error(Rule::NoSuchConsole, vm, "cmdline");
-            report.error(place.found(Found::Text(name)));
-        }
+    for name in kernel_words(cmdline).filter_map(|word| missing_console(manifest, vm, word)) {
+        let place = error(Rule::NoSuchConsole, vm, "cmdline");
+        report.error(place.found(Found::Text(name)));
     }
     root_disk::warn(manifest, vm, cmdline, report);
+}
+
+/// Returns the console that a word names, if the VM lacks it.
+fn missing_console<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, word: &'a str) -> Option<&'a str> {
+    let console = word.strip_prefix("console=");
+    // One without a name is a word that a blank has cut.
+    let console = console.filter(|name| !name.is_empty() && !has_console(manifest, vm, name));
+    let early = word.strip_prefix("earlycon=");
+    let early = early.filter(|options| !has_early_console(vm, options));
+    console.or(early)
 }
 
 /// Tells whether the VM has the console that `console=` names, with its options behind a comma.

@@ -17,9 +17,7 @@ pub(super) fn check<'a>(
     match (vm.standby, vm.on_give_up) {
         (None, OnGiveUp::Stop) => {}
         // planted: the device VM fails over
-        _ if vm.kind != VmKind::Guest => {
-            report.error(error(Rule::GiveUpOfNoGuest, vm, property));
-        }
+        _ if vm.kind != VmKind::Guest => report.error(error(Rule::GiveUpOfNoGuest, vm, property)),
         (Some(name), OnGiveUp::FailOver) => check_standby(manifest, vm, name, complete, report),
         (None, OnGiveUp::PowerOff) => {}
         (None, OnGiveUp::FailOver) | (Some(_), OnGiveUp::Stop | OnGiveUp::PowerOff) => {

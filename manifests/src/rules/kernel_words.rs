@@ -69,12 +69,6 @@ pub(super) fn warn<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report
 
 /// Finds a word that is cut, or that is two.
 fn form(word: &str) -> Option<&'static str> {
-    if word == "=" || word.starts_with('=') {
-        return Some("an = with a blank before it belongs to no option");
-    }
-    if matches!(word, "root=" | "console=") {
-        return Some("nothing stands behind its =");
-    }
     let name = word.split('=').next().unwrap_or(word);
     if BEFORE_ALL.iter().any(|start| word.starts_with(start)) {
         return Some("the options begin without a name before them");
@@ -88,17 +82,20 @@ fn form(word: &str) -> Option<&'static str> {
         return Some("Linux has it on other CPUs; earlycon shows early messages");
     }
     let is_capital = |option: &&str| *name != **option && name.eq_ignore_ascii_case(option);
-    if IN_CAPITALS.iter().any(is_capital) {
-        return Some("options of Linux are in lower case");
-    }
-    if word.starts_with('"') {
-        return Some("Linux takes all between two quotes for one word");
-    }
-    if JOINED.iter().any(|joined| word.contains(joined)) {
-        return Some("a comma does not separate options: blanks do");
-    }
-    let is_typo = word.starts_with("gearv") && !word.starts_with("gearv.");
-    is_typo.then_some("options of GearV's initramfs begin with gearv. and a point")
+    let why = match word {
+        _ if word.starts_with('=') => "an = with a blank before it belongs to no option",
+        "root=" | "console=" => "nothing stands behind its =",
+        _ if IN_CAPITALS.iter().any(is_capital) => "options of Linux are in lower case",
+        _ if word.starts_with('"') => "Linux takes all between two quotes for one word",
+        _ if JOINED.iter().any(|joined| word.contains(joined)) => {
+            "a comma does not separate options: blanks do"
+        }
+        _ if word.starts_with("gearv") && !word.starts_with("gearv.") => {
+            "options of GearV's initramfs begin with gearv. and a point"
+        }
+        _ => return None,
+    };
+    Some(why)
 }
 
 /// Finds a quote that nothing closes. A word that begins with a quote has a reason of its own.

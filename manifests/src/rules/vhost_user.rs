@@ -51,17 +51,13 @@ pub(super) fn has_served_queues(device: &VirtioDevice<'_>) -> bool {
 /// Refuses in a device of another type what says how a program serves it.
 fn check_others<'a>(device: &VirtioDevice<'a>, path: NodePath<'a>, report: &mut Report<'_, 'a>) {
     let vhost_user = &device.vhost_user;
+    let has_socket = device.socket.is_some() && !is_served_by_socket(device);
+    let has_queues = vhost_user.queues.is_some() && !has_served_queues(device);
     let others = [
-        (
-            "socket",
-            device.socket.is_some() && !is_served_by_socket(device),
-        ),
+        ("socket", has_socket),
         ("device", vhost_user.function.is_some()),
         ("device-id", vhost_user.device_id.is_some()),
-        (
-            "queues",
-            vhost_user.queues.is_some() && !has_served_queues(device),
-        ),
+        ("queues", has_queues),
         ("config-size", vhost_user.config_size.is_some()),
         ("tag", vhost_user.tag.is_some()),
         ("timeout-ms", vhost_user.timeout_ms.is_some()),

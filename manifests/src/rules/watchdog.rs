@@ -21,10 +21,8 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Repor
     } else if hides_something(manifest, vm, watchdog.region()) {
         report.error(address(Rule::WatchdogOverMemory, vm));
     }
-    if vm
-        .console
-        .is_some_and(|console| console.intid == watchdog.intid)
-    {
+    let console = vm.console.as_ref();
+    if console.is_some_and(|console| console.intid == watchdog.intid) {
         let console = NodePath::vm(vm.name).child("console");
         let place = ManifestError::at_property(Rule::WatchdogInterrupt, console, "interrupt");
         report.error(place.found(Found::Number(watchdog.intid.into())));

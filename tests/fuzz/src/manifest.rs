@@ -13,16 +13,21 @@ pub(crate) fn run(bytes: &[u8]) {
         assert!(complaints > 0, "it is refused, and nobody says why");
         return;
     };
+    check(&manifest);
+}
+
+/// Checks a manifest that was accepted.
+fn check(manifest: &Manifest<'_>) {
     assert!(!manifest.vms.is_empty() && manifest.vms.len() <= MAX_VMS);
     let vcpus: usize = manifest.vms.iter().map(|vm| vm.vcpu_count).sum();
     assert!(vcpus <= MAX_VCPUS);
     for (place, vm) in manifest.vms.iter().enumerate() {
         assert_eq!(vm.id.index(), place);
         keeps_limits(vm);
-        has_server(&manifest, vm);
+        has_server(manifest, vm);
     }
     for cpu_count in 0..=MAX_CPUS {
-        keeps_plans(&manifest, cpu_count);
+        keeps_plans(manifest, cpu_count);
     }
 }
 

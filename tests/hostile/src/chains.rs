@@ -165,9 +165,23 @@ fn order<P: Platform>(device: &mut Device<'_, P>) {
 /// behind one.
 fn tables<P: Platform>(device: &mut Device<'_, P>) {
     places_of_tables(device);
+    nested_tables(device);
+    let data = device.at(buffer(0));
+    let end = device.layout.ram.end;
+    let chain = [Link::new(device.at(table(0)), 16, INDIRECT, 0)];
+    device.describe(table(0), 0, Link::new(data, 16, NEXT, 0));
+    refused(device, "a loop in an indirect table", &chain);
+    device.describe(table(0), 0, Link::new(data, 16, NEXT, 1));
+    refused(device, "a next outside of an indirect table", &chain);
+    device.describe(table(0), 0, Link::new(end - 1, 2, 0, 0));
+    refused(device, "an indirect buffer outside of memory", &chain);
+    too_many(device);
+}
+
+/// An indirect table that leads to itself, as the first link of a chain and behind a buffer.
+fn nested_tables<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     let place = device.at(table(0));
-    let end = device.layout.ram.end;
     device.describe(table(0), 0, Link::new(place, 32, INDIRECT, 0));
     let chain = [Link::new(place, 16, INDIRECT, 0)];
     refused(device, "an indirect table in itself", &chain);
@@ -176,13 +190,6 @@ fn tables<P: Platform>(device: &mut Device<'_, P>) {
         Link::new(place, 16, INDIRECT, 0),
     ];
     refused(device, "nested tables behind a buffer", &behind);
-    device.describe(table(0), 0, Link::new(data, 16, NEXT, 0));
-    refused(device, "a loop in an indirect table", &chain);
-    device.describe(table(0), 0, Link::new(data, 16, NEXT, 1));
-    refused(device, "a next outside of an indirect table", &chain);
-    device.describe(table(0), 0, Link::new(end - 1, 2, 0, 0));
-    refused(device, "an indirect buffer outside of memory", &chain);
-    too_many(device);
 }
 
 /// Indirect tables of a length that no table has, and outside of memory. A table's length is a

@@ -343,10 +343,8 @@ fn doorbells(tally: &mut Tally) -> Result<()> {
     let mut example = Example::boot("doorbells")?;
     example.expect(device_userland::READY)?;
     example.session.send("stty cols 1000\n")?;
-    let name = shell(
-        &mut example.session,
-        "cat /sys/class/input/event0/device/name",
-    )?;
+    let name = "cat /sys/class/input/event0/device/name";
+    let name = shell(&mut example.session, name)?;
     ensure!(name.contains("tick"), "the input device is {name}");
     // Pressed and released, each with an event behind it: five interrupts.
     let events = "dd if=/dev/input/event0 of=/dev/null bs=24 count=20 2>&1";

@@ -59,7 +59,7 @@ fn a_window_holds_beside_guests_that_do_everything() {
 }
 
 std::thread_local! {
-    /// What loops told [`Recorder`] of each vCPU, and the time of the last call.
+    /// Time that loops told [`Recorder`] of each vCPU, and the time of the last call.
     static CHARGED: RefCell<([u64; MAX_VCPUS], u64)> = const { RefCell::new(([0; MAX_VCPUS], 0)) };
 }
 

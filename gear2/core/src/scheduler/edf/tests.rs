@@ -262,7 +262,7 @@ proptest! {
         }
     }
 
-    /// The same holds beside the work of the gears, if each budget has room for two switches a job
+    /// No job is late beside the work of the gears either, if each budget has room for two switches a job
     /// and the CPU for the switch that is under way when a job begins.
     #[test]
     fn no_job_is_late_beside_switches(jobs in jobs(), seed in any::<u64>()) {

@@ -173,7 +173,7 @@ fn virtual_time_is_set_back_and_nobody_notices() {
     assert_eq!(used, [3_000; 3]);
 }
 
-/// What the gears spend for a vCPU that is blocked is its own.
+/// A vCPU that is blocked pays for what the gears spend on it.
 #[test]
 fn a_charge_while_blocked_counts() {
     let mut policy = Fair::new(SLICE);
@@ -198,7 +198,7 @@ fn a_charge_while_blocked_counts() {
     assert_eq!(alone, 10 * SLICE);
 }
 
-/// What a division leaves is not lost: a vCPU that exits after every few ticks pays for all.
+/// The rest of a division is not lost: a vCPU that exits after every few ticks pays for all.
 #[test]
 fn short_charges_are_as_dear_as_long_ones() {
     let mut policy = Fair::new(SLICE);
@@ -224,7 +224,7 @@ fn short_charges_are_as_dear_as_long_ones() {
     assert!(used[0].abs_diff(used[1]) <= 2 * SLICE, "{used:?}");
 }
 
-/// What runs beyond a cap is paid later, so the share holds although each run is too long.
+/// Time beyond a cap is paid later, so the share holds although each run is too long.
 #[test]
 fn an_overrun_of_a_cap_is_a_debt() {
     let mut policy = Fair::new(SLICE);

@@ -30,7 +30,7 @@ fn synonyms_lead_to_names_of_the_binding() {
     }
 }
 
-/// What is said of an unknown property of a VM: the name that is meant, or the repair.
+/// Returns what is said of an unknown property of a VM: the name that is meant, or the repair.
 fn of_property(property: &str, near: Option<&'static str>) -> String {
     let place = ManifestError::at_property(Rule::UnknownProperty, NodePath::vm("one"), property);
     let place = place.near(near);

@@ -76,7 +76,7 @@ fn each_mistake_has_its_place_and_its_repair() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// What dtc takes has no fault: the examples, and the manifests that break a rule.
+/// A text that dtc takes has no fault: the examples, and the manifests that break a rule.
 #[test]
 fn sound_texts_have_no_fault() {
     let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests");
