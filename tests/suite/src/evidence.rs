@@ -190,13 +190,17 @@ impl Evidence {
         let run = &self.run;
         let sum = |of: fn(&PartRun) -> usize| run.parts.iter().map(of).sum::<usize>();
         format!(
-            "{} passed, {} failed, {} skipped in {} parts; {} min {} s",
+            "{} passed, {} failed, {} skipped in {} parts; {} min {} s{}",
             sum(|part| part.passed),
             sum(|part| part.failed),
             sum(|part| part.skipped),
             run.parts.len(),
             run.seconds / 60,
             run.seconds % 60,
+            match run.commit.as_str() {
+                "" => String::new(),
+                commit => format!("; commit {commit}"),
+            },
         )
     }
 

@@ -15,7 +15,7 @@ use workbench::trace;
 
 use crate::lane::{Lane, Ran};
 use crate::part::{Part, Tally};
-use crate::record::Run;
+use crate::record::{self, Run};
 use crate::{
     bench, boards, boot, chaos, coverage, devices, documents, examples, fuzz, gear2_registers,
     gearctl_sched, ghost, guests, halt, host, hostile, images, invalid, jitter, kvm, lane, layouts,
@@ -150,6 +150,7 @@ fn keep(ran: &[Ran], coverage: String, begin: Instant) -> Result<()> {
         parts: parts.collect(),
         coverage,
         seconds: begin.elapsed().as_secs(),
+        commit: record::commit(),
     };
     run.write()
 }

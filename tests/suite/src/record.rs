@@ -18,6 +18,9 @@ pub(crate) struct Run {
     /// Duration of the run.
     #[serde(default)]
     pub(crate) seconds: u64,
+    /// Commit that was checked out.
+    #[serde(default)]
+    pub(crate) commit: String,
 }
 
 /// Result of a part.
@@ -72,17 +75,22 @@ fn longer_folder() -> PathBuf {
     workspace::output_dir().join("longer-runs")
 }
 
-/// Keeps the figure of a longer run, with the command that repeats it, for `cargo xtask evidence`.
-pub(crate) fn note(name: &str, figure: &str, command: &str) -> Result<()> {
+/// Returns the commit that is checked out; empty outside of a repository.
+pub(crate) fn commit() -> String {
     let mut git = Command::new("git");
     git.current_dir(workspace::root());
     git.args(["rev-parse", "--short", "HEAD"]);
     let commit = git.output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&commit).trim().to_owned()
+}
+
+/// Keeps the figure of a longer run, with the command that repeats it, for `cargo xtask evidence`.
+pub(crate) fn note(name: &str, figure: &str, command: &str) -> Result<()> {
     let longer = Longer {
         name: name.to_owned(),
         figure: figure.to_owned(),
         command: command.to_owned(),
-        commit: String::from_utf8_lossy(&commit).trim().to_owned(),
+        commit: commit(),
     };
     fs::create_dir_all(longer_folder())?;
     let file = longer_folder()
