@@ -12,7 +12,8 @@ use super::session::{shell, shell_within};
 const PLACED: &str = "virtio=$(basename $(readlink -f /sys/block/vda/device)); \
     irq=$(sed -n \"s/^ *\\([0-9]*\\):.* $virtio\\$/\\1/p\" /proc/interrupts); \
     vcpu=$(cat /proc/irq/$irq/effective_affinity_list); \
-    thread=$(grep -lx '[^ /]*/di.*' /proc/[0-9]*/task/*/comm | head -n 1); \
+    thread=$(grep -lx '[^ /]*/bl.*' /proc/[0-9]*/task/*/comm | head -n 1); \
+    [ -n \"$thread\" ] && \
     until grep -q \"^Cpus_allowed_list:[[:space:]]*$vcpu\\$\" ${thread%comm}status; \
     do sleep 0.2; done";
 
