@@ -300,6 +300,15 @@ rules_and_warnings! {
     /// Gear2 emulates the watchdog, and never runs on the VM's CPUs.
     RealTimeWatchdog = "M-WDG-004", "a real-time VM has no emulated watchdog", "remove watchdog-ms";
 
+    /// Gear1 feeds what it has a driver for, and a disabled device may lack its clock.
+    NotFeedable = "M-BWD-001", "the machine has no such enabled device that Gear1 can feed",
+        "name the node of a watchdog, or for gpio-heartbeat that of a PL061, by its path";
+    /// A shorter one would reset the machine at once, and a longer one be cut off.
+    FeedTimeout = "M-BWD-002", "the board's watchdog does not count this time",
+        "write a timeout-ms within its range";
+    /// No two boards are alike, so that no default would be right for both.
+    FedIncomplete = "M-BWD-003", "the node needs this property", "write it";
+
     /// Each exception level needs an image of Gear2 of its own.
     PrivilegeNotSupported = "M-GR2-001", "this build of GearV does not run Gear2 at this level",
         "write privilege = \"el0\" or leave it out";

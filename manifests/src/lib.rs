@@ -42,10 +42,11 @@ pub use judge::warn;
 pub use judge::{Judged, judge, judge_scheduling, validate};
 pub use list::List;
 pub use model::{
-    Balancer, Budget, Channel, ChannelEnd, Console, CpuList, CpuSet, DevicePatterns, Gear2Config,
-    GicMode, Manifest, Memory, NamedFile, Names, OnGiveUp, Parameters, Payload, Policy, Pool,
-    Privilege, Region, Restart, RestartLimit, Rtc, Scheduler, Service, SharedMemory, VhostFunction,
-    VhostUser, VirtioDevice, VirtioKind, Vm, VmKind, WatchdogDevice, Window,
+    Balancer, BoardWatchdog, Budget, Channel, ChannelEnd, Console, CpuList, CpuSet, DevicePatterns,
+    Fed, Gear2Config, GicMode, GpioHeartbeat, Manifest, Memory, NamedFile, Names, OnGiveUp,
+    Parameters, Payload, Policy, Pool, Privilege, Region, Restart, RestartLimit, Rtc, Scheduler,
+    Service, SharedMemory, VhostFunction, VhostUser, VirtioDevice, VirtioKind, Vm, VmKind,
+    WatchdogDevice, Window,
 };
 pub use nearest::nearest;
 pub use read::{binding, read, read_into};

@@ -10,6 +10,7 @@ use crate::{
     VmId,
 };
 
+mod board_watchdog;
 mod channel;
 mod cpus;
 mod memory;
@@ -17,6 +18,7 @@ mod scheduling;
 mod shared;
 mod virtio;
 
+pub use board_watchdog::{BoardWatchdog, Fed, GpioHeartbeat};
 pub use channel::{Channel, ChannelEnd};
 pub use cpus::{CpuList, CpuSet};
 pub use memory::{Memory, Region};
@@ -46,6 +48,8 @@ pub struct Manifest<'a> {
     pub is_complete: bool,
     /// Doorbells between VMs, in the order of the file.
     pub channels: List<Channel<'a>, MAX_CHANNELS>,
+    /// What Gear1 feeds beyond the VMs.
+    pub fed: Fed<'a>,
 }
 
 impl<'a> Manifest<'a> {
@@ -60,6 +64,7 @@ impl<'a> Manifest<'a> {
         shared: List::new(),
         is_complete: true,
         channels: List::new(),
+        fed: Fed::NOTHING,
     };
 
     /// Returns the VM that owns the devices.

@@ -17,6 +17,7 @@ use crate::{
 };
 
 pub mod binding;
+mod board_watchdog;
 mod channels;
 mod scheduling;
 mod section;
@@ -105,6 +106,7 @@ fn read_root<'a>(manifest: &mut Manifest<'a>, root: &Section<'a>, report: &mut R
     if let Some(gear2) = root.child("gear2") {
         manifest.gear2 = read_gear2(&gear2, report);
     }
+    manifest.fed = board_watchdog::read(root, report);
     let before = report.error_count;
     if let Some(gear2) = root.child("gear2") {
         scheduling::read_pools(&gear2, manifest, report);

@@ -113,6 +113,16 @@ impl PhysicalMemory for HostMemory {
     /// Caches of this machine do not concern a board.
     fn clean(&mut self, _: Pa, _: u64) {}
 
+    /// Reads as zero, as of a watchdog that tells of no reset.
+    fn read_register8(&self, _: Pa) -> u8 {
+        0
+    }
+
+    /// Reads as zero, like a register of 8 bits.
+    fn read_register16(&self, _: Pa) -> u16 {
+        0
+    }
+
     /// Returns all ones: no tree tells how many interrupts a distributor has.
     fn read_register32(&self, _: Pa) -> u32 {
         u32::MAX

@@ -113,6 +113,35 @@ pub struct BootMaster {
     pub vm: u32,
 }
 
+/// Kinds of [`BootWatchdog`].
+pub mod board_watchdog {
+    /// No device.
+    pub const NONE: u32 = 0;
+    /// i.MX's WDOG; the parameter is 1 if the timeout asserts its pin.
+    pub const IMX2: u32 = 1;
+    /// R-Car's RWDT.
+    pub const RWDT: u32 = 2;
+    /// The watchdog in the BCM2835's power manager.
+    pub const BCM2835: u32 = 3;
+    /// A line of a PL061, whose number is the parameter.
+    pub const PL061: u32 = 4;
+}
+
+/// Most devices that Gear1 feeds: the board's watchdog, and a line for a microcontroller.
+pub const MAX_WATCHDOGS: usize = 2;
+
+/// A device that Gear1 feeds while all layers below are alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootWatchdog {
+    /// A constant of [`board_watchdog`].
+    pub kind: u32,
+    /// A parameter of the kind's.
+    pub parameter: u32,
+    /// Time from the last feeding to the reset, in milliseconds; 0: not the device's to count.
+    pub timeout_ms: u32,
+}
+
 /// Method of turning secondary CPUs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
@@ -343,6 +372,12 @@ pub struct BootInfo {
     pub pl061: [BootPl061; MAX_PL061],
     /// Bus masters; unused entries have `register` 0.
     pub masters: [BootMaster; MAX_MASTERS],
+    /// Devices that Gear1 feeds; unused entries have `kind` 0.
+    pub watchdogs: [BootWatchdog; MAX_WATCHDOGS],
+    /// Counter ticks from one feeding to the next.
+    pub feed_period: u64,
+    /// Counter ticks in two cycles of a clock of 32 kHz, for which some devices have to wait.
+    pub settle_ticks: u64,
 }
 
 /// Receiver of a physical interrupt.

@@ -11,6 +11,7 @@
 //! | 0x8003_0000_0000 | GIC distributor | device |
 //! | 0x8003_1000_0000 | redistributors, or GICC and GICH | device |
 //! | 0x8003_2000_0000 | boot UART | device |
+//! | 0x8003_3000_0000 | what Gear1 feeds: the board's watchdog, a line's controller; a page each | device |
 //! | 0x8004_0000_0000 | two windows of 64 KiB per CPU, empty between two uses | |
 //! | 0x8005_0000_0000 | `BootInfo` | R |
 //! | 0x8006_0000_0000 | tables of the windows, one page per CPU | RW |
@@ -63,6 +64,8 @@ pub mod el2 {
     pub const GICR: u64 = 0x8003_1000_0000;
     /// Boot UART registers, one page.
     pub const UART: u64 = 0x8003_2000_0000;
+    /// Registers of [`crate::boot::BootInfo::watchdogs`], one page each.
+    pub const WATCHDOGS: u64 = 0x8003_3000_0000;
     /// CPU *i*'s windows for guest memory: `WINDOWS + i * WINDOW_STRIDE`, two
     /// windows of [`WINDOW_SIZE`] each (source, then destination).
     pub const WINDOWS: u64 = 0x8004_0000_0000;

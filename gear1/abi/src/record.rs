@@ -68,4 +68,6 @@ records! {
     CpuUnfit = "CPU {0} stays off: stage 2 needs PARange {2}, it has {1}",
     /// Gear2 was restarted; 1: a loop hung, 2: it faulted, 3: it gave up.
     Gear2Restart = "Gear2 restarted: failure {0}, PC {1}, ESR {2}",
+    /// Loops did not take their probes, so that the board's watchdog was not fed.
+    NotFed = "the board's watchdog was not fed: CPUs {0} (a bit each) did not come back",
 }

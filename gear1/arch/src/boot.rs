@@ -331,6 +331,18 @@ impl PhysicalMemory for Machine {
         unsafe { cache::clean_invalidate_range(start.addr() as u64, size) };
     }
 
+    fn read_register8(&self, pa: Pa) -> u8 {
+        self.check_mapped(pa, 1);
+        // SAFETY: as for `read_register32`.
+        unsafe { Mmio::new(pa.get(), 1) }.read8(0)
+    }
+
+    fn read_register16(&self, pa: Pa) -> u16 {
+        self.check_mapped(pa, 2);
+        // SAFETY: as for `read_register32`.
+        unsafe { Mmio::new(pa.get(), 2) }.read16(0)
+    }
+
     fn read_register32(&self, pa: Pa) -> u32 {
         self.check_mapped(pa, 4);
         // SAFETY: a device's register, mapped by `map_device`, or memory; nothing is written.

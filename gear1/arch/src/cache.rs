@@ -23,12 +23,18 @@ macro_rules! by_line {
             let line = line_size();
             let end = start.saturating_add(size);
             let mut address = start & !line.wrapping_sub(1);
+            if address >= end {
+                return barrier::dsb_sy();
+            }
             // Bound: the range's size / line size.
-            while address < end {
+            loop {
                 // SAFETY: the caller's bytes are mapped, and maintenance by VA loses nothing: the
                 // lines are cleaned, never only invalidated.
                 unsafe { asm!($text, in(reg) address, options(nostack, preserves_flags)) };
                 address = address.wrapping_add(line);
+                if address >= end {
+                    break;
+                }
             }
             barrier::dsb_sy();
         }

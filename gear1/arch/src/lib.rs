@@ -22,6 +22,8 @@ extern crate alloc;
 
 #[cfg(target_arch = "aarch64")]
 pub mod barrier;
+#[cfg(target_arch = "aarch64")]
+pub mod board_watchdog;
 #[cfg(all(target_arch = "aarch64", feature = "boot"))]
 pub mod boot;
 mod bulk;

@@ -76,6 +76,21 @@ impl Mmio {
         }
     }
 
+    /// Reads a 16-bit register.
+    pub fn read16(self, offset: usize) -> u16 {
+        // SAFETY: as for `read32`.
+        self.at::<u16>(offset)
+            .map_or(0, |p| unsafe { ptr::read_volatile(p) })
+    }
+
+    /// Writes a 16-bit register.
+    pub fn write16(self, offset: usize, value: u16) {
+        if let Some(p) = self.at::<u16>(offset) {
+            // SAFETY: as for `read32`.
+            unsafe { ptr::write_volatile(p, value) };
+        }
+    }
+
     /// Reads an 8-bit register.
     pub fn read8(self, offset: usize) -> u8 {
         // SAFETY: as for `read32`.

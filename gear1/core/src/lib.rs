@@ -29,6 +29,7 @@ extern crate std;
 pub mod addr;
 pub mod address_filter;
 mod atomic;
+pub mod board_watchdog;
 pub mod context;
 pub mod doorbell;
 pub mod fault;

@@ -27,6 +27,10 @@ pub trait PhysicalMemory {
     /// Cleans a range, so that accesses with caches off and instruction fetches see the written
     /// data.
     fn clean(&mut self, pa: Pa, size: u64);
+    /// Reads an 8-bit device register.
+    fn read_register8(&self, pa: Pa) -> u8;
+    /// Reads a 16-bit device register.
+    fn read_register16(&self, pa: Pa) -> u16;
     /// Reads a 32-bit device register.
     fn read_register32(&self, pa: Pa) -> u32;
     /// Reads a 64-bit device register.

@@ -25,8 +25,10 @@
 //! Requirements: G1-VCPU-001 (no lost wake-up), G1-VCPU-002 (runs on one CPU), G1-CPU-011.
 
 mod shared;
+mod signals;
 
-pub use shared::{CpuShared, IcacheRequests, Notify, Requests, Start, VcpuShared};
+pub use shared::{IcacheRequests, Notify, Requests, Start, VcpuShared};
+pub use signals::CpuShared;
 
 #[cfg(test)]
 mod tests;

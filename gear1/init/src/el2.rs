@@ -16,6 +16,7 @@ use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage1::{self, Rights};
 use gear1_core::table::{Span, TableMemory, Tables};
 
+use crate::board_watchdog::Fed;
 use crate::fdt::{Board, GICC_SIZE};
 use crate::flat::{self, Flat};
 use crate::layout::FreeMemory;
@@ -59,6 +60,7 @@ pub struct Runtime {
 pub fn load<M: PhysicalMemory>(
     file: &[u8],
     board: &Board,
+    fed: &[Fed],
     pool: Region,
     vm_count: usize,
     free: &mut FreeMemory,
@@ -91,6 +93,7 @@ pub fn load<M: PhysicalMemory>(
     space.map_stacks(stacks)?;
     space.map_data(&runtime, stolen_size)?;
     space.map_uart()?;
+    space.map_watchdogs(fed)?;
     space.map_windows()?;
     space.map_gic()?;
     Ok(runtime)
@@ -186,6 +189,17 @@ impl<M: PhysicalMemory> AddressSpace<'_, '_, M> {
             return Ok(());
         };
         self.map(el2::UART, uart.page(), PAGE_SIZE, Rights::Device)
+    }
+
+    /// Maps what the runtime feeds, a page each.
+    fn map_watchdogs(&mut self, fed: &[Fed]) -> Result<(), Refusal> {
+        for (fed, input) in fed
+            .iter()
+            .zip((el2::WATCHDOGS..).step_by(PAGE_SIZE as usize))
+        {
+            self.map(input, fed.page, PAGE_SIZE, Rights::Device)?;
+        }
+        Ok(())
     }
 
     /// Gives each CPU an empty table for its windows, and maps that table itself: the runtime has

@@ -18,6 +18,7 @@
 //! | `/cpus/cpu-map` | `cpu` of its cores | clusters of CPUs |
 //! | UARTs | `reg`, `interrupts` | console, by `stdout-path` |
 //! | PMUs | `interrupts` | whether VMs may have one |
+//! | watchdogs, PL061 | `reg` | what the manifest may have Gear1 feed |
 //! | `arm,armv8-timer` | `clock-frequency` | frequency of the counter |
 //! | `/chosen` | `linux,initrd-*`, `rng-seed`, `kaslr-seed` | archive, random bytes |
 //!
@@ -34,6 +35,7 @@ use gearv_manifest::blob::{Blob, Node, Property};
 
 use self::bus::{Bus, number};
 use self::cpus::{psci_method, read_cpus};
+pub use self::watchdogs::Feedable;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
@@ -42,6 +44,7 @@ mod clusters;
 mod cpus;
 #[cfg(test)]
 mod tests;
+pub(crate) mod watchdogs;
 
 /// Link address of init: memory is mapped at its physical address below. init and the runtime's
 /// boot page are the only users of that identity map.
@@ -122,6 +125,8 @@ pub struct Board {
     pub gicr_size: u64,
     /// UART for messages and consoles.
     pub uart: Option<Uart>,
+    /// Devices that Gear1 can feed, in the tree's order.
+    pub feedable: Vec<Feedable>,
     /// Memory where the boot loader put the archive.
     pub archive: Region,
     /// Random bytes from the firmware: `rng-seed`, then `kaslr-seed`.
@@ -223,6 +228,7 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
         gic,
         gicr_size,
         uart: console(root, &seen.uarts),
+        feedable: seen.feedable,
         archive: archive(&chosen)?,
         seed: seed(&chosen),
         has_pmu: seen.has_pmu,
@@ -263,6 +269,7 @@ struct Seen {
     gic: Option<(BootGic, u64)>,
     /// UARTs of all known kinds, with their paths: which one is the console is known later.
     uarts: Vec<(String, Uart)>,
+    feedable: Vec<Feedable>,
     /// The conduit of PSCI; `None`: the board has none.
     psci: Option<EnableMethod>,
 }
@@ -370,6 +377,7 @@ fn read_compatible(
         }
         b"cdns,uart-r1p12" => add_uart(node, path, bus, (uart::CADENCE, 0), seen)?,
         b"fsl,imx6q-uart" => add_uart(node, path, bus, (uart::IMX, 0), seen)?,
+        _ if watchdogs::is_known(name) => watchdogs::add(node, name, path, bus, &mut seen.feedable),
         b"arm,psci-1.0" | b"arm,psci-0.2" | b"arm,psci" => {
             seen.psci = Some(psci_method(node, path)?);
         }

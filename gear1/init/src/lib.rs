@@ -20,6 +20,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod board_watchdog;
 pub mod dax;
 pub mod device_tree;
 pub mod device_vm;

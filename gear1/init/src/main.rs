@@ -40,7 +40,11 @@ fn gear1_init_main(mut machine: Machine) -> ! {
             root,
             left: _,
             partition: _,
+            last_reset,
         }) => {
+            if let Some(last_reset) = last_reset {
+                log::info!("watchdog {last_reset}");
+            }
             // SAFETY: `prepare` has built the tables, and returns what it built them for.
             unsafe { machine.enter(entry, root) }
         }
@@ -138,9 +142,10 @@ fn greet(board: &Board) {
     }
 }
 
-/// Maps the board's memory, which init fills, and of the interrupt controller the redistributors,
-/// of which it reads whose they are, and the page that tells how many interrupts there are. Memory
-/// with `no-map` stays unmapped: a speculative access there may be an error.
+/// Maps the board's memory, which init fills, of the interrupt controller the redistributors, of
+/// which it reads whose they are, and the page that tells how many interrupts there are, and the
+/// watchdogs, which tell of the last reset. Memory with `no-map` stays unmapped: a speculative
+/// access there may be an error.
 fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     for region in subtract(&board.memory, &board.no_map) {
         // SAFETY: the board's device tree says that this is memory.
@@ -148,9 +153,14 @@ fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     }
     let redistributors = board.gic.gicr..board.gic.gicr + board.gicr_size;
     let distributor = board.gic.gicd..board.gic.gicd + PAGE_SIZE;
-    let mapped = machine.map_device(redistributors);
-    let mapped = mapped.and_then(|()| machine.map_device(distributor));
-    mapped.map_err(|error| refuse_map(&error))
+    let watchdogs = board.feedable.iter();
+    let watchdogs = watchdogs.filter(|device| device.watchdog.timeouts().is_some());
+    let watchdogs = watchdogs.map(|device| device.page..device.page + PAGE_SIZE);
+    for registers in [redistributors, distributor].into_iter().chain(watchdogs) {
+        let mapped = machine.map_device(registers);
+        mapped.map_err(|error| refuse_map(&error))?;
+    }
+    Ok(())
 }
 
 /// Makes a refusal of an input that could not be mapped at all.

@@ -23,6 +23,7 @@ use gearv_manifest::{Archive, MANIFEST_MEMBER, Manifest, ManifestError, Privileg
 pub use self::judge::judge;
 use self::placed::Placed;
 use self::system::{Owners, System, member};
+use crate::board_watchdog::LastReset;
 use crate::doorbells;
 use crate::fdt::Board;
 use crate::layout::FreeMemory;
@@ -78,6 +79,8 @@ pub struct HandOver {
     pub left: Vec<Region>,
     /// List of all mappings of VMs.
     pub partition: Partition,
+    /// What the board's watchdog says of the last reset, if one is fed.
+    pub last_reset: Option<LastReset>,
 }
 
 /// Prepares everything, in memory that nobody else has.
@@ -122,6 +125,7 @@ fn hand_over<M: PhysicalMemory>(
         root: runtime.root,
         left: free.regions().to_vec(),
         partition,
+        last_reset: LastReset::ask(&system.owners.fed, memory),
     })
 }
 

@@ -56,7 +56,7 @@ pub struct Fault {
     pub rule: Rule,
     /// Node that the VM's, or the channel's, is below.
     pub parent: &'static str,
-    /// The VM or the channel.
+    /// The VM or the channel; empty: the node is the parent itself, which is the root's.
     pub vm: String,
     /// The property.
     pub property: &'static str,
@@ -83,12 +83,30 @@ impl Fault {
         }
     }
 
+    /// Makes a fault of a property of a node that the root has.
+    #[must_use]
+    pub fn of_node(
+        rule: Rule,
+        node: &'static str,
+        property: &'static str,
+        found: impl ToString,
+    ) -> Self {
+        Self {
+            parent: node,
+            ..Self::new(rule, "", property, found)
+        }
+    }
+
     /// Returns the fault as an error of the manifest's reader.
     #[must_use]
     pub fn error(&self) -> ManifestError<'_> {
-        let node = NodePath::ROOT.child(self.parent).child(&self.vm);
+        let parent = NodePath::ROOT.child(self.parent);
+        let node = match self.vm.as_str() {
+            "" => parent,
+            name => parent.child(name),
+        };
         let place = ManifestError::at_property(self.rule, node, self.property);
-        let found = if self.rule == Rule::NoSuchDevice {
+        let found = if matches!(self.rule, Rule::NoSuchDevice | Rule::NotFeedable) {
             Found::Text(&self.found)
         } else {
             Found::Reason(&self.found)

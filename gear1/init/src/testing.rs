@@ -137,9 +137,19 @@ impl PhysicalMemory for FakeMemory {
         }
     }
 
-    /// Returns GICD_TYPER of a distributor with 288 interrupts.
-    fn read_register32(&self, _: Pa) -> u32 {
-        8
+    fn read_register8(&self, pa: Pa) -> u8 {
+        self.registers[&pa.get()] as u8
+    }
+
+    fn read_register16(&self, pa: Pa) -> u16 {
+        self.registers[&pa.get()] as u16
+    }
+
+    /// Returns GICD_TYPER of a distributor with 288 interrupts, unless the test says otherwise.
+    fn read_register32(&self, pa: Pa) -> u32 {
+        self.registers
+            .get(&pa.get())
+            .map_or(8, |value| *value as u32)
     }
 
     fn read_register(&self, pa: Pa) -> u64 {

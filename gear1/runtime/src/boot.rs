@@ -28,7 +28,7 @@ use gear1_core::vgic::{GicVersion, VcpuIndex};
 use crate::gic::{Gic, HostGic, KICK};
 use crate::halt::{HaltReason, halt_early};
 use crate::machine::{self, CPUS, Cpu, FIRST_SPI, GUEST_SPIS, Machine};
-use crate::{ffa, log, monitors, realtime, supervise, timer};
+use crate::{board_watchdog, ffa, log, monitors, realtime, supervise, timer};
 
 /// Every CPU's first function, on its own stack.
 #[unsafe(no_mangle)]
@@ -247,6 +247,10 @@ fn begin_work(cpu: &mut Cpu, machine: &'static Machine) {
         unsafe { realtime::start(cpu, machine) };
     } else if here.gear2 {
         enable_interrupts(boot, cpu.local());
+        board_watchdog::watch(cpu.index());
+        if machine::irq_cpu(boot, IrqOwner::GEAR2) == cpu.index().index() {
+            timer::begin_to_feed(&mut cpu.data, machine);
+        }
         supervise::start(cpu, machine);
     } else {
         // A boot CPU without a VM and without a loop has no more work.

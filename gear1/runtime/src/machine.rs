@@ -29,6 +29,10 @@ pub(crate) const FIRST_SPI: u32 = 32;
 /// SPIs that a guest's distributor has: INTIDs up to 511.
 pub(crate) const GUEST_SPIS: usize = gear1_core::vgic::MAX_SPIS;
 
+/// Timers that a CPU can watch: the bits of a word.
+pub(crate) const WATCHED_TIMERS: usize = u64::BITS as usize;
+const _: () = assert!(MAX_VCPUS + MAX_DOORBELLS < WATCHED_TIMERS);
+
 /// A physical CPU as handlers get it.
 pub(crate) type Cpu = ThisCpu<CpuData>;
 
@@ -175,11 +179,11 @@ pub(crate) struct CpuData {
     pub(crate) event_delivered_at: u64,
     /// Longest time that Gear2 may take from an event to its next decision, in ticks.
     pub(crate) period: u64,
-    /// vCPUs of this CPU whose timer is watched in software, one bit for each `VcpuId`, and behind
-    /// them the doorbells that this CPU holds.
+    /// vCPUs of this CPU whose timer is watched in software, one bit for each `VcpuId`, behind them
+    /// the doorbells that this CPU holds, and last of all the board's watchdog.
     pub(crate) watched: u64,
     /// Deadlines of the watched timers.
-    pub(crate) watched_deadlines: [u64; MAX_VCPUS + MAX_DOORBELLS],
+    pub(crate) watched_deadlines: [u64; WATCHED_TIMERS],
     /// Physical interrupts that wait for Gear2: one bit for each INTID.
     pub(crate) gear2_irqs: [u64; 16],
     /// Whether a bit in `gear2_irqs` is set.
@@ -234,7 +238,7 @@ impl CpuData {
             event_delivered_at: 0,
             period: 0,
             watched: 0,
-            watched_deadlines: [0; MAX_VCPUS + MAX_DOORBELLS],
+            watched_deadlines: [0; WATCHED_TIMERS],
             gear2_irqs: [0; 16],
             has_gear2_irq: false,
             exit: ExitTiming {

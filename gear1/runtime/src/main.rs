@@ -89,6 +89,7 @@
 #![no_main]
 
 mod abort;
+mod board_watchdog;
 mod boot;
 mod channel;
 mod event;

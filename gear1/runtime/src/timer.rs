@@ -1,5 +1,6 @@
-//! Timers of a CPU: Gear2's deadline, the vCPUs' timers that are watched in software, and doorbells
-//! that this CPU holds. The EL2 physical timer is set to the nearest of them.
+//! Timers of a CPU: Gear2's deadline, the vCPUs' timers that are watched in software, doorbells
+//! that this CPU holds, and the next feeding of the board's watchdog. The EL2 physical timer is set
+//! to the nearest of them.
 //!
 //! While Gear2 runs, the EL2 timer fires at the latest when Gear2's loop is overdue. The return of
 //! Gear2 does not reprogram the timer: a check that comes too early, at most once a period, costs
@@ -19,11 +20,13 @@ use gear1_arch::regs::{CNTFRQ_EL0, CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Readable as _,
 use gear1_core::timer::PhysicalReg;
 use gear1_core::vgic::IntId;
 
-use crate::machine::{self, Cpu, CpuData, Loaded, Machine};
-use crate::{kick, vgic};
+use crate::machine::{self, Cpu, CpuData, Loaded, Machine, WATCHED_TIMERS};
+use crate::{board_watchdog, kick, vgic};
 
 /// CNTHP_CTL_EL2: enabled and not masked.
 const TIMER_ON: u64 = 1;
+/// Number of the bit of the board's watchdog in `CpuData::watched`: the last one.
+const FEEDING: usize = WATCHED_TIMERS - 1;
 
 /// Returns the vCPU's bit in `CpuData::watched`.
 fn bit(id: VcpuId) -> u64 {
@@ -79,7 +82,7 @@ fn arm(data: &mut CpuData) {
 fn arm_from(data: &mut CpuData, deadline: u64) {
     let mut first = data.watchdog_deadline.min(deadline);
     let mut rest = data.watched;
-    // Bound: 48 timers of a word, one cleared a round.
+    // Bound: 64 timers of a word, one cleared a round.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
@@ -106,6 +109,13 @@ fn watch(data: &mut CpuData, id: VcpuId, due: u64) {
 pub(crate) fn watch_doorbell(data: &mut CpuData, number: usize, due: u64) {
     // planted: a ring that is held back is forgotten
     watch_until(data, MAX_VCPUS.wrapping_add(number), due);
+}
+
+/// Makes this CPU the feeder of the board's watchdog, if there is one (G1-SUP-005).
+pub(crate) fn begin_to_feed(data: &mut CpuData, machine: &Machine) {
+    if let Some(due) = board_watchdog::start(machine) {
+        watch_until(data, FEEDING, due);
+    }
 }
 
 /// Watches a timer by the number of its bit.
@@ -217,7 +227,7 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
     }
     let soon = now.wrapping_add(cpu.data.early);
     let (mut rest, mut bell) = (cpu.data.watched, (now, None));
-    // Bound: 48 timers of a word, one cleared a round.
+    // Bound: 64 timers of a word, one cleared a round.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
         rest &= rest.wrapping_sub(1);
@@ -236,11 +246,15 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
     arm_unless_due(&mut cpu.data, now);
 }
 
-/// A doorbell that this CPU holds is due, by the number of its bit: of several the one that waits
-/// longest. The others follow one an interrupt, because each may wait for its receiver's lock
-/// (G1-RUN-011); they are due, so that the timer fires at once.
+/// A doorbell that this CPU holds is due, or the feeding of the board's watchdog, by the number of
+/// its bit: of several the one that waits longest. The others follow one an interrupt, because each
+/// may wait for its receiver's lock (G1-RUN-011); they are due, so that the timer fires at once.
 #[inline(never)]
 fn doorbell_is_due(cpu: &mut Cpu, machine: &Machine, index: usize) {
+    if index == FEEDING {
+        let due = board_watchdog::feed(cpu, machine);
+        return watch_until(&mut cpu.data, FEEDING, due);
+    }
     cpu.data.watched &= !1_u64.wrapping_shl(index as u32);
     let number = index.wrapping_sub(MAX_VCPUS);
     if let Some(due) = vgic::doorbell::expire(cpu, machine, number) {

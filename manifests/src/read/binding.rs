@@ -7,7 +7,18 @@ use crate::model::{
 /// Properties of the root node.
 pub const ROOT_PROPERTIES: &[&str] = &["compatible", "version"];
 /// Nodes below the root node.
-pub const ROOT_NODES: &[&str] = &["gear2", "vms", "shared-memory", "channels"];
+pub const ROOT_NODES: &[&str] = &[
+    "gear2",
+    "vms",
+    "shared-memory",
+    "channels",
+    "board-watchdog",
+    "gpio-heartbeat",
+];
+/// Properties of `/board-watchdog`, all of which have to be there.
+pub const BOARD_WATCHDOG_PROPERTIES: &[&str] = &["device", "timeout-ms"];
+/// Properties of `/gpio-heartbeat`, all of which have to be there.
+pub const GPIO_HEARTBEAT_PROPERTIES: &[&str] = &["device", "line", "period-ms"];
 /// Properties of `/shared-memory/NAME`.
 pub const SHARED_PROPERTIES: &[&str] = &["address", "size-mib", "vms", "readers"];
 /// Properties of `/channels/NAME`.
@@ -168,6 +179,8 @@ pub const CELL_PROPERTIES: &[&str] = &[
     "queues",
     "config-size",
     "timeout-ms",
+    "line",
+    "period-ms",
     "mtu",
     "iops-limit",
     "bytes-per-second-limit",

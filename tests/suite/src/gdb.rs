@@ -1,4 +1,4 @@
-//! A client of the GDB remote protocol, as far as QEMU's stub and a machine of one CPU need it.
+//! A client of the GDB remote protocol, as far as QEMU's stub needs it.
 //!
 //! A packet is `$data#checksum`, answered by `+` and a packet; a resumed machine answers when it
 //! stops. Register values are hexadecimal, lowest byte first.
@@ -22,6 +22,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 const CHUNK: &str = "800";
 /// The bytes of memory that are asked for at once.
 const MEMORY_CHUNK: usize = 2048;
+/// Number of the PC among the stub's registers.
+const PC: u32 = 32;
 /// Stops the machine, outside of any packet.
 const INTERRUPT: u8 = 3;
 
@@ -138,6 +140,25 @@ impl Gdb {
             .map(|byte| format!("{byte:02x}"))
             .concat();
         self.accept(&format!("M{address:x},4:{digits}"))
+    }
+
+    /// Has commands concern this CPU from now on, the boot CPU being 0.
+    pub(super) fn select_cpu(&mut self, cpu: usize) -> Result<()> {
+        self.accept(&format!("Hg{:x}", cpu + 1))
+    }
+
+    /// Has the selected CPU go on at `pc`.
+    pub(super) fn set_pc(&mut self, pc: u64) -> Result<()> {
+        self.accept(&format!("P{PC:x}={:016x}", pc.swap_bytes()))
+    }
+
+    /// Writes an instruction where the selected CPU sees `address` now.
+    pub(super) fn write_instruction(&mut self, address: u64, word: u32) -> Result<()> {
+        if self.is_physical {
+            self.accept("Qqemu.PhyMemMode:0")?;
+            self.is_physical = false;
+        }
+        self.accept(&format!("M{address:x},4:{:08x}", word.swap_bytes()))
     }
 
     /// Has addresses be physical from now on.

@@ -76,14 +76,22 @@ pub(super) fn spoil(gic_version: u32, gear1: &Path, spoilt: &Path) -> Result<()>
     Ok(())
 }
 
+/// Returns the address of a function in the runtime's image.
+pub(super) fn address_in_runtime(elf: &Path, function: &str) -> Result<u64> {
+    let elf = fs::read(elf)?;
+    let file = object::File::parse(&*elf)?;
+    let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
+    let symbol = symbol.with_context(|| format!("the runtime has no {function}"))?;
+    Ok(symbol.address())
+}
+
 /// Returns where a function begins in the runtime's flat image.
 fn offset_in_runtime(elf: &Path, function: &str) -> Result<usize> {
+    let address = address_in_runtime(elf, function)?;
     let elf = fs::read(elf)?;
     let file = object::File::parse(&*elf)?;
     let base = file.segments().map(|segment| segment.address()).min();
-    let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
-    let symbol = symbol.with_context(|| format!("the runtime has no {function}"))?;
     Ok(usize::try_from(
-        symbol.address() - base.context("the runtime is empty")?,
+        address - base.context("the runtime is empty")?,
     )?)
 }

@@ -166,7 +166,11 @@ fn add_beside(manifest: &Path, blob: &[u8], archive: &mut Writer) -> Result<()> 
 /// Returns the board that a comment in the file names, or the usual one.
 fn board_of(file: &Path, tools: &Tools) -> Result<BoardTree> {
     let text = fs::read_to_string(file)?;
-    for name in [board::Name::Rpi4, board::Name::RcarH3] {
+    for name in [
+        board::Name::Rpi4,
+        board::Name::RcarH3,
+        board::Name::Imx8mpEvk,
+    ] {
         if text.contains(&format!("board: {}", name.text())) {
             return BoardTree::named(name, tools);
         }

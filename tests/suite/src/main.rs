@@ -12,6 +12,7 @@ extern crate workbench;
 
 mod architecture;
 mod bench;
+mod board_watchdogs;
 mod boards;
 mod boot;
 mod change;

@@ -83,6 +83,11 @@ fn wakes_pokes_and_rings_stay_until_taken() {
     assert!(cpu.is_pending() && cpu.take_poke() && !cpu.take_poke());
     cpu.ring();
     assert!(cpu.is_pending() && cpu.take_ring() && !cpu.take_ring());
+    cpu.probe();
+    assert!(cpu.is_pending() && cpu.is_probed() && cpu.take_wake().is_none());
+    cpu.poke();
+    assert!(!cpu.take_ring() && cpu.is_probed());
+    assert!(cpu.take_poke() && !cpu.is_probed() && !cpu.take_poke());
     assert!(!cpu.is_pending());
 }
 

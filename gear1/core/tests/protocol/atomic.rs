@@ -1,4 +1,5 @@
-//! Atomics under the names that `vcpu/shared.rs` imports, for two kinds of machine.
+//! Atomics under the names that `vcpu/shared.rs` and `vcpu/signals.rs` import, for two kinds of
+//! machine.
 //!
 //! [`Order::Kept`] is the architecture's: a Store-Release comes before a later Load-Acquire of the
 //! same CPU (Arm ARM B2.3, *Barrier-ordered-before*), so that all accesses have one order.

@@ -1,12 +1,13 @@
 //! The protocol by which CPUs wake, kick, stop and answer a vCPU, in all orders that its steps can
-//! come in: `src/vcpu/shared.rs` as it ships, with shuttle's atomics for the hardware's.
+//! come in: `src/vcpu/shared.rs` and `signals.rs` as they ship, with shuttle's atomics for the
+//! hardware's.
 //!
 //! A wake-up that is lost leaves a CPU waiting for ever, which shuttle finds as a deadlock. With
 //! two CPUs all orders are tried ([`most_orders`] has the exception); with three, so many that were
 //! drawn from a fixed seed. Every step of the protocol is `SeqCst`; the orders are those of the
 //! architecture, and those of an emulator that lets a load overtake a store ([`atomic`]).
 //!
-//! Requirements: G1-VCPU-001, G1-VCPU-002, G1-CPU-011.
+//! Requirements: G1-VCPU-001, G1-VCPU-002, G1-CPU-011, G1-SUP-005.
 
 mod atomic;
 mod doorbell;
@@ -337,6 +338,33 @@ fn what_a_loop_is_told_arrives() {
         machine.kicks.raise();
     };
     many_orders(VcpuState::Ready, owner, [Machine::wake, tells, rings]);
+}
+
+/// A probe arrives as a poke does, and is pending until the loop takes it: the feeder of the board's
+/// watchdog sees then that the CPU came round (G1-SUP-005).
+#[test]
+fn a_probe_is_pending_until_the_loop_takes_it() {
+    let owner: Body = |machine| {
+        let (mut wakes, mut probes) = (0, 0);
+        while (wakes, probes) != (1, 1) {
+            if machine.loops.is_pending() {
+                wakes += u32::from(machine.loops.take_wake().is_some());
+                let was_probed = machine.loops.is_probed();
+                let taken = machine.loops.take_poke();
+                assert!(taken || !was_probed, "the probe went by itself");
+                probes += u32::from(taken);
+            } else {
+                machine.kicks.wait();
+            }
+        }
+        assert!(!machine.loops.is_probed() && !machine.loops.is_pending());
+    };
+    let feeds: Body = |machine| {
+        assert!(!machine.loops.is_probed());
+        machine.loops.probe();
+        machine.kicks.raise();
+    };
+    many_orders(VcpuState::Ready, owner, [Machine::wake, feeds]);
 }
 
 /// Time is stolen from when it could run until it is loaded, also if it is woken while it is

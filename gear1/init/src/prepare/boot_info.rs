@@ -17,6 +17,7 @@ use gear1_core::stage1;
 use gearv_manifest::{CpuIndex, GicMode, Manifest, Restart, Vm, VmKind};
 
 use super::system::System;
+use crate::board_watchdog;
 use crate::device_vm::DeviceVm;
 use crate::doorbells;
 use crate::el2::Runtime;
@@ -71,8 +72,12 @@ pub(super) fn of_machine(
         doorbells: Default::default(),
         pl061: Default::default(),
         masters: [BootMaster::default(); MAX_MASTERS],
+        watchdogs: Default::default(),
+        feed_period: 0,
+        settle_ticks: 0,
     });
     fill_cpus(&mut info, board, system.manifest);
+    board_watchdog::fill(&mut info, &system.owners.fed, given.counter_hz);
     let owner = gear2_uart.and_then(|uart| info.irq_owner.get_mut(uart.intid as usize));
     if let Some(owner) = owner {
         *owner = IrqOwner::GEAR2;

@@ -159,6 +159,8 @@ impl<'a> Placed<'a> {
             (board.archive, "the boot archive"),
         ];
         gear1.extend(gic_registers(board));
+        let fed = system.owners.fed.iter();
+        gear1.extend(fed.map(|fed| (fed.region(), "what Gear1 feeds")));
         gear1.extend(self.runtime_memory());
         Ground {
             memory: &board.memory,
@@ -272,7 +274,16 @@ fn place_runtime<M: PhysicalMemory>(
     let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
     let pool = Region::new(pool, pool + pool_size);
     let vm_count = manifest.vms.len();
-    let runtime = el2::load(given.runtime, given.board, pool, vm_count, free, memory)?;
+    let fed = &system.owners.fed;
+    let runtime = el2::load(
+        given.runtime,
+        given.board,
+        fed,
+        pool,
+        vm_count,
+        free,
+        memory,
+    )?;
     Ok((pool, runtime))
 }
 

@@ -15,6 +15,7 @@ use gearv_manifest::blob::Blob;
 use gearv_manifest::{Archive, Manifest, Member, Vm};
 
 use super::Given;
+use crate::board_watchdog::{self, Fed};
 use crate::device_vm::DeviceVm;
 use crate::doorbells;
 use crate::fdt::Board;
@@ -75,6 +76,8 @@ impl<'s, 'a> System<'s, 'a> {
 pub(super) struct Owners<'m, 'a> {
     pub(super) device_vm: Option<DeviceVm<'m, 'a>>,
     pub(super) real_time: Vec<Passthrough<'m, 'a>>,
+    /// What Gear1 feeds, and no VM owns.
+    pub(super) fed: Vec<Fed>,
 }
 
 impl<'m, 'a> Owners<'m, 'a> {
@@ -88,8 +91,10 @@ impl<'m, 'a> Owners<'m, 'a> {
         let owners = Self {
             device_vm: DeviceVm::find(manifest, tree, board, faults)?,
             real_time: Passthrough::find_real_time(manifest, tree, board, faults)?,
+            fed: board_watchdog::find(manifest, board, faults),
         };
         check_owners(owners.all(), faults);
+        board_watchdog::check_owners(&owners.fed, owners.all(), faults);
         // Behind the owners: whether a doorbell's interrupt is a device's depends on who has what.
         if !manifest.channels.is_empty() {
             let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;

@@ -31,6 +31,8 @@ pub(crate) struct Case {
     files: Files,
     runtime: Vec<u8>,
     boot_cpu: u64,
+    /// Registers of devices, with the last value of each.
+    pub(crate) registers: Vec<(u64, u64)>,
 }
 
 impl Case {
@@ -53,6 +55,7 @@ impl Case {
                 .with("dtb/flat", guest.as_slice()),
             runtime: flat_image(RUNTIME_MAGIC, el2::RUNTIME),
             boot_cpu: 0,
+            registers: Vec::new(),
         }
     }
 
@@ -74,6 +77,7 @@ impl Case {
         let mut board = fdt::read(blob.as_slice()).board.unwrap();
         board.archive.end = board.archive.start + archive.as_slice().len() as u64;
         let mut memory = FakeMemory::new(board.gic.gicr, &[0, 1]);
+        memory.registers.extend(self.registers.iter().copied());
         let given = Given {
             board: &board,
             archive: archive.as_slice(),

@@ -49,6 +49,8 @@ pub(super) enum Finder {
     Gear2Registers,
     /// Two VMs that attack everything.
     Chaos,
+    /// A microcontroller that watches a line, beside a Gear1 that hangs.
+    Microcontroller,
     /// Rules of the linked runtime for GICv3.
     Rules,
 }

@@ -12,7 +12,9 @@ use workbench::{build_images, workspace};
 use super::bug::{Bug, Finder};
 use super::list::bugs;
 use crate::part::Tally;
-use crate::{architecture, boot, change, chaos, gear2_registers, guests, realtime, refusals};
+use crate::{
+    architecture, board_watchdogs, boot, change, chaos, gear2_registers, guests, realtime, refusals,
+};
 
 #[cfg(test)]
 mod tests;
@@ -98,6 +100,9 @@ impl Finder {
             Finder::NeedsEl2 => boot::stops_without_el2_of(gear1, init, &mut tally),
             Finder::Gear2Registers => gear2_registers::registers_under(Some(gear1), &mut tally),
             Finder::Chaos => chaos::attack_other(gear1, None, chaos::FEW / 4, &mut tally),
+            Finder::Microcontroller => {
+                board_watchdogs::see_resets_of(Some((gear1, PLANTED)), &mut tally)
+            }
             Finder::Rules => {
                 let runtime = workspace::bare_elf_in(PLANTED, "gear1-runtime");
                 architecture::check(&runtime, 3, &mut tally)

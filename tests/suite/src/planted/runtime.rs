@@ -125,6 +125,30 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Guest("gear2-fails", "cortex-a57"),
     },
     Bug {
+        name: "the board's watchdog is fed whatever CPUs do",
+        change: Change::Swap("late == 0", "late != u32::MAX"),
+        breaks: &["G1-SUP-005"],
+        test: "tests/suite/src/board_watchdogs.rs",
+        finder: Finder::Microcontroller,
+    },
+    Bug {
+        name: "the watchdog's reset is not told",
+        change: Change::Swap(
+            "[true, ..] => Cause::Watchdog",
+            "[true, ..] => Cause::Unknown",
+        ),
+        breaks: &["G1-SUP-006"],
+        test: "gear1/core/src/board_watchdog/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "a VM owns the board's watchdog",
+        change: Change::Swap("&fed.region()", "&Region::new(0, 1)"),
+        breaks: &["G1-SUP-006"],
+        test: "gear1/init/src/board_watchdog/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "Gear2 sees a guest's thread pointer",
         change: Change::Drop,
         breaks: &["G1-RUN-003"],

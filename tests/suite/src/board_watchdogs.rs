@@ -1,0 +1,196 @@
+//! A Gear1 that hangs or halts is reset from beyond: by the board's watchdog, and by a
+//! microcontroller that watches a line.
+//!
+//! The debugger of QEMU makes a CPU hang: an endless loop at EL2, where all exceptions are masked.
+//! QEMU's trace shows feedings and edges of the line as the hardware outside would see them. Time
+//! is counted in instructions, so that a busy host changes nothing.
+//!
+//! Requirements: G1-SUP-005, G1-SUP-006.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::build_images::{self, Images};
+use workbench::expect::Session;
+use workbench::qemu::{Console, Machine, Qemu};
+use workbench::{payloads, workspace};
+
+use crate::gdb::Gdb;
+use crate::halt;
+use crate::part::{Part, Tally};
+
+mod microcontroller;
+mod trace;
+
+use microcontroller::Microcontroller;
+use trace::Trace;
+
+/// Limit of a wait on the host; no result depends on it.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// 64 ns an instruction: waits of seconds are short, and all idle CPUs together skip time.
+const CLOCK: [&str; 4] = ["-icount", "shift=6,sleep=off", "-rtc", "clock=vm"];
+/// The second half of the sequence that feeds i.MX's watchdog, as QEMU traces it.
+const FED: &str = "imx2_wdt_write [0x2] <- 0xaaaa";
+/// Feedings that last longer than two timeouts: four come within one.
+const FEEDINGS: usize = 9;
+/// A function that runs only when Gear1 halts by an exception.
+const UNUSED: &str = "gear1_halted";
+/// `b .`
+const LOOP: u32 = 0x1400_0000;
+/// Bits 3 and 2 of PSTATE at EL2, in place.
+const EL2: u32 = 2 << 2;
+/// Looks at a CPU until it is at EL2.
+const LOOKS: usize = 2000;
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("the board's watchdog resets a Gear1 that hangs", watchdog),
+        Part::new("a microcontroller resets a Gear1 that hangs", heartbeat),
+    ]
+}
+
+/// A way to break Gear1 on a CPU.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// The CPU loops at EL2.
+    Hang(usize),
+    /// The CPU takes an exception at EL2.
+    Halt(usize),
+}
+
+/// Feeds i.MX's watchdog for longer than its timeout, breaks Gear1 in each way, and sees the
+/// machine come back each time. CPU 0 feeds.
+fn watchdog(tally: &mut Tally) -> Result<()> {
+    let images = images("board-watchdog")?;
+    let tree = payloads::imx8mp_evk_device_tree()?;
+    let mut command = Qemu::prepare(10)?.imx8mp_evk([&images.gear1, &images.archive, &tree]);
+    let mut trace = Trace::of(
+        &mut command,
+        "board-watchdog",
+        &["imx2_wdt_write", "imx2_wdt_expired"],
+    )?;
+    let (mut session, mut gdb) = start(command, "board-watchdog")?;
+    let outcome = live_through(&mut session, &mut gdb, &mut trace, tally);
+    outcome.with_context(|| build_images::last_words(&session))
+}
+
+fn live_through(
+    session: &mut Session,
+    gdb: &mut Gdb,
+    trace: &mut Trace,
+    tally: &mut Tally,
+) -> Result<()> {
+    for fault in [Fault::Hang(1), Fault::Hang(0), Fault::Halt(2)] {
+        // QEMU's reset clears WRSR, so that no boot there is told of the watchdog's.
+        session.expect(
+            "watchdog /soc@0/bus@30000000/watchdog@30280000: 10000 ms; the last reset was not by",
+            PATIENCE,
+        )?;
+        session.expect("gear2: 0.", PATIENCE)?;
+        let seen = trace.wait_for(FED, FEEDINGS, PATIENCE)?;
+        ensure!(!seen.contains("expired"), "it is fed, and expires:\n{seen}");
+        break_gear1(gdb, fault, "")?;
+        if matches!(fault, Fault::Halt(_)) {
+            session.expect("gear1: HALT: exception inside EL2", PATIENCE)?;
+        }
+        trace.wait_for("imx2_wdt_expired", 1, PATIENCE)?;
+        session.expect("gearv: Gear1 ", PATIENCE)?;
+        tally.pass(1);
+    }
+    // The last boot is as good as the first.
+    session.expect("gear2: 0.", PATIENCE)?;
+    trace.wait_for(FED, FEEDINGS, PATIENCE)?;
+    tally.pass(1);
+    Ok(())
+}
+
+/// Has a microcontroller watch a line of `virt`'s PL061, breaks Gear1 in each way, and sees the
+/// microcontroller reset the machine, and watch the line again.
+fn heartbeat(tally: &mut Tally) -> Result<()> {
+    see_resets_of(None, tally)
+}
+
+/// Does so with another Gear1, whose runtime is in this folder of builds.
+pub(super) fn see_resets_of(
+    other: Option<(PathBuf, &'static str)>,
+    tally: &mut Tally,
+) -> Result<()> {
+    let mut images = images("gpio-heartbeat")?;
+    let mut folder = "";
+    if let Some((gear1, of_other)) = other {
+        (images.gear1, folder) = (gear1, of_other);
+    }
+    let machine = Machine::default();
+    let qemu = Qemu::prepare(10)?;
+    let mut command = qemu.command(&machine, &images.boot(), Console::Pipes);
+    let trace = Trace::of(&mut command, "gpio-heartbeat", &["pl061_set_output"])?;
+    let monitor = Microcontroller::connect_to(&mut command);
+    let (mut session, mut gdb) = start(command, "gpio-heartbeat")?;
+    let mut controller = monitor.start(trace)?;
+    let outcome = see_resets(&mut session, &mut gdb, &mut controller, (folder, tally));
+    outcome.with_context(|| build_images::last_words(&session))
+}
+
+fn see_resets(
+    session: &mut Session,
+    gdb: &mut Gdb,
+    controller: &mut Microcontroller,
+    (folder, tally): (&str, &mut Tally),
+) -> Result<()> {
+    for fault in [Fault::Hang(1), Fault::Hang(0), Fault::Halt(1)] {
+        session.expect("gear2: program started", PATIENCE)?;
+        controller.see_edges(50, PATIENCE)?;
+        break_gear1(gdb, fault, folder)?;
+        controller.reset_when_silent(PATIENCE)?;
+        session.expect("gearv: Gear1 ", PATIENCE)?;
+        tally.pass(1);
+    }
+    session.expect("gear2: program started", PATIENCE)?;
+    controller.see_edges(50, PATIENCE)?;
+    tally.pass(1);
+    Ok(())
+}
+
+fn images(name: &str) -> Result<Images> {
+    build_images::build(&workspace::root().join(format!("tests/manifests/{name}.dts")))
+}
+
+/// Starts a machine with a debugger, which lets it run.
+fn start(mut command: Command, name: &str) -> Result<(Session, Gdb)> {
+    command.args(CLOCK);
+    let log = workspace::output_dir().join(format!("{name}.log"));
+    let (mut session, mut gdb) = Gdb::start(command, &log)?;
+    session.give_up_on(&[]);
+    gdb.let_run()?;
+    Ok((session, gdb))
+}
+
+/// Breaks Gear1 on a CPU, once that is at EL2. Its runtime is in this folder of builds.
+fn break_gear1(gdb: &mut Gdb, fault: Fault, folder: &str) -> Result<()> {
+    let (Fault::Hang(cpu) | Fault::Halt(cpu)) = fault;
+    for _ in 0..LOOKS {
+        gdb.interrupt()?;
+        gdb.select_cpu(cpu)?;
+        if gdb.general()?.cpsr & 0xc == EL2 {
+            let pc = match fault {
+                Fault::Hang(_) => endless_loop(gdb, folder)?,
+                // No page is mapped there.
+                Fault::Halt(_) => 0,
+            };
+            gdb.set_pc(pc)?;
+            return gdb.let_run();
+        }
+        gdb.let_run()?;
+    }
+    anyhow::bail!("CPU {cpu} never waits at EL2")
+}
+
+/// Makes an endless loop out of a function that does not run, and returns its address.
+fn endless_loop(gdb: &mut Gdb, folder: &str) -> Result<u64> {
+    let elf = workspace::bare_elf_in(folder, "gear1-runtime");
+    let address = halt::address_in_runtime(&elf, UNUSED)?;
+    gdb.write_instruction(address, LOOP)?;
+    Ok(address)
+}

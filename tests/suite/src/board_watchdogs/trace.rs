@@ -1,0 +1,62 @@
+//! Events of QEMU's devices, in a file that grows.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::workspace;
+
+/// Time between two looks at the file.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A trace that is read while QEMU writes it.
+pub(super) struct Trace {
+    file: File,
+    path: PathBuf,
+}
+
+impl Trace {
+    /// Has a machine trace these events.
+    pub(super) fn of(command: &mut Command, name: &str, events: &[&str]) -> Result<Trace> {
+        let path = workspace::output_dir().join(format!("{name}-trace.log"));
+        fs::write(&path, "")?;
+        for event in events {
+            command.args(["-trace", event]);
+        }
+        command.arg("-D").arg(&path);
+        let file = File::open(&path).with_context(|| path.display().to_string())?;
+        Ok(Trace { file, path })
+    }
+
+    /// Returns the events since the last call.
+    pub(super) fn read(&mut self) -> Result<String> {
+        let mut fresh = String::new();
+        self.file.read_to_string(&mut fresh)?;
+        Ok(fresh)
+    }
+
+    /// Waits for so many more events that contain `text`. Returns all events meanwhile.
+    pub(super) fn wait_for(
+        &mut self,
+        text: &str,
+        count: usize,
+        patience: Duration,
+    ) -> Result<String> {
+        let begin = Instant::now();
+        let mut seen = String::new();
+        while seen.matches(text).count() < count {
+            ensure!(
+                begin.elapsed() < patience,
+                "{text} is not {count} times in {}",
+                self.path.display()
+            );
+            sleep(LOOK);
+            seen += &self.read()?;
+        }
+        Ok(seen)
+    }
+}
