@@ -187,7 +187,9 @@ impl Qemu {
     /// pipes.
     pub fn imx8mp_evk(&self, files: [&Path; 3]) -> Command {
         let machine = ["imx8mp-evk", "-smp", "4", "-m", "1024", "-serial", "null"];
-        self.board(&machine, files)
+        let mut command = self.board(&machine, files);
+        trace::add_to(&mut command, 3, files[0]);
+        command
     }
 
     /// Returns the command that starts a kernel with its initial RAM disk and device tree on a

@@ -22,12 +22,20 @@ pub(super) struct Trace {
 impl Trace {
     /// Has a machine trace these events.
     pub(super) fn of(command: &mut Command, name: &str, events: &[&str]) -> Result<Trace> {
-        let path = workspace::output_dir().join(format!("{name}-trace.log"));
-        fs::write(&path, "")?;
         for event in events {
             command.args(["-trace", event]);
         }
-        command.arg("-D").arg(&path);
+        // QEMU has one log: a machine that is watched for coverage has a file already.
+        let watched = command.get_args().skip_while(|word| *word != "-D").nth(1);
+        let path = match watched.map(PathBuf::from) {
+            Some(path) => path,
+            None => {
+                let path = workspace::output_dir().join(format!("{name}-trace.log"));
+                command.arg("-D").arg(&path);
+                path
+            }
+        };
+        fs::write(&path, "")?;
         let file = File::open(&path).with_context(|| path.display().to_string())?;
         Ok(Trace { file, path })
     }
