@@ -3,7 +3,7 @@
 //! Owns: what each command asks GDM for, and the form of its answer: a typed value
 //! ([`answer::Answer`]), printed as JSON with `--json` and as tables without.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
 use gear1_abi::call;
@@ -46,8 +46,20 @@ pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), Error> {
         // What is of this program alone needs no GDM.
         Command::Completions { shell } => write(out, &manual::completions(*shell)),
         Command::Man { directory } => manual::man(directory.as_deref(), out),
+        // The terminal is no output like others: its size changes, and keys come from it.
+        Command::Top {
+            vcpus,
+            count,
+            lines,
+        } if is_for_screen(line, *count, *lines) => top::watch(&line.run_directory, *vcpus),
         command => ask(command, line, out),
     }
+}
+
+/// Tells whether `top` has a terminal for itself: both to print to and to type at.
+fn is_for_screen(line: &Line, count: Option<u64>, lines: bool) -> bool {
+    let is_plain = line.json || lines || count.is_some();
+    !is_plain && line.width.is_some() && std::io::stdin().is_terminal()
 }
 
 /// Does a command that asks GDM.
@@ -57,9 +69,11 @@ fn ask(command: &Command, line: &Line, out: &mut dyn Write) -> Result<(), Error>
     let mut print = |answer: &Answer| show(answer, line, out);
     let answer = match command {
         Command::Console(words) => return enter(connection, words, line),
-        Command::Top { vcpus, count } => {
+        Command::Top { vcpus, count, .. } => {
             let count = count.unwrap_or(u64::MAX);
-            return top::run(client, count, *vcpus, !line.json, &mut print);
+            // A pipe is not cleared.
+            let clear = !line.json && line.width.is_some();
+            return top::run(client, count, *vcpus, clear, &mut print);
         }
         Command::Events { follow } => return events::run(client, *follow, &mut print),
         Command::Log { follow } => return log(client, *follow, &mut print),

@@ -1,8 +1,11 @@
 //! Exit statuses of `gearctl`, and where it prints.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Output};
+use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -94,8 +97,9 @@ fn a_word_that_is_no_text_is_a_wrong_word() {
     assert_eq!(status(&command.output().unwrap()), Some(2));
 }
 
-/// Runs `gearctl` beside a program in GDM's place, which answers a line by a line.
-fn beside(answer: fn(&str) -> String, words: &[&str]) -> Output {
+/// Does something while a program in GDM's place answers a line by a line, with the directory of its
+/// socket. One `gearctl` connects.
+fn with_gdm<T>(answer: fn(&str) -> String, what: impl FnOnce(&str) -> T) -> T {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("gearctl-status-{}-{number}", std::process::id());
@@ -110,10 +114,17 @@ fn beside(answer: fn(&str) -> String, words: &[&str]) -> Output {
             let _ = stream.write_all(format!("{}\n", answer(&line)).as_bytes());
         }
     });
-    let output = gearctl(&[&["--run", directory.to_str().unwrap()], words].concat());
+    let done = what(directory.to_str().unwrap());
     gdm.join().unwrap();
     std::fs::remove_dir_all(&directory).unwrap();
-    output
+    done
+}
+
+/// Runs `gearctl` beside a program in GDM's place.
+fn beside(answer: fn(&str) -> String, words: &[&str]) -> Output {
+    with_gdm(answer, |directory| {
+        gearctl(&[&["--run", directory], words].concat())
+    })
 }
 
 #[test]
@@ -148,6 +159,8 @@ fn one_vm(line: &str) -> String {
             format!("{},0,0,0,0,0", u64::from_le_bytes(*b"linux\0\0\0")),
         ),
         2 => (2, "0,0,0,0,0,0".to_owned()),
+        7 | 8 => (0, "5,0,0,0,0,0".to_owned()),
+        10 => (0, "65536,196608,1000,1,0,0".to_owned()),
         3 => (4, "0,0,0,0,0,0".to_owned()),
         _ => (1, "0,0,0,0,0,0".to_owned()),
     };
@@ -171,4 +184,99 @@ fn what_gear2_answers_decides_on_the_status() {
         assert_eq!(status(&output), Some(expected), "{words:?}: {error}");
         assert_eq!(error.is_empty(), expected == 0, "{words:?}: {error}");
     }
+}
+
+/// Longest time in which a program shows nothing.
+const PATIENCE_MS: i32 = 120_000;
+
+/// A terminal, by the side that the person has.
+struct Person(File);
+
+impl Person {
+    /// Makes a terminal that does not know its size, as a serial port; returns both its sides.
+    fn new() -> (Self, OwnedFd) {
+        let (mut person, mut program) = (0, 0);
+        let (name, mode, size) = (null_mut(), null_mut(), null_mut());
+        // SAFETY: the library writes two descriptors, and reads nothing through the null pointers.
+        let made = unsafe { libc::openpty(&mut person, &mut program, name, mode, size) };
+        assert_eq!(made, 0);
+        // SAFETY: the descriptor is open and nobody else's.
+        let person = unsafe { File::from_raw_fd(person) };
+        // SAFETY: as above.
+        let program = unsafe { OwnedFd::from_raw_fd(program) };
+        (Self(person), program)
+    }
+
+    /// Tells whether the terminal gives whole lines, and shows what is typed.
+    fn is_usual(&self) -> bool {
+        // SAFETY: zeroes are a `termios`.
+        let mut mode: libc::termios = unsafe { std::mem::zeroed() };
+        // SAFETY: the library writes one `termios`.
+        let done = unsafe { libc::tcgetattr(self.0.as_raw_fd(), &mut mode) };
+        assert_eq!(done, 0);
+        mode.c_lflag & (libc::ICANON | libc::ECHO) == libc::ICANON | libc::ECHO
+    }
+
+    /// Returns what the program shows until a text, or until its end. A program that shows nothing
+    /// any longer fails the test.
+    fn read_until(&mut self, text: &str) -> String {
+        let mut shown = Vec::new();
+        let mut bytes = [0; 4096];
+        while !String::from_utf8_lossy(&shown).contains(text) {
+            let mut wait = libc::pollfd {
+                fd: self.0.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: the kernel reads and writes one `pollfd`.
+            let ready = unsafe { libc::poll(&mut wait, 1, PATIENCE_MS) };
+            assert_eq!(ready, 1, "{}", String::from_utf8_lossy(&shown));
+            match self.0.read(&mut bytes) {
+                Ok(length) if length > 0 => shown.extend(&bytes[..length]),
+                // The other side is closed.
+                _ => break,
+            }
+        }
+        String::from_utf8_lossy(&shown).into_owned()
+    }
+}
+
+/// `top` has the terminal for itself, and gives it back as it was.
+#[test]
+fn top_has_a_screen_on_a_terminal() {
+    let shown = with_gdm(one_vm, |directory| {
+        let (mut person, program) = Person::new();
+        assert!(person.is_usual());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gearctl"));
+        command.args(["--run", directory, "top"]);
+        command.env_remove("COLUMNS").env_remove("LINES");
+        command.stdin(program.try_clone().unwrap());
+        command.stdout(program.try_clone().unwrap());
+        command.stderr(program);
+        let mut child = command.spawn().unwrap();
+        // The terminal is the child's alone, so that its end is seen.
+        drop(command);
+        // The first figures come after a second. Later frames are differences of cells.
+        let mut shown = person.read_until("linux");
+        assert!(!person.is_usual(), "{shown}");
+        person.0.write_all(b"q").unwrap();
+        shown += &person.read_until("no such text");
+        assert!(child.wait().unwrap().success(), "{shown}");
+        assert!(person.is_usual());
+        shown
+    });
+    let (enter, leave) = ("\x1b[?1049h", "\x1b[?1049l");
+    for part in [enter, "gearctl top", "linux", "freeze", leave] {
+        assert!(shown.contains(part), "{part:?} is not in {shown:?}");
+    }
+}
+
+/// A pipe gets tables, and no control sequences.
+#[test]
+fn top_prints_lines_to_a_pipe() {
+    let output = beside(one_vm, &["top", "2"]);
+    let shown = text(&output.stdout);
+    assert_eq!(status(&output), Some(0));
+    assert_eq!(shown.matches("VM     SHARE").count(), 2, "{shown}");
+    assert!(!shown.contains('\x1b'), "{shown:?}");
 }

@@ -150,12 +150,16 @@ pub enum Command {
     },
     /// Each second, what VMs did: share, waits, stolen time, preemptions, exits
     ///
-    /// Parts are those of a CPU's time. A VM's figures are the sums of its vCPUs'. A real-time VM's
-    /// share is `own CPU`: it has CPUs of its own.
+    /// On a terminal with keys and the history of a VM. With a number of seconds, with --lines and in
+    /// pipes, a table each second. Parts are those of a CPU's time. A VM's figures are the sums of
+    /// its vCPUs'. A real-time VM's share is `own CPU`: it has CPUs of its own.
     Top {
         /// A row for each vCPU, instead of each VM
         #[arg(long)]
         vcpus: bool,
+        /// A table each second, on a terminal, too
+        #[arg(long)]
+        lines: bool,
         /// Number of seconds; for ever without
         count: Option<u64>,
     },

@@ -418,7 +418,11 @@ fn command_lines_are_read() {
     for word in ["-f", "--follow"] {
         assert_eq!(command(&["log", word]), Command::Log { follow: true });
     }
-    let top = |vcpus, count| Command::Top { vcpus, count };
+    let top = |vcpus, count| Command::Top {
+        vcpus,
+        lines: false,
+        count,
+    };
     assert_eq!(command(&["top"]), top(false, None));
     assert_eq!(command(&["top", "3"]), top(false, Some(3)));
     assert_eq!(command(&["top", "--vcpus", "3"]), top(true, Some(3)));

@@ -14,6 +14,17 @@ use crate::client::{Client, Vm};
 use crate::error::Error;
 use crate::output::Output;
 
+mod screen;
+mod session;
+
+/// Between two samples.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shows on a terminal what the VMs do, until a key ends it.
+pub(super) fn watch(run_directory: &str, by_vcpu: bool) -> Result<(), Error> {
+    session::run(run_directory, by_vcpu)
+}
+
 /// Prints each second what the vCPUs did in it, over the table of the second before.
 pub(super) fn run(
     client: &mut Client,
@@ -25,7 +36,7 @@ pub(super) fn run(
     let vms = client.vms()?;
     let mut old = Sample::take(client, &vms)?;
     for _ in 0..count {
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(INTERVAL);
         let new = Sample::take(client, &vms)?;
         if clear {
             clear_screen()?;

@@ -192,7 +192,10 @@ fn restart(session: &mut Session) -> Result<()> {
         row.with_context(|| format!("capped is not in {}", sched[list]))
     };
     let place = row("vcpus")?;
-    ensure!(place["cpu"] == 1 && place["allowed"] == "1", "{place}");
+    ensure!(
+        place["cpu"] == 1 && words(&place["allowed"]) == "1",
+        "{place}"
+    );
     let parameters = row("vms")?;
     ensure!(parameters["weight"] == 300, "{parameters}");
     let top = json(session, "gearctl --json top 2 | tail -n 1")?;
