@@ -16,8 +16,8 @@ use workbench::qemu::{Machine, Qemu};
 
 use session::Smoke;
 pub use session::{
-    BOOT, ESCAPE, Extent, check_input, focus, hex, no_kernel_complains, power_off, reach_guest,
-    ready, shell, shell_within,
+    BOOT, ESCAPE, Extent, LONG, check_input, focus, hex, no_kernel_complains, power_off,
+    reach_guest, ready, shell, shell_within,
 };
 
 /// Boots the machine, runs all checks and ends it.

@@ -13,8 +13,8 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
 use workbench::workspace;
 use xtask::run;
-use xtask::smoke::device_vm::{KILL, LONG, answers, enter, is_up, json, leave};
-use xtask::smoke::{BOOT, ready, shell, shell_within};
+use xtask::smoke::device_vm::{KILL, answers, enter, is_up, json, leave};
+use xtask::smoke::{BOOT, LONG, ready, shell, shell_within};
 
 use crate::part::{Part, Tally};
 

@@ -9,9 +9,9 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::Qemu;
 use workbench::{ext4, workspace};
 use xtask::run;
-use xtask::smoke::device_vm::{KILL, LONG, answers, enter, is_up, leave};
+use xtask::smoke::device_vm::{KILL, answers, enter, is_up, leave};
 use xtask::smoke::fio::{FINISH, fio_result, fio_until_stopped};
-use xtask::smoke::{BOOT, ready, shell, shell_within};
+use xtask::smoke::{BOOT, LONG, ready, shell, shell_within};
 
 use crate::part::{Part, Tally};
 

@@ -17,9 +17,9 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
 use workbench::workspace;
 use xtask::run;
-use xtask::smoke::device_vm::{LONG, answers, enter, is_up, leave};
+use xtask::smoke::device_vm::{answers, enter, is_up, leave};
 use xtask::smoke::fio::fio;
-use xtask::smoke::{BOOT, ready, shell, shell_within};
+use xtask::smoke::{BOOT, LONG, ready, shell, shell_within};
 
 use crate::nbd::Disk;
 use crate::part::{Part, Tally};

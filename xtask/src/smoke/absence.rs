@@ -16,9 +16,9 @@ use workbench::cache::sha256_of;
 use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 
-use super::device_vm::{FLUSHED, LONG, answers, enter, is_up, json, leave, number};
+use super::device_vm::{FLUSHED, answers, enter, is_up, json, leave, number};
 use super::fio::{FINISH, fio, fio_result, in_background};
-use super::session::{Smoke, shell, shell_within};
+use super::session::{LONG, Smoke, shell, shell_within};
 
 /// The ways in which the device VM begins anew. The last one takes longest, since Gear2 waits for
 /// the heartbeat to be late.

@@ -4,8 +4,7 @@
 use anyhow::{Context as _, Result};
 use workbench::expect::Session;
 
-use super::device_vm::LONG;
-use super::shell_within;
+use super::{LONG, shell_within};
 
 /// Returns the device VM's command that types a line into an input device's socket, Enter included.
 pub fn typing(line: &str, socket: &str) -> Result<String> {

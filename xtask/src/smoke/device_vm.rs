@@ -18,13 +18,11 @@ use workbench::{device_userland, ext4, network, payloads};
 use super::fio::{FILE, FINISH, fio, fio_result, in_background, reads};
 use super::process::{placed, rightless};
 use super::session::{
-    BOOT, COMMAND, Smoke, check_cpu_count, power_off, ready, shell, shell_within,
+    BOOT, COMMAND, LONG, Smoke, check_cpu_count, power_off, ready, shell, shell_within,
 };
 
 /// File whose blocks are flushed, and its number of blocks: more than are written by then.
 pub(super) const FLUSHED: &str = "/root/flushed";
-/// Longest time of the disk's and the network's work.
-pub const LONG: Duration = Duration::from_secs(600);
 /// Most wakes of the device VM by the set-up of a disk. Gear2 answers the writes of a set-up that
 /// need no backend itself (docs/device-model.md), so more wakes than these mean that one of them is
 /// forwarded again.

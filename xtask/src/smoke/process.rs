@@ -3,8 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use workbench::expect::Session;
 
-use super::device_vm::LONG;
-use super::session::{shell, shell_within};
+use super::session::{LONG, shell, shell_within};
 
 /// Waits until one vCPU of the device VM alone runs the thread of a guest's disk: the one that takes
 /// the interrupt of the disk in which that one lies. A thread that is busy is released, and comes

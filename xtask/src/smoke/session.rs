@@ -18,6 +18,8 @@ pub const ESCAPE: char = '\x07';
 pub const BOOT: Duration = Duration::from_secs(300);
 /// Longest time of a command in a shell.
 pub(super) const COMMAND: Duration = Duration::from_secs(120);
+/// Longest time of the disk's and the network's work.
+pub const LONG: Duration = Duration::from_secs(600);
 
 /// SHA-256 of 8 MiB of zeroes. A sum that is known beforehand needs no program of the host, and
 /// finds a CPU whose FP or SIMD registers another VM has changed: sha256sum may use them.

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use workbench::manifest::VmSummary;
 use workbench::{device_userland, workspace};
 use xtask::smoke::desktop::{screenshot, typing};
-use xtask::smoke::device_vm::{LONG, answers, change, enter, leave};
-use xtask::smoke::{self, ready, shell, shell_within};
+use xtask::smoke::device_vm::{answers, change, enter, leave};
+use xtask::smoke::{self, LONG, ready, shell, shell_within};
 
 use super::Example;
 use crate::part::Tally;

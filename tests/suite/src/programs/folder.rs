@@ -4,8 +4,8 @@
 use anyhow::{Context as _, Result, ensure};
 use workbench::expect::Session;
 use workbench::manifest::VmSummary;
-use xtask::smoke::device_vm::{KILL, LONG, enter, leave};
-use xtask::smoke::{shell, shell_within};
+use xtask::smoke::device_vm::{KILL, enter, leave};
+use xtask::smoke::{LONG, shell, shell_within};
 
 use super::{START, boot, power_off, with_guest};
 use crate::part::Tally;

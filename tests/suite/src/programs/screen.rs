@@ -9,8 +9,8 @@ use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 use workbench::workspace;
 use xtask::smoke::desktop::screenshot;
-use xtask::smoke::device_vm::{LONG, enter, leave};
-use xtask::smoke::{shell, shell_within};
+use xtask::smoke::device_vm::{enter, leave};
+use xtask::smoke::{LONG, shell, shell_within};
 
 use super::{START, boot, power_off, with_guest};
 use crate::part::Tally;

@@ -13,9 +13,9 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
 use workbench::workspace;
 use xtask::run;
-use xtask::smoke::device_vm::{KILL, LONG, answers, change, enter, is_up, leave};
+use xtask::smoke::device_vm::{KILL, answers, change, enter, is_up, leave};
 use xtask::smoke::fio::{FINISH, fio, fio_result};
-use xtask::smoke::{BOOT, ready, shell, shell_within};
+use xtask::smoke::{BOOT, LONG, ready, shell, shell_within};
 
 use super::immunity;
 use super::machine::{CHECKING, Serial, images};
