@@ -8,8 +8,7 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +16,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use device_model::client::Client;
 use device_model::mapping::Mapping;
+use device_model::order::Order;
 use gear2_protocol::{
     MAGIC, PROTOCOL_VERSION, REGION_SIZE, Region, VIRTIO_STRIDE, doorbell_page, line_of_channel,
     offset, slot,
@@ -330,15 +331,17 @@ fn has_open(process: u32, path: &Path) -> bool {
     links.any(|link| fs::read_link(link.path()).is_ok_and(|to| to == path))
 }
 
-/// Gives GDM an order, as `gearctl` does, and returns the answer.
-fn order(rig: &Rig, words: &str) -> String {
-    let mut control = UnixStream::connect(rig.directory.join("run/control")).unwrap();
-    control
-        .write_all(format!("order {words}\n").as_bytes())
-        .unwrap();
-    let mut answer = String::new();
-    BufReader::new(control).read_line(&mut answer).unwrap();
-    answer
+/// Gives GDM an order for a device, as `gearctl` does; the error is the sentence.
+fn order(rig: &Rig, channel: u64, order: Order) -> Result<u64, String> {
+    let run_directory = rig.directory.join("run");
+    let mut client = Client::connect(run_directory.to_str().unwrap()).unwrap();
+    let answer = client.order(channel, order);
+    answer.map_err(|error| error.sentence)
+}
+
+/// Returns the order to put a file into a disk.
+fn attach(path: &Path) -> Order {
+    Order::Attach(path.to_str().unwrap().into())
 }
 
 /// Makes a nameless socket.
@@ -543,24 +546,27 @@ fn a_process_gets_another_medium() {
     let has = |process, path: &Path| has_open(process, path);
     rig.wait("the disk", || has(process, &first));
     // A machine that is busy may take longer than an order waits; the order is done all the same.
-    let is_done = |answer: String| {
-        let is_late = answer.contains("obeys when that answers");
-        assert!(answer.starts_with("ok ") || is_late, "{answer}");
+    let is_done = |answer: Result<u64, String>| {
+        let is_late = |why: &String| why.contains("obeys when that answers");
+        assert!(
+            answer.is_ok() || answer.as_ref().is_err_and(is_late),
+            "{answer:?}"
+        );
     };
-    is_done(order(&rig, "1 detach"));
+    is_done(order(&rig, 1, Order::Detach));
     rig.wait("no disk", || !has(process, &first));
-    for (words, sentence) in [
-        ("1 detach", "error the disk has no medium"),
-        ("1 attach /nowhere", "error /nowhere: "),
-        ("2 detach", "error only a disk"),
+    for (channel, what, sentence) in [
+        (1, Order::Detach, "the disk has no medium"),
+        (1, attach(Path::new("/nowhere")), "/nowhere: "),
+        (2, Order::Detach, "only a disk"),
     ] {
-        let answer = order(&rig, words);
-        assert!(answer.starts_with(sentence), "{answer}");
+        let error = order(&rig, channel, what).unwrap_err();
+        assert!(error.starts_with(sentence), "{error}");
     }
     let hostile = rig.directory.join("hostile.disk");
-    let answer = order(&rig, &format!("1 attach {}", hostile.display()));
-    assert!(answer.contains("is the disk of another guest"), "{answer}");
-    is_done(order(&rig, &format!("1 attach {}", other.display())));
+    let error = order(&rig, 1, attach(&hostile)).unwrap_err();
+    assert!(error.contains("is the disk of another guest"), "{error}");
+    is_done(order(&rig, 1, attach(&other)));
     rig.wait("the other disk", || has(process, &other));
     assert!(rig.is_served(1) && rig.process(2) == process);
     // SAFETY: no memory is involved.
@@ -570,7 +576,7 @@ fn a_process_gets_another_medium() {
     let next = rig.process(2);
     rig.wait("the other disk again", || has(next, &other));
     assert!(!has(next, &first));
-    is_done(order(&rig, "1 attach"));
+    is_done(order(&rig, 1, attach(Path::new(""))));
     rig.wait("the first disk", || has(next, &first) && !has(next, &other));
     assert!(rig.is_served(1) && rig.process(2) == next);
 }
