@@ -1,7 +1,8 @@
 //! `gearctl top`: what the vCPUs did in each second.
 //!
-//! Times are differences of the counter in Gear2's answers, not of this program's clock: what the
-//! answers take does not count.
+//! Times are differences of the counter in Gear2's answers, not of this program's clock. Each vCPU
+//! has a counter value of its own, read next to its sums: on a busy machine the answers about one
+//! vCPU take a tenth of a second, and not in each round as long.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -57,32 +58,30 @@ fn clear_screen() -> Result<(), Error> {
     cleared.map_err(|error| Error::failed(format!("cannot print: {error}")))
 }
 
-/// Sums of a vCPU: ticks run, waited and stolen, then preemptions and exits.
-type Sums = [u64; 5];
+/// Counter value of Gear2's answer, then sums of a vCPU: ticks run, waited and stolen, preemptions
+/// and exits.
+type Sums = [u64; 6];
 
-/// Sums of all vCPUs at a moment.
+/// Sums of all vCPUs, each at a moment of its own.
 struct Sample {
-    /// Counter value of Gear2's answer, in ticks.
-    counter: u64,
     /// By the number of the vCPU over all VMs.
     vcpus: BTreeMap<u64, Sums>,
 }
 
 impl Sample {
-    /// The vCPUs run on while their sums are asked for: a sample is of nearly one moment, and not
-    /// of one.
+    /// The vCPUs run on while their sums are asked for.
     fn take(client: &mut Client, vms: &[Vm]) -> Result<Self, Error> {
-        let [_, _, counter, ..] = client.version()?;
         let mut vcpus = BTreeMap::new();
         for vcpu in vms.iter().flat_map(Vm::numbers) {
+            let [_, _, counter, ..] = client.version()?;
             let [ran, _, _, waited, stolen, preemptions] = client.vcpu(vcpu)?;
             let mut exits = 0;
             for reason in ExitReason::ALL {
                 exits += client.exits(vcpu, *reason as u64)?[0];
             }
-            vcpus.insert(vcpu, [ran, waited, stolen, preemptions, exits]);
+            vcpus.insert(vcpu, [counter, ran, waited, stolen, preemptions, exits]);
         }
-        Ok(Self { counter, vcpus })
+        Ok(Self { vcpus })
     }
 }
 
@@ -111,16 +110,17 @@ impl Passed<'_> {
 
     /// Returns a row about some vCPUs of a VM, or about one that is named.
     fn row(&self, vm: &Vm, vcpu: Option<u64>, vcpus: impl IntoIterator<Item = u64>) -> Load {
-        let mut sums = Sums::default();
+        let (mut sums, mut count) = (Sums::default(), 0);
         for vcpu in vcpus {
             let parts = self.of(vcpu);
+            count += 1;
             sums.iter_mut()
                 .zip(parts)
                 .for_each(|(sum, part)| *sum += part);
         }
-        let [ran, waited, stolen, preemptions, exits] = sums;
+        let [all_ticks, ran, waited, stolen, preemptions, exits] = sums;
         // A share of one CPU: the sum of several vCPUs may exceed 100 %.
-        let ticks = self.new.counter.wrapping_sub(self.old.counter);
+        let ticks = all_ticks / count.max(1);
         // Nobody waits for a CPU of its own.
         let part = |part| (!vm.real_time).then(|| Percent::of(part, ticks));
         Load {
