@@ -228,8 +228,7 @@ fn change(
         other => return Err(refusal::of(op, &vm, other)),
     };
     if wait.wait {
-        let timeout = wait.timeout.map(|timeout| timeout.0);
-        wait::for_end(client, op, &vm, timeout)?;
+        wait::for_end(client, op, &vm, wait.timeout.map(|timeout| timeout.0))?;
         outcome = Outcome::Done;
     }
     let vm = vm.name;

@@ -64,6 +64,12 @@ impl Line {
     }
 }
 
+/// Returns the `reg` property of a chip's node in the device tree.
+fn register(chip: &Path) -> Option<Vec<u8>> {
+    let mut places = ["of_node/reg", "device/of_node/reg"].iter();
+    places.find_map(|place| fs::read(chip.join(place)).ok())
+}
+
 /// Finds the chip whose device node has `address` as its first register, or whose
 /// label is the node's name on the bus (`c000000.pl061`).
 fn find(address: u64) -> io::Result<File> {
@@ -73,12 +79,7 @@ fn find(address: u64) -> io::Result<File> {
         let Ok(chip) = File::open(Path::new("/dev").join(&name)) else {
             continue;
         };
-        let register = [
-            entry.path().join("of_node/reg"),
-            entry.path().join("device/of_node/reg"),
-        ]
-        .iter()
-        .find_map(|path| fs::read(path).ok());
+        let register = register(&entry.path());
         let here = register.is_some_and(|bytes| bytes.starts_with(&address.to_be_bytes()));
         if here || sys::gpio_label(&chip)?.starts_with(&prefix) {
             return Ok(chip);

@@ -1,7 +1,7 @@
 //! The consoles of the guests' emulated serial ports: the rings in the shared region,
 //! each on a unix socket `<run>/<vm>.serial`.
 //!
-//! Who connects is sent what the ring still holds, then what comes. Input goes to
+//! A client that connects is sent what the ring still holds, then what comes. Input goes to
 //! the input ring as far as it has room, when half of it is free; the rest stays in the
 //! socket, also when its client leaves. Gear2 raises the line, so that `kick` is written,
 //! when that much is free again.

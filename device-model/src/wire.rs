@@ -24,7 +24,7 @@ pub struct Head {
 pub struct Asked {
     /// 1. GDM refuses another number.
     pub version: u32,
-    /// What is asked for.
+    /// The order that is asked for.
     #[serde(flatten)]
     pub request: Request,
 }
@@ -44,14 +44,14 @@ pub enum Request {
     Order {
         /// Channel of the device.
         channel: usize,
-        /// What it is to do.
+        /// The operation.
         order: Order,
     },
     /// Has Gear2 do an operation of its protocol, by number.
     Call {
         /// The operation.
         operation: u32,
-        /// Its arguments.
+        /// Arguments of the operation.
         arguments: [u64; 4],
     },
 }
@@ -138,7 +138,7 @@ pub struct Device {
     pub r#type: String,
     /// Number over all VMs.
     pub channel: u64,
-    /// Who serves it: 0 nobody yet, 1 its backend.
+    /// State of its server: 0 nobody yet, 1 its backend.
     pub serves: u64,
     /// Size of a disk, 0 without a medium.
     pub bytes: u64,

@@ -216,7 +216,7 @@ impl Percent {
 pub struct Stats {
     /// vCPUs of the VM, or of all VMs.
     pub vcpus: Vec<VcpuStats>,
-    /// Their exits by reason. A reason without an exit has no row.
+    /// Exits of the vCPUs by reason. A reason without an exit has no row.
     pub exits: Vec<Exits>,
     /// Devices of these VMs.
     pub devices: Vec<Figures>,
@@ -283,7 +283,7 @@ pub struct Exits {
     pub ticks: u64,
 }
 
-/// What a VM, or a vCPU, did in a second. A VM's figures are the sums of its vCPUs'.
+/// Activity of a VM, or a vCPU, in a second. A VM's figures are the sums of its vCPUs'.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Load {
@@ -315,7 +315,7 @@ pub struct Device {
     pub r#type: String,
     /// Channel.
     pub channel: u64,
-    /// Who serves it: `served`, `no medium`, `awaits its backend`, or a number of a newer GDM's.
+    /// State of its server: `served`, `no medium`, `awaits its backend`, or a number of a newer GDM's.
     pub state: String,
     /// Size of a disk.
     pub bytes: Option<u64>,
@@ -335,7 +335,7 @@ pub struct DeviceChanged {
     pub vm: String,
     /// Name in the manifest.
     pub device: String,
-    /// What it is now.
+    /// The change that was made.
     #[serde(flatten)]
     pub change: Change,
 }

@@ -281,7 +281,7 @@ pub(super) fn description() -> clap::Command {
     Line::command()
 }
 
-/// What a command line comes to.
+/// Outcome of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
     /// A command to be run.

@@ -37,7 +37,7 @@ const CROWDED: u64 = 125;
 const FIRST_PATIENCE: u32 = 8;
 const LONGEST_PATIENCE: u32 = 256;
 
-/// What a thread has had of a CPU, in nanoseconds (`/proc/PID/schedstat`).
+/// The time that a thread has had of a CPU, in nanoseconds (`/proc/PID/schedstat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Account {
     /// For which it ran.

@@ -15,7 +15,7 @@ use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::Pa;
 use gear1_core::board_watchdog::{Cause, Status, Watchdog};
 use gear1_core::physical::PhysicalMemory;
-use gearv_manifest::{Manifest, Rule, nearest};
+use gearv_manifest::{BoardWatchdog, GpioHeartbeat, Manifest, Rule, nearest};
 
 use crate::fdt::{Board, Feedable};
 use crate::passthrough::Passthrough;
@@ -57,31 +57,40 @@ impl Fed {
 
 /// Finds what the manifest has Gear1 feed. What it does wrong goes to `faults`.
 pub fn find(manifest: &Manifest<'_>, board: &Board, faults: &mut Vec<Fault>) -> Vec<Fed> {
-    let mut list = Vec::new();
-    if let Some(asked) = manifest.fed.watchdog {
-        let is_watchdog = |one: &Feedable| one.watchdog.timeouts().is_some();
-        let found = look_up(board, WATCHDOG, asked.device, is_watchdog, faults);
-        list.extend(found.map(|found| Fed {
-            path: found.path.clone(),
-            watchdog: found.watchdog,
-            page: found.page,
-            timeout_ms: asked.timeout_ms,
-            period_ms: asked.timeout_ms / FEEDS_PER_TIMEOUT,
-        }));
-        faults.extend(found.and_then(|found| wrong_timeout(found.watchdog, asked.timeout_ms)));
-    }
-    if let Some(asked) = manifest.fed.heartbeat {
-        let is_line = |one: &Feedable| one.watchdog.timeouts().is_none();
-        let found = look_up(board, HEARTBEAT, asked.device, is_line, faults);
-        list.extend(found.map(|found| Fed {
-            path: found.path.clone(),
-            watchdog: Watchdog::Pl061 { line: asked.line },
-            page: found.page,
-            timeout_ms: 0,
-            period_ms: asked.period_ms,
-        }));
-    }
-    list
+    let watchdog = manifest.fed.watchdog.as_ref();
+    let watchdog = watchdog.and_then(|asked| find_watchdog(asked, board, faults));
+    let heartbeat = manifest.fed.heartbeat.as_ref();
+    let heartbeat = heartbeat.and_then(|asked| find_heartbeat(asked, board, faults));
+    watchdog.into_iter().chain(heartbeat).collect()
+}
+
+fn find_watchdog(asked: &BoardWatchdog<'_>, board: &Board, faults: &mut Vec<Fault>) -> Option<Fed> {
+    let is_watchdog = |one: &Feedable| one.watchdog.timeouts().is_some();
+    let found = look_up(board, WATCHDOG, asked.device, is_watchdog, faults)?;
+    faults.extend(wrong_timeout(found.watchdog, asked.timeout_ms));
+    Some(Fed {
+        path: found.path.clone(),
+        watchdog: found.watchdog,
+        page: found.page,
+        timeout_ms: asked.timeout_ms,
+        period_ms: asked.timeout_ms / FEEDS_PER_TIMEOUT,
+    })
+}
+
+fn find_heartbeat(
+    asked: &GpioHeartbeat<'_>,
+    board: &Board,
+    faults: &mut Vec<Fault>,
+) -> Option<Fed> {
+    let is_line = |one: &Feedable| one.watchdog.timeouts().is_none();
+    let found = look_up(board, HEARTBEAT, asked.device, is_line, faults)?;
+    Some(Fed {
+        path: found.path.clone(),
+        watchdog: Watchdog::Pl061 { line: asked.line },
+        page: found.page,
+        timeout_ms: 0,
+        period_ms: asked.period_ms,
+    })
 }
 
 /// Returns the device at a path, if Gear1 can feed it and it is one of those that `is_it` names.

@@ -61,14 +61,12 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
         let owned = devices::resolve(vm, virtual_intids, &tree, board, faults)?;
         let shared = manifest.shared_of(vm).map(SharedMemory::with_lead);
-        let shared = shared.collect();
-        let channels = manifest.channel_ends(vm).collect();
         Ok(Self {
             vm,
             owned,
             tree,
-            shared,
-            channels,
+            shared: shared.collect(),
+            channels: manifest.channel_ends(vm).collect(),
         })
     }
 

@@ -117,12 +117,11 @@ fn hand_over<M: PhysicalMemory>(
     let partition = placed.partition(system);
     partition.check(&placed.ground(system), system.manifest)?;
     let info = placed.build(system, &partition, memory)?;
-    let runtime = &placed.runtime;
-    memory.write_boot_info(runtime.boot_info, &info);
-    memory.clean(runtime.boot_info, size_of::<BootInfo>() as u64);
+    memory.write_boot_info(placed.runtime.boot_info, &info);
+    memory.clean(placed.runtime.boot_info, size_of::<BootInfo>() as u64);
     Ok(HandOver {
-        entry: runtime.entry,
-        root: runtime.root,
+        entry: placed.runtime.entry,
+        root: placed.runtime.root,
         left: free.regions().to_vec(),
         partition,
         last_reset: LastReset::ask(&system.owners.fed, memory),

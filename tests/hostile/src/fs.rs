@@ -99,18 +99,20 @@ fn odd<P: Platform>(device: &mut Device<'_, P>, name: &str, request: &Request<'_
 }
 
 /// Names that lead out of the folder, or are none.
+const NAMES: [&[u8]; 6] = [
+    b"..\0",
+    b"../../etc/passwd\0",
+    b"/\0",
+    b"\0",
+    b"",
+    b"a name without an end",
+];
+
+/// Asks for what names mean that a driver never gives.
 fn names<P: Platform>(device: &mut Device<'_, P>) {
-    let names: [&[u8]; 6] = [
-        b"..\0",
-        b"../../etc/passwd\0",
-        b"/\0",
-        b"\0",
-        b"",
-        b"a name without an end",
-    ];
     let operations = [operation::LOOKUP, operation::SYMLINK, operation::RENAME2];
     for operation in operations {
-        for body in names {
+        for body in NAMES {
             let request = Request {
                 operation,
                 node: ROOT,

@@ -155,6 +155,12 @@ fn shapes<P: Platform>(device: &mut Device<'_, P>) {
     device.store(DATA, &ONE_PAIR);
     let over = [(DATA, 4, false), (DATA, 4, true)];
     device.odd("an answer over its command", &over, Expect::Served(1));
+    without_room(device);
+    device.odd("an answer alone", &[(STATUS, 1, true)], Expect::Served(1));
+}
+
+/// Commands that have no room for an answer.
+fn without_room<P: Platform>(device: &mut Device<'_, P>) {
     let broken: [&[Piece]; 4] = [
         &[(HEADER, 4, false)],
         &[(HEADER, 4, false), (STATUS, 1, false)],
@@ -165,5 +171,4 @@ fn shapes<P: Platform>(device: &mut Device<'_, P>) {
         device.store(HEADER, &ONE_PAIR);
         device.odd("no room for an answer", pieces, Expect::Broken);
     }
-    device.odd("an answer alone", &[(STATUS, 1, true)], Expect::Served(1));
 }

@@ -378,6 +378,12 @@ fn shapes<P: Platform>(device: &mut Device<'_, P>) {
         device.header(request::IN, 0);
         device.odd(name, pieces, Expect::Broken);
     }
+    in_crumbs(device);
+    over_each_other(device);
+}
+
+/// A request that takes all descriptors of the queue.
+fn in_crumbs<P: Platform>(device: &mut Device<'_, P>) {
     device.header(request::IN, 0);
     let crumbs: [Piece; QUEUE_SIZE as usize] = core::array::from_fn(|i| match i {
         0..8 => (HEADER + 2 * i as u64, 2, false),
@@ -385,7 +391,6 @@ fn shapes<P: Platform>(device: &mut Device<'_, P>) {
         _ => (STATUS, 2, true),
     });
     device.odd("a request in crumbs", &crumbs, Expect::Served(1));
-    over_each_other(device);
 }
 
 /// Pieces of a request over each other: the status over the data, and what is read over what is

@@ -12,7 +12,7 @@ pub struct Sched {
     pub cpus: Vec<SchedCpu>,
     /// vCPUs of VMs that Gear2 schedules.
     pub vcpus: Vec<Place>,
-    /// These VMs.
+    /// VMs with their parameters.
     pub vms: Vec<Parameters>,
     /// Moves of all vCPUs since Gear2's start.
     pub moves: u64,
@@ -129,7 +129,7 @@ pub struct Parameters {
 pub struct CpuSwitched {
     /// Number of the CPU.
     pub cpu: u64,
-    /// What it is now.
+    /// Whether the CPU takes vCPUs now.
     pub scheduler: Switch,
 }
 

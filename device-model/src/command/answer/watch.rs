@@ -30,7 +30,7 @@ pub enum ConsoleKind {
     Serial,
     /// A virtio console (`--virtio`).
     Virtio,
-    /// What Gear2 says of the VM (`--messages`).
+    /// Gear2's messages about the VM (`--messages`).
     Messages,
 }
 
@@ -56,7 +56,7 @@ pub struct Vcpu {
     pub ran_ticks: Option<u64>,
     /// Ticks in which it was ready and did not run, since the start of the VM.
     pub waited_ticks: Option<u64>,
-    /// Those of them that the guest was told of.
+    /// Number of them that the guest was told of.
     pub stolen_ticks: Option<u64>,
     /// Turns that ended while it could go on, since the start of the VM.
     pub preemptions: Option<u64>,
@@ -77,7 +77,7 @@ pub enum Wanted {
     Stopped,
     /// Has stopped, and is started again only by a person
     GivenUp,
-    /// Its standby was started in its place
+    /// The VM's standby was started in the VM's place
     FailedOver,
 }
 

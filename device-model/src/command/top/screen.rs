@@ -1,4 +1,4 @@
-//! What `gearctl top` shows on a terminal: a table of VMs or vCPUs, and the history of one.
+//! The screen of `gearctl top` on a terminal: a table of VMs or vCPUs, and the history of one.
 //!
 //! Knows neither GDM nor the terminal: rows and keys come in, a frame goes out.
 
@@ -21,12 +21,22 @@ mod tests;
 const KEPT: usize = 600;
 /// Rows of the history, with its frame.
 const CHART: u16 = 6;
+/// Names and widths of the table's columns.
+const COLUMNS: [(&str, u16); 7] = [
+    ("VCPU", 5),
+    ("VM", 20),
+    ("SHARE", 9),
+    ("WAIT", 9),
+    ("STEAL", 9),
+    ("PREEMPTIONS", 11),
+    ("EXITS", 10),
+];
 /// Fewest rows of a terminal that has room for the history.
 const HIGH: u16 = 14;
 
 const KEYS: &str = "q quit  v VMs/vCPUs  s sort  space freeze  up/down choose  r reset";
 
-/// What rows are sorted by.
+/// Order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// As Gear2 numbers them.
@@ -83,14 +93,14 @@ pub(super) struct Screen {
     vcpus: Vec<Load>,
     by_vcpu: bool,
     order: Order,
-    /// What is shown stays. Histories go on.
+    /// The shown figures stay. Histories go on.
     is_frozen: bool,
     histories: BTreeMap<Key, History>,
     /// The row whose history is shown, by its name: rows change places.
     chosen: Option<Key>,
     /// Seconds since the start.
     seconds: u64,
-    /// What is wrong at present.
+    /// The present failure.
     trouble: Option<String>,
 }
 
@@ -216,23 +226,15 @@ impl Screen {
     }
 
     fn draw_table(&self, frame: &mut Frame<'_>, area: Rect, rows: &[&Load]) {
-        let names = [
-            "VCPU",
-            "VM",
-            "SHARE",
-            "WAIT",
-            "STEAL",
-            "PREEMPTIONS",
-            "EXITS",
-        ];
-        let widths = [5, 20, 9, 9, 9, 11, 10].map(Constraint::Length);
         // A row of a VM has no number.
         let first = usize::from(!self.by_vcpu);
         let cells = rows
             .iter()
             .map(|load| Row::new(cells(load).into_iter().skip(first)));
-        let table = Table::new(cells, widths.into_iter().skip(first))
-            .header(Row::new(names.into_iter().skip(first)).style(Modifier::UNDERLINED))
+        let names = COLUMNS.iter().map(|(name, _)| *name).skip(first);
+        let widths = COLUMNS.iter().map(|(_, width)| *width).skip(first);
+        let table = Table::new(cells, widths)
+            .header(Row::new(names).style(Modifier::UNDERLINED))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
         let mut state = TableState::new().with_selected(self.place(rows));
         frame.render_stateful_widget(table, area, &mut state);
@@ -309,8 +311,7 @@ fn cells(load: &Load) -> [String; 7] {
         None => " own CPU".into(),
         counted => part(counted),
     };
-    let number =
-        |number: Option<u64>| number.map_or_else(|| "-".into(), |number| number.to_string());
+    let number = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
     [
         number(load.vcpu),
         load.vm.clone(),

@@ -46,6 +46,14 @@ fn shares(ran: u64, waited: u64) -> Account {
     Account { ran, waited }
 }
 
+/// Returns how many calm looks bring a thread back to its interrupt.
+fn looks_until_near(habit: &mut Habit) -> Option<u32> {
+    (1..1000).find(|_| {
+        habit.note(shares(CALM, 0));
+        habit.is_near
+    })
+}
+
 #[test]
 fn a_thread_is_released_while_it_is_busy_or_waits_for_its_turn() {
     for busy in [shares(BUSY + 1, 0), shares(BUSY, 1), shares(1, CROWDED + 1)] {
@@ -60,12 +68,7 @@ fn a_thread_is_released_while_it_is_busy_or_waits_for_its_turn() {
             habit.note(shares(CALM + 1, 0));
             assert!(!habit.is_near, "{busy:?}");
         }
-        let calm = shares(CALM, 0);
-        let looks = (1..1000).find(|_| {
-            habit.note(calm);
-            habit.is_near
-        });
-        assert_eq!(looks, Some(2 * FIRST_PATIENCE));
+        assert_eq!(looks_until_near(&mut habit), Some(2 * FIRST_PATIENCE));
     }
 }
 

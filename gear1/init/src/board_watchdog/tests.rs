@@ -22,13 +22,10 @@ const PL061_PAGE: u64 = 0x903_0000;
 /// A `virt` that has an i.MX's watchdog, which is fed, and whose PL061 has a line that is.
 fn case() -> Case {
     let mut case = Case::new();
+    let compatible = b"fsl,imx8mp-wdt\0fsl,imx21-wdt\0".to_vec();
     case.board = case
         .board
-        .set(
-            IMX2,
-            "compatible",
-            b"fsl,imx8mp-wdt\0fsl,imx21-wdt\0".to_vec(),
-        )
+        .set(IMX2, "compatible", compatible)
         .set(IMX2, "reg", cells(&[0, IMX2_PAGE as u32, 0, 0x1_0000]))
         .set(IMX2, "fsl,ext-reset-output", Vec::new());
     case.manifest = case

@@ -49,20 +49,23 @@ pub(super) fn add(
     // A damaged node is no reason to refuse the board: most manifests name no watchdog.
     let regions = bus.regions(node, path).unwrap_or_default();
     let first = regions.first().map(|region| region.start);
-    let watchdog = match name {
+    if let Some(page) = first.filter(|start| start.is_multiple_of(PAGE_SIZE)) {
+        list.push(Feedable {
+            path: path.to_string(),
+            watchdog: kind(node, name),
+            page,
+        });
+    }
+}
+
+/// Returns the kind of a device that is compatible with `name`, one of those that are known.
+fn kind(node: &Node<'_>, name: &[u8]) -> Watchdog {
+    match name {
         IMX2 => Watchdog::Imx2 {
             asserts_pin: node.property("fsl,ext-reset-output").is_some(),
         },
         RWDT => Watchdog::Rwdt,
         BCM2835 => Watchdog::Bcm2835,
         _ => Watchdog::Pl061 { line: 0 },
-    };
-    if let Some(page) = first.filter(|start| start.is_multiple_of(PAGE_SIZE)) {
-        let path = path.to_string();
-        list.push(Feedable {
-            path,
-            watchdog,
-            page,
-        });
     }
 }

@@ -146,10 +146,10 @@ fn address_limit(board: &Board, manifest: &Manifest<'_>, owners: &Owners<'_, '_>
         .chain(consoles)
         .chain(clocks)
         .chain(watchdogs)
-        .chain(devices);
+        .chain(devices)
+        .chain(virtio);
     let doorbells = manifest.channels.iter().map(|one| one.doorbell().end);
-    let ends = ends.chain(virtio).chain(doorbells);
-    let ends = ends.chain([owners.limit()]);
+    let ends = ends.chain(doorbells).chain([owners.limit()]);
     ends.fold(gear2_end, u64::max)
 }
 

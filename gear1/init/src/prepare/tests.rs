@@ -35,10 +35,20 @@ pub(crate) struct Case {
     pub(crate) registers: Vec<(u64, u64)>,
 }
 
+/// Files of a Linux guest, of a flat one and of Gear2.
+fn two_guests() -> Files {
+    let guest = guest_tree().flatten();
+    Files::default()
+        .with("gear2.bin", &flat_image(GEAR2_MAGIC, gear2::IMAGE))
+        .with(KERNEL, &kernel(0, 2 * MIB, 5000))
+        .with("guest.bin", &[0x33; 100])
+        .with("dtb/linux", guest.as_slice())
+        .with("dtb/flat", guest.as_slice())
+}
+
 impl Case {
     /// Two guests: one Linux, one flat with an address of its own and without autostart.
     pub(crate) fn new() -> Self {
-        let guest = guest_tree().flatten();
         Self {
             board: tree(VIRT_GICV3),
             manifest: smallest()
@@ -47,12 +57,7 @@ impl Case {
                 .set("/vms/flat", "memory-mib", cells(&[4]))
                 .set("/vms/flat", "memory-address", cells(&[0, 0x6000_0000]))
                 .set("/vms/flat", "image", text("guest.bin")),
-            files: Files::default()
-                .with("gear2.bin", &flat_image(GEAR2_MAGIC, gear2::IMAGE))
-                .with(KERNEL, &kernel(0, 2 * MIB, 5000))
-                .with("guest.bin", &[0x33; 100])
-                .with("dtb/linux", guest.as_slice())
-                .with("dtb/flat", guest.as_slice()),
+            files: two_guests(),
             runtime: flat_image(RUNTIME_MAGIC, el2::RUNTIME),
             boot_cpu: 0,
             registers: Vec::new(),

@@ -67,14 +67,7 @@ pub(super) fn windows(text: &str) -> Result<Vec<Window>> {
 }
 
 fn window(line: &str) -> Result<Window> {
-    let words: Vec<&str> = line.split(' ').collect();
-    let value = |name: &str| -> Result<u64> {
-        let at = words.iter().position(|word| *word == name);
-        let word = at.and_then(|at| words.get(at + 1));
-        Ok(word
-            .with_context(|| format!("{line:?} has no {name}"))?
-            .parse()?)
-    };
+    let value = |name| value(line, name);
     Ok(Window {
         least: value("least")?,
         half: value("half")?,
@@ -86,6 +79,14 @@ fn window(line: &str) -> Result<Window> {
         foreign: value("foreign")?,
         own: value("own")?,
     })
+}
+
+/// Returns the number behind a name.
+fn value(line: &str, name: &str) -> Result<u64> {
+    let mut words = line.split(' ').skip_while(|word| *word != name);
+    let word = words.nth(1);
+    let word = word.with_context(|| format!("{line:?} has no {name}"))?;
+    Ok(word.parse()?)
 }
 
 /// The latencies of several windows: the median of each figure.
