@@ -199,7 +199,7 @@ impl Diagnostic {
         Self {
             id: rule.id(),
             message: format!("{} (a string)", rule.what()),
-            help: expected::value(property).unwrap_or_else(|| rule.repair().to_owned()),
+            help: expected::value(node, property).unwrap_or_else(|| rule.repair().to_owned()),
             node: node.to_owned(),
             property: Some(property.to_owned()),
             ..Self::empty()

@@ -5,14 +5,17 @@
 //! limits, and with the tables of docs/manifest.md.
 
 use gearv_manifest::binding::{
-    CHANNEL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_NODES, GEAR2_PROPERTIES, POOL_NODES,
-    POOL_PROPERTIES, ROOT_NODES, ROOT_PROPERTIES, RTC_PROPERTIES, SHARED_PROPERTIES,
-    VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES, WINDOW_PROPERTIES,
+    BOARD_WATCHDOG_PROPERTIES, CHANNEL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_NODES,
+    GEAR2_PROPERTIES, GPIO_HEARTBEAT_PROPERTIES, POOL_NODES, POOL_PROPERTIES, ROOT_NODES,
+    ROOT_PROPERTIES, RTC_PROPERTIES, SHARED_PROPERTIES, VIRTIO_PROPERTIES, VM_NODES, VM_PROPERTIES,
+    WINDOW_PROPERTIES,
 };
 
-/// Property, what it takes, and an example of its value; a switch has none. A list and no code: a
-/// property is one row, and the row is what people read.
-const TABLE: &[(&str, &str, &str)] = &[
+/// Property, what it takes, and an example of its value; a switch has none.
+type Row = (&'static str, &'static str, &'static str);
+
+/// A list and no code: a property is one row, and the row is what people read.
+const TABLE: &[Row] = &[
     ("compatible", "a string", "\"gearv,manifest\""),
     ("version", "the version of the binding, which is 1", "<1>"),
     ("cpus", "numbers of CPUs, from 0 to 7", "<0 1>"),
@@ -245,12 +248,49 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("files", "absolute paths in strings", "\"/dev/vdb\""),
 ];
 
+/// Node, and rows for its properties that the table above has not, or for other nodes.
+const OF_NODES: &[(&str, &[Row])] = &[
+    (
+        "/board-watchdog",
+        &[
+            (
+                "device",
+                "the path of the watchdog's node in the board's device tree in a string",
+                "\"/soc/watchdog@7e100000\"",
+            ),
+            (
+                "timeout-ms",
+                "a number of milliseconds in the range of the watchdog",
+                "<10000>",
+            ),
+        ],
+    ),
+    (
+        "/gpio-heartbeat",
+        &[
+            (
+                "device",
+                "the path of a PL061's node in the board's device tree in a string",
+                "\"/pl061@9030000\"",
+            ),
+            ("line", "a number from 0 to 7", "<5>"),
+            (
+                "period-ms",
+                "a number of milliseconds from 10 to 10000",
+                "<100>",
+            ),
+        ],
+    ),
+];
+
 /// The binding has no #address-cells: one cell or two, by what the address needs.
 const ADDRESS: &str = "an address in one cell, or in two of which the first is the upper half";
 
-/// Says what a property takes, with an example. The example is a line to copy.
-pub(super) fn value(property: &str) -> Option<String> {
-    let (name, takes, example) = TABLE.iter().find(|(name, ..)| *name == property)?;
+/// Says what a property of a node takes, with an example. The example is a line to copy.
+pub(super) fn value(node: &str, property: &str) -> Option<String> {
+    let own = OF_NODES.iter().find(|(name, _)| *name == node);
+    let rows = own.map_or(TABLE, |(_, rows)| *rows);
+    let (name, takes, example) = rows.iter().find(|(name, ..)| *name == property)?;
     Some(match takes.is_empty() {
         true => format!("a switch has no value: write {name}; or remove it"),
         false => format!("write {takes}: {name} = {example};"),
@@ -284,6 +324,8 @@ fn known(node: &str) -> Option<(&'static [&'static str], &'static [&'static str]
         ["vms", _, "virtio", _] => (VIRTIO_PROPERTIES, &[]),
         ["shared-memory", _] => (SHARED_PROPERTIES, &[]),
         ["channels", _] => (CHANNEL_PROPERTIES, &[]),
+        ["board-watchdog"] => (BOARD_WATCHDOG_PROPERTIES, &[]),
+        ["gpio-heartbeat"] => (GPIO_HEARTBEAT_PROPERTIES, &[]),
         _ => return None,
     })
 }

@@ -140,7 +140,8 @@ fn exact(error: &ManifestError<'_>) -> Option<String> {
     let is_shared = node.starts_with("/shared-memory");
     match error.rule {
         Rule::WrongType | Rule::OutOfRange | Rule::UnknownValue => {
-            error.property.and_then(expected::value)
+            let property = error.property;
+            property.and_then(|property| expected::value(&node, property))
         }
         Rule::UnknownProperty => error
             .property
@@ -153,7 +154,9 @@ fn exact(error: &ManifestError<'_>) -> Option<String> {
         Rule::NotMemory | Rule::MemoryReserved if is_shared => Some(
             "place it, and the 2 MiB before it that describe it, in free memory of one bank".into(),
         ),
-        Rule::MemoryLimit if error.property == Some("memory-mib") => expected::value("memory-mib"),
+        Rule::MemoryLimit if error.property == Some("memory-mib") => {
+            expected::value(&node, "memory-mib")
+        }
         Rule::DeviceStays if says(error, "emulated console") => {
             Some("take it out of devices, or remove the VM's node console".into())
         }
@@ -243,7 +246,7 @@ fn instead_of_node(parent: &str, name: &str) -> Option<String> {
         return below_vms(above);
     }
     if is_vm(parent) && VM_PROPERTIES.contains(&name) {
-        return expected::value(name).map(|value| format!("{name} is a property: {value}"));
+        return expected::value(parent, name).map(|value| format!("{name} is a property: {value}"));
     }
     habit(MISPLACED, name)
 }

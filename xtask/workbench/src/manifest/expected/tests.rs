@@ -4,14 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use gearv_manifest::binding::{
-    BALANCERS, CELL_PROPERTIES, CHANNEL_PROPERTIES, CONSOLE_PROPERTIES, GEAR2_PROPERTIES,
-    GIC_MODES, KINDS, POOL_PROPERTIES, PRIVILEGES, RESTARTS, ROOT_PROPERTIES, SCHEDULERS,
-    SHARED_PROPERTIES, VHOST_FUNCTIONS, VIRTIO_KINDS, VIRTIO_PROPERTIES, VM_PROPERTIES,
-    WINDOW_PROPERTIES,
+    BALANCERS, BOARD_WATCHDOG_PROPERTIES, CELL_PROPERTIES, CHANNEL_PROPERTIES, CONSOLE_PROPERTIES,
+    GEAR2_PROPERTIES, GIC_MODES, GPIO_HEARTBEAT_PROPERTIES, KINDS, POOL_PROPERTIES, PRIVILEGES,
+    RESTARTS, ROOT_PROPERTIES, SCHEDULERS, SHARED_PROPERTIES, VHOST_FUNCTIONS, VIRTIO_KINDS,
+    VIRTIO_PROPERTIES, VM_PROPERTIES, WINDOW_PROPERTIES,
 };
 use gearv_manifest::limits;
 
-use super::{TABLE, names, value};
+use super::{OF_NODES, TABLE, names, value};
 
 fn takes(property: &str) -> &'static str {
     let entry = TABLE.iter().find(|(name, ..)| *name == property);
@@ -120,14 +120,59 @@ fn ranges_are_those_of_the_rules() {
     }
 }
 
+/// Nodes with rows of their own have a row for each property, as the manual has below their titles.
+#[test]
+fn rows_of_a_node_are_those_of_the_reader_and_the_manual() {
+    let manual = manual();
+    let names = [
+        ("/board-watchdog", BOARD_WATCHDOG_PROPERTIES),
+        ("/gpio-heartbeat", GPIO_HEARTBEAT_PROPERTIES),
+    ];
+    assert_eq!(OF_NODES.len(), names.len());
+    for ((node, properties), (of, told)) in names.into_iter().zip(OF_NODES) {
+        assert_eq!(node, *of);
+        assert_eq!(told.iter().map(|row| row.0).collect::<Vec<_>>(), properties);
+        let title = format!("`{node}`");
+        let mut lines = manual.lines();
+        let at_title = lines.find(|line| line.starts_with('#') && line.contains(&title));
+        at_title.unwrap_or_else(|| panic!("no title of {node}"));
+        let rows = lines.take_while(|line| !line.starts_with('#'));
+        let rows: Vec<&str> = rows.filter(|line| line.starts_with("| `")).collect();
+        for (name, _, example) in *told {
+            let row = rows
+                .iter()
+                .find(|row| row.starts_with(&format!("| `{name}` | ")));
+            let row = row.unwrap_or_else(|| panic!("no row of {node}'s {name}"));
+            assert!(row.contains(&format!("`{name} = {example};`")), "{row}");
+            assert_eq!(
+                CELL_PROPERTIES.contains(name),
+                example.starts_with('<'),
+                "{name}"
+            );
+        }
+    }
+    let help = "write a number of milliseconds from 10 to 10000: period-ms = <100>;";
+    assert_eq!(value("/gpio-heartbeat", "period-ms").as_deref(), Some(help));
+    let range = gearv_manifest::GpioHeartbeat::PERIODS_MS;
+    let range = format!("from {} to {}:", range.start(), range.end());
+    assert!(help.contains(&range), "{range}");
+}
+
+fn manual() -> String {
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manifest.md");
+    fs::read_to_string(manual).unwrap()
+}
+
 /// The manual's tables have the same properties and types.
 #[test]
 fn the_manual_says_the_same() {
-    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manifest.md");
-    let manual = fs::read_to_string(manual).unwrap();
+    let manual = manual();
+    // A name may have another row at a node with rows of its own: its rows are of another test.
+    let own = |line: &&str| !line.contains("M-BWD-");
     for (name, takes, _) in TABLE {
         let row = format!("| `{name}` | ");
-        let row = manual.lines().find(|line| line.starts_with(&row));
+        let mut lines = manual.lines().filter(own);
+        let row = lines.find(|line| line.starts_with(&row));
         let row = row.unwrap_or_else(|| panic!("no row of {name}"));
         let kind = row.split(" | ").nth(1).unwrap();
         assert_eq!(kind == "switch", takes.is_empty(), "{name}");
@@ -148,9 +193,9 @@ fn the_manual_says_the_same() {
 #[test]
 fn help_is_whole() {
     let help = "write a number of microseconds from 100 to 1000000: slice-us = <5000>;";
-    assert_eq!(value("slice-us").as_deref(), Some(help));
+    assert_eq!(value("/", "slice-us").as_deref(), Some(help));
     let help = "a switch has no value: write debug; or remove it";
-    assert_eq!(value("debug").as_deref(), Some(help));
+    assert_eq!(value("/", "debug").as_deref(), Some(help));
     let help = "the nodes of /vms/a are console, rtc, virtio";
     assert_eq!(names("/vms/a", true).as_deref(), Some(help));
     let help = "the properties of /vms/a/rtc are address";
