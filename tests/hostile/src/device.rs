@@ -1,7 +1,7 @@
 //! The device under attack: registers, rings made by hand, and the verdict after each attack.
 
 use crate::arena::{self, BUFFER_SIZE};
-use crate::{Counts, Kind, Layout, Platform};
+use crate::{Counts, Kind, Layout, Options, Platform};
 
 /// Features of a network card: a control queue, several pairs (virtio 1.2, 5.1.3).
 const SEVERAL_PAIRS: u32 = 1 << 17 | 1 << 22;
@@ -87,6 +87,8 @@ pub(crate) struct Device<'a, P> {
     pub(crate) counts: Counts,
     /// Another program than the device model serves the device.
     pub(crate) is_elsewhere: bool,
+    /// Of a list one entry in so many is tried.
+    pub(crate) one_in: usize,
     /// Entries made available, by queue.
     added: [u16; QUEUES],
 }
@@ -102,13 +104,14 @@ const MANY_LOOKS: u32 = 4096;
 
 impl<'a, P: Platform> Device<'a, P> {
     /// Nothing is read before the first attack.
-    pub(crate) fn new(platform: &'a mut P, layout: Layout, kind: Kind, is_elsewhere: bool) -> Self {
+    pub(crate) fn new(platform: &'a mut P, layout: Layout, kind: Kind, options: Options) -> Self {
         Self {
             platform,
             layout,
             kind,
             counts: Counts::default(),
-            is_elsewhere,
+            is_elsewhere: options.elsewhere,
+            one_in: options.one_in,
             added: [0; QUEUES],
         }
     }

@@ -146,13 +146,14 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
 pub(crate) fn cursors<P: Platform>(device: &mut Device<'_, P>) {
     let kinds = [command::UPDATE_CURSOR, command::MOVE_CURSOR, 0, u32::MAX];
     for kind in kinds {
-        for number in NUMBERS {
+        for number in NUMBERS.into_iter().step_by(device.one_in) {
             let length = device.put_graphics(kind, &[number; 8]);
             let name = "a cursor";
             device.shape(name, &[(HEADER, length, false)]);
         }
     }
-    for length in [0, 1, IN_HEADER as u32, 55, 57, 0x4_0000] {
+    let lengths = [0, 1, IN_HEADER as u32, 55, 57, 0x4_0000];
+    for length in lengths.into_iter().step_by(device.one_in) {
         device.put_graphics(command::UPDATE_CURSOR, &[0; 8]);
         let name = "a cursor of another length";
         device.shape(name, &[(HEADER, length, false)]);
@@ -172,7 +173,7 @@ fn numbers<P: Platform>(device: &mut Device<'_, P>) {
         command::OK_DISPLAY_INFO,
         u32::MAX,
     ];
-    for kind in known.chain(others) {
+    for kind in known.chain(others).step_by(device.one_in) {
         for number in NUMBERS {
             device.command("a number", kind, &[number; WORDS]);
         }
@@ -194,7 +195,7 @@ fn sizes<P: Platform>(device: &mut Device<'_, P>) {
         [0x4000_0000, 4],
         [0x4000_0001, 1],
     ];
-    for [width, height] in sizes {
+    for [width, height] in sizes.into_iter().step_by(device.one_in) {
         device.command("a size", command::RESOURCE_UNREF, &[PICTURE, 0]);
         let words = [PICTURE, FORMAT, width, height];
         device.command("a size", command::RESOURCE_CREATE_2D, &words);
@@ -227,14 +228,15 @@ fn memory<P: Platform>(device: &mut Device<'_, P>) {
         (device.at(buffer(0)), 1),
         (device.layout.registers & !0xfff, bytes),
     ];
-    for piece in pieces {
+    for piece in pieces.into_iter().step_by(device.one_in) {
         device.canvas(name);
         device.back(name, &[piece], 1);
         transfer(device, name, ALL, 0);
         show(device, name, ALL);
         device.goes_on(name);
     }
-    for count in [0, 2, 3, 0x4001, 0x1000_0000, 0x1000_0001, u32::MAX] {
+    let counts = [0, 2, 3, 0x4001, 0x1000_0000, 0x1000_0001, u32::MAX];
+    for count in counts.into_iter().step_by(device.one_in) {
         device.canvas(name);
         let piece = (device.at(buffer(0)), bytes);
         device.back(name, &[piece], count);
@@ -272,7 +274,7 @@ fn rectangles<P: Platform>(device: &mut Device<'_, P>) {
         [0, 0, u32::MAX, u32::MAX],
         [0; 4],
     ];
-    for at in rectangles {
+    for at in rectangles.into_iter().step_by(device.one_in) {
         device.picture(name);
         transfer(device, name, at, 0);
         show(device, name, ALL);
@@ -318,7 +320,7 @@ fn orders<P: Platform>(device: &mut Device<'_, P>) {
 
 /// Commands that are cut, in crumbs, or without room for their answers.
 fn shapes<P: Platform>(device: &mut Device<'_, P>) {
-    for length in [0, 1, 23, 25, 39] {
+    for length in [0, 1, 23, 25, 39].into_iter().step_by(device.one_in) {
         device.put_graphics(command::RESOURCE_CREATE_2D, &[PICTURE, FORMAT, SIDE, SIDE]);
         let pieces = [(HEADER, length, false), (DATA, ROOM, true)];
         device.shape("a command that is cut", &pieces);
@@ -335,7 +337,7 @@ fn shapes<P: Platform>(device: &mut Device<'_, P>) {
             &[(HEADER, 3, false), (HEADER + 3, 21, false), (DATA, 5, true)],
         ),
     ];
-    for (name, pieces) in shapes {
+    for (name, pieces) in shapes.into_iter().step_by(device.one_in) {
         device.put_graphics(command::GET_DISPLAY_INFO, &[]);
         device.shape(name, pieces);
     }

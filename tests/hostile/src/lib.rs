@@ -142,6 +142,8 @@ pub struct Options {
     /// during an attack: what it does is judged by memory alone, and the device has to work as soon
     /// as the next program is there.
     pub elsewhere: bool,
+    /// Of the lists of attacks on a graphics card one entry in so many is tried, from the first on.
+    pub one_in: usize,
     /// Random attacks.
     pub operations: u64,
     /// Seed of the random attacks.
@@ -188,7 +190,7 @@ pub fn attack(
     kind: Kind,
     options: Options,
 ) -> Counts {
-    let mut device = Device::new(platform, layout.clone(), kind, options.elsewhere);
+    let mut device = Device::new(platform, layout.clone(), kind, options);
     let other = match kind {
         Kind::Net if net::queues(&mut device) > 2 => Some(Kind::Control),
         Kind::Gpu => Some(Kind::Cursor),
@@ -198,13 +200,20 @@ pub fn attack(
     let Some(other) = other else {
         return counts;
     };
-    let mut device = Device::new(platform, layout, other, options.elsewhere);
+    let mut device = Device::new(platform, layout, other, options);
     counts + attack_queue(&mut device, options)
 }
 
 /// Tells whether a device does an honest request, which is waited for however long that takes.
 pub fn serves(platform: &mut impl Platform, layout: Layout, kind: Kind) -> bool {
-    let mut device = Device::new(platform, layout, kind, true);
+    let options = Options {
+        common: false,
+        elsewhere: true,
+        one_in: 1,
+        operations: 0,
+        seed: 0,
+    };
+    let mut device = Device::new(platform, layout, kind, options);
     device.initialise();
     let serves = device.is_honest("service");
     device.reset();

@@ -65,6 +65,7 @@ impl Attacked {
         let options = Options {
             common: true,
             elsewhere: false,
+            one_in: 1,
             operations,
             seed,
         };
@@ -77,6 +78,7 @@ impl Attacked {
         let options = Options {
             common: kind == Kind::Block,
             elsewhere: true,
+            one_in: 1,
             operations,
             seed,
         };
