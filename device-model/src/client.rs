@@ -45,6 +45,10 @@ pub struct Vm {
     pub faults: u64,
     /// Last such fault: index of the vCPU, ESR, FAR, IPA, PC, SPSR.
     pub last_fault: Option<[u64; 6]>,
+    /// How the VM did: hangs, late refreshes of its watchdog, times for which it got more time; then
+    /// the longest time without a refresh, and without an exit of its own, in ticks or 0. An older
+    /// Gear2 does not tell.
+    pub health: Option<[u64; 6]>,
     /// Whether the VM may power the machine off.
     pub powers_off: bool,
     /// Whether the vCPUs are paused.
@@ -173,8 +177,11 @@ impl Client {
             0 => None,
             _ => Some(self.fetch(op::VM_FAULT, &[id])?),
         };
+        let health = self.call(op::VM_HEALTH, &[id])?;
+        let health = (health.outcome == outcome::OK).then_some(health.results);
         Ok(Vm {
             id,
+            health,
             name: name_of(&self.fetch(op::VM_NAME, &[id])?),
             state,
             vcpus,

@@ -19,6 +19,7 @@ mod console;
 mod device;
 mod events;
 mod info;
+mod last_words;
 mod line;
 mod manual;
 mod records;
@@ -94,7 +95,8 @@ fn answer(client: &mut Client, command: &Command) -> Result<Answer, Error> {
     let now = Wait::default();
     match command {
         Command::List => list(client),
-        Command::Info(name) => info::of(client, &name.vm).map(Answer::VmInfo),
+        Command::Info(name) => info::of(client, &name.vm).map(Box::new).map(Answer::VmInfo),
+        Command::LastWords(name) => last_words::of(client, &name.vm).map(Answer::LastWords),
         Command::Vcpu { vm } => info::vcpus(client, vm.as_deref()).map(Answer::Vcpus),
         Command::Start { vm, wait } => change(client, op::VM_START, vm, false, wait),
         Command::Stop { vm, force, wait } => change(client, op::VM_STOP, vm, *force, wait),
@@ -174,6 +176,9 @@ fn vm_row(vm: &Vm) -> answer::Vm {
         restarts: vm.restarts,
         powers_off: vm.powers_off,
         faults: vm.faults,
+        hangs: vm.health.map(|[hangs, ..]| hangs),
+        late_refreshes: vm.health.map(|[_, late, ..]| late),
+        starvations: vm.health.map(|[_, _, starved, ..]| starved),
         last_fault: vm.last_fault.map(|[vcpu, esr, far, ipa, pc, spsr]| Fault {
             vcpu,
             esr,

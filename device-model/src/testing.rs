@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use gear2_protocol::virtio::{MAX_QUEUES, SetUp};
 use gear2_protocol::{
-    DOORBELL_GEAR2, REGION_SIZE, Region, doorbell_device, op, outcome, slot, vm_flag,
+    DOORBELL_GEAR2, REGION_SIZE, Region, cause, doorbell_device, op, outcome, slot, vm_flag,
 };
 use vm_memory::{Bytes, FileOffset, GuestAddress};
 use vmm_sys_util::eventfd::EventFd;
@@ -450,7 +450,7 @@ pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
         let [first, second, ..] = arguments;
         let (outcome, results) = match control.op.load(Ordering::Relaxed) {
             op::LOG_READ => log.read(first),
-            op @ op::SCHED_CPU.. => sched.answer(op, arguments),
+            op @ op::SCHED_CPU..=op::SCHED_SET_POOL => sched.answer(op, arguments),
             op => fake_answer(op, first, second),
         };
         for (word, result) in control.results.iter().zip(results) {
@@ -508,12 +508,32 @@ impl FakeLog {
 const DEVICE: u64 = vm_flag::DEVICE_MODEL | vm_flag::NO_CONSOLE;
 const REAL_TIME: u64 = vm_flag::REAL_TIME | vm_flag::NO_CONSOLE;
 
+/// Last console output of the fake guest.
+const LAST_CONSOLE: &[u8] =
+    b"ling\r\nwatchdog: BUG: soft lockup - CPU#1 stuck for 26s!\r\n\x1b[1mend";
+
 fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
     let name = |name: &[u8; 8]| [u64::from_le_bytes(*name), 0, 0, 0, 0, 0];
     match (op, first) {
         (op::VM_INFO, 0) => (outcome::OK, [3, 2, 0, 0, DEVICE, 0]),
         (op::VM_INFO, 1) => (outcome::OK, [3, 2, 2, 5, 3, 1]),
         (op::VM_INFO, 2) => (outcome::OK, [3, 1, 4, 0, REAL_TIME, 0]),
+        (op::VM_HEALTH, 1) => (outcome::OK, [4, 2, 1, 30_000, 0, 0]),
+        (op::LAST_WORDS, 1) => {
+            let length = LAST_CONSOLE.len() as u64;
+            (outcome::OK, [5, cause::HANG, 1_500, length, 0b10, 0])
+        }
+        (op::LAST_WORDS, _) => (outcome::NOT_FOUND, [0; 6]),
+        // Only the second vCPU's are known.
+        (op::LAST_REGISTERS, 1) if second == 1 => (outcome::OK, [10, 11, 12, 13, 14, 15]),
+        (op::LAST_CONSOLE, 1) => {
+            let mut part = [0; 48];
+            let rest = LAST_CONSOLE.iter().skip(second as usize);
+            part.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            let words = part.as_chunks().0.iter();
+            let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+            (outcome::OK, words.try_into().unwrap())
+        }
         (op::VM_FAULT, 1) => (outcome::OK, [1, 0x8200_0007, 0x200, 0x300, 0x400, 0x3c5]),
         (op::VM_NAME, 0) => (outcome::OK, name(b"device\0\0")),
         (op::VM_NAME, 1) => (outcome::OK, name(b"linux\0\0\0")),

@@ -290,15 +290,14 @@ rules_and_warnings! {
     /// A page is the least that traps by itself.
     WatchdogAddress = "M-WDG-001", "the watchdog's address is no multiple of 4 KiB below 2^48",
         "choose one, or leave watchdog-address out";
-    /// Accesses to mapped memory do not trap: nobody would see a refresh.
+    /// Accesses to mapped memory do not trap: nobody would see a refresh. A heartbeat's page is
+    /// mapped itself.
     WatchdogOverMemory = "M-WDG-002",
-        "the watchdog's two pages lie in the VM's memory, or over another device",
+        "the watchdog's pages lie in the VM's memory, or over another device",
         "choose another watchdog-address, or another memory-ipa";
     /// The handler of one device would hide the interrupts of the other.
     WatchdogInterrupt = "M-WDG-003", "the console has the interrupt of the VM's watchdog",
         "choose another interrupt for the console, or leave it out";
-    /// Gear2 emulates the watchdog, and never runs on the VM's CPUs.
-    RealTimeWatchdog = "M-WDG-004", "a real-time VM has no emulated watchdog", "remove watchdog-ms";
 
     /// Gear1 feeds what it has a driver for, and a disabled device may lack its clock.
     NotFeedable = "M-BWD-001", "the machine has no such enabled device that Gear1 can feed",

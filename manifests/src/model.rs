@@ -13,6 +13,7 @@ use crate::{
 mod board_watchdog;
 mod channel;
 mod cpus;
+mod devices;
 mod memory;
 mod scheduling;
 mod shared;
@@ -21,6 +22,7 @@ mod virtio;
 pub use board_watchdog::{BoardWatchdog, Fed, GpioHeartbeat};
 pub use channel::{Channel, ChannelEnd};
 pub use cpus::{CpuList, CpuSet};
+pub use devices::{Console, Rtc, WatchdogDevice};
 pub use memory::{Memory, Region};
 pub(crate) use scheduling::PARAMETERS;
 pub use scheduling::{Balancer, Budget, Parameters, Policy, Pool, Scheduler, Window};
@@ -308,6 +310,8 @@ pub struct Vm<'a> {
     pub debug: bool,
     /// Whether the VM has the performance monitors.
     pub pmu: bool,
+    /// Whether the registers of its vCPUs are shown when it has ended.
+    pub last_words: bool,
     /// Ends after which the VM is started again.
     pub restart: Restart,
     /// Limit on the number and rate of restarts.
@@ -318,10 +322,13 @@ pub struct Vm<'a> {
     pub standby: Option<&'a str>,
     /// Channel of the VM's that Gear2 rings when the VM ends by itself.
     pub tells: Option<&'a str>,
-    /// Longest time that the device VM's device model may miss its heartbeat, or that a guest may
-    /// leave its emulated watchdog without a refresh, in milliseconds; 0: no limit.
+    /// Longest time that the device VM's device model, or a real-time VM, may miss its heartbeat, or
+    /// that a guest may leave its emulated watchdog without a refresh, in milliseconds; 0: no limit.
     pub watchdog_ms: u32,
-    /// Address of the emulated watchdog's two register pages (IPA).
+    /// Longest time for which a guest may use a CPU without an exit of its own, in milliseconds; 0: no
+    /// limit.
+    pub progress_ms: u32,
+    /// Address of the emulated watchdog's two register pages, or of the page of the heartbeat (IPA).
     pub watchdog_ipa: u64,
     /// Way in which the VM gets interrupts.
     pub gic: GicMode,
@@ -368,6 +375,8 @@ impl<'a> Vm<'a> {
 }
 
 impl Vm<'_> {
+    /// Bytes of a real-time VM's heartbeat: a page.
+    pub const HEARTBEAT_SIZE: u64 = 0x1000;
     /// Bytes of a device VM's window.
     pub const WINDOW_SIZE: u64 = 1 << 20;
     /// A device VM's window where the manifest says nothing.
@@ -386,6 +395,21 @@ impl Vm<'_> {
             ipa: self.watchdog_ipa,
             intid: WatchdogDevice::INTID,
         })
+    }
+
+    /// Returns the page of the heartbeat, if the VM has one: real-time VMs with a time limit do.
+    #[must_use]
+    pub fn heartbeat(&self) -> Option<Region> {
+        let has_one = self.kind == VmKind::RealTime && self.watchdog_ms != 0;
+        let end = self.watchdog_ipa.saturating_add(Self::HEARTBEAT_SIZE);
+        has_one.then_some(Region::new(self.watchdog_ipa, end))
+    }
+
+    /// Returns where the VM sees its watchdog or its heartbeat, if it has one.
+    #[must_use]
+    pub fn watchdog_region(&self) -> Option<Region> {
+        let watchdog = self.watchdog().map(|watchdog| watchdog.region());
+        watchdog.or_else(|| self.heartbeat())
     }
 
     /// Returns where the VM sees the device VM's window, should it be that.
@@ -511,59 +535,6 @@ impl<'a> Payload<'a> {
             } => (image, None),
         };
         core::iter::once(first).chain(second)
-    }
-}
-
-/// A VM's emulated PL011.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Console {
-    /// Address of the register page in the guest (IPA).
-    pub ipa: u64,
-    /// INTID of a shared peripheral interrupt.
-    pub intid: u32,
-}
-
-impl Console {
-    /// The address and the interrupt of the PL011 of QEMU's `virt`.
-    pub const DEFAULT: Self = Self {
-        ipa: 0x0900_0000,
-        intid: 33,
-    };
-}
-
-/// A guest's emulated PL031, which shows the device VM's wall clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rtc {
-    /// Address of the register page in the guest (IPA).
-    pub ipa: u64,
-}
-
-impl Rtc {
-    /// The address of the PL031 of QEMU's `virt`.
-    pub const DEFAULT: Self = Self { ipa: 0x0901_0000 };
-}
-
-/// A guest's emulated generic watchdog (Arm DEN 0094, Base System Architecture).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WatchdogDevice {
-    /// Address of the control frame in the guest (IPA); the refresh frame follows.
-    pub ipa: u64,
-    /// INTID of the first signal (WS0), level-sensitive.
-    pub intid: u32,
-}
-
-impl WatchdogDevice {
-    /// The control frame where the manifest says nothing: behind the real-time clock's page.
-    pub const DEFAULT_IPA: u64 = 0x0902_0000;
-    /// Bytes of the two frames.
-    pub const SIZE: u64 = 0x2000;
-    /// The interrupt, behind the console's.
-    pub const INTID: u32 = 34;
-
-    /// Returns where the guest sees the registers.
-    #[must_use]
-    pub const fn region(&self) -> Region {
-        Region::new(self.ipa, self.ipa.saturating_add(Self::SIZE))
     }
 }
 

@@ -331,6 +331,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         boot_order: vm.number("boot-order", report).unwrap_or(0),
         debug: vm.switch("debug", report),
         pmu: vm.switch("pmu", report),
+        last_words: vm.switch("last-words", report),
         restart: vm
             .choice("restart", RESTARTS, report)
             .unwrap_or(Restart::Never),
@@ -341,6 +342,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         standby: vm.text("standby", report),
         tells: vm.text("tells", report),
         watchdog_ms: vm.number("watchdog-ms", report).unwrap_or(0),
+        progress_ms: vm.number("progress-ms", report).unwrap_or(0),
         watchdog_ipa: vm
             .long("watchdog-address", report)
             .unwrap_or(WatchdogDevice::DEFAULT_IPA),

@@ -37,6 +37,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("Interfaces", "docs/abi.md"),
     ("The device model", "docs/device-model.md"),
     ("Real-time VMs", "docs/rtvm.md"),
+    ("Supervision", "docs/supervision.md"),
     ("Doorbells between VMs", "docs/doorbells.md"),
     ("Figures", ""),
     ("Performance", "docs/performance.md"),

@@ -10,12 +10,14 @@ use serde::Serialize;
 use crate::error::ErrorKind;
 use crate::wire::Figures;
 
+mod last_words;
 mod sched;
 #[cfg(test)]
 mod tests;
 mod text;
 mod watch;
 
+pub use last_words::{Cause, LastEnd, LastRegister, LastWords};
 pub use sched::{
     CpuSwitched, Parameters, Place, PoolChanged, Quota, Sched, SchedCpu, SchedPool, Switch,
 };
@@ -46,7 +48,9 @@ pub enum Answer {
     /// `start`, `shutdown`, `stop`, `restart`, `pause`, `resume`
     VmChanged(VmChanged),
     /// `info`
-    VmInfo(VmInfo),
+    VmInfo(Box<VmInfo>),
+    /// `last-words`
+    LastWords(LastWords),
     /// `vcpu`
     Vcpus(Vec<Vcpu>),
     /// `wait`
@@ -132,7 +136,13 @@ pub struct Vm {
     pub powers_off: bool,
     /// Number of faults that a vCPU could not go on from.
     pub faults: u64,
-    /// The last one of them.
+    /// Number of hangs, since Gear2's start; null if Gear2 is older than this.
+    pub hangs: Option<u64>,
+    /// Refreshes of its watchdog in the last quarter of the time, since Gear2's start.
+    pub late_refreshes: Option<u64>,
+    /// Times for which its watchdog waited once more for want of a CPU, since Gear2's start.
+    pub starvations: Option<u64>,
+    /// The last fault.
     pub last_fault: Option<Fault>,
 }
 

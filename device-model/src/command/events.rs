@@ -1,6 +1,6 @@
 //! `gearctl events`: what happens to VMs, to Gear2 and to GDM.
 //!
-//! Starts, stops and faults are records of Gear1's log, with their own times. Pauses, waits and the
+//! Starts, stops, faults and silences are records of Gear1's log, with their own times. Pauses, waits and the
 //! end of automatic restarts are Gear2's, which keeps no record of them: `events --follow` compares
 //! the states of VMs twice a second. A pause and a resumption between two looks are not seen.
 
@@ -70,6 +70,7 @@ fn of_record(logged: &Logged, names: &Names, hz: u64) -> Vec<Event> {
     let (kind, vm) = match RecordId::from_index(records::id(record)) {
         Some(RecordId::VmStart) => (EventKind::Started, Some(names.vm(number))),
         Some(RecordId::VmStop) => (EventKind::Stops, Some(names.vm(number))),
+        Some(RecordId::VmSilent) => (EventKind::Hung, Some(names.vm(number))),
         Some(RecordId::VcpuFault) => (EventKind::Faulted, names.vm_of_vcpu(number)),
         Some(RecordId::Gear2Restart) => (EventKind::Gear2Restarted, None),
         _ => return events,

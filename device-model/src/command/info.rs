@@ -3,7 +3,7 @@
 use gear1_abi::exit::ExitReason;
 
 use super::answer::{ConsoleKind, Vcpu, VmInfo};
-use super::{device, sched, vcpu_state, vm_row};
+use super::{device, last_words, sched, vcpu_state, vm_row};
 use crate::client::{Client, Vm};
 use crate::error::Error;
 
@@ -25,7 +25,12 @@ pub(super) fn of(client: &mut Client, name: &str) -> Result<VmInfo, Error> {
         (true, ConsoleKind::Messages),
     ];
     let consoles = consoles.into_iter().filter(|(is_there, _)| *is_there);
+    let [.., watchdog, progress, _] = vm.health.unwrap_or_default();
+    let limit = |ticks: u64| (ticks != 0).then_some(ticks);
     Ok(VmInfo {
+        watchdog_ticks: limit(watchdog),
+        progress_ticks: limit(progress),
+        last_end: last_words::last_end(client, &vm)?,
         vcpus: vcpus_of(client, &vm)?,
         vm: vm_row(&vm),
         consoles: consoles.map(|(_, kind)| kind).collect(),

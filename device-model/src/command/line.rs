@@ -64,6 +64,8 @@ pub enum Command {
     List,
     /// All of one VM: life, scheduling, vCPUs, devices, consoles
     Info(Name),
+    /// Why a VM's last life ended, registers of its vCPUs, the end of its console output
+    LastWords(Name),
     /// vCPUs: states, places, times, preemptions, exits
     Vcpu {
         /// Name or number of the VM; all without

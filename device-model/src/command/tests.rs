@@ -199,15 +199,15 @@ fn list_shows_all_vms() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],
-        "ID  NAME    STATE            VCPUS  RESTARTS  POWERS_OFF  FAULTS  LAST_FAULT"
+        "ID  NAME    STATE            VCPUS  RESTARTS  POWERS_OFF  FAULTS  HANGS  SLOW  LAST_FAULT"
     );
     assert_eq!(
         lines[1],
-        "0   device  running          2      0         no          0       none"
+        "0   device  running          2      0         no          0       -      -     none"
     );
     assert_eq!(
         lines[2],
-        "1   linux   running, paused  2      5         yes         1       \
+        "1   linux   running, paused  2      5         yes         1       4      3     \
          vCPU 1: PC 0x400, SPSR 0x3c5, ESR 0x82000007, FAR 0x200, IPA 0x300"
     );
 }
@@ -458,7 +458,7 @@ fn who_mistypes_a_command_finds_it() {
     assert!(
         said.starts_with("unrecognized subcommand 'reboot'")
             && said.contains(
-                "Commands: list, info, vcpu, start, shutdown, stop, restart, wait, events, pause,"
+                "Commands: list, info, last-words, vcpu, start, shutdown, stop, restart, wait, events,"
             ),
         "{said}"
     );

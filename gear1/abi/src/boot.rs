@@ -270,10 +270,15 @@ pub struct BootVm {
     pub restarts_after_off: bool,
     /// Whether the VM is real-time.
     pub real_time: RealTime,
+    /// Longest time between two changes of this real-time VM's heartbeat, in counter ticks; 0: it
+    /// has none.
+    pub heartbeat: u64,
     /// Whether the VM has the self-hosted debug registers.
     pub debug: bool,
     /// Whether the VM has the performance monitors.
     pub pmu: bool,
+    /// Whether Gear2 may read the registers of the VM's vCPUs when it has ended.
+    pub last_words: bool,
 }
 
 /// Gear2 in memory.

@@ -35,9 +35,17 @@ pub mod number {
     /// the ticks of a wait that lasts, in X3 how often the vCPU was preempted; all since the start
     /// of its VM.
     pub const VCPU_WAITS: u16 = 5;
+    /// `(vcpu, first)`: returns in X1 to X6 six registers of a vCPU that is off, from number
+    /// `first` of [`vcpu_reg`](super::vcpu_reg) on, as they were when it left its guest; 0 stands for those
+    /// that there are not. `NotFound` unless the manifest has `last-words` for its VM; `WrongState`
+    /// while that runs; `Busy` while another CPU holds them: the loop of the owner CPU asks first.
+    /// Of a real-time VM, those at its last end.
+    pub const VCPU_REGS: u16 = 6;
     /// `(vm)`: returns in X1 the VM's [`VmState`](super::VmState), in X2 the number of its vCPUs
     /// that are not off, in X3 the number of starts, in X4 how the VM
-    /// [`Ended`](crate::event::Ended) by itself. `VM_STOP` and `VM_LOAD` reset X4 to `No`.
+    /// [`Ended`](crate::event::Ended) by itself, in X5 the ends of its last lives, in X6 the last
+    /// life, by the number of starts, whose heartbeat stopped. `VM_STOP` and `VM_LOAD` reset X4 to
+    /// `No`.
     pub const VM_STATE: u16 = 8;
     /// `(vm)`: asks all vCPUs of the VM to stop. `Busy` until the last has left; ask again after
     /// its event.
@@ -66,6 +74,36 @@ pub mod number {
     pub const SYSTEM: u16 = 32;
     /// `(pc, detail)`: Gear2 cannot go on (its panic) and is restarted. Does not return.
     pub const FATAL: u16 = 33;
+}
+
+/// Numbers of registers in [`VCPU_REGS`](number::VCPU_REGS). X0 to X30 are 0 to 30.
+pub mod vcpu_reg {
+    /// SP_EL0.
+    pub const SP_EL0: usize = 31;
+    /// Program counter.
+    pub const PC: usize = 32;
+    /// PSTATE, as in SPSR_EL2.
+    pub const PSTATE: usize = 33;
+    /// SP_EL1, and the registers of EL1 of these names.
+    pub const SP_EL1: usize = 34;
+    /// See [`SP_EL1`].
+    pub const ELR: usize = 35;
+    /// See [`SP_EL1`].
+    pub const SPSR: usize = 36;
+    /// See [`SP_EL1`].
+    pub const ESR: usize = 37;
+    /// See [`SP_EL1`].
+    pub const FAR: usize = 38;
+    /// See [`SP_EL1`].
+    pub const VBAR: usize = 39;
+    /// See [`SP_EL1`].
+    pub const TTBR0: usize = 40;
+    /// See [`SP_EL1`].
+    pub const TTBR1: usize = 41;
+    /// Number of registers.
+    pub const COUNT: usize = 42;
+    /// Registers of an answer.
+    pub const PER_CALL: usize = 6;
 }
 
 /// An enumeration in a register, of which no other values exist.

@@ -15,7 +15,7 @@
 //! | 0x8004_0000_0000 | two windows of 64 KiB per CPU, empty between two uses | |
 //! | 0x8005_0000_0000 | `BootInfo` | R |
 //! | 0x8006_0000_0000 | tables of the windows, one page per CPU | RW |
-//! | 0x8007_0000_0000 | stolen time, one page per VM, readable by that VM | RW |
+//! | 0x8007_0000_0000 | stolen time or heartbeat, one page per VM, which that VM reads or writes | RW |
 //!
 //! Gear2's intermediate physical address space ([`gear2`]).
 //!
@@ -34,7 +34,8 @@
 //! distributor, the redistributors and the PL011 are not mapped: each access exits. A GICv2 guest's
 //! CPU interface is the mapped GICV, except for the page of GICC_DIR. A served guest maps the
 //! register page of its virtio devices read-only. Every VM but a real-time one maps its page of
-//! stolen time read-only. The device VM maps its devices at the board's addresses, the memory of
+//! stolen time read-only; a real-time VM with a heartbeat maps the page read-write. The device VM
+//! maps its devices at the board's addresses, the memory of
 //! the guests that it serves at physical addresses, and its window: the PL061 blocks and the
 //! doorbell page are not mapped, the register pages are writable.
 //!
@@ -83,7 +84,8 @@ pub mod el2 {
     /// `WINDOW_TABLES + i * 4096`, read-write.
     pub const WINDOW_TABLES: u64 = 0x8006_0000_0000;
     /// Stolen time of VM *i* ([`crate::guest::StolenTime`] of each vCPU): one page a VM at
-    /// `STOLEN_TIME + i * 4096`, read-write; its VM reads it.
+    /// `STOLEN_TIME + i * 4096`, read-write; its VM reads it. A real-time VM's page holds the word
+    /// of its heartbeat, which that VM writes.
     pub const STOLEN_TIME: u64 = 0x8007_0000_0000;
 }
 

@@ -70,4 +70,6 @@ records! {
     Gear2Restart = "Gear2 restarted: failure {0}, PC {1}, ESR {2}",
     /// Loops did not take their probes, so that the board's watchdog was not fed.
     NotFed = "the board's watchdog was not fed: CPUs {0} (a bit each) did not come back",
+    /// A real-time VM's heartbeat stopped.
+    VmSilent = "VM {0} hangs: its heartbeat has stopped at {1}",
 }

@@ -51,6 +51,8 @@ pub mod gicv2;
 pub mod gicv3;
 pub mod handover;
 #[cfg(target_arch = "aarch64")]
+pub mod heartbeat;
+#[cfg(target_arch = "aarch64")]
 pub mod mmio;
 #[cfg(target_arch = "aarch64")]
 pub mod monitors;

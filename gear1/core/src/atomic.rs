@@ -2,4 +2,6 @@
 //!
 //! Requirements: G1-VCPU-001.
 
-pub(crate) use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use core::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+};

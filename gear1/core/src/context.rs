@@ -4,6 +4,7 @@
 //! `offset_of!`; they come first so that SP_EL2 can point at them while the
 //! context runs.
 
+use gear1_abi::call::vcpu_reg;
 use gear1_abi::id::CpuIndex;
 use gear1_abi::regs::Regs;
 
@@ -235,6 +236,37 @@ impl VcpuContext {
         icache: IcacheTry::NONE,
         fp: FpState::ZERO,
     };
+
+    /// Returns the registers that tell people where the vCPU was, by their numbers in
+    /// [`vcpu_reg`].
+    pub fn registers(&self) -> [u64; vcpu_reg::COUNT] {
+        let Self { frame, el1, .. } = self;
+        let others = [
+            (vcpu_reg::SP_EL0, frame.sp_el0),
+            (vcpu_reg::PC, frame.pc),
+            (vcpu_reg::PSTATE, frame.pstate),
+            (vcpu_reg::SP_EL1, el1.sp_el1),
+            (vcpu_reg::ELR, el1.elr),
+            (vcpu_reg::SPSR, el1.spsr),
+            (vcpu_reg::ESR, el1.esr),
+            (vcpu_reg::FAR, el1.far),
+            (vcpu_reg::VBAR, el1.vbar),
+            (vcpu_reg::TTBR0, el1.ttbr0),
+            (vcpu_reg::TTBR1, el1.ttbr1),
+        ];
+        let mut all = [0; vcpu_reg::COUNT];
+        // Bound: 31 registers.
+        for (register, value) in all.iter_mut().zip(frame.x) {
+            *register = value;
+        }
+        // Bound: 11 registers.
+        for (number, value) in others {
+            if let Some(register) = all.get_mut(number) {
+                *register = value;
+            }
+        }
+        all
+    }
 
     /// Puts the vCPU into its reset state, to start as `start` says (PSCI, Arm DEN 0022, 6.4: MMU
     /// and caches off, EL1, interrupts masked). Timers run on when it wakes from power-down

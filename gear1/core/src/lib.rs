@@ -35,6 +35,7 @@ pub mod doorbell;
 pub mod fault;
 pub mod ffa;
 pub mod guest_memory;
+pub mod heartbeat;
 pub mod icache;
 pub mod idregs;
 pub mod lifecycle;

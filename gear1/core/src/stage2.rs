@@ -379,6 +379,11 @@ impl Attributes {
         state: None,
         ..Self::CONSTANTS
     };
+    /// Page in which a VM tells Gear1 something.
+    pub const WRITTEN_UNOWNED: Self = Self {
+        write: true,
+        ..Self::READ_ONLY_UNOWNED
+    };
     /// Registers of a device.
     pub const DEVICE: Self = Self {
         memory: Memory::Device,

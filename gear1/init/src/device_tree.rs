@@ -318,6 +318,9 @@ impl<'f, 'a> Maker<'f, 'a> {
         if let Some(console) = facts.vm.console {
             self.console(console, clock)?;
         }
+        if let Some(page) = facts.vm.heartbeat() {
+            self.heartbeat(page)?;
+        }
         for slice in facts.slices {
             self.slice(*slice)?;
         }
@@ -398,6 +401,17 @@ impl<'f, 'a> Maker<'f, 'a> {
     fn registers(&mut self, ipa: u64, intid: u32) -> Result<(), Refusal> {
         self.reg(Region::new(ipa, ipa + gear1_abi::layout::PAGE_SIZE))?;
         self.interrupt(intid, LEVEL_HIGH);
+        Ok(())
+    }
+
+    /// Writes the page in which a real-time VM shows that it lives.
+    fn heartbeat(&mut self, page: Region) -> Result<(), Refusal> {
+        self.out
+            .begin(&alloc::format!("heartbeat@{:x}", page.start));
+        self.out.text("compatible", "gearv,heartbeat");
+        self.reg(page)?;
+        self.out.cells("timeout-ms", &[self.facts.vm.watchdog_ms]);
+        self.out.end();
         Ok(())
     }
 

@@ -57,6 +57,8 @@ pub enum Purpose {
     CpuInterface,
     /// The page in which Gear1 tells the VM how much time was stolen from it.
     StolenTime,
+    /// The page in which the VM shows Gear1 a sign of life.
+    Heartbeat,
     /// Registers of a device that the VM owns.
     Device,
     /// Memory that several VMs have from boot on, by its place in the manifest.
@@ -81,6 +83,7 @@ impl Purpose {
             Self::Memory => "memory".to_string(),
             Self::CpuInterface => "GIC CPU interface".to_string(),
             Self::StolenTime => "stolen time".to_string(),
+            Self::Heartbeat => "heartbeat".to_string(),
             Self::Device => "device registers".to_string(),
             Self::SharedMemory(number) => {
                 let shared = manifest.shared.iter().nth(number);

@@ -251,6 +251,7 @@ fn begin_work(cpu: &mut Cpu, machine: &'static Machine) {
         if machine::irq_cpu(boot, IrqOwner::GEAR2) == cpu.index().index() {
             timer::begin_to_feed(&mut cpu.data, machine);
         }
+        timer::watch_heartbeats(cpu, machine);
         supervise::start(cpu, machine);
     } else {
         // A boot CPU without a VM and without a loop has no more work.

@@ -18,7 +18,7 @@ use gear1_core::vgic::{IntId, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, GUEST_SPIS, LOG_RINGS, Machine};
-use crate::{channel, kick, lifecycle, reply, supervise, vcpu, vgic, vm_state};
+use crate::{channel, kick, last_words, lifecycle, reply, supervise, vcpu, vgic, vm_state};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -63,6 +63,11 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, arguments: (u64, u64, 
             reply::complete_and_wake(cpu, machine, id()?, reply, b).map(|()| NOTHING)
         }
         number::VCPU_WAITS => vcpu_waits(id()?),
+        number::VCPU_REGS => {
+            let id = id()?;
+            // SAFETY: Gear2 has trapped, as for `dispatch`.
+            unsafe { last_words::answer(cpu, machine, id, b) }
+        }
         number::VM_STATE => lifecycle::state(cpu, machine, vm()?),
         number::VM_STOP => lifecycle::stop(cpu, machine, vm()?),
         number::VM_LOAD => lifecycle::load(cpu, machine, vm()?),

@@ -26,16 +26,17 @@ use gear1_core::vgic::VcpuIndex;
 
 use crate::machine::{self, Cpu, Guest, Machine, VmInner};
 use crate::vcpu::Handled;
-use crate::{channel, ffa, kick, log, messages, vcpu, vgic, vm_state};
+use crate::{channel, ending, ffa, kick, log, vcpu, vgic, vm_state};
 
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
 
 /// Returns the VM's state and the number of its vCPUs that are not off.
 pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
+    let silent = machine::last_silent(id);
     if let Some((starts, end, ends)) = machine::running(id).read() {
         let (state, alive) = (VmState::Running as u64, vm_state::alive(machine, id));
-        return Ok([state, alive, starts.into(), end as u64, ends.0, 0]);
+        return Ok([state, alive, starts.into(), end as u64, ends.0, silent]);
     }
     let mut vm = machine::lock_vm(id);
     vm_state::complete_stop(cpu.local(), machine, id, &mut vm);
@@ -47,40 +48,8 @@ pub(crate) fn state(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
         starts,
         end,
         vm.ends.0,
-        0,
+        silent,
     ])
-}
-
-/// Turns off what does not run, asks the rest to leave. The VM's lock is held.
-///
-/// [`machine::running`] ends first: who reads the state without the lock must not find a running
-/// VM whose vCPUs are off.
-fn stop_vcpus(cpu: &Cpu, machine: &Machine, id: VmId, vm: &mut VmInner) {
-    vm.state = VmState::Stopping;
-    machine::running(id).end();
-    let count = usize::from(machine::boot_vm(machine, id).vcpu_count);
-    // Bound: MAX_VCPUS_PER_VM (8).
-    for index in 0..count {
-        let Some(vcpu_id) = machine::vcpu_of(machine, id, index) else {
-            continue;
-        };
-        let notify = machine::vcpu(vcpu_id).stop();
-        // With pass-through a kick would be the guest's own interrupt: `vm_state::freeze` follows.
-        if machine::boot_vm(machine, id).real_time != RealTime::PassThrough {
-            kick::notify(cpu, machine, vcpu_id, notify);
-        }
-    }
-    messages::end(cpu, machine, id, vcpu_bits(machine, id));
-    // planted: no longer: who is stopped loses its own memory
-    vm_state::freeze(cpu, machine, id);
-}
-
-/// Returns the VM's vCPUs, a bit for each `VcpuId`: they have consecutive identifiers, from the
-/// VM's first on.
-fn vcpu_bits(machine: &Machine, id: VmId) -> u32 {
-    let boot = machine::boot_vm(machine, id);
-    let lowest = 1_u32.wrapping_shl(boot.vcpu_count.into()).wrapping_sub(1);
-    lowest.wrapping_shl(boot.first_vcpu.into())
 }
 
 /// Requests a stop. Returns `Busy` until every vCPU has exited and every bus master has quiesced.
@@ -97,7 +66,7 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     if lifecycle::stop(vm.state) {
         // A repeated request is useful: a vCPU that was running may wait for Gear2 by now, and
         // turns off at once.
-        stop_vcpus(cpu, machine, id, &mut vm);
+        ending::stop_vcpus(cpu, machine, id, &mut vm);
     }
     vm_state::complete_stop(cpu.local(), machine, id, &mut vm);
     if vm.state == VmState::Stopping {
@@ -127,11 +96,11 @@ pub(crate) fn end_with(mut guest: Guest<'_>, reason: ExitReason, event: Event) -
     loaded.shared.set_state(VcpuState::Off);
     // Gear2, or another vCPU, may have ended it already.
     if vm.state == VmState::Running {
-        note_end(machine, vm_id, &mut vm, event);
+        ending::note(machine, vm_id, &mut vm, event);
     }
     cpu.data.restart = vm.restarts;
     cpu.data.turned_off = matches!(event, Event::VmEnd(_, VmEnd::Off));
-    stop_vcpus(cpu, machine, vm_id, &mut vm);
+    ending::stop_vcpus(cpu, machine, vm_id, &mut vm);
     drop(vm);
     if cpu.data.real_time != RealTime::No {
         #[cfg(feature = "check-locks")]
@@ -139,18 +108,6 @@ pub(crate) fn end_with(mut guest: Guest<'_>, reason: ExitReason, event: Event) -
         kick::notify_gear2(cpu, machine, id);
     }
     vcpu::leave_as_is(guest.reborrow(), reason, &event)
-}
-
-/// Notes how a running VM ends by itself, and whether its own CPU starts the VM again (G1-RT-006).
-/// Gear2 asks later, by VM_STATE; a restarted Gear2 finds the note as well.
-fn note_end(machine: &Machine, id: VmId, vm: &mut VmInner, event: Event) {
-    vm.end = if let Event::VmEnd(_, how) = event {
-        how.into()
-    } else {
-        Ended::Fault
-    };
-    vm.ends = vm.ends.end_life(vm.end);
-    vm.restarts = vm_state::restarts(machine, id, vm.end);
 }
 
 /// Loads the next piece of a stopped VM; X1 = bytes left.
@@ -258,7 +215,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     }
     let mut vm = machine::lock_vm(id);
     vm.state = lifecycle::start(vm.state)?;
-    vm.restarts = false;
+    (vm.restarts, vm.is_left) = (false, false);
     vm_state::thaw(machine, id);
     vm.starts = vm.starts.wrapping_add(1);
     vm.ends = vm.ends.begin_life();

@@ -16,6 +16,7 @@ use gear1_arch::this_cpu::{CpuSlot, Cpus, ThisCpu};
 use gear1_arch::world::World;
 use gear1_core::address_filter::AddressFilter;
 use gear1_core::context::VcpuContext;
+use gear1_core::heartbeat::Heartbeat;
 use gear1_core::idregs;
 use gear1_core::lifecycle::RunningLife;
 use gear1_core::log::LogRing;
@@ -31,7 +32,8 @@ pub(crate) const GUEST_SPIS: usize = gear1_core::vgic::MAX_SPIS;
 
 /// Timers that a CPU can watch: the bits of a word.
 pub(crate) const WATCHED_TIMERS: usize = u64::BITS as usize;
-const _: () = assert!(MAX_VCPUS + MAX_DOORBELLS < WATCHED_TIMERS);
+// The last bit is the board's watchdog.
+const _: () = assert!(MAX_VCPUS + MAX_DOORBELLS + MAX_CPUS < WATCHED_TIMERS);
 
 /// A physical CPU as handlers get it.
 pub(crate) type Cpu = ThisCpu<CpuData>;
@@ -54,6 +56,8 @@ pub(crate) struct VmInner {
     pub(crate) ends: Ends,
     /// Whether a real-time VM's own CPU reloads and restarts the VM, unless Gear2 stops it first.
     pub(crate) restarts: bool,
+    /// Whether the VM was ended by another CPU, so that none of its own knows of that restart yet.
+    pub(crate) is_left: bool,
 }
 
 /// vCPU whose EL1 state and list registers a CPU can hold: what does not change after boot. The
@@ -180,7 +184,8 @@ pub(crate) struct CpuData {
     /// Longest time that Gear2 may take from an event to its next decision, in ticks.
     pub(crate) period: u64,
     /// vCPUs of this CPU whose timer is watched in software, one bit for each `VcpuId`, behind them
-    /// the doorbells that this CPU holds, and last of all the board's watchdog.
+    /// the doorbells that this CPU holds, the real-time CPUs at whose heartbeats it looks, and last
+    /// of all the board's watchdog.
     pub(crate) watched: u64,
     /// Deadlines of the watched timers.
     pub(crate) watched_deadlines: [u64; WATCHED_TIMERS],
@@ -305,6 +310,7 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         end: Ended::No,
         ends: Ends(0),
         restarts: false,
+        is_left: false,
     })
 }; MAX_VMS];
 /// Lives that each VM has begun: what CPUs cached of an earlier one is stale.
@@ -341,11 +347,30 @@ static GEAR2_RESTARTS: AtomicU64 = AtomicU64::new(0);
 /// Of the last restart of Gear2: failure, PC, CPU.
 static LAST_RESTART: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 static RUNNING: [RunningLife; MAX_VMS] = [const { RunningLife::new() }; MAX_VMS];
+static HEARTBEATS: [Heartbeat; MAX_VMS] = [const { Heartbeat::new() }; MAX_VMS];
+/// The last life of each VM whose heartbeat stopped, by the number of starts; 0: there was none.
+static SILENT: [AtomicU32; MAX_VMS] = [const { AtomicU32::new(0) }; MAX_VMS];
 
 /// Returns the state of a running VM that is readable without its lock.
 #[inline]
 pub(crate) fn running(id: VmId) -> &'static RunningLife {
     id.select(&RUNNING)
+}
+
+/// Returns what the looks at a VM's heartbeat have found. One CPU looks.
+pub(crate) fn heartbeat(id: VmId) -> &'static Heartbeat {
+    id.select(&HEARTBEATS)
+}
+
+/// Notes the life of a VM that ends because its heartbeat has stopped.
+pub(crate) fn note_silent(id: VmId, starts: u32) {
+    id.select(&SILENT).store(starts, Ordering::SeqCst);
+}
+
+/// Returns the last life of a VM whose heartbeat stopped, by the number of starts; 0: there was
+/// none.
+pub(crate) fn last_silent(id: VmId) -> u64 {
+    id.select(&SILENT).load(Ordering::SeqCst).into()
 }
 
 /// Returns a VM's lock.

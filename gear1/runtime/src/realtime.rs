@@ -20,7 +20,7 @@ use gear1_core::vgic::VcpuIndex;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 use crate::vcpu::Handled;
-use crate::{irq, kick, lifecycle, vcpu};
+use crate::{irq, kick, last_words, lifecycle, vcpu};
 
 /// Returns the real-time vCPU whose owner CPU this CPU is.
 fn own_vcpu(machine: &Machine, cpu: CpuIndex) -> Option<(VcpuId, VmId, VcpuIndex)> {
@@ -82,6 +82,7 @@ pub(crate) unsafe fn on_exit(cpu: &mut Cpu, machine: &'static Machine) -> Resume
         return Resume::Same;
     };
     let is_turned_off = core::mem::take(&mut cpu.data.turned_off);
+    last_words::keep(cpu, loaded.vm);
     if cpu.data.real_time == RealTime::PassThrough {
         CNTV_CTL_EL0.set(0);
         CNTP_CTL_EL0.set(0);
@@ -124,6 +125,8 @@ fn wait_for_start(cpu: &mut Cpu, machine: &'static Machine, vm: VmId) {
 /// which ends the WFI.
 fn is_ready(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId, vm: VmId) -> bool {
     machine::cpu_shared(cpu.index()).take_wake();
+    // planted: nobody starts a VM again whose heartbeat has stopped
+    cpu.data.restart |= core::mem::take(&mut machine::lock_vm(vm).is_left);
     if cpu.data.restart {
         restart(cpu, machine, vm);
         irq::handle_pending(cpu, machine);

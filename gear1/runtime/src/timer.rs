@@ -1,6 +1,6 @@
 //! Timers of a CPU: Gear2's deadline, the vCPUs' timers that are watched in software, doorbells
-//! that this CPU holds, and the next feeding of the board's watchdog. The EL2 physical timer is set
-//! to the nearest of them.
+//! that this CPU holds, heartbeats that it looks at, and the next feeding of the board's watchdog.
+//! The EL2 physical timer is set to the nearest of them.
 //!
 //! While Gear2 runs, the EL2 timer fires at the latest when Gear2's loop is overdue. The return of
 //! Gear2 does not reprogram the timer: a check that comes too early, at most once a period, costs
@@ -12,8 +12,9 @@
 //!
 //! Requirements: `docs/requirements/timers.md`. G1-TIM-008.
 
+use gear1_abi::boot::MAX_DOORBELLS;
 use gear1_abi::call::VcpuState;
-use gear1_abi::id::{MAX_VCPUS, VcpuId};
+use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 use gear1_arch::cpu;
 use gear1_arch::regs::{CNTFRQ_EL0, CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Readable as _, Writeable as _};
@@ -21,7 +22,7 @@ use gear1_core::timer::PhysicalReg;
 use gear1_core::vgic::IntId;
 
 use crate::machine::{self, Cpu, CpuData, Loaded, Machine, WATCHED_TIMERS};
-use crate::{board_watchdog, kick, vgic};
+use crate::{board_watchdog, ending, kick, vgic};
 
 /// CNTHP_CTL_EL2: enabled and not masked.
 const TIMER_ON: u64 = 1;
@@ -226,7 +227,7 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
         cpu.data.watchdog_deadline = NO_DEADLINE;
     }
     let soon = now.wrapping_add(cpu.data.early);
-    let (mut rest, mut bell) = (cpu.data.watched, (now, None));
+    let (mut rest, mut first) = (cpu.data.watched, (now, None));
     // Bound: 64 timers of a word, one cleared a round.
     while rest != 0 {
         let index = rest.trailing_zeros() as usize;
@@ -235,30 +236,44 @@ pub(crate) fn expired(cpu: &mut Cpu, machine: &Machine) {
         if deadline <= soon {
             match VcpuId::new(index) {
                 Some(id) => is_due(cpu, machine, id, deadline <= now),
-                None if deadline <= bell.0 => bell = (deadline, Some(index)),
+                None if deadline <= first.0 => first = (deadline, Some(index)),
                 None => {}
             }
         }
     }
-    if let (_, Some(index)) = bell {
-        doorbell_is_due(cpu, machine, index);
+    if let (_, Some(index)) = first {
+        other_is_due(cpu, machine, index);
     }
     arm_unless_due(&mut cpu.data, now);
 }
 
-/// A doorbell that this CPU holds is due, or the feeding of the board's watchdog, by the number of
-/// its bit: of several the one that waits longest. The others follow one an interrupt, because each
-/// may wait for its receiver's lock (G1-RUN-011); they are due, so that the timer fires at once.
+/// A doorbell that this CPU holds, a look at a heartbeat, or the feeding of the board's watchdog is
+/// due, by the number of its bit: of several the one that waits longest. The others follow one an
+/// interrupt, because each may wait for a VM's lock (G1-RUN-011); they are due, so that the timer
+/// fires at once.
 #[inline(never)]
-fn doorbell_is_due(cpu: &mut Cpu, machine: &Machine, index: usize) {
-    if index == FEEDING {
-        let due = board_watchdog::feed(cpu, machine);
-        return watch_until(&mut cpu.data, FEEDING, due);
-    }
+fn other_is_due(cpu: &mut Cpu, machine: &Machine, index: usize) {
     cpu.data.watched &= !1_u64.wrapping_shl(index as u32);
     let number = index.wrapping_sub(MAX_VCPUS);
-    if let Some(due) = vgic::doorbell::expire(cpu, machine, number) {
-        watch_doorbell(&mut cpu.data, number, due);
+    let again = match number.checked_sub(MAX_DOORBELLS) {
+        None => vgic::doorbell::expire(cpu, machine, number),
+        Some(_) if index == FEEDING => Some(board_watchdog::feed(cpu, machine)),
+        Some(owner) => ending::look(cpu, machine, owner),
+    };
+    if let Some(due) = again {
+        watch_until(&mut cpu.data, index, due);
+    }
+}
+
+/// Begins the looks at the heartbeats of real-time VMs, if this CPU is the one that looks
+/// (G1-SUP-004).
+pub(crate) fn watch_heartbeats(cpu: &mut Cpu, machine: &Machine) {
+    // Bound: MAX_CPUS (8).
+    for owner in 0..MAX_CPUS {
+        if let Some((_, interval)) = ending::to_look_at(cpu, machine, owner) {
+            let index = MAX_VCPUS.wrapping_add(MAX_DOORBELLS).wrapping_add(owner);
+            watch_until(&mut cpu.data, index, cpu::now().saturating_add(interval));
+        }
     }
 }
 

@@ -14,11 +14,9 @@ use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VcpuId;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{
-    CNTV_CTL_EL0, CNTVOFF_EL2, Readable as _, VDISR_EL2, VMPIDR_EL2, Writeable as _,
-};
+use gear1_arch::regs::{CNTV_CTL_EL0, CNTVOFF_EL2, Readable as _, VDISR_EL2, Writeable as _};
 use gear1_arch::{cache, cpu, el1, fp, stolen_time, tlb};
-use gear1_core::context::{El1State, FpState, Frame, VcpuContext};
+use gear1_core::context::{El1State, FpState, Frame};
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Requests, Start};
 use gear1_core::vgic::{IntId, LrReplay, is_quiet};
@@ -27,6 +25,11 @@ use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
 use crate::machine::{self, Cpu, CpuData, ExitTiming, Guest, Loaded, Machine};
 use crate::vgic::{self, change_gic, flush_gic};
 use crate::{event, messages, monitors, reply, timer};
+
+mod registers;
+
+pub(crate) use registers::registers_here;
+use registers::{load_registers, restore_el1, save_el1};
 
 /// Result of the handler of a guest's exit or interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,40 +166,6 @@ fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool
         // 2.
         unsafe { world.with_stage2(machine.handover, vm, tlb::invalidate_vcpu_local) };
     }
-}
-
-/// Loads the registers of a vCPU that stay in hardware while Gear2 runs.
-#[inline(always)]
-fn load_registers(data: &CpuData, context: &VcpuContext) {
-    // Before the virtual timer is on again.
-    // planted: a vCPU loads another offset
-    CNTVOFF_EL2.set(context.cntvoff);
-    restore_el1(data, &context.el1);
-    if data.has_ras {
-        VDISR_EL2.set(context.el1.disr);
-    }
-    VMPIDR_EL2.set(context.vmpidr);
-    Gic::restore_cpu_interface(&context.gic);
-}
-
-/// Loads a vCPU's EL1 registers; with Gear2 at EL1, only those that do not leave when it is
-/// entered.
-fn restore_el1(data: &CpuData, state: &El1State) {
-    // planted: a vCPU finds another's EL1 registers
-    if !data.world.is_gear2_at_el1() {
-        el1::restore(state);
-    }
-    el1::restore_timer(state);
-}
-
-/// Saves a vCPU's EL1 registers; with Gear2 at EL1, only those that did not leave when Gear2 was
-/// entered.
-#[inline(always)]
-fn save_el1(data: &CpuData, state: &mut El1State) {
-    if !data.world.is_gear2_at_el1() {
-        el1::save(state);
-    }
-    el1::save_timer(state);
 }
 
 /// Takes what the list registers hold into the virtual GIC and empties them.

@@ -14,7 +14,7 @@ use gear1_abi::event::Ended;
 use gear1_abi::id::VmId;
 use gear1_arch::this_cpu::LocalCpu;
 use gear1_arch::window::stop_masters;
-use gear1_arch::{root, tlb};
+use gear1_arch::{root, world};
 use gear1_core::lifecycle;
 
 use crate::gic::{Gic, HostGic};
@@ -82,10 +82,8 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
     }
     // planted: a VM with pass-through that spins is not stopped
     root::freeze(machine.handover, vm);
-    let world = cpu.data.world;
-    // SAFETY: a stop is a call of Gear2's, or the end of a guest that leaves for Gear2 or, on a
-    // real-time VM's CPU, is entered anew.
-    unsafe { world.with_stage2(machine.handover, vm, tlb::invalidate_current_vmid) };
+    // Whatever runs here goes on: Gear2, or a guest that the look at a heartbeat has interrupted.
+    world::invalidate_other_vmid(machine.handover, vm);
     // Bound: MAX_VCPUS_PER_VM (8).
     for index in 0..usize::from(boot.vcpu_count) {
         if let Some(id) = machine::vcpu_of(machine, vm, index)

@@ -20,8 +20,8 @@ use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
 use gear2_protocol::{RTC_DEVICE, VIRTIO_STRIDE};
 use gearv_manifest::{
-    Console, CpuSet, Manifest, ManifestError, OnGiveUp, Restart, Rtc, Supply, Vm, VmKind,
-    WatchdogDevice, limits,
+    Console, CpuSet, Manifest, ManifestError, Restart, Rtc, Supply, Vm, VmKind, WatchdogDevice,
+    limits,
 };
 
 use crate::balancer::{self, Balancer};
@@ -29,11 +29,13 @@ use crate::pl011::PAGE_BYTES;
 use crate::restarts::RestartPolicy;
 use crate::scheduler::{Admission, Budget, Plan, Policy, PolicyKind, Refused, Share, Window};
 
+mod safe_state;
 #[cfg(feature = "host")]
 mod schedule;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use safe_state::SafeState;
 #[cfg(feature = "host")]
 pub use schedule::{CpuSchedule, VcpuSchedule};
 
@@ -155,6 +157,9 @@ pub(crate) struct VmConfig {
     /// Longest time without a heartbeat of the device model in this VM, or without a refresh of a
     /// guest's watchdog, in ticks; 0: no limit.
     pub(crate) watchdog: u64,
+    /// Longest time for which a guest's vCPU may run without an exit of the guest's own, in ticks;
+    /// 0: no limit.
+    pub(crate) progress: u64,
     /// Whether Gear2 starts the VM at boot.
     pub(crate) autostart: bool,
     /// Rank at boot: VMs with a smaller one start earlier.
@@ -172,29 +177,6 @@ pub(crate) struct VmConfig {
     pub(crate) virtio: Option<VirtioPage>,
     /// Range of the VM's vCPUs, with the parked vCPUs that Gear2 does not schedule.
     pub(crate) vcpus: Range<usize>,
-}
-
-/// Consequence of a failure after which a VM is not started again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SafeState {
-    /// The VM stays stopped.
-    Stop,
-    /// The machine is powered off.
-    PowerOff,
-    /// Another VM, the standby, is started.
-    FailOver(VmId),
-}
-
-impl SafeState {
-    fn new(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Self {
-        // The rules have found that a standby is one of the VMs.
-        let standby = vm.standby.and_then(|name| manifest.vm_named(name));
-        match (vm.on_give_up, standby) {
-            (OnGiveUp::PowerOff, _) => Self::PowerOff,
-            (OnGiveUp::FailOver, Some(standby)) => Self::FailOver(standby.id),
-            (OnGiveUp::FailOver, None) | (OnGiveUp::Stop, _) => Self::Stop,
-        }
-    }
 }
 
 /// The page of a guest's virtio-mmio registers.
@@ -507,6 +489,11 @@ impl VmConfig {
         virtio.or_else(|| locate_rtc(self.rtc, access))
     }
 
+    /// Tells whether Gear2 looks from time to time whether the guest hangs.
+    pub(crate) const fn is_watched(&self) -> bool {
+        self.watchdog_device.is_some() || self.progress != 0
+    }
+
     /// Returns what Gear2 knows of a VM. Times of the manifest become ticks here, once.
     fn new(info: &Gear2Info, manifest: &Manifest<'_>, vm: &Vm<'_>) -> Self {
         let scheduled = vm.kind != VmKind::RealTime;
@@ -530,6 +517,11 @@ impl VmConfig {
             // `Machine::new` decides, which knows whether Gear2 has a console.
             must_run: false,
             watchdog: ticks(vm.watchdog_ms),
+            progress: if vm.kind == VmKind::Guest {
+                ticks(vm.progress_ms)
+            } else {
+                0
+            },
             // Gear1 starts real-time VMs with the machine.
             autostart: vm.autostart && scheduled,
             boot_order: vm.boot_order,

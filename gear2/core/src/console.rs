@@ -90,13 +90,15 @@ pub(crate) enum Command {
     Statistics,
     /// Show Gear1's log.
     Log,
+    /// Show the last words of the VM.
+    LastWords,
     /// Power the machine off.
     PowerOff,
 }
 
 const HELP: &str = "keys: Ctrl-G, then 0-9 = show only that VM and type to it, n = the next one, \
 a = show all, l = list VMs, r = restart, s = stop, t = start the VM typed to, p = exit counts, \
-L = Gear1's log, q = power off, Ctrl-G = send Ctrl-G, h = this help";
+L = Gear1's log, w = its last words, q = power off, Ctrl-G = send Ctrl-G, h = this help";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum View {
@@ -281,6 +283,7 @@ impl<U: Uart> Console<U> {
             b'r' => Command::Restart,
             b'p' => Command::Statistics,
             b'L' => Command::Log,
+            b'w' => Command::LastWords,
             b'q' => Command::PowerOff,
             _ => {
                 self.say(format_args!("{HELP}"));
@@ -320,6 +323,12 @@ impl<U: Uart> Console<U> {
             .get(vm)
             .map_or(0, |channel| channel.ring.unseen());
         self.is_shown(vm) && unseen >= FULL_BYTES
+    }
+
+    /// Returns the last bytes that a VM has sent, `count` at most.
+    pub(crate) fn tail(&self, vm: usize, count: u64) -> Vec<u8> {
+        let channel = self.channels.get(vm);
+        channel.map_or_else(Vec::new, |channel| channel.ring.tail(count).collect())
     }
 
     /// Shows waiting output of all VMs. Returns whether there was any.

@@ -21,6 +21,7 @@ use crate::gear1::{Gear1, Waits};
 use crate::lifecycle::{Goal, Lifecycle};
 use crate::machine::{Machine, Platform};
 
+mod health;
 mod sched;
 
 /// Work that a control operation leaves to the loop.
@@ -85,6 +86,10 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::LOG_READ => log_read(gear1, first),
         op::VERSION => version(machine, gear1),
         op::VM_FAULT => vm_fault(machine, vm()?),
+        op::VM_HEALTH => health::vm(machine, vm()?),
+        op::LAST_WORDS => health::last_words(machine, vm()?),
+        op::LAST_REGISTERS => health::last_registers(machine, vm()?, second, third),
+        op::LAST_CONSOLE => health::last_console(machine, vm()?, second),
         op::VM_NAME => done(name_words(&vm()?.name)),
         op::SCHED_CPU => sched::cpu(machine, sched::find_cpu(machine, first)?),
         op::SCHED_VCPU => sched::vcpu(machine, sched::find_vcpu(machine, first)?),
@@ -267,8 +272,13 @@ fn version<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) -> Answer 
 
 /// Returns a name's bytes as words, cut or padded with zeroes.
 fn name_words(name: &str) -> Words {
+    bytes_words(name.as_bytes())
+}
+
+/// Returns bytes as words, cut or padded with zeroes.
+fn bytes_words(bytes: &[u8]) -> Words {
     let mut words = NOTHING;
-    for (word, bytes) in words.iter_mut().zip(name.as_bytes().chunks(8)) {
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks(8)) {
         let mut padded = [0; 8];
         padded[..bytes.len()].copy_from_slice(bytes);
         *word = u64::from_le_bytes(padded);

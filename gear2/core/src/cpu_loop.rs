@@ -490,6 +490,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Command::List => return report::list(self.machine, gear1),
             Command::Statistics => return report::statistics(self.machine, gear1),
             Command::Log => return report::log(self.machine, gear1),
+            Command::LastWords => return report::last_words(self.machine, vm),
             Command::Start => Goal::Run,
             Command::Stop => Goal::Stop,
             Command::Restart => Goal::Restart,

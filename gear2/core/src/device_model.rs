@@ -316,6 +316,12 @@ impl<P: Platform> DeviceModel<P> {
         }
     }
 
+    /// Returns the last bytes of a VM's console output, `count` at most.
+    pub(crate) fn tail(&self, vm: usize, count: u32) -> Vec<u8> {
+        let rings = self.consoles.get(vm);
+        rings.map_or_else(Vec::new, |rings| rings.output.lock().tail(count).collect())
+    }
+
     /// Takes the next byte typed at a VM's console.
     pub(crate) fn take_input(&self, gear1: &mut impl Gear1, vm: usize) -> Option<u8> {
         let mut input = self.consoles.get(vm)?.input.lock();

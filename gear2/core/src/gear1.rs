@@ -4,6 +4,7 @@
 //! target supplies the `SVC` instruction as a [`Conduit`], the tests a fake
 //! that checks the contract.
 
+use gear1_abi::call::vcpu_reg::{self, PER_CALL};
 use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState, VmState, number};
 use gear1_abi::event::{Ended, Ends, Event};
 use gear1_abi::exit::ExitReason;
@@ -33,6 +34,8 @@ pub struct VmHistory {
     pub end: Ended,
     /// Ends of the last lives.
     pub ends: Ends,
+    /// The last life, by the number of starts, whose heartbeat stopped; 0: there was none.
+    pub silent: u64,
 }
 
 /// Waits of a vCPU for its CPU since the start of its VM.
@@ -118,7 +121,13 @@ pub trait Gear1: Conduit {
         let end = Ended::from_reg(regs[4]).unwrap_or_default();
         let starts = u32::try_from(regs[3]).unwrap_or(u32::MAX);
         let ends = Ends(regs[5]);
-        Ok(VmHistory { starts, end, ends })
+        let silent = regs[6];
+        Ok(VmHistory {
+            starts,
+            end,
+            ends,
+            silent,
+        })
     }
 
     /// Returns address and access word of what a vCPU waits for, if it waits for an access.
@@ -149,6 +158,16 @@ pub trait Gear1: Conduit {
             waited,
             preemptions,
         })
+    }
+
+    /// Returns the registers of a vCPU that is off and whose VM does not run, by their numbers.
+    fn vcpu_registers(&mut self, vcpu: VcpuId) -> Result<[u64; vcpu_reg::COUNT], Status> {
+        let mut registers = [0; vcpu_reg::COUNT];
+        for (first, part) in (0..).step_by(PER_CALL).zip(registers.chunks_mut(PER_CALL)) {
+            let regs = outcome(self.svc::<{ number::VCPU_REGS }>(args([vcpu.reg(), first])))?;
+            part.copy_from_slice(&regs[1..][..PER_CALL]);
+        }
+        Ok(registers)
     }
 
     /// Sends the wake-ups of a vCPU to the loop on `cpu`.

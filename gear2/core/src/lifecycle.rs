@@ -22,6 +22,7 @@ use gearv_manifest::Restart;
 
 use crate::config::{SafeState, VmConfig};
 use crate::gear1::{Gear1, VmHistory};
+use crate::last_words::Cause;
 use crate::lives::{News, Reported};
 use crate::restarts::{REMEMBERED, RestartPolicy, Restarts, Verdict};
 
@@ -112,6 +113,8 @@ pub(crate) struct Lifecycle {
     given_up: bool,
     /// Starts of the standby before the fail-over to it began, if one did.
     failed_over: Option<u32>,
+    /// Cause of the end of the current life, or of the last one.
+    cause: Cause,
 }
 
 /// An automatic restart.
@@ -344,6 +347,16 @@ impl Lifecycle {
         self.may_start = true;
     }
 
+    /// Notes why the VM ends.
+    pub(crate) const fn set_cause(&mut self, cause: Cause) {
+        self.cause = cause;
+    }
+
+    /// Returns why the VM ends, or has ended.
+    pub(crate) const fn cause(&self) -> Cause {
+        self.cause
+    }
+
     /// Notes that a vCPU of the VM cannot go on.
     pub(crate) fn faulted(&mut self, vcpu: usize, fault: Fault) {
         self.faults = self.faults.saturating_add(1);
@@ -492,6 +505,7 @@ impl Lifecycle {
         match gear1.vm_start(vm.id) {
             Ok(origin) => {
                 self.reported = Reported::up_to_start(before.saturating_add(1));
+                self.cause = Cause::default();
                 Step::Started(origin)
             }
             Err(refusal) => busy_or(refusal),

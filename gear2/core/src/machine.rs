@@ -1,8 +1,8 @@
 //! State that all loops share: the configuration, the console, each VM's devices and lifecycle.
 //!
 //! Owns every lock of Gear2. The order is: the control mailbox, a VM's lifecycle, a VM's UART or
-//! watchdog, the console, then the slots of forwarded accesses, the console rings and the
-//! scheduling parameters.
+//! watchdog or last words, the console, then the slots of forwarded accesses, the console rings and
+//! the scheduling parameters.
 //! A loop holds each lock for the work on one event at most, which bounds the wait of the others.
 
 use alloc::vec::Vec;
@@ -22,6 +22,7 @@ pub use crate::device_model::Shared;
 use crate::device_model::{DeviceModel, Request};
 use crate::gear1::Gear1;
 use crate::kept::Kept;
+use crate::last_words::{Cause, LastWords};
 use crate::lifecycle::{Goal, Lifecycle, goal_after};
 use crate::lives::News;
 use crate::load::Load;
@@ -30,6 +31,7 @@ pub use crate::platform::Platform;
 pub(crate) use crate::platform::{Answer, Lock};
 
 mod consoles;
+mod last_words;
 mod placement;
 mod pool_change;
 mod pools;
@@ -39,13 +41,13 @@ mod watchdogs;
 
 use consoles::update_line;
 use placement::Placement;
-pub(crate) use placement::{LOOK, MOVE, Place, SHARE, Stage, Stays};
+pub(crate) use placement::{LOOK, MOVE, Place, SHARE, Stage, Stays, WORDS};
 use pools::Pools;
 pub(crate) use pools::Step;
 pub(crate) use shares::Parameter;
 use shares::Shares;
-pub(crate) use watchdogs::Look;
 use watchdogs::Watched;
+pub(crate) use watchdogs::{Look, Sign, Slow, Usage};
 
 /// Longest time for which an unfinished line on the console is not interrupted.
 const LINE_PATIENCE_US: u64 = 100_000;
@@ -87,7 +89,9 @@ pub(crate) struct SharedVm<P: Platform> {
     /// Emulated UART. The lock is held until Gear1 knows the level of the interrupt line.
     uart: Lock<Pl011, P>,
     /// Emulated watchdog, which is without effect if the VM has none.
-    watchdog: Lock<Watched, P>,
+    pub(crate) watchdog: Lock<Watched, P>,
+    /// Last words of the life that ended last.
+    pub(crate) last_words: Lock<LastWords, P>,
     /// Goal, and progress towards it. The lock is held for a step: two loops with a job for the VM
     /// take turns.
     pub(crate) lifecycle: Lock<Lifecycle, P>,
@@ -144,6 +148,7 @@ impl<P: Platform> Machine<P> {
         let vms = config.vms.iter().map(|vm| SharedVm {
             uart: TicketMutex::new(Pl011::new()),
             watchdog: TicketMutex::new(Watched::new(vm)),
+            last_words: TicketMutex::new(LastWords::default()),
             lifecycle: TicketMutex::new(Lifecycle::default()),
         });
         let machine = Self {
@@ -233,11 +238,15 @@ impl<P: Platform> Machine<P> {
         // Bounded by the lives that Gear1 keeps.
         while let Some(news) = lifecycle.news(&history) {
             let is_last = lifecycle.starts() == history.starts;
-            if let News::Ended(how) = news
-                && is_last
-                && let Some(goal) = self.goal_after(gear1, vm, how)
-            {
-                lifecycle.ended(goal);
+            let was_silent = u64::from(lifecycle.starts()) == history.silent;
+            if let News::Ended(how) = news {
+                lifecycle.set_cause(match how {
+                    Ended::Fault if was_silent => Cause::Hang,
+                    how => Cause::of(how),
+                });
+                if is_last && let Some(goal) = self.goal_after(gear1, vm, how) {
+                    lifecycle.ended(goal);
+                }
             }
             // An end that is not reported yet is told again by the next Gear2: a ring is lost never,
             // and may come twice.
@@ -249,6 +258,9 @@ impl<P: Platform> Machine<P> {
             // showing it would repeat it without end.
             self.keep(vm.id, lifecycle);
             self.say_news(vm, lifecycle, news, fault.filter(|_| is_last));
+            if was_silent && matches!(news, News::Ended(Ended::Fault)) {
+                self.count_hang(vm);
+            }
         }
     }
 
@@ -265,7 +277,10 @@ impl<P: Platform> Machine<P> {
     fn say_news(&self, vm: &VmConfig, lifecycle: &Lifecycle, news: News, fault: Option<&str>) {
         let name = &vm.name;
         let say = |what: fmt::Arguments<'_>| self.say(Some(vm.id), format_args!("{name} {what}"));
-        let fault = fault.unwrap_or("cannot go on: its registers are in Gear1's log");
+        let fault = fault.unwrap_or(match lifecycle.cause() {
+            Cause::Hang => "hangs: its heartbeat has stopped",
+            _ => "cannot go on: its registers are in Gear1's log",
+        });
         match news {
             News::Started if lifecycle.starts() == 1 => {}
             News::Started if vm.scheduled => say(format_args!("restarted")),

@@ -5,16 +5,18 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt::Write as _;
 
-use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::call::{VcpuState, VmState, vcpu_reg};
 use gear1_abi::event::Fault;
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::VcpuId;
+use gear1_abi::id::{VcpuId, VmId};
 use gear1_abi::record::{Record, RecordId};
 
 use crate::config::VmConfig;
 use crate::gear1::Gear1;
+use crate::last_words::Registers;
 use crate::machine::{Machine, Platform};
 
 #[cfg(test)]
@@ -110,18 +112,68 @@ pub(crate) fn log<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
     }
 }
 
+/// Shows the last words of a VM: its console output is on this console already.
+pub(crate) fn last_words<P: Platform>(machine: &Machine<P>, vm: Option<VmId>) {
+    let Some((config, shared)) = vm.and_then(|vm| machine.vm(vm)) else {
+        return;
+    };
+    let name = &config.name;
+    let mut lines = Vec::new();
+    {
+        let words = shared.last_words.lock();
+        if words.life == 0 {
+            lines.push(format!("{name} has not ended since Gear2's start"));
+        } else {
+            let (cause, life) = (words.cause.text(), words.life);
+            let time = time_text(words.time, machine.config.counter_hz);
+            lines.push(format!("{name} {cause} in its life {life}, at {time} s"));
+        }
+        for (index, registers) in words.vcpus.iter().enumerate() {
+            let text = registers
+                .as_ref()
+                .map_or("not known".into(), registers_text);
+            lines.push(format!("{name} vCPU {index}: {text}"));
+        }
+    }
+    for line in lines {
+        machine.say(None, format_args!("{line}"));
+    }
+}
+
+/// Returns the registers of a vCPU as text.
+fn registers_text(registers: &Registers) -> String {
+    let mut line = String::new();
+    let named = [
+        ("PC", vcpu_reg::PC),
+        ("SPSR", vcpu_reg::PSTATE),
+        ("SP_EL0", vcpu_reg::SP_EL0),
+        ("SP_EL1", vcpu_reg::SP_EL1),
+        ("ELR", vcpu_reg::ELR),
+        ("SPSR_EL1", vcpu_reg::SPSR),
+        ("ESR", vcpu_reg::ESR),
+        ("FAR", vcpu_reg::FAR),
+        ("VBAR", vcpu_reg::VBAR),
+        ("TTBR0", vcpu_reg::TTBR0),
+        ("TTBR1", vcpu_reg::TTBR1),
+    ];
+    for (name, number) in named {
+        add(&mut line, format_args!("{name} {:#x} ", registers[number]));
+    }
+    for (number, value) in registers[..vcpu_reg::SP_EL0].iter().enumerate() {
+        add(&mut line, format_args!("X{number} {value:#x} "));
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
 /// Returns a record as text: time in seconds, CPU, what happened. Gear1 keeps numbers; the texts
 /// and the places of the numbers in them are in `gear1_abi`. A later Gear1's record, whose text is
 /// not known here, is shown as numbers.
 fn record_text(record: &Record, counter_hz: u64) -> String {
-    let microseconds = u128::from(record.time) * 1_000_000 / u128::from(counter_hz.max(1));
-    let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
+    let time = time_text(record.time, counter_hz);
     let (id, cpu) = (record.id_and_cpu & 0xffff_ffff, record.id_and_cpu >> 32);
     let mut line = String::new();
-    add(
-        &mut line,
-        format_args!("{seconds:5}.{fraction:06} CPU {cpu}: "),
-    );
+    add(&mut line, format_args!("{time} CPU {cpu}: "));
     let Some(id) = RecordId::from_index(id) else {
         add(&mut line, format_args!("record {id} {:x?}", record.values));
         return line;
@@ -143,6 +195,13 @@ fn record_text(record: &Record, counter_hz: u64) -> String {
     }
     line.push_str(rest);
     line
+}
+
+/// Returns a counter value as seconds.
+fn time_text(ticks: u64, counter_hz: u64) -> String {
+    let microseconds = u128::from(ticks) * 1_000_000 / u128::from(counter_hz.max(1));
+    let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
+    format!("{seconds:5}.{fraction:06}")
 }
 
 /// Returns why a guest cannot go on: reason, then registers. Gear1 has seen an exception that leads

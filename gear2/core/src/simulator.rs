@@ -248,6 +248,8 @@ impl Simulation {
             ends_next: None,
             ledger: Ledger::new(cpu_count, START),
             rings: [0; 2],
+            starves: false,
+            silent: None,
         }));
         let (mut first, mut first_channel) = (0, 0);
         for (vm, plan) in world.borrow_mut().vms.iter_mut().zip(plans) {

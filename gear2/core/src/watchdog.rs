@@ -219,6 +219,22 @@ impl Watchdog {
         (self.status & WCS_EN != 0).then_some(self.end)
     }
 
+    /// Tells whether the first signal is raised, and not yet the second one.
+    pub(crate) const fn is_signalled(&self) -> bool {
+        self.status & (WCS_EN | WCS_WS0) == WCS_EN | WCS_WS0
+    }
+
+    /// Tells whether less than a quarter of the whole time is left. Linux itself refreshes the
+    /// watchdog at half of it.
+    pub(crate) const fn is_last_quarter(&self, now: u64) -> bool {
+        self.is_signalled() && self.end.saturating_sub(now) < self.stage() / 2
+    }
+
+    /// Tells whether a stage is over that the next look ends.
+    pub(crate) const fn is_over(&self, now: u64) -> bool {
+        self.status & WCS_EN != 0 && now >= self.end
+    }
+
     /// Tells whether the guest has touched the watchdog since its start.
     pub(crate) const fn is_touched(&self) -> bool {
         self.touched

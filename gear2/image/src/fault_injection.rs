@@ -79,6 +79,10 @@ fn misuse() -> u64 {
         (call_of::<{ number::VCPU_REPLY }>([NOTHING, 0, 1]), NotFound),
         (call_of::<{ number::VCPU_REPLY }>([0, 0, NOTHING]), Invalid),
         (call_of::<{ number::VCPU_REPLY }>([0, 0, 1]), WrongState),
+        (call_of::<{ number::VCPU_REGS }>([NOTHING, 0, 0]), NotFound),
+        // VMs that run: the second one lets Gear2 read its last registers.
+        (call_of::<{ number::VCPU_REGS }>([0, 0, 0]), NotFound),
+        (call_of::<{ number::VCPU_REGS }>([1, 0, 0]), WrongState),
         (call_of::<{ number::VM_STATE }>([NOTHING, 0, 0]), NotFound),
         (call_of::<{ number::VM_STOP }>([NOTHING, 0, 0]), NotFound),
         (call_of::<{ number::VM_LOAD }>([NOTHING, 0, 0]), NotFound),

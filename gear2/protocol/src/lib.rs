@@ -38,7 +38,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 3.1 | nine queues of a device in place of four ([`device_word::SET_UP_HERE`] is 2), without which GDM does each write of a register |
 /// | 3.2 | [`op::SCHED_SET_POOL`], without which `gearctl sched pool` changes nothing, and [`stays::WINDOW`] and [`stays::NO_WINDOW`] |
 /// | 3.3 | [`vm_flag::FAILED_OVER`], which an older `gearctl` does not show |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0003;
+/// | 3.4 | [`op::VM_HEALTH`], without which `gearctl list` has dashes, and [`op::LAST_WORDS`] and the operations behind it, without which there is no `gearctl last-words` |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0004;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -300,6 +301,35 @@ pub mod op {
     /// far the change is, and why it was taken back. `STAYS`: the first result word is why.
     /// `WRONG_STATE`: a real-time VM.
     pub const SCHED_SET_POOL: u32 = 21;
+    /// `(vm)`: how the VM did since Gear2's start. Result words: how often it hung, by its watchdog
+    /// or its heartbeat; how often it refreshed its watchdog late; how often it got more time
+    /// because it waited for a CPU; the longest time without a refresh in ticks, or 0; the longest run
+    /// without an exit of its own in ticks, or 0.
+    pub const VM_HEALTH: u32 = 22;
+    /// `(vm)`: the last end of a VM. Result words: the life, by the number of starts; the cause, a
+    /// constant of [`cause`](super::cause); the counter; bytes of console output before the end;
+    /// vCPUs whose registers are known, a bit each by the index in the VM. `NOT_FOUND`: there was no
+    /// end since Gear2's start.
+    pub const LAST_WORDS: u32 = 23;
+    /// `(vm, vcpu, first)`: six registers of a vCPU, named by its index in the VM, at that end,
+    /// numbered as in Gear1's `VCPU_REGS`. `NOT_FOUND`: they are not known.
+    pub const LAST_REGISTERS: u32 = 24;
+    /// `(vm, offset)`: 48 bytes of the console output before that end, zero-padded.
+    pub const LAST_CONSOLE: u32 = 25;
+}
+
+/// Causes of a VM's end.
+pub mod cause {
+    /// Somebody has stopped or restarted it.
+    pub const STOPPED: u64 = 0;
+    /// The VM turned itself off.
+    pub const OFF: u64 = 1;
+    /// The VM has reset itself.
+    pub const RESET: u64 = 2;
+    /// A vCPU could not go on.
+    pub const CRASH: u64 = 3;
+    /// The VM did not refresh its watchdog, made no progress, or its heartbeat stopped.
+    pub const HANG: u64 = 4;
 }
 
 /// Flags of `SCHED_CPU`.

@@ -77,6 +77,9 @@ fn check_effects<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
         let why = "the VM has fewer vCPUs than CPUs are listed, and no balancer moves them";
         useless("cpus", why);
     }
+    if vm.kind != VmKind::Guest && vm.progress_ms != 0 {
+        useless("progress-ms", "Gear2 watches over the progress of guests");
+    }
     if vm.kind != VmKind::Guest && vm.virtio_ipa != Vm::DEFAULT_VIRTIO {
         useless("virtio-address", "only a guest has virtio devices");
     }
@@ -103,6 +106,9 @@ fn check_devices<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let mut odd = |property, why| warn(Rule::OddRestarts, vm, property, why, report);
     match vm.restart {
+        Restart::Never if vm.progress_ms != 0 && vm.on_give_up == OnGiveUp::Stop => {
+            odd("progress-ms", "it stops the VM, and restart is \"never\"");
+        }
         Restart::Never if vm.watchdog_ms != 0 && vm.on_give_up == OnGiveUp::Stop => {
             odd("watchdog-ms", "it stops the VM, and restart is \"never\"");
         }

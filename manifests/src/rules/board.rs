@@ -123,10 +123,7 @@ fn check_registers_on<'a>(
         let place = ManifestError::at_property(Rule::RtcOverMemory, path, "address");
         report.error(found(place, rtc.ipa));
     }
-    if vm
-        .watchdog()
-        .is_some_and(|watchdog| taken(watchdog.region()))
-    {
+    if vm.watchdog_region().is_some_and(taken) {
         report.error(watchdog::address(Rule::WatchdogOverMemory, vm));
     }
     if manifest.virtio_of(vm.id).next().is_some() && taken(page(vm.virtio_ipa)) {

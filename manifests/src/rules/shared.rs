@@ -127,11 +127,10 @@ fn with_lead<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, memory: Region) -> Region
 
 /// Iterates over what a VM sees at addresses that the manifest fixes.
 pub(super) fn seen_by<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>) -> impl Iterator<Item = Region> {
-    let watchdog = vm.watchdog().map(|watchdog| watchdog.region());
-    others_seen_by(manifest, vm).chain(watchdog)
+    others_seen_by(manifest, vm).chain(vm.watchdog_region())
 }
 
-/// Iterates over what a VM sees beside its watchdog.
+/// Iterates over what a VM sees beside its watchdog or heartbeat.
 pub(super) fn others_seen_by<'a>(
     manifest: &Manifest<'a>,
     vm: &Vm<'a>,

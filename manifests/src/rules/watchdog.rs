@@ -1,28 +1,26 @@
-//! Rules on a guest's emulated watchdog: where its registers lie, and whose its interrupt is; and on
-//! how long watchdogs and the order of boot wait.
+//! Rules on a guest's emulated watchdog and a real-time VM's heartbeat: where their pages lie, and
+//! whose the interrupt is; and on how long watchdogs and the order of boot wait.
 
 use super::{PAGE, error, shared};
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
 use crate::limits::LONGEST_MS;
-use crate::model::{Manifest, Vm, VmKind, WatchdogDevice};
+use crate::model::{Manifest, Vm};
 use crate::{ADDRESS_LIMIT, Region};
 
 /// Judges a VM's watchdog.
 pub(super) fn check<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
-    if vm.kind == VmKind::RealTime && vm.watchdog_ms != 0 {
-        report.error(error(Rule::RealTimeWatchdog, vm, "watchdog-ms"));
-    }
-    let Some(watchdog) = vm.watchdog() else {
+    let Some(region) = vm.watchdog_region() else {
         return;
     };
-    let last = ADDRESS_LIMIT - WatchdogDevice::SIZE;
-    if !watchdog.ipa.is_multiple_of(PAGE) || watchdog.ipa > last {
+    if !region.start.is_multiple_of(PAGE) || region.end > ADDRESS_LIMIT {
         report.error(address(Rule::WatchdogAddress, vm));
-    } else if hides_something(manifest, vm, watchdog.region()) {
+    } else if hides_something(manifest, vm, region) {
         report.error(address(Rule::WatchdogOverMemory, vm));
     }
     let console = vm.console.as_ref();
-    if console.is_some_and(|console| console.intid == watchdog.intid) {
+    if let Some(watchdog) = vm.watchdog()
+        && console.is_some_and(|console| console.intid == watchdog.intid)
+    {
         let console = NodePath::vm(vm.name).child("console");
         let place = ManifestError::at_property(Rule::WatchdogInterrupt, console, "interrupt");
         report.error(place.found(Found::Number(watchdog.intid.into())));
@@ -38,7 +36,14 @@ pub(super) fn check_times<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, '
     let of_gear2 = watchdog.into_iter().chain([timeout]);
     let of_gear2 = of_gear2.map(|(property, ms)| (gear2, property, ms));
     let vms = manifest.vms.iter();
-    let of_vms = vms.map(|vm| (NodePath::vm(vm.name), "watchdog-ms", vm.watchdog_ms));
+    let of_vms = vms.flat_map(|vm| {
+        let node = NodePath::vm(vm.name);
+        let times = [
+            ("watchdog-ms", vm.watchdog_ms),
+            ("progress-ms", vm.progress_ms),
+        ];
+        times.map(|(property, ms)| (node, property, ms))
+    });
     for (node, property, ms) in of_gear2.chain(of_vms) {
         if ms > LONGEST_MS {
             let place = ManifestError::at_property(Rule::OutOfRange, node, property);

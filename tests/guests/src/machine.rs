@@ -48,6 +48,10 @@ pub struct Machine {
     pub virtio: [Option<VirtioNode>; MAX_VIRTIO],
     /// Memory shared from boot on, with the metadata that describes it.
     pub shared: Option<Range<u64>>,
+    /// Control frame of the VM's watchdog, if there is one.
+    pub watchdog: Option<u64>,
+    /// Word that a real-time VM changes as a sign of life, if it has to.
+    pub heartbeat: Option<u64>,
     /// Doorbells of other VMs and of this one.
     pub channels: [Option<ChannelNode>; MAX_CHANNELS],
 }
@@ -126,6 +130,8 @@ impl Machine {
             bench_device: bench_device.as_ref().and_then(start),
             virtio: virtio(&root),
             shared: find(&root, "pmem-region").and_then(|node| range(&node, 0)),
+            watchdog: find(&root, "arm,sbsa-gwdt").as_ref().and_then(start),
+            heartbeat: find(&root, "gearv,heartbeat").as_ref().and_then(start),
             channels: channels(&root),
         })
     }

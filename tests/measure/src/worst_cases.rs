@@ -63,6 +63,7 @@ const RUNS: &[Run] = &[
     run_of("timers-shared", 3, 1, 2),
     run_of("rt-emulated", 3, 3, 1),
     run_of("supervised", 3, 2, 2),
+    run_of("heartbeat", 3, 4, 1),
     run_of("ffa", 3, 2, 2),
     run_of("ffa-last", 3, 2, 2),
     run_of("icache", 3, 3, 1),

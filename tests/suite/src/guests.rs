@@ -98,6 +98,15 @@ pub(super) fn boot_other(
     conclude(session, row, tally)
 }
 
+/// Runs a row on the first of its models, judges it, and returns what the terminal showed.
+pub(super) fn run_row(row: &TargetTest, tally: &mut Tally) -> Result<String> {
+    let model = row.models.first().context("a row names a model")?;
+    let mut session = start(row, model, 3, None, &log(row, "supervision"))?;
+    judge(&mut session, row, tally)
+        .map_err(|error| anyhow!("{error:#}\n{}", build_images::last_words(&session)))?;
+    Ok(session.transcript().to_owned())
+}
+
 /// Starts a row, with another Gear1 if one is given.
 fn start(
     row: &TargetTest,

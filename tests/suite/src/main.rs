@@ -57,6 +57,7 @@ mod requirements;
 mod running;
 mod schedules;
 mod storage;
+mod supervision;
 mod table;
 mod tour;
 mod userlands;

@@ -20,7 +20,7 @@ use crate::{
     bench, board_watchdogs, boards, boot, chaos, coverage, devices, documents, examples, fuzz,
     gear2_registers, gearctl_sched, ghost, guests, halt, host, hostile, images, invalid, jitter,
     kvm, lane, layouts, linux, moves, mutants, peripherals, planted, programs, realtime, refusals,
-    running, schedules, storage, tour, userlands, watchdogs, worst_cases,
+    running, schedules, storage, supervision, tour, userlands, watchdogs, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -79,6 +79,7 @@ fn parts() -> Vec<Part> {
     parts.extend(linux::parts());
     parts.extend(watchdogs::parts());
     parts.extend(board_watchdogs::parts());
+    parts.extend(supervision::parts());
     parts.extend(kvm::parts());
     parts.extend(bench::parts());
     parts.extend(worst_cases::parts());

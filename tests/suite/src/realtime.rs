@@ -52,11 +52,13 @@ pub(super) fn stop_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
 /// machine.
 fn locks(tally: &mut Tally) -> Result<()> {
     let gear1 = build_images::build_gear1_of(workspace::root(), CHECKING, "image,check-locks")?;
-    for manifest in ["rt-passthrough", "rt-emulated"] {
+    for manifest in ["rt-passthrough", "rt-emulated", "heartbeat"] {
         let row = TARGET_TESTS.iter().find(|row| row.manifest == manifest);
         let row = row.context("the manifest is in the table")?;
         let machine = Machine {
             cpus: row.cpus,
+            icount: row.icount,
+            turn_us: row.turn_us,
             ..Machine::default()
         };
         let log = workspace::output_dir().join(format!("{manifest}/{CHECKING}.log"));

@@ -263,6 +263,25 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ..DEFAULT
     },
     TargetTest {
+        manifest: "heartbeat",
+        gicv2: true,
+        cpus: 4,
+        icount: true,
+        turn_us: Some(10),
+        cpu_properties: ",cntfrq=1000000000",
+        passes: 17,
+        ..DEFAULT
+    },
+    TargetTest {
+        manifest: "heartbeat-emulated",
+        cpus: 4,
+        icount: true,
+        turn_us: Some(10),
+        cpu_properties: ",cntfrq=1000000000",
+        passes: 17,
+        ..DEFAULT
+    },
+    TargetTest {
         manifest: "debug",
         native: Some("debug"),
         models: MODELS,

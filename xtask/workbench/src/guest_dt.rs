@@ -126,7 +126,7 @@ fn devices(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     };
     let uart = vm.console.map_or_else(String::new, uart);
     let rtc = vm.rtc.map_or_else(String::new, rtc);
-    let watchdog = watchdog(vm);
+    let watchdog = watchdog(vm) + &heartbeat(vm);
     let pmu = if vm.pmu { PMU } else { "" };
     let served = manifest.virtio_of(vm.id);
     let virtio: String = served.map(|(_, device)| virtio(vm, device)).collect();
@@ -218,6 +218,26 @@ fn watchdog(vm: &Vm<'_>) -> String {
         ipa = watchdog.ipa,
         control = cells(watchdog.ipa),
         refresh = cells(watchdog.ipa + frame),
+    )
+}
+
+/// Returns the node of the page in which a real-time VM shows that it lives, if the VM has one.
+fn heartbeat(vm: &Vm<'_>) -> String {
+    let Some(page) = vm.heartbeat() else {
+        return String::new();
+    };
+    let (high, low) = (page.start >> 32, page.start & 0xffff_ffff);
+    format!(
+        "
+	heartbeat@{:x} {{
+		compatible = \"gearv,heartbeat\";
+		reg = <{high:#x} {low:#x} 0 {:#x}>;
+		timeout-ms = <{}>;
+	}};
+",
+        page.start,
+        page.bytes(),
+        vm.watchdog_ms,
     )
 }
 

@@ -86,6 +86,7 @@ fn lines() -> Vec<String> {
         "resume linux",
         "info linux",
         "info rt",
+        "last-words linux",
         "vcpu",
         "wait device running",
         "events",

@@ -2,7 +2,10 @@
 //!
 //! Most tables have the fields of the JSON. Those here join fields, or show numbers by words.
 
-use super::{Answer, Fault, Load, Parameters, Percent, Quota, Sched, Stats, VcpuStats, Vm, VmInfo};
+use super::{
+    Answer, Fault, LastEnd, LastWords, Load, Parameters, Percent, Quota, Sched, Stats, VcpuStats,
+    Vm, VmInfo,
+};
 use crate::json::Json;
 
 /// Share of a real-time VM's vCPU.
@@ -16,6 +19,7 @@ impl Answer {
             Self::Vms(vms) => rows(vms, vm),
             Self::VmChanged(change) => Json::of(change),
             Self::VmInfo(info) => vm_info(info),
+            Self::LastWords(words) => last_words(words),
             Self::Vcpus(vcpus) => Json::of(vcpus),
             Self::VmReached(vm) => Json::of(vm),
             Self::Events(events) => Json::of(events),
@@ -73,14 +77,44 @@ fn vm(vm: &Vm) -> Json {
         ("restarts", vm.restarts.into()),
         ("powers_off", vm.powers_off.into()),
         ("faults", vm.faults.into()),
+        ("hangs", vm.hangs.into()),
+        ("slow", slow(vm).into()),
         ("last_fault", fault(vm.last_fault.as_ref()).into()),
+    ])
+}
+
+/// Returns how often a VM was slow and did not hang.
+fn slow(vm: &Vm) -> Option<u64> {
+    let late = vm.late_refreshes?;
+    Some(late.saturating_add(vm.starvations?))
+}
+
+/// Returns the end of a VM as lines, and tables of its registers and of its console's lines.
+fn last_words(words: &LastWords) -> Json {
+    let line = |line: &String| Json::object([("line", line.as_str().into())]);
+    Json::object([
+        ("vm", words.vm.as_str().into()),
+        ("life", words.life.into()),
+        ("cause", word(&words.cause).into()),
+        ("time", words.time.as_str().into()),
+        ("registers", Json::of(&words.registers)),
+        ("console", rows(&words.console, line)),
     ])
 }
 
 /// Returns the fields of the VM and its parameters as lines, and tables of its vCPUs and devices.
 fn vm_info(info: &VmInfo) -> Json {
     let mut fields = Vec::new();
+    let end = info.last_end.as_ref();
     let marks = [
+        ("late_refreshes", info.vm.late_refreshes.into()),
+        ("starvations", info.vm.starvations.into()),
+        ("watchdog_ticks", info.watchdog_ticks.into()),
+        ("progress_ticks", info.progress_ticks.into()),
+        (
+            "last_end",
+            end.map_or_else(|| "none".into(), last_end).into(),
+        ),
         ("real_time", info.vm.real_time.into()),
         ("device_model", info.vm.device_model.into()),
         ("consoles", Json::of(&info.consoles)),
@@ -102,6 +136,12 @@ fn fields_of(json: Json) -> Vec<(String, Json)> {
         Json::Object(fields) => fields,
         other => vec![("value".into(), other)],
     }
+}
+
+/// Says how a life ended.
+fn last_end(end: &LastEnd) -> String {
+    let cause = word(&end.cause);
+    format!("life {}: {cause} at {}", end.life, end.time)
 }
 
 /// Says with which registers a vCPU could not go on.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::last_words::LastEnd;
 use super::sched::Parameters;
 use super::{Device, VcpuState, Vm};
 
@@ -19,6 +20,13 @@ pub struct VmInfo {
     pub vcpus: Vec<Vcpu>,
     /// Devices that GDM serves.
     pub devices: Vec<Device>,
+    /// Longest time in ticks without a refresh of its watchdog or a change of its heartbeat; null:
+    /// without a limit.
+    pub watchdog_ticks: Option<u64>,
+    /// Longest run in ticks without an exit of its own; null: without a limit.
+    pub progress_ticks: Option<u64>,
+    /// The last end, since Gear2's start; null if there was none.
+    pub last_end: Option<LastEnd>,
 }
 
 /// A kind of console.
@@ -121,6 +129,8 @@ pub enum EventKind {
     Stopped,
     /// A vCPU of the VM cannot go on.
     Faulted,
+    /// The heartbeat of a real-time VM has stopped.
+    Hung,
     /// A VM is held.
     Paused,
     /// A VM goes on.

@@ -94,6 +94,7 @@ fn records_of_lives_are_events_and_others_are_not() {
     let x = || Some("x".to_owned());
     assert_eq!(of(RecordId::VmStart, 0, 0), [(EventKind::Started, x())]);
     assert_eq!(of(RecordId::VmStop, 0, 0), [(EventKind::Stops, x())]);
+    assert_eq!(of(RecordId::VmSilent, 0, 0), [(EventKind::Hung, x())]);
     assert_eq!(of(RecordId::VcpuFault, 1, 0), [(EventKind::Faulted, x())]);
     assert_eq!(of(RecordId::VcpuFault, 9, 0), [(EventKind::Faulted, None)]);
     let restart = [(EventKind::Gear2Restarted, None)];

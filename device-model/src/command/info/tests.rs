@@ -40,6 +40,9 @@ fn a_vm_has_all_its_parts() {
     for part in [
         "name: linux\nstate: running, paused\n",
         "last_fault: vCPU 1: PC 0x400, ",
+        "hangs: 4\nslow: 3\n",
+        "late_refreshes: 2\nstarvations: 1\nwatchdog_ticks: 30000\nprogress_ticks: -\n\
+         last_end: life 5: hang at 1.500000\n",
         "consoles: serial virtio messages\n",
         "weight: 100\n",
         "\nvcpus:\nVM     INDEX",
@@ -54,4 +57,5 @@ fn a_vm_has_all_its_parts() {
         "{text}"
     );
     assert!(text.contains("devices: -\n"), "{text}");
+    assert!(text.contains("\nlast_end: none\n"), "{text}");
 }

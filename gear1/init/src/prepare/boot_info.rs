@@ -103,7 +103,12 @@ fn fill_cpus(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
 /// Tells the runtime of the VMs what the manifest says, beside what loading them has told. vCPUs of
 /// one VM have consecutive identifiers, in the manifest's order of VMs. Every VM has its interrupt
 /// controller where the machine has its own, so that the device VM's tree needs no change there.
-pub(super) fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
+pub(super) fn fill_vms(
+    info: &mut BootInfo,
+    board: &Board,
+    manifest: &Manifest<'_>,
+    counter_hz: u64,
+) {
     let mut first_vcpu = 0_u16;
     info.vm_count = manifest.vms.len() as u32;
     for (slot, vm) in info.vms.iter_mut().zip(manifest.vms.iter()) {
@@ -115,8 +120,10 @@ pub(super) fn fill_vms(info: &mut BootInfo, board: &Board, manifest: &Manifest<'
         slot.restarts_after_fault = vm.restart != Restart::Never;
         slot.restarts_after_off = vm.restart == Restart::Always;
         slot.real_time = real_time(vm);
+        slot.heartbeat = heartbeat(vm, counter_hz);
         slot.debug = vm.debug;
         slot.pmu = vm.pmu;
+        slot.last_words = vm.last_words;
         slot.peers = peers(manifest, vm);
         first_vcpu += vm.vcpu_count as u16;
     }
@@ -163,6 +170,13 @@ fn fill_owner_cpus(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) 
             *slot = cpu.index() as u16;
         }
     }
+}
+
+/// Returns the longest time between two changes of a real-time VM's heartbeat, in ticks; 0: it has
+/// none.
+fn heartbeat(vm: &Vm<'_>, counter_hz: u64) -> u64 {
+    let ms = vm.heartbeat().map_or(0, |_| u64::from(vm.watchdog_ms));
+    ms * counter_hz / 1_000
 }
 
 /// Returns how Gear1 is to run a VM. Only a real-time VM may have the GIC passed through: the rules

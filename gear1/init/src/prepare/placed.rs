@@ -110,6 +110,7 @@ impl<'a> Placed<'a> {
         for (vm, prepared) in manifest.vms.iter().zip(&self.vms) {
             mappings.push(prepared.mapping(vm, memory_attributes(manifest, vm)));
             mappings.extend(vm::cpu_interface(vm, board));
+            mappings.extend(self.heartbeat(vm));
             emulated.extend(vm::emulated(vm, board));
         }
         // planted: a VM's memory is mapped in Gear2 too
@@ -148,6 +149,20 @@ impl<'a> Placed<'a> {
         })
     }
 
+    /// Returns the mapping of a real-time VM's heartbeat, at the manifest's address. The page is one
+    /// of those that tell other VMs their stolen time.
+    fn heartbeat(&self, vm: &Vm<'_>) -> Option<Mapping> {
+        let page = self.runtime.stolen_time.get() + vm.id.reg() * PAGE_SIZE;
+        vm.heartbeat().map(|region| Mapping {
+            space: Space::Vm(vm.id),
+            ipa: region.start,
+            pa: page,
+            size: PAGE_SIZE,
+            attributes: Attributes::WRITTEN_UNOWNED,
+            why: Purpose::Heartbeat,
+        })
+    }
+
     /// Returns what no VM may be given: init and its inputs, which the runtime reads again or
     /// wipes, the interrupt controller, and all that was taken for Gear1. Memory of firmware is not
     /// there: it never was free, so no mapping of memory can reach it.
@@ -170,8 +185,8 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// Returns the allocated memory that no VM sees: all but the pages of stolen time, which lie
-    /// among the runtime's memory and which VMs read.
+    /// Returns the allocated memory that no VM sees: all but the pages of stolen time and of
+    /// heartbeats, which lie among the runtime's memory and which VMs read or write.
     fn runtime_memory(&self) -> impl Iterator<Item = (Region, &'static str)> {
         let start = self.runtime.stolen_time.get();
         let stolen_time = Region::new(start, start + self.vms.len() as u64 * PAGE_SIZE);
@@ -239,7 +254,7 @@ impl<'a> Placed<'a> {
             let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
             log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);
         }
-        boot_info::fill_vms(info, board, manifest);
+        boot_info::fill_vms(info, board, manifest, system.given.counter_hz.into());
     }
 
     /// Fills the memory that VMs share, before any VM runs that could write it, and tells the

@@ -140,7 +140,7 @@ fn address_limit(board: &Board, manifest: &Manifest<'_>, owners: &Owners<'_, '_>
     let devices = vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM).map(|region| region.end);
     let virtio = manifest.virtio_vms().map(|vm| vm.virtio_ipa + PAGE_SIZE);
     let clocks = vms().filter_map(|vm| Some(vm.rtc?.ipa + PAGE_SIZE));
-    let watchdogs = vms().filter_map(|vm| Some(vm.watchdog()?.region().end));
+    let watchdogs = vms().filter_map(|vm| Some(vm.watchdog_region()?.end));
     let ends = memory
         .chain(guests)
         .chain(consoles)

@@ -1,4 +1,4 @@
-//! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012.
+//! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012, G1-SUP-004.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -223,6 +223,39 @@ fn stolen_time_is_told_to_its_vm_only() {
         let own = at_el2.iter().find(|leaf| leaf.input == va);
         assert_eq!(own.map(|leaf| leaf.output.start), Some(page));
         assert_eq!(memory.read(page, 4096), [0; 4096]);
+    }
+}
+
+/// G1-SUP-004: a real-time VM writes the page that Gear1 reads, at the manifest's address, and
+/// nobody else has the page.
+#[test]
+fn a_heartbeat_is_its_vms_only() {
+    let mut case = Case::new();
+    case.manifest = case
+        .manifest
+        .set("/gear2", "cpus", cells(&[0]))
+        .set("/vms/flat", "kind", text("real-time"))
+        .set("/vms/flat", "cpus", cells(&[1]))
+        .set("/vms/flat", "watchdog-ms", cells(&[10]))
+        .set("/vms/flat", "watchdog-address", cells(&[1, 0]));
+    let (prepared, memory, _) = case.run();
+    let root = prepared.unwrap().root.get();
+    let info = *memory.boot_info.as_ref().unwrap().1;
+    // 10 ms of a counter of 62.5 MHz; the guest has none.
+    assert_eq!([0, 1].map(|vm: usize| info.vms[vm].heartbeat), [0, 625_000]);
+    let at_el2 = mappings(&memory, root, 512, 39);
+    let va = el2::STOLEN_TIME + PAGE_SIZE;
+    let page = at_el2.iter().find(|leaf| leaf.input == va);
+    let page = page.unwrap().output.start;
+    for (vm, has_it) in [(0, false), (1, true)] {
+        let leaves = stage2(&memory, info.vms[vm].root);
+        let leaf = leaves.iter().find(|leaf| leaf.output.start == page);
+        assert_eq!(leaf.is_some(), has_it);
+        if let Some(leaf) = leaf {
+            assert_eq!((leaf.input, leaf.output.bytes()), (1 << 32, PAGE_SIZE));
+            assert_ne!(leaf.descriptor & WRITE, 0);
+            assert_ne!(leaf.descriptor & NEVER_EXECUTE, 0);
+        }
     }
 }
 

@@ -66,6 +66,12 @@ impl Ring {
         self.seen = self.seen.min(from);
     }
 
+    /// Returns the last `count` bytes, or those that there are.
+    pub(super) fn tail(&self, count: u64) -> impl Iterator<Item = u8> {
+        let from = self.written.saturating_sub(count).max(self.oldest());
+        (from..self.written).map(|position| self.bytes[slot(position)])
+    }
+
     const fn oldest(&self) -> u64 {
         self.written.saturating_sub(CAPACITY as u64)
     }

@@ -19,6 +19,7 @@ use super::CpuLoop;
 use crate::config::VmConfig;
 use crate::device_model::Pulse;
 use crate::gear1::Gear1;
+use crate::last_words::Cause;
 use crate::lifecycle::{Lifecycle, Step};
 use crate::machine::{Missing, Platform, SharedVm};
 use crate::scheduler::Choice;
@@ -38,6 +39,9 @@ const BOOT_PAUSE_US: u64 = 10_000;
 
 /// Longest time between two checks of such a VM once the wait was reported.
 const LONG_BOOT_PAUSE_US: u64 = 100_000;
+
+/// Time between two looks for registers that another loop has to let go of.
+const WORDS_PAUSE_US: u64 = 100;
 
 /// After so long people are told that a VM does not stop, or cannot be loaded.
 const WAIT_PATIENCE_US: u64 = 2_000_000;
@@ -185,6 +189,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         self.machine.tell(gear1, config);
         if let Some(goal) = self.machine.goal_after(gear1, config, Ended::Fault) {
             let mut lifecycle = shared.lifecycle.lock();
+            lifecycle.set_cause(Cause::Hang);
             lifecycle.ended(goal);
             self.machine.keep(config.id, &lifecycle);
         }
@@ -228,9 +233,37 @@ impl<P: Platform> CpuLoop<'_, P> {
             // The log names the VM's own end before the step that follows from the goal.
             machine.report_news(gear1, config, &mut lifecycle, None);
         }
+        if self.has_more_words(gear1, config, shared, &lifecycle) {
+            return self.in_a_while(now, WORDS_PAUSE_US);
+        }
+        if lifecycle.goal().is_none() && gear1.vm_state(vm) == Ok(VmState::Stopping) {
+            // A real-time VM that Gear1 ends: its words come when its vCPUs have left.
+            return self.in_a_while(now, LONG_WAIT_PAUSE_US);
+        }
         let step = lifecycle.step(config, gear1);
         machine.keep(vm, &lifecycle);
+        if matches!(step, Step::Stopped | Step::GivenUp(_)) {
+            // The last step, if the words are not complete yet: another one collects the rest.
+            let more = self.has_more_words(gear1, config, shared, &lifecycle);
+            let progress = self.follow(gear1, config, &mut lifecycle, step, now);
+            return match progress {
+                Progress::Done if more => self.in_a_while(now, WORDS_PAUSE_US),
+                progress => progress,
+            };
+        }
         self.follow(gear1, config, &mut lifecycle, step, now)
+    }
+
+    /// Collects the last words of a VM that has ended. Returns whether there are more to come.
+    fn has_more_words(
+        &self,
+        gear1: &mut impl Gear1,
+        config: &VmConfig,
+        shared: &SharedVm<P>,
+        lifecycle: &Lifecycle,
+    ) -> bool {
+        let machine = self.machine;
+        !machine.collect_last_words(gear1, config, shared, lifecycle, self.cpu)
     }
 
     /// Returns the progress of a VM that is looked at again after a pause that began at `now`.

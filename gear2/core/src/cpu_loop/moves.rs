@@ -18,7 +18,7 @@ use crate::balancer::Other;
 use crate::gear1::Gear1;
 use crate::kept::bit;
 use crate::load::Seen;
-use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays, Step};
+use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays, Step, WORDS};
 use crate::scheduler::{Choice, Share};
 
 /// State of a loop's moves.
@@ -108,9 +108,21 @@ impl<P: Platform> CpuLoop<'_, P> {
         if errands & MOVE != 0 {
             self.go_on_with_moves(gear1, now);
         }
+        if errands & WORDS != 0 {
+            self.let_go_of_registers(gear1);
+        }
         if errands == 0 || errands & LOOK != 0 {
             self.look_again(gear1, now);
             self.serve(gear1, now);
+        }
+    }
+
+    /// Has Gear1 put the registers of vCPUs that are off, and that this CPU still holds, where any
+    /// loop may ask for them.
+    fn let_go_of_registers(&self, gear1: &mut impl Gear1) {
+        for vcpu in vcpus_of(self.moves.here) {
+            // A refusal means that the VM runs.
+            let _ = gear1.vcpu_registers(vcpu);
         }
     }
 

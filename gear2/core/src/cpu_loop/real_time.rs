@@ -3,6 +3,7 @@
 use gear1_abi::id::VcpuId;
 
 use super::CpuLoop;
+use super::jobs::vm_job;
 use crate::gear1::Gear1;
 use crate::machine::Platform;
 
@@ -15,9 +16,11 @@ impl<P: Platform> CpuLoop<'_, P> {
             return;
         };
         let mut lifecycle = shared.lifecycle.lock();
-        self.machine
-            .report_news(gear1, config, &mut lifecycle, None);
+        let machine = self.machine;
+        machine.report_news(gear1, config, &mut lifecycle, None);
         drop(lifecycle);
+        // The last words of a life that has ended are collected by a job.
+        self.take_job(vm_job(config.id), 0);
         self.schedule_console();
     }
 }

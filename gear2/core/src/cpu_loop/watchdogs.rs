@@ -7,7 +7,7 @@ use super::CpuLoop;
 use super::jobs::{WAIT_PAUSE_US, WATCHDOG_JOB};
 use crate::config::VmConfig;
 use crate::gear1::Gear1;
-use crate::machine::{Look, Platform, SharedVm};
+use crate::machine::{Look, Platform, SharedVm, Sign, Slow, Usage};
 
 impl<P: Platform> CpuLoop<'_, P> {
     /// Begins the watch over a VM that this loop has started, if the VM has a watchdog.
@@ -44,20 +44,21 @@ impl<P: Platform> CpuLoop<'_, P> {
         let mut due = NO_DEADLINE;
         let mut is_over = true;
         for config in &machine.config.vms {
-            let Some((_, shared)) = machine
-                .vm(config.id)
-                .filter(|_| config.watchdog_device.is_some())
-            else {
+            let Some((_, shared)) = machine.vm(config.id).filter(|_| config.is_watched()) else {
                 continue;
             };
-            match machine.look_at_watchdog(gear1, config, shared, self.cpu) {
+            let (look, slow) = machine.look_at_watchdog(gear1, config, shared, self.cpu);
+            if let Some(slow) = slow {
+                self.say_slow(config, slow);
+            }
+            match look {
                 Look::Over => {}
                 Look::At(time) => {
                     is_over = false;
                     due = due.min(time);
                 }
-                Look::Bites { touched } => {
-                    self.end_by_watchdog(gear1, config, shared, touched);
+                Look::Bites(sign) => {
+                    self.end_by_watchdog(gear1, config, shared, sign);
                     // The stop may wait for a vCPU on another CPU or for a bus master. The next
                     // look tells.
                     due = due.min(now.saturating_add(machine.config.ticks(WAIT_PAUSE_US)));
@@ -70,25 +71,44 @@ impl<P: Platform> CpuLoop<'_, P> {
         due
     }
 
+    /// Tells people of a VM that refreshes its watchdog too late, and goes on.
+    fn say_slow(&mut self, config: &VmConfig, slow: Slow) {
+        let (name, vm) = (&config.name, Some(config.id));
+        let ms =
+            |ticks: u64| ticks.saturating_mul(1_000) / self.machine.config.ticks(1_000_000).max(1);
+        match slow {
+            Slow::Late(count) => self.say(
+                vm,
+                format_args!(
+                    "{name} is slow: it refreshed its watchdog late, {count} times by now"
+                ),
+            ),
+            Slow::Starved(Usage { ran, waited }) => {
+                let (ran, waited) = (ms(ran), ms(waited));
+                let text = format_args!(
+                    "{name} is slow: it waited {waited} ms for a CPU and ran {ran} ms; \
+                     its watchdog waits once more"
+                );
+                self.say(vm, text);
+            }
+        }
+    }
+
     /// Ends a VM whose watchdog nobody refreshes, as after a fault.
     fn end_by_watchdog(
         &mut self,
         gear1: &mut impl Gear1,
         config: &VmConfig,
         shared: &SharedVm<P>,
-        touched: bool,
+        sign: Sign,
     ) {
         let (name, vm) = (&config.name, Some(config.id));
-        if touched {
-            self.say(
-                vm,
-                format_args!("{name} hangs: it does not refresh its watchdog"),
-            );
-        } else {
-            let text =
-                format_args!("{name} hangs: it has not touched its watchdog since its start");
-            self.say(vm, text);
-        }
+        let how = match sign {
+            Sign::Unfed => "it does not refresh its watchdog",
+            Sign::Untouched => "it has not touched its watchdog since its start",
+            Sign::NoProgress => "its vCPUs run, and do nothing that shows",
+        };
+        self.say(vm, format_args!("{name} hangs: {how}"));
         // In this order: a Gear2 that fails in between looks at the watchdog again.
         self.end_as_after_fault(gear1, config, shared);
         self.machine.has_bitten(config, shared);

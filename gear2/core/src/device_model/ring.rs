@@ -25,6 +25,16 @@ impl OutputRing {
         Self { block, written }
     }
 
+    /// Returns the last `count` bytes, as the region has them, or those that there are.
+    pub(crate) fn tail(&self, count: u32) -> impl Iterator<Item = u8> {
+        let count = self.written.min(count);
+        let indices = (0..count).rev();
+        indices.map(|behind| {
+            let index = self.written.wrapping_sub(behind + 1);
+            self.block.output[place(index, OUTPUT_SIZE)].load(Relaxed)
+        })
+    }
+
     /// Appends bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         for &byte in bytes {

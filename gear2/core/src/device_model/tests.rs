@@ -61,6 +61,7 @@ fn model_with_pages() -> (
         restarts: crate::simulator::AT_ONCE,
         devices: 1,
         watchdog: 0,
+        progress: 0,
         boot_order: 0,
         safe_state: crate::config::SafeState::Stop,
         tells: None,

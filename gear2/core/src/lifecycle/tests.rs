@@ -44,6 +44,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         tells: None,
         must_run: false,
         watchdog: 0,
+        progress: 0,
         autostart: true,
         boot_order: 0,
         scheduled: true,

@@ -21,6 +21,7 @@ impl Vm {
             starts: 0,
             end: Ended::No,
             ends: Ends(0),
+            silent: 0,
         };
         let happened = vec![];
         Self { history, happened }

@@ -38,6 +38,8 @@ pub(crate) const LOOK: u32 = 1;
 pub(crate) const MOVE: u32 = 2;
 /// Errand of a poke: look at the change of scheduling parameters.
 pub(crate) const SHARE: u32 = 4;
+/// Errand of a poke: let go of the registers of vCPUs that are off.
+pub(crate) const WORDS: u32 = 8;
 
 /// Reason why a vCPU stays where it is, or a VM's parameters stay what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

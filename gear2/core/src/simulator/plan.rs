@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) devices: u32,
     /// Longest time without a refresh of the VM's watchdog; 0: it has none.
     pub(crate) watchdog: u64,
+    /// Longest time for which a vCPU may run without an exit of its own; 0: no limit.
+    pub(crate) progress: u64,
     pub(crate) boot_order: u32,
     pub(crate) safe_state: SafeState,
     pub(crate) tells: Option<u32>,
@@ -82,6 +84,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             restarts: plan.restarts,
             must_run: false,
             watchdog: plan.watchdog,
+            progress: plan.progress,
             safe_state: plan.safe_state,
             tells: plan.tells,
             autostart: !plan.real_time && !plan.waits,

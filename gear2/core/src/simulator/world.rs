@@ -39,6 +39,8 @@ pub(super) struct Vcpu {
     pub(super) questions: u64,
     /// Whether the vCPU repeats the request when it runs.
     pub(super) again: bool,
+    /// Whether its CPU has its registers.
+    pub(super) held: bool,
 }
 
 #[derive(Debug)]
@@ -160,6 +162,10 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     /// Rings of each doorbell by Gear2.
     pub(crate) rings: [u32; 2],
+    /// All vCPUs could run and get no CPU, as far as Gear1 says.
+    pub(crate) starves: bool,
+    /// The last life of a VM whose heartbeat stopped, and the VM.
+    pub(crate) silent: Option<(usize, u64)>,
 }
 
 impl World {
@@ -271,6 +277,7 @@ pub(super) fn new_vcpu(config: &VcpuConfig) -> Vcpu {
         asked: None,
         questions: 0,
         again: false,
+        held: false,
     }
 }
 

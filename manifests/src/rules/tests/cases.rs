@@ -445,6 +445,10 @@ fn watchdog_cases() -> Vec<Case> {
     let watched = || smallest().set(VM, "watchdog-ms", cells(&[10_000]));
     let at = |address: &[u32]| watched().set(VM, "watchdog-address", cells(address));
     let console = |intid: u32| watched().set("/vms/linux/console", "interrupt", cells(&[intid]));
+    let beating = |address: &[u32]| {
+        let tree = real_time().set("/vms/rt", "watchdog-ms", cells(&[10]));
+        tree.set("/vms/rt", "watchdog-address", cells(address))
+    };
     std::vec![
         (
             at(&[0x0902_0800]),
@@ -460,9 +464,18 @@ fn watchdog_cases() -> Vec<Case> {
             "M-WDG-002: /vms/linux: watchdog-address: "
         ),
         (console(34), "M-WDG-003: /vms/linux/console: interrupt: "),
+        // A heartbeat has one page.
         (
-            real_time().set("/vms/rt", "watchdog-ms", cells(&[10_000])),
-            "M-WDG-004: /vms/rt: watchdog-ms: "
+            beating(&[0x0902_0004]),
+            "M-WDG-001: /vms/rt: watchdog-address: "
+        ),
+        (
+            beating(&[0x1_0000, 0]),
+            "M-WDG-001: /vms/rt: watchdog-address: "
+        ),
+        (
+            beating(&[0x0900_0000]).set("/vms/rt", "memory-ipa", cells(&[0x0900_0000])),
+            "M-WDG-002: /vms/rt: watchdog-address: "
         ),
     ]
 }

@@ -1,7 +1,7 @@
 //! Makes Gear2 fail in every possible way, and continues each time; or, with `times=` in its
 //! command line, that often at once; or, with `once`, a single time, whatever failed before.
 //!
-//! Requirements: G1-CHN-008, G1-SUP-001, G1-SUP-002, G1-SUP-003.
+//! Requirements: G1-CHN-008, G1-RUN-012, G1-SUP-001, G1-SUP-002, G1-SUP-003.
 #![no_std]
 #![no_main]
 

@@ -3,13 +3,14 @@
 use gear1_abi::call::number;
 
 /// Gear2's calls.
-const GEAR2: [(u16, &str); 19] = [
+const GEAR2: [(u16, &str); 20] = [
     (number::NEXT, "NEXT"),
     (number::VERSION, "VERSION"),
     (number::VCPU_STATE, "VCPU_STATE"),
     (number::VCPU_ASSIGN, "VCPU_ASSIGN"),
     (number::VCPU_REPLY, "VCPU_REPLY"),
     (number::VCPU_WAITS, "VCPU_WAITS"),
+    (number::VCPU_REGS, "VCPU_REGS"),
     (number::VM_STATE, "VM_STATE"),
     (number::VM_STOP, "VM_STOP"),
     (number::VM_LOAD, "VM_LOAD"),

@@ -65,6 +65,16 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("is_paused(config.id)", "is_paused(config.id) && false"),
     ),
     Bug::on_host(
+        "gear2/core/src/progress/tests.rs",
+        "a guest that spins for ever makes progress",
+        Change::Swap(">= period", "> 2 * period"),
+    ),
+    Bug::on_host(
+        WATCHDOGS,
+        "a guest that gets no CPU is one that hangs",
+        Change::Swap("self.has_credit", "true"),
+    ),
+    Bug::on_host(
         WATCHDOGS,
         "a restarted Gear2 forgets the watchdogs",
         Change::Drop,

@@ -46,6 +46,20 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Stops,
     },
     Bug {
+        name: "a real-time VM's heartbeat may stop",
+        change: Change::Swap("silence >=", "silence / 2 >="),
+        breaks: &["G1-SUP-004"],
+        test: "gear1/core/src/heartbeat/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "nobody starts a VM again whose heartbeat has stopped",
+        change: Change::Drop,
+        breaks: &["G1-SUP-004"],
+        test: "tests/guests/src/bin/heartbeat.rs",
+        finder: Finder::Guest("heartbeat", "cortex-a57"),
+    },
+    Bug {
         name: "a guest finds its kick pending",
         change: Change::Become("    Gic::disturb(cpu.index(), 0);\n}"),
         breaks: &["G1-RT-007"],

@@ -7,6 +7,23 @@ const REBOOT: Finder = Finder::Guest("reboot", "cortex-a57");
 
 pub(super) const BUGS: &[Bug] = &[
     Bug {
+        name: "Gear2 reads registers of a VM that runs",
+        change: Change::Swap(
+            "return Err(Status::WrongState)",
+            "let _ = Status::WrongState",
+        ),
+        breaks: &["G1-RUN-012"],
+        test: "tests/guests/src/bin/gear2_fails.rs",
+        finder: Finder::Guest("gear2-fails", "cortex-a57"),
+    },
+    Bug {
+        name: "Gear2 reads registers that it is not to see",
+        change: Change::Swap("return Err(Status::NotFound)", "let _ = Status::NotFound"),
+        breaks: &["G1-RUN-012"],
+        test: "tests/guests/src/bin/gear2_fails.rs",
+        finder: Finder::Guest("gear2-fails", "cortex-a57"),
+    },
+    Bug {
         name: "Gear1 halts where a guest has no translation tables",
         change: Change::Swap(
             "emulated ",

@@ -39,6 +39,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         boot_order: 0,
         debug: false,
         pmu: false,
+        last_words: false,
         restart: Restart::Never,
         restart_limit: RestartLimit::DEFAULT,
         on_give_up: gearv_manifest::OnGiveUp::Stop,
@@ -46,6 +47,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         tells: None,
         parameters: Default::default(),
         watchdog_ms: 0,
+        progress_ms: 0,
         watchdog_ipa: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),
@@ -240,5 +242,21 @@ fn a_watchdog_is_two_frames_with_an_interrupt() {
         assert_eq!(bytes(root, node, "interrupts"), interrupts.as_flattened());
         assert_eq!(bytes(root, node, "timeout-sec"), 10_u32.to_be_bytes());
         assert_eq!(bytes(root, node, "compatible"), b"arm,sbsa-gwdt\0");
+    });
+}
+
+#[test]
+fn a_heartbeat_is_a_page() {
+    let mut vm = guest(None);
+    vm.kind = VmKind::RealTime;
+    vm.watchdog_ms = 10;
+    vm.watchdog_ipa = 0x1_0902_0000;
+    look("heartbeat", vm, |root| {
+        let node = "heartbeat@109020000";
+        let reg = [1, 0x0902_0000, 0, 0x1000_u32].map(u32::to_be_bytes);
+        assert_eq!(bytes(root, node, "reg"), reg.as_flattened());
+        assert_eq!(bytes(root, node, "timeout-ms"), 10_u32.to_be_bytes());
+        assert_eq!(bytes(root, node, "compatible"), b"gearv,heartbeat\0");
+        assert!(root.child("watchdog@109020000").is_none());
     });
 }

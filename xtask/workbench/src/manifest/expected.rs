@@ -78,6 +78,11 @@ const TABLE: &[Row] = &[
         "<60000>",
     ),
     (
+        "progress-ms",
+        "a number of milliseconds from 0 to 3600000, 0 for none",
+        "<10000>",
+    ),
+    (
         "boot-order-timeout-ms",
         "a number of milliseconds from 0 to 3600000, 0 for ever",
         "<120000>",
@@ -121,6 +126,7 @@ const TABLE: &[Row] = &[
     ("boot-order", "a number from 0 to 1000", "<1>"),
     ("debug", "", ""),
     ("pmu", "", ""),
+    ("last-words", "", ""),
     (
         "restart",
         "\"never\", \"on-failure\" or \"always\"",

@@ -164,3 +164,74 @@ fn watchdogs_go_on_over_restarts_of_gear2() {
         );
     }
 }
+
+/// A VM that cannot refresh its watchdog for want of a CPU gets its time once more, and no more.
+#[test]
+fn a_guest_that_gets_no_cpu_has_more_time_once() {
+    let plans = [watched(Guest::Feeds(PERIOD / 5), &[0])];
+    let mut simulation = Simulation::new(1, &plans, 9);
+    simulation.world.borrow_mut().starves = true;
+    pass(&mut simulation, 5 * PERIOD);
+    assert_eq!(counts(&simulation), [0, 0, 0], "it refreshes in time");
+    simulation.hang(0);
+    simulation.shown();
+    let took = until_started(&mut simulation, 0, 2);
+    assert!(
+        (3 * PERIOD / 2..2 * PERIOD + PERIOD / 5 + SLACK).contains(&took),
+        "{took}"
+    );
+    let text = simulation.shown();
+    let slow = text.find("guest0 is slow: it waited 20 ms for a CPU and ran 10 ms");
+    let hangs = text.find("guest0 hangs: it does not refresh its watchdog");
+    assert!(slow.is_some() && slow < hangs, "{text}");
+    assert_eq!(counts(&simulation), [1, 0, 1]);
+}
+
+/// One that refreshes its watchdog in the last quarter of the time is late, and goes on. One that
+/// does so in the third, as Linux does for want of a daemon, is not.
+#[test]
+fn a_guest_that_is_late_is_slow() {
+    let plans = [watched(Guest::Feeds(PERIOD * 6 / 10), &[0])];
+    let mut simulation = Simulation::new(1, &plans, 9);
+    pass(&mut simulation, 20 * PERIOD);
+    assert_eq!(counts(&simulation), [0, 0, 0]);
+    let plans = [watched(Guest::Feeds(PERIOD * 8 / 10), &[0])];
+    let mut simulation = Simulation::new(1, &plans, 9);
+    pass(&mut simulation, 20 * PERIOD);
+    assert_eq!(simulation.starts(), [1]);
+    let [hangs, late, starved] = counts(&simulation);
+    assert!(late > 10 && (hangs, starved) == (0, 0), "{late}");
+    let text = simulation.shown();
+    let said = text
+        .matches("guest0 is slow: it refreshed its watchdog late")
+        .count();
+    // At the first, and at each doubling.
+    assert_eq!(said, usize::try_from(late.ilog2()).unwrap() + 1, "{text}");
+}
+
+/// Returns how often VM 0 hung, was late, and got more time.
+fn counts(simulation: &Simulation) -> [u32; 3] {
+    let vm = gear1_abi::id::VmId::new(0).unwrap();
+    let (_, shared) = simulation.machine.vm(vm).unwrap();
+    shared.watchdog.lock().counts()
+}
+
+/// A guest without a watchdog that spins for ever ends; one that works goes on.
+#[test]
+fn a_guest_without_progress_ends() {
+    let progress = |guest, cpu| Plan {
+        progress: PERIOD,
+        ..plan(guest, &[cpu])
+    };
+    let plans = [progress(Guest::Spins, 0), progress(Guest::Works, 1)];
+    let mut simulation = Simulation::new(2, &plans, 4);
+    simulation.world.borrow_mut().disorder = false;
+    for life in 2..5 {
+        let took = until_started(&mut simulation, 0, life);
+        assert!((PERIOD / 2..2 * PERIOD).contains(&took), "{took}");
+    }
+    assert_eq!(simulation.starts()[1], 1);
+    let text = simulation.shown();
+    let said = "guest0 hangs: its vCPUs run, and do nothing that shows";
+    assert!(text.contains(said), "{text}");
+}

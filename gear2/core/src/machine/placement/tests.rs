@@ -44,6 +44,7 @@ fn a_kept_word_closes_no_whole_pool() {
         restarts: AT_ONCE,
         devices: 0,
         watchdog: 0,
+        progress: 0,
         boot_order: 0,
         safe_state: crate::config::SafeState::Stop,
         tells: None,

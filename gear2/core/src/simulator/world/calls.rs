@@ -26,6 +26,7 @@ impl World {
                 self.reply(index, reply, args[1], cpu)
             }
             number::VCPU_WAITS => self.vcpu_waits(index, &mut results),
+            number::VCPU_REGS => self.vcpu_regs(index, args[1], cpu, &mut results),
             number::VM_STATE => self.vm_state(index, &mut results),
             number::VM_STOP => self.stop(index, cpu),
             number::VM_LOAD => self.load(index, cpu, &mut results),
@@ -81,13 +82,35 @@ impl World {
         Status::Ok
     }
 
-    /// Waits are numbers that tell the vCPU and the word.
+    /// Registers are numbers that tell the vCPU and the register. A CPU holds those of its vCPUs
+    /// until its own loop asks.
+    fn vcpu_regs(&mut self, index: usize, first: u64, cpu: usize, results: &mut Regs) -> Status {
+        let Some(vcpu) = self.vcpus.get_mut(index) else {
+            return Status::NotFound;
+        };
+        let runs = self.vms[vcpu.vm].state == VmState::Running;
+        if runs && !self.vms[vcpu.vm].real_time || vcpu.state != VcpuState::Off {
+            return Status::WrongState;
+        }
+        vcpu.held &= vcpu.cpu != cpu;
+        if vcpu.held {
+            return Status::Busy;
+        }
+        let number = 1_000 * (index as u64 + 1) + first;
+        let registers = results[1..7].iter_mut().zip(number..);
+        registers.for_each(|(register, number)| *register = number);
+        Status::Ok
+    }
+
+    /// Waits are numbers that tell the vCPU and the word. Where nobody gets a CPU, they grow with
+    /// the time.
     fn vcpu_waits(&self, index: usize, results: &mut Regs) -> Status {
         if index >= self.vcpus.len() {
             return Status::NotFound;
         }
         let vcpu = index as u64;
-        results[1..4].copy_from_slice(&[100 + vcpu, 200 + vcpu, 300 + vcpu]);
+        let waited = if self.starves { 2 * self.now } else { 0 };
+        results[1..4].copy_from_slice(&[100 + vcpu, 200 + vcpu + waited, 300 + vcpu]);
         Status::Ok
     }
 
@@ -114,7 +137,9 @@ impl World {
     fn vm_state(&self, index: usize, results: &mut Regs) -> Status {
         let vm = &self.vms[index];
         results[1] = vm.state as u64;
-        results[3..6].copy_from_slice(&[vm.starts, vm.end as u64, vm.ends.0]);
+        let silent = self.silent.filter(|(vm, _)| *vm == index);
+        let silent = silent.map_or(0, |(_, life)| life);
+        results[3..7].copy_from_slice(&[vm.starts, vm.end as u64, vm.ends.0, silent]);
         Status::Ok
     }
 
@@ -246,11 +271,7 @@ impl World {
             return Status::Ok;
         }
         let mmio = args[1] == ExitReason::MmioGear2 as u64;
-        results[1] = if mmio && self.restarts > 0 {
-            self.vcpus[index].questions
-        } else {
-            0
-        };
+        results[1] = if mmio { self.vcpus[index].questions } else { 0 };
         Status::Ok
     }
 

@@ -59,6 +59,7 @@ impl World {
                 };
                 let vcpu = &mut self.vcpus[index];
                 vcpu.state = VcpuState::Running;
+                vcpu.held = true;
                 vcpu.wake = false;
                 vcpu.acts_at = now.saturating_add(acts_in);
                 self.cpus[cpu] = Cpu {

@@ -86,6 +86,7 @@ fn ranges_are_those_of_the_rules() {
         ("restart-window-ms", 1, limits::LONGEST_MS.into()),
         ("restart-backoff-ms", 0, limits::LONGEST_MS.into()),
         ("watchdog-ms", 0, limits::LONGEST_MS.into()),
+        ("progress-ms", 0, limits::LONGEST_MS.into()),
         ("boot-order-timeout-ms", 0, limits::LONGEST_MS.into()),
         (
             "interrupt",

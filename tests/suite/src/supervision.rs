@@ -1,0 +1,211 @@
+//! Supervision on the target: guests, real-time VMs and Gear2 fail in each way, and the time until
+//! that is found, and until they serve again, is measured.
+//!
+//! Times are those of the counter under `-icount`, on which the host's load has no influence.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::expect::Session;
+use workbench::qemu::{Machine, Qemu};
+use workbench::{build_images, workspace};
+use xtask::smoke::ESCAPE;
+
+use crate::guests::{self, count_verdicts, whole_lines};
+use crate::part::{Part, Tally};
+use crate::table::TARGET_TESTS;
+
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Checks of the guest that fails: three of each failure, and one of each life.
+const CHECKS: usize = 2 * 6 + 7;
+/// Register in which the guest marks each life's failure, and the mark.
+const MARK: (&str, u64) = ("X28", 0x5eed_0000);
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![
+        Part::new("supervision of a guest up to the power-off", power_off),
+        Part::new("supervision shows last words", last_words),
+        Part::new("supervision of all layers, with times", all_layers).slow(true),
+    ]
+}
+
+/// A failure, and how long it took until it was found and until there was service again; the
+/// latter is not known of all.
+struct Row {
+    layer: String,
+    fault: String,
+    found_us: Option<u64>,
+    served_us: Option<u64>,
+}
+
+/// Starts the guest that fails in each way.
+fn start(name: &str) -> Result<Session> {
+    let images = build_images::build(&workspace::root().join("tests/manifests/supervision.dts"))?;
+    let machine = Machine {
+        icount: true,
+        turn_us: Some(10),
+        cpu: "cortex-a57,cntfrq=1000000000".into(),
+        ..Machine::default()
+    };
+    let log = workspace::output_dir().join(format!("supervision/{name}.log"));
+    images.start(&Qemu::prepare(10)?, &machine, &log)
+}
+
+/// The guest fails more often than it is started again, which powers the machine off.
+fn power_off(tally: &mut Tally) -> Result<()> {
+    let rows = guest_rows(tally)?;
+    tally.figures.extend(rows.iter().map(figure));
+    Ok(())
+}
+
+/// Runs the guest up to the power-off, and returns what it measured.
+fn guest_rows(tally: &mut Tally) -> Result<Vec<Row>> {
+    let mut session = start("power-off")?;
+    let ended = session.expect_end(PATIENCE);
+    let passed = count_verdicts(session.transcript(), tally);
+    ended.with_context(|| build_images::last_words(&session))?;
+    ensure!(passed >= CHECKS, "only {passed} of {CHECKS} checks passed");
+    for said in [
+        "gear2: main vCPU 0 cannot go on: ",
+        "gear2: main hangs: it does not refresh its watchdog",
+        "gear2: main resets itself",
+        "gear2: busy hangs: its vCPUs run, and do nothing that shows",
+        "gear2: busy is given up: it was restarted 1 times already",
+        "gear2: main is given up: it was restarted 6 times already",
+        "gear2: power off",
+    ] {
+        ensure!(session.has(said), "the terminal does not show {said:?}");
+        tally.pass(1);
+    }
+    let lines = whole_lines(session.transcript());
+    let rows: Vec<Row> = lines.iter().filter_map(|line| guest_row(line)).collect();
+    ensure!(rows.len() == 6, "{} failures were measured", rows.len());
+    Ok(rows)
+}
+
+/// Reads what the guest says of a failure.
+fn guest_row(line: &str) -> Option<Row> {
+    let mut words = line.strip_prefix("SUPERVISION ")?.split(' ');
+    Some(Row {
+        layer: words.next()?.into(),
+        fault: words.next()?.into(),
+        found_us: words.next()?.parse().ok(),
+        served_us: words.next()?.parse().ok(),
+    })
+}
+
+/// The key shows the registers of the life that has ended last, whichever that is by then.
+fn last_words(tally: &mut Tally) -> Result<()> {
+    let mut session = start("last-words")?;
+    session.expect("SUPERVISION guest hang", PATIENCE)?;
+    session.send(&format!("{ESCAPE}0{ESCAPE}w"))?;
+    session.expect("main vCPU 0: PC 0x", PATIENCE)?;
+    session.expect("X30 0x", PATIENCE)?;
+    let text = session.transcript();
+    let head = text
+        .lines()
+        .find_map(|line| line.split_once(" in its life "));
+    let (cause, rest) = head.context("the life is not shown")?;
+    let (life, _) = rest.split_once(',').context("the life has no number")?;
+    let life: u64 = life.parse().context("the life has no number")?;
+    let (_, registers) = text
+        .split_once("main vCPU 0: PC 0x")
+        .context("the registers are shown")?;
+    // Of a reset and a storm, calls of PSCI are in the registers.
+    let hung = cause.ends_with("main hung") || cause.ends_with("main could not go on");
+    ensure!(life == 5 || life == 6 || hung, "life {life}: {cause}");
+    let mark = format!("{} {:#x} ", MARK.0, MARK.1 + life);
+    let is_marked = registers.contains(&mark);
+    ensure!(life > 4 || is_marked, "{mark} is not in {registers}");
+    tally.pass(2);
+    Ok(())
+}
+
+/// Measures all layers, and writes the table.
+fn all_layers(tally: &mut Tally) -> Result<()> {
+    let mut rows = guest_rows(tally)?;
+    rows.extend(rows_of("heartbeat", tally, heartbeat_row)?);
+    rows.extend(rows_of("gear2-fails", tally, gear2_row)?);
+    tally.figures.extend(rows.iter().map(figure));
+    let mut table = String::from(
+        "| layer | fault | found after, us | service again after, us |\n|---|---|---|---|\n",
+    );
+    for row in &rows {
+        let cell = |us: Option<u64>| us.map_or("-".to_owned(), |us| us.to_string());
+        let (found, served) = (cell(row.found_us), cell(row.served_us));
+        let (layer, fault) = (&row.layer, &row.fault);
+        writeln!(table, "| {layer} | {fault} | {found} | {served} |")?;
+    }
+    let file = workspace::output_dir().join("supervision/table.md");
+    fs::write(&file, &table).with_context(|| format!("{}", file.display()))?;
+    println!("{table}");
+    Ok(())
+}
+
+/// Runs a row of the table of guests, and returns what its guests say of failures.
+fn rows_of(
+    manifest: &str,
+    tally: &mut Tally,
+    row: impl Fn(&str) -> Option<Row>,
+) -> Result<Vec<Row>> {
+    let test = TARGET_TESTS.iter().find(|test| test.manifest == manifest);
+    let transcript = guests::run_row(test.context("the manifest is in the table")?, tally)?;
+    let rows: Vec<Row> = whole_lines(&transcript)
+        .iter()
+        .filter_map(|line| row(line))
+        .collect();
+    ensure!(!rows.is_empty(), "{manifest} measures nothing");
+    Ok(rows)
+}
+
+/// Reads what a real-time VM says: `HEARTBEAT life 1: told after 2100 us, runs again after ...`.
+fn heartbeat_row(line: &str) -> Option<Row> {
+    let (life, rest) = line.strip_prefix("HEARTBEAT life ")?.split_once(": ")?;
+    let faults = [
+        "hang",
+        "silence",
+        "no heartbeat at all",
+        "hang, first vCPU off",
+    ];
+    let mut numbers = rest.split(' ').filter_map(|word| word.parse().ok());
+    Some(Row {
+        layer: "real-time VM".into(),
+        fault: (*faults.get(life.parse::<usize>().ok()?.checked_sub(1)?)?).into(),
+        found_us: numbers.next(),
+        served_us: numbers.next(),
+    })
+}
+
+/// Reads what the guest that makes Gear2 fail says: `hangs: 100123 us`. A restart of Gear2 may cost
+/// the line feed before that.
+fn gear2_row(line: &str) -> Option<Row> {
+    let (text, us) = line.strip_suffix(" us")?.split_once(": ")?;
+    let faults = [
+        ("hangs", "hang"),
+        ("touches-nothing", "access to nothing"),
+        ("writes-its-code", "store to its code"),
+        ("executes-nothing", "undefined instruction"),
+        ("panics", "panic"),
+    ];
+    let mut faults = faults.iter();
+    let (_, fault) = faults.find(|(word, _)| text.ends_with(word))?;
+    Some(Row {
+        layer: "Gear2".into(),
+        fault: (*fault).into(),
+        found_us: None,
+        served_us: Some(us.parse().ok()?),
+    })
+}
+
+fn figure(row: &Row) -> String {
+    let us = |us: Option<u64>| us.map_or("-".to_owned(), |us| format!("{us} us"));
+    format!(
+        "{}, {}: found after {}, service again after {}",
+        row.layer,
+        row.fault,
+        us(row.found_us),
+        us(row.served_us)
+    )
+}
