@@ -83,8 +83,9 @@ fn check_effects<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
     if vm.kind != VmKind::Guest && vm.virtio_ipa != Vm::DEFAULT_VIRTIO {
         useless("virtio-address", "only a guest has virtio devices");
     }
-    if vm.watchdog().is_none() && vm.watchdog_ipa != WatchdogDevice::DEFAULT_IPA {
-        let why = "the VM has no emulated watchdog, which a guest with watchdog-ms has";
+    if vm.watchdog_region().is_none() && vm.watchdog_ipa != WatchdogDevice::DEFAULT_IPA {
+        let why = "the VM has no watchdog, as a guest with watchdog-ms has, and no heartbeat, as a \
+            real-time VM with watchdog-ms has";
         useless("watchdog-address", why);
     }
 }
@@ -105,20 +106,23 @@ fn check_devices<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
 /// Warns of restarts that are none, or have no end.
 fn check_restarts<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     let mut odd = |property, why| warn(Rule::OddRestarts, vm, property, why, report);
-    match vm.restart {
-        Restart::Never if vm.progress_ms != 0 && vm.on_give_up == OnGiveUp::Stop => {
-            odd("progress-ms", "it stops the VM, and restart is \"never\"");
+    let times = [
+        ("watchdog-ms", vm.watchdog_ms != 0),
+        (
+            "progress-ms",
+            vm.kind == VmKind::Guest && vm.progress_ms != 0,
+        ),
+    ];
+    if vm.restart == Restart::Never && vm.on_give_up == OnGiveUp::Stop {
+        for (property, _) in times.iter().filter(|(_, is_set)| *is_set) {
+            odd(property, "it stops the VM, and restart is \"never\"");
         }
-        Restart::Never if vm.watchdog_ms != 0 && vm.on_give_up == OnGiveUp::Stop => {
-            odd("watchdog-ms", "it stops the VM, and restart is \"never\"");
-        }
-        Restart::Always if vm.may_power_off => {
-            odd(
-                "restart",
-                "when the VM turns itself off, the machine is off",
-            );
-        }
-        _ => {}
+    }
+    if vm.restart == Restart::Always && vm.may_power_off {
+        odd(
+            "restart",
+            "when the VM turns itself off, the machine is off",
+        );
     }
     // A limit of restarts that there are none of is a default, mostly.
     if vm.restart != Restart::Never {

@@ -144,6 +144,14 @@ fn warns_of_what_has_no_effect() {
             "/vms/linux watchdog-address",
         ),
         (
+            real_time().set("/vms/rt", "watchdog-address", cells(&[0x0903_0000])),
+            "/vms/rt watchdog-address",
+        ),
+        (
+            served().set(DEVICE, "progress-ms", cells(&[10_000])),
+            "/vms/device progress-ms",
+        ),
+        (
             program("command", "/bin/x\0>/dev/null"),
             "/vms/linux/virtio/program command",
         ),
@@ -167,6 +175,14 @@ fn warns_of_what_has_no_effect() {
         smallest()
             .set(VM, "watchdog-address", cells(&[0x0903_0000]))
             .set(VM, "watchdog-ms", cells(&[60_000]))
+            .set(VM, "restart", text("on-failure")),
+        // The page of its heartbeat.
+        real_time()
+            .set("/vms/rt", "watchdog-address", cells(&[0x0903_0000]))
+            .set("/vms/rt", "watchdog-ms", cells(&[10]))
+            .set("/vms/rt", "restart", text("on-failure")),
+        smallest()
+            .set(VM, "progress-ms", cells(&[10_000]))
             .set(VM, "restart", text("on-failure")),
     ];
     for tree in quiet {
@@ -221,6 +237,10 @@ fn warns_of_restarts_that_are_none_or_have_no_end() {
         (
             served().set(DEVICE, "watchdog-ms", cells(&[60_000])),
             Some("watchdog-ms"),
+        ),
+        (
+            smallest().set(VM, "progress-ms", cells(&[60_000])),
+            Some("progress-ms"),
         ),
         (
             smallest().set(VM, "watchdog-ms", cells(&[60_000])).set(
