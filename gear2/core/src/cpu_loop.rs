@@ -234,6 +234,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
 
     /// Takes in an event, and returns the answer that a vCPU waits for, if the event asks for one.
     /// `Deadline` alone changes nothing: the policy looks at the time in any case.
+    ///
+    /// Rare events have functions that are not inlined: their code here would cost each wake-up
+    /// instructions that save registers.
     #[inline]
     fn handle_event(&mut self, gear1: &mut impl Gear1, event: Event, now: u64) -> Due {
         match event {
@@ -407,6 +410,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 
     /// Lets go of a vCPU that is off. If its VM is being stopped, that may have been the last one.
+    #[inline(never)]
     fn off(&mut self, vcpu: VcpuId, now: u64) {
         self.cause = Some(vcpu);
         self.scheduler.block(vcpu, now);
@@ -416,6 +420,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 
     /// Takes in the end of a VM at its own request.
+    #[inline(never)]
     fn vm_end(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, now: u64) {
         let Some((config, shared)) = self.let_go_of_vm(vcpu, now) else {
             return;
@@ -424,6 +429,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 
     /// Reports a vCPU that cannot continue, and applies the manifest's policy to its VM.
+    #[inline(never)]
     fn fault(&mut self, gear1: &mut impl Gear1, vcpu: VcpuId, fault: Fault, now: u64) {
         let Some((config, shared)) = self.let_go_of_vm(vcpu, now) else {
             return;
@@ -470,6 +476,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
 
     /// Serves the boot UART, the only device of Gear2's own. The interrupt ends last: the UART's
     /// line is low by then, or the interrupt comes again.
+    #[inline(never)]
     fn interrupt(&mut self, gear1: &mut impl Gear1, intid: u32, now: u64) {
         if intid == self.machine.config.uart_intid {
             while let Some((command, vm)) = self.machine.take_input(gear1, now) {
@@ -525,6 +532,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
 
     /// Finds out why Gear1 did not take the last decision, which ran nothing. Most often the vCPU's
     /// VM was stopped by another loop; one that Gear1 refuses without that reason is left alone.
+    #[inline(never)]
     fn refused(&mut self, gear1: &mut impl Gear1, status: u64, now: u64) {
         self.look_again(gear1, now);
         let Some(vcpu) = self.last.map(|choice| choice.vcpu) else {
