@@ -390,7 +390,10 @@ fn hostile_code_in_a_process_reaches_no_other_guest() {
         assert_eq!(refused + killed, ATTACKS - 1, "{log}");
         assert_eq!(killed > 0, is_filtered, "{log}");
         assert!(!is_filtered || refused <= WITHOUT_CALLS, "{log}");
-        assert_eq!(count("its process was ended: a message came in part"), 1);
+        // The rubbish is read alone, or before a heartbeat of the same process: the link is a stream.
+        let ends = ["a message came in part", "no such message"];
+        let ends = ends.map(|why| count(&format!("its process was ended: {why}")));
+        assert_eq!(ends[0] + ends[1], 1, "{log}");
         is_untouched(&rig, honest);
     }
 }
