@@ -40,8 +40,13 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-/// Longest time that a backend takes to answer, or to finish what it has.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Bounds of a connection outside tests. A backend that does not finish within 5 s costs its guest
+/// a new connection; a shorter time would cost that to a disk that is merely slow.
+const BOUNDS: Bounds = Bounds {
+    patience: Duration::from_secs(5),
+    finish: Duration::from_secs(5),
+    confine: |_| {},
+};
 /// Between two looks at a backend that finishes what it has.
 const STEP: Duration = Duration::from_millis(1);
 /// Longest queue that a driver may choose: what can be noted, and what Debian's backends expect.
@@ -89,6 +94,8 @@ pub struct VhostUser {
     socket: String,
     /// The connection, on which each call has a deadline.
     session: Session,
+    /// Longest time from the stop of a queue until the backend has finished its requests.
+    finish: Duration,
     /// Identity that the driver sees; the backend has chosen features and configuration.
     identity: Identity,
     /// Memory of the rings between GDM and the backend.
@@ -136,10 +143,7 @@ impl VhostUser {
         parts: &mut Parts,
         confine: fn(Role),
     ) -> Result<Self, String> {
-        let bounds = Bounds {
-            patience: PATIENCE,
-            confine,
-        };
+        let bounds = Bounds { confine, ..BOUNDS };
         Self::within(node, parts, bounds).map_err(|error| format!("{}: {error}", node.backend))
     }
 
@@ -174,6 +178,7 @@ impl VhostUser {
                 config,
             },
             session,
+            finish: bounds.finish,
             rings,
             shared,
             events: events?,
@@ -275,7 +280,7 @@ impl VhostUser {
         if self.stop_queues(0..NOTED_QUEUES)? || self.session.reset()? {
             return Ok(());
         }
-        Err(unfinished("its queues were stopped"))
+        Err(self.unfinished("its queues were stopped"))
     }
 
     /// Stops one queue, as [`Self::stop`] does all. The others go on, so that a backend that does
@@ -283,7 +288,7 @@ impl VhostUser {
     fn stop_one(&mut self, queue: usize) -> Result<(), String> {
         match self.stop_queues(queue..queue + 1)? {
             true => Ok(()),
-            false => Err(unfinished("a queue was stopped")),
+            false => Err(self.unfinished("a queue was stopped")),
         }
     }
 
@@ -301,11 +306,17 @@ impl VhostUser {
             for (relay, base) in &bases {
                 busy += usize::from(!relay.is_idle(*base)?);
             }
-            if busy == 0 || begin.elapsed() >= PATIENCE {
+            if busy == 0 || begin.elapsed() >= self.finish {
                 return Ok(busy == 0);
             }
             std::thread::sleep(STEP);
         }
+    }
+
+    /// Returns why the backend is given up, which has not finished in time.
+    fn unfinished(&self, since: &str) -> String {
+        let finish = self.finish;
+        format!("the backend has not finished its requests {finish:?} after {since}")
     }
 
     /// Reads the configuration after a change, which is shown to the driver as a whole. `is_news`
@@ -337,11 +348,6 @@ impl Events {
             call: eventfd()?,
         })
     }
-}
-
-/// Returns why a backend is given up that has not finished in time.
-fn unfinished(since: &str) -> String {
-    format!("the backend has not finished its requests {PATIENCE:?} after {since}")
 }
 
 /// Makes a descriptor that never blocks: the backend has it too, and could fill it up to stop this

@@ -64,6 +64,8 @@ impl VhostUserFrontendReqHandler for Changes {
 pub(super) struct Bounds {
     /// Longest time of a call.
     pub(super) patience: Duration,
+    /// Longest time from the stop of a queue until the backend has finished its requests.
+    pub(super) finish: Duration,
     /// Takes rights from the thread that watches the time.
     pub(super) confine: fn(Role),
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::session::Bounds;
-use super::{VIRTIO_ID_BLOCK, VhostUser};
+use super::{BOUNDS, VIRTIO_ID_BLOCK, VhostUser};
 use crate::board::{DeviceKind, DeviceNode};
 use crate::hub;
 use crate::testing::{self, Guest};
@@ -47,23 +47,29 @@ fn is_root() -> bool {
 }
 
 fn bounds(patience: Duration) -> Bounds {
+    Bounds { patience, ..BOUNDS }
+}
+
+/// Returns bounds beside a hostile guest: the backend keeps requests that it cannot parse for ever,
+/// and each reset waits for them, which would take 5 s a time.
+fn impatient() -> Bounds {
     Bounds {
-        patience,
-        confine: |_| {},
+        patience: LONG,
+        finish: Duration::from_millis(100),
+        ..BOUNDS
     }
 }
 
 /// Opens backends as a thread of GDM's does, one after the other, until the socket's folder is
 /// gone.
-fn arrivals(node: DeviceNode, patience: Duration) -> Arrival {
+fn arrivals(node: DeviceNode, bounds: Bounds) -> Arrival {
     let (sender, arrival) = mpsc::channel();
     std::thread::spawn(move || {
         let kick = EventFd::new(0).unwrap();
         let folder = Path::new(&node.backend).parent().unwrap().to_owned();
         let run_directory = folder.to_str().unwrap().to_owned();
         while folder.exists() {
-            let Ok(backend) = VhostUser::open_within(&node, &run_directory, bounds(patience))
-            else {
+            let Ok(backend) = VhostUser::open_within(&node, &run_directory, bounds) else {
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             };

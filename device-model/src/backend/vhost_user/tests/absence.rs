@@ -9,7 +9,7 @@ use gear2_protocol::slot;
 
 use super::super::relay;
 use super::fake::{self, Act, serve};
-use super::{LONG, arrivals, node, until};
+use super::{LONG, arrivals, bounds, node, until};
 use crate::backend::Absent;
 use crate::board::DeviceKind;
 use crate::state::Word;
@@ -26,7 +26,7 @@ fn guest(directory: &Directory, limit: Option<Duration>, act: fn(u32) -> Act) ->
     let mut guest = Guest::new(Box::new(Absent));
     guest.limit = limit;
     guest.kill_gdm();
-    guest.start_gdm_of(arrivals(node, SHORT));
+    guest.start_gdm_of(arrivals(node, bounds(SHORT)));
     guest.initialise(0, 1);
     guest
 }

@@ -11,8 +11,9 @@ use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
 };
 
-use super::debian::{self, Daemon, guest_of};
-use super::{LONG, arrivals, node, until};
+use super::super::session::Bounds;
+use super::debian::{self, Daemon, guest_within};
+use super::{LONG, arrivals, bounds, node, until};
 use crate::board::DeviceKind;
 use crate::sandbox::{self, Role};
 use crate::state::Word;
@@ -93,7 +94,12 @@ fn export(mut command: Command, directory: &Directory) -> Child {
 
 /// A guest with the daemon's disk, whose driver is ready.
 fn start(daemon: &Daemon) -> Guest {
-    let mut guest = guest_of(node(&daemon.socket()), 2);
+    start_within(daemon, bounds(LONG))
+}
+
+/// A guest as [`start`] makes it, whose GDM waits no longer than this for the daemon.
+fn start_within(daemon: &Daemon, bounds: Bounds) -> Guest {
+    let mut guest = guest_within(node(&daemon.socket()), 2, bounds);
     assert_eq!(u64::from(guest.read(register::CONFIG)), SECTORS);
     guest.initialise(FLUSH, 1);
     guest
@@ -287,7 +293,7 @@ fn a_gdm_that_dies_loses_nothing() {
             guest.turn();
         }
         guest.kill_gdm();
-        guest.start_gdm_of(arrivals(node(&daemon.socket()), LONG));
+        guest.start_gdm_of(arrivals(node(&daemon.socket()), bounds(LONG)));
         until(&mut guest, "all writes", done(before.wrapping_add(BATCH)));
         let content = daemon.content();
         for slot in 0..BATCH {
@@ -312,7 +318,7 @@ fn a_daemon_may_come_late() {
     guest.work();
     assert_eq!((guest.used_index(0), guest.status()), (0, 0xf));
     daemon.restart();
-    let arrival = arrivals(node(&daemon.socket()), LONG);
+    let arrival = arrivals(node(&daemon.socket()), bounds(LONG));
     later.send(arrival.recv().unwrap()).unwrap();
     until(&mut guest, "the write", done(1));
     assert_eq!(daemon.content()[7 * BLOCK as usize], 0x77);

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{LONG, arrivals};
+use super::super::session::Bounds;
+use super::{LONG, arrivals, bounds};
 use crate::backend::Absent;
 use crate::board::DeviceNode;
 use crate::testing::{Directory, Guest};
@@ -87,9 +88,14 @@ impl Drop for Daemon {
 
 /// Returns a guest whose GDM has found a device of this type behind the node's socket.
 pub(super) fn guest_of(node: DeviceNode, device_id: u32) -> Guest {
+    guest_within(node, device_id, bounds(LONG))
+}
+
+/// Returns a guest as [`guest_of`] does, whose GDM waits no longer than this for the program.
+pub(super) fn guest_within(node: DeviceNode, device_id: u32, bounds: Bounds) -> Guest {
     let mut guest = Guest::new(Box::new(Absent));
     guest.kill_gdm();
-    guest.start_gdm_of(arrivals(node, LONG));
+    guest.start_gdm_of(arrivals(node, bounds));
     assert_eq!(guest.read(register::DEVICE_ID), device_id);
     guest
 }

@@ -149,7 +149,7 @@ impl Bad {
         let node = node(&serve(&directory, act));
         let mut guest = Guest::new(Box::new(Absent));
         guest.kill_gdm();
-        guest.start_gdm_of(arrivals(node, SHORT));
+        guest.start_gdm_of(arrivals(node, bounds(SHORT)));
         guest.initialise(0, 1);
         Self { guest, directory }
     }
@@ -237,7 +237,8 @@ fn what_a_killed_gdm_completed_last_is_not_done_again() {
     let used = bad.guest.rings[0].used();
     bad.guest.put(used, &[0, 0, 1, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
     let socket = format!("{}/socket", bad.directory.text());
-    bad.guest.start_gdm_of(arrivals(node(&socket), SHORT));
+    bad.guest
+        .start_gdm_of(arrivals(node(&socket), bounds(SHORT)));
     until(&mut bad.guest, "the start", |_| notes.published() == 1);
     assert_eq!(notes.in_order(1), [0]);
 }

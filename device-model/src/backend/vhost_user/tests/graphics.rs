@@ -8,7 +8,8 @@ use std::thread;
 
 use hostile_driver::Kind;
 
-use super::debian::{self, Daemon, guest_of};
+use super::debian::{self, Daemon, guest_of, guest_within};
+use super::impatient;
 use super::{node, until};
 use crate::board::{DeviceKind, DeviceNode};
 use crate::frame::{self, Picture};
@@ -191,7 +192,7 @@ fn a_reset_makes_the_card_as_new() {
 #[ignore = "needs vhost-user-gpu: a part of the suite runs it"]
 fn a_hostile_guest_costs_its_own_card_alone() {
     let mut program = start();
-    let guest = guest_of(card(&program), GPU);
+    let guest = guest_within(card(&program), GPU, impatient());
     let is_over = AtomicBool::new(false);
     let mut guest = thread::scope(|scope| {
         let watch = scope.spawn(|| program.keep_alive(&is_over));

@@ -7,8 +7,8 @@ use std::thread;
 
 use hostile_driver::Kind;
 
-use super::super::until;
-use super::{Daemon, VIRTIO_BLK_T_OUT, done, offer, reset, start, status};
+use super::super::{impatient, until};
+use super::{Daemon, VIRTIO_BLK_T_OUT, done, offer, reset, start_within, status};
 use crate::testing::Guest;
 use crate::worker::tests::hostile::Attacked;
 
@@ -27,7 +27,7 @@ fn attack(guest: Guest) -> (Guest, Vec<String>) {
 #[ignore = "needs qemu-storage-daemon: a part of the suite runs it"]
 fn a_hostile_guest_costs_its_own_disk_alone() {
     let mut daemon = Daemon::with_disk();
-    let guest = start(&daemon);
+    let guest = start_within(&daemon, impatient());
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let watch = scope.spawn(|| daemon.keep_alive(&is_over));
