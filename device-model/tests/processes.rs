@@ -57,11 +57,14 @@ struct Rig {
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Devices: channel, VM, number of the VM, type, backend.
-fn devices(directory: &Path) -> [(usize, &'static str, u32, &'static str, String); 4] {
+fn devices(
+    directory: &Path,
+    neighbour: &'static str,
+) -> [(usize, &'static str, u32, &'static str, String); 4] {
     let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
     let keys = format!("socket:{}", path("run/honest.input"));
     [
-        (0, "hostile", 1, "block", path("hostile.disk")),
+        (0, neighbour, 1, "block", path("hostile.disk")),
         (1, "honest", 2, "block", path("honest.disk")),
         (2, "honest", 2, "rng", String::new()),
         (3, "honest", 2, "input", keys),
@@ -80,21 +83,6 @@ fn wide(numbers: &[u64]) -> Vec<u8> {
         .iter()
         .flat_map(|number| number.to_be_bytes())
         .collect()
-}
-
-/// Returns the path of the program, which is built.
-fn program() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let profile = own.parent().unwrap().parent().unwrap();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "device-model"]);
-    build.args(["--bin", "gdm_hostile", "--features", "hostile-code"]);
-    if profile.ends_with("release") {
-        build.arg("--release");
-    }
-    build.arg("--target-dir").arg(profile.parent().unwrap());
-    assert!(build.status().unwrap().success());
-    profile.join("gdm_hostile")
 }
 
 /// Tells whether this machine lets the test make namespaces.
@@ -121,8 +109,9 @@ fn file(path: &Path, size: u64, content: &[u8]) {
         .unwrap();
 }
 
-/// Makes what the device tree and the kernel of a device VM show.
-fn furnish(directory: &Path) {
+/// Makes what the device tree and the kernel of a device VM show. The guest beside the honest one
+/// attacks if its name is `hostile`.
+fn furnish(directory: &Path, neighbour: &'static str) {
     let (tree, hardware) = (directory.join("tree"), directory.join("hardware"));
     fs::create_dir_all(&hardware).unwrap();
     fs::create_dir_all(tree.join("gearv")).unwrap();
@@ -139,7 +128,7 @@ fn furnish(directory: &Path) {
     file(&directory.join("hostile.disk"), 0x1_0000, b"own disk");
     let secret: &[u8] = b"secret of the honest guest";
     file(&directory.join("honest.disk"), 0x1_0000, secret);
-    for (channel, vm, id, kind, backend) in devices(directory) {
+    for (channel, vm, id, kind, backend) in devices(directory, neighbour) {
         let node = gearv.join(format!("device@{channel}"));
         fs::create_dir(&node).unwrap();
         let memory = RAM + RAM_SIZE * u64::from(id);
@@ -194,12 +183,16 @@ fn line(hardware: &Path, block: u64, number: u32) {
 
 impl Rig {
     fn start(options: &[&str]) -> Self {
+        Self::beside("hostile", options)
+    }
+
+    fn beside(neighbour: &'static str, options: &[&str]) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("gdm-processes-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        furnish(&directory);
+        furnish(&directory, neighbour);
         let control = directory.join(format!("hardware/memory-{CONTROL:x}"));
         let control = File::options()
             .read(true)
@@ -217,7 +210,7 @@ impl Rig {
         header.counter_hz.store(1_000_000_000, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         let log = File::create(directory.join("log")).unwrap();
-        let mut command = Command::new(program());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gdm_hostile"));
         command.arg("--run").arg(directory.join("run"));
         command
             .arg("--device-tree")
@@ -493,9 +486,12 @@ fn the_end_of_a_process_costs_its_guest_alone() {
     if !is_permitted() {
         return;
     }
-    let rig = Rig::start(&[]);
-    rig.expect("hostile: made all of");
-    let (hostile, honest) = (rig.process(1), rig.process(2));
+    // A neighbour that keeps its process, in place of one whose process ends by each attack and is
+    // started again a second later.
+    let rig = Rig::beside("neighbour", &[]);
+    rig.expect("gdm: serves 4 devices");
+    assert!(rig.is_served(1) && rig.is_served(2));
+    let (neighbour, honest) = (rig.process(1), rig.process(2));
     // SAFETY: no memory is involved.
     let signal = |pid: u32, signal| unsafe { libc::kill(pid as libc::pid_t, signal) };
     assert_eq!(signal(honest, libc::SIGKILL), 0);
@@ -519,10 +515,10 @@ fn the_end_of_a_process_costs_its_guest_alone() {
     rig.wait("the disk", || {
         has_open(process, &rig.directory.join("honest.disk"))
     });
-    assert_eq!(rig.process(1), hostile);
+    assert_eq!(rig.process(1), neighbour);
     assert_eq!(rig.region.header.gdm_starts.load(Ordering::Relaxed), 1);
     // No process outlives gdm.
-    let last = [hostile, rig.process(2)];
+    let last = [neighbour, rig.process(2)];
     let gdm = rig.gdm.id();
     assert_eq!(signal(gdm, libc::SIGKILL), 0);
     for pid in last {

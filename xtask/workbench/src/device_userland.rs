@@ -83,7 +83,7 @@ pub fn build_with_backends(out_dir: &Path) -> Result<PathBuf> {
 /// guest, and returns its path. Tests alone use it.
 pub fn build_with_hostile_code(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = tree()?;
-    for hostile in workspace::build_static_with(PACKAGE, &["gdm_hostile"], "hostile-code")? {
+    for hostile in workspace::build_static(PACKAGE, &["gdm_hostile"])? {
         tree.program("usr/bin/gdm", fs::read(hostile)?);
     }
     tree.write_initramfs(out_dir.join("hostile-initramfs.cpio"))

@@ -139,15 +139,10 @@ pub fn build_bare_of(
 
 /// Builds static Linux programs and returns them in the order of `bins`.
 pub fn build_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
-    build_static_with(package, bins, "")
-}
-
-/// Builds programs of a package with a feature of the package's, as [`build_static`] does.
-pub fn build_static_with(package: &str, bins: &[&str], feature: &str) -> Result<Vec<PathBuf>> {
     ensure_targets(&[STATIC_TARGET])?;
     let mut command = cargo();
     command.args(["build", "--release", "--target", STATIC_TARGET]);
-    command.args(["--package", package, "--features", feature]);
+    command.args(["--package", package]);
     command.args(bins.iter().flat_map(|bin| ["--bin", bin]));
     // No cross compiler is needed: the toolchain's own linker does.
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
