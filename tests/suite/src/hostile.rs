@@ -52,14 +52,15 @@ const NOBODYS: u8 = 0xee;
 
 pub(super) fn parts() -> Vec<Part> {
     vec![
-        Part::new("hostile driver", |tally| attacked(None, tally)),
+        Part::new("hostile driver", |tally| attacked(None, tally)).either(),
         Part::new("device model under long attack", |tally| {
             attacked(Some(LONG), tally)
         })
         .slow(true),
         Part::new("hostile code in the device model", |tally| {
             subverted(attack_from_within, tally)
-        }),
+        })
+        .either(),
         // The host's test of the processes (device-model/tests/processes.rs) has the same attacks
         // in every run.
         Part::new("hostile code without a filter of system calls", |tally| {

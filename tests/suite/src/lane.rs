@@ -1,10 +1,16 @@
 //! The second lane of a whole run: parts that no busy host disturbs run in a process of their own,
 //! while QEMU, most of the time on one CPU of the host, keeps the first lane waiting.
 //!
-//! Invariants: each chosen part runs once, in one of the two; a part of this lane writes below
-//! folders of its own, or whole files that are the same in both lanes.
+//! Some parts may run in either lane. The first lane comes to them in the order of the list. The
+//! second lane takes them from the end of the list once it has run its own parts, so that neither
+//! lane waits for the other for longer than a part takes, whatever the parts of each cost.
+//!
+//! Invariants: each chosen part runs once, in one of the two: the file that claims a part is made
+//! once. A part of this lane writes below folders of its own, or whole files that are the same in
+//! both lanes.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -12,14 +18,63 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use workbench::workspace;
 
-use crate::part::Tally;
+use crate::part::{Part, Place, Tally};
 
 /// A part that ran, and how long.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Ran {
     pub(super) name: String,
     pub(super) seconds: f32,
+    /// Time of the host's CPUs, which tells a part that computes from one that waits.
+    pub(super) cpu_seconds: f32,
     pub(super) tally: Tally,
+}
+
+/// Folder with a file for each part that a lane has begun.
+pub(super) struct Claims(PathBuf);
+
+impl Claims {
+    /// Finds the claims of the run, from whichever lane.
+    pub(super) fn of_run() -> Claims {
+        Claims(workspace::output_dir().join("claims"))
+    }
+
+    /// Removes the claims of an earlier run, before the second lane is started.
+    pub(super) fn clear(&self) -> Result<()> {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        fs::create_dir_all(&self.0).with_context(|| self.0.display().to_string())
+    }
+
+    /// Claims a part by its number in the list; false if the other lane has it.
+    pub(super) fn take(&self, number: usize) -> Result<bool> {
+        let file = self.0.join(number.to_string());
+        match File::create_new(&file) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error).with_context(|| file.display().to_string()),
+        }
+    }
+}
+
+/// Returns the parts that the first lane comes to, with their numbers in the list.
+pub(super) fn first(chosen: &[Part]) -> Vec<(usize, &Part)> {
+    let parts = chosen.iter().enumerate();
+    parts
+        .filter(|(_, part)| part.place != Place::Second)
+        .collect()
+}
+
+/// Returns the parts that the second lane comes to: its own, and then from the end those of either.
+pub(super) fn second(chosen: &[Part]) -> Vec<(usize, &Part)> {
+    let of = |place| {
+        let parts = chosen.iter().enumerate();
+        parts.filter(move |(_, part)| part.place == place)
+    };
+    let either = of(Place::Either).rev();
+    of(Place::Second).chain(either).collect()
 }
 
 /// The process, ended when it is dropped.
@@ -34,6 +89,7 @@ impl Lane {
     pub(super) fn start(slow: bool) -> Result<Lane> {
         let folder = workspace::output_dir();
         fs::create_dir_all(&folder)?;
+        Claims::of_run().clear()?;
         let printed = folder.join("host-lane.log");
         let found = folder.join("host-lane.json");
         let _ = fs::remove_file(&found);
@@ -79,3 +135,6 @@ impl Drop for Lane {
 pub(super) fn write(file: &Path, ran: &[Ran]) -> Result<()> {
     fs::write(file, serde_json::to_vec(ran)?).with_context(|| file.display().to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,7 @@ mod change;
 mod chaos;
 mod copy;
 mod coverage;
+mod cpu_time;
 mod device_shell;
 mod devices;
 mod documents;

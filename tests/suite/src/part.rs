@@ -86,11 +86,22 @@ impl Tally {
 /// Function that runs a part.
 type Body = Box<dyn Fn(&mut Tally) -> Result<()>>;
 
+/// The lanes of a whole run that may run a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The first lane, whose machines have the host's attention.
+    First,
+    /// The second lane alone.
+    Second,
+    /// The lane that comes to the part first.
+    Either,
+}
+
 /// A part of the test run.
 pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) slow: bool,
-    pub(crate) beside: bool,
+    pub(crate) place: Place,
     body: Body,
 }
 
@@ -103,7 +114,7 @@ impl Part {
         Part {
             name: name.into(),
             slow: false,
-            beside: false,
+            place: Place::First,
             body: Box::new(body),
         }
     }
@@ -117,7 +128,16 @@ impl Part {
     /// what it builds and logs has folders of its own.
     pub(crate) fn beside(self) -> Part {
         Part {
-            beside: true,
+            place: Place::Second,
+            ..self
+        }
+    }
+
+    /// Lets the part run in the lane that comes to it first: its limits of time are as wide, and no
+    /// other part builds its manifest or writes its files.
+    pub(crate) fn either(self) -> Part {
+        Part {
+            place: Place::Either,
             ..self
         }
     }

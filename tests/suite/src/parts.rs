@@ -2,7 +2,7 @@
 //!
 //! A part is a name and a function that tallies what passed and failed; `parts` lists them in the
 //! order in which they run, cheap ones first. In a whole run, those that no busy host disturbs run
-//! beside the others (`lane.rs`). A part that cannot run at all counts as one failure. The last
+//! beside the others, in a second lane (`lane.rs`). A part that cannot run at all counts as one failure. The last
 //! line is always `N passed, N failed`, and the exit code tells the same.
 
 use std::io::Write as _;
@@ -13,14 +13,14 @@ use anyhow::Result;
 use clap::Args;
 use workbench::trace;
 
-use crate::lane::{Lane, Ran};
+use crate::lane::{Claims, Lane, Ran};
 use crate::part::{Part, Tally};
 use crate::record::{self, Run};
 use crate::{
-    bench, board_watchdogs, boards, boot, chaos, coverage, devices, documents, examples, fuzz,
-    gear2_registers, gearctl_sched, ghost, guests, halt, host, hostile, images, invalid, jitter,
-    kvm, lane, layouts, linux, moves, mutants, peripherals, planted, programs, realtime, refusals,
-    running, schedules, storage, supervision, tour, userlands, watchdogs, worst_cases,
+    bench, board_watchdogs, boards, boot, chaos, coverage, cpu_time, devices, documents, examples,
+    fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host, hostile, images, invalid,
+    jitter, kvm, lane, layouts, linux, moves, mutants, peripherals, planted, programs, realtime,
+    refusals, running, schedules, storage, supervision, tour, userlands, watchdogs, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -97,9 +97,9 @@ impl Options {
             return Ok(());
         }
         if let Some(file) = self.host_lane {
-            chosen.retain(|part| part.beside);
             trace::watch_beside();
-            return lane::write(&file, &run_all(&chosen));
+            let ran = run_all(&lane::second(&chosen), Some(&Claims::of_run()))?;
+            return lane::write(&file, &ran);
         }
         let total = self.run_chosen(chosen)?;
         println!();
@@ -110,7 +110,7 @@ impl Options {
     }
 
     /// Runs parts, and keeps what a whole run found. Without a filter the run is a whole one.
-    fn run_chosen(&self, mut chosen: Vec<Part>) -> Result<Tally> {
+    fn run_chosen(&self, chosen: Vec<Part>) -> Result<Tally> {
         let is_whole = self.filter.as_deref().unwrap_or_default().is_empty();
         let is_watched = is_whole || self.coverage;
         let begin = Instant::now();
@@ -118,8 +118,10 @@ impl Options {
             trace::watch()?;
         }
         let beside = is_whole.then(|| Lane::start(self.slow)).transpose()?;
-        chosen.retain(|part| !is_whole || !part.beside);
-        let mut ran = run_all(&chosen);
+        let mut ran = match is_whole {
+            true => run_all(&lane::first(&chosen), Some(&Claims::of_run()))?,
+            false => run_all(&chosen.iter().enumerate().collect::<Vec<_>>(), None)?,
+        };
         let mut total = Tally::default();
         match beside.map(Lane::finish) {
             Some(Ok(more)) => ran.splice(0..0, more).for_each(drop),
@@ -157,27 +159,46 @@ fn keep(ran: &[Ran], coverage: String, begin: Instant) -> Result<()> {
     run.write()
 }
 
-/// Runs parts one after another, and prints the result of each.
-fn run_all(chosen: &[Part]) -> Vec<Ran> {
-    let run = |part: &Part| {
+/// Runs parts one after another, but for those that the other lane has, and prints the result of
+/// each. The last line tells how long the lane was busy.
+fn run_all(chosen: &[(usize, &Part)], claims: Option<&Claims>) -> Result<Vec<Ran>> {
+    let begin = Instant::now();
+    let mut all = Vec::new();
+    for (number, part) in chosen {
+        if let Some(claims) = claims
+            && !claims.take(*number)?
+        {
+            continue;
+        }
         println!("---- {}", part.name);
-        let start = Instant::now();
-        let ran = Ran {
-            tally: part.run(),
-            name: part.name.clone(),
-            seconds: start.elapsed().as_secs_f32(),
-        };
+        let ran = run_one(part);
         report(&ran);
-        ran
-    };
-    chosen.iter().map(run).collect()
+        all.push(ran);
+    }
+    if claims.is_some() {
+        let cpu: f32 = all.iter().map(|ran| ran.cpu_seconds).sum();
+        let seconds = begin.elapsed().as_secs();
+        println!("end of the lane after {seconds} s, {cpu:.0} s of CPU time");
+    }
+    Ok(all)
+}
+
+fn run_one(part: &Part) -> Ran {
+    let (start, used) = (Instant::now(), cpu_time::used());
+    Ran {
+        tally: part.run(),
+        name: part.name.clone(),
+        seconds: start.elapsed().as_secs_f32(),
+        cpu_seconds: (cpu_time::used() - used).as_secs_f32(),
+    }
 }
 
 fn slowest(ran: &mut [Ran]) {
-    println!("\nslowest parts:");
+    println!("\nslowest parts, and their CPU time:");
     ran.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    for Ran { name, seconds, .. } in ran.iter().take(SLOWEST) {
-        println!("{seconds:8.1} s  {name}");
+    for ran in ran.iter().take(SLOWEST) {
+        let (seconds, cpu) = (ran.seconds, ran.cpu_seconds);
+        println!("{seconds:8.1} s {cpu:8.1} s  {}", ran.name);
     }
 }
 
@@ -204,10 +225,11 @@ fn report(ran: &Ran) {
         "FAIL"
     };
     println!(
-        "{verdict} {}: {} ({:.1} s)",
+        "{verdict} {}: {} ({:.1} s, CPU {:.1} s)",
         ran.name,
         ran.tally.summary(),
-        ran.seconds
+        ran.seconds,
+        ran.cpu_seconds
     );
 }
 

@@ -38,7 +38,7 @@ const STOP: &str = "touch /run/stop";
 
 pub(super) fn parts() -> Vec<Part> {
     vec![
-        Part::new("a guest's disk by qemu-storage-daemon", disk),
+        Part::new("a guest's disk by qemu-storage-daemon", disk).either(),
         Part::new("a guest's folder by virtiofsd", folder::part),
         Part::new("a guest's screen by vhost-user-gpu", screen::part),
     ]

@@ -16,8 +16,8 @@ const COMMAND: Duration = Duration::from_secs(60);
 
 pub(super) fn parts() -> Vec<Part> {
     vec![
-        Part::new("linux of the device VM without GearV", device),
-        Part::new("linux with a disk without GearV", guest),
+        Part::new("linux of the device VM without GearV", device).either(),
+        Part::new("linux with a disk without GearV", guest).either(),
     ]
 }
 
