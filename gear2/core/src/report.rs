@@ -40,6 +40,8 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
                 format_args!("; its last fault was vCPU {index}'s: {text}"),
             );
         }
+        // A VM that is given up has the state "stopped", as one that was turned off: only this word
+        // tells a failure from an order.
         if lifecycle.is_some_and(|lifecycle| lifecycle.is_given_up()) {
             line.push_str("; given up");
         }
@@ -54,6 +56,7 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
 fn vcpus_text(vm: &VmConfig, gear1: &mut impl Gear1) -> String {
     let mut line = String::new();
     for (index, vcpu) in vcpus_of(vm) {
+        // A vCPU that Gear1 does not know has no line; the VM's other vCPUs are shown all the same.
         let Ok((state, cpu)) = gear1.vcpu_info(vcpu) else {
             continue;
         };
@@ -101,6 +104,8 @@ pub(crate) fn log<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
     let mut cursor = 0;
     // Bounded, as Gear1 may write records faster than they are shown.
     for _ in 0..LOG_RECORDS {
+        // The cursor is Gear1's: records that were overwritten meanwhile are left out, and the next
+        // one that is kept comes.
         let Some((next, record)) = gear1.log_read(cursor) else {
             return;
         };
@@ -119,6 +124,8 @@ pub(crate) fn last_words<P: Platform>(machine: &Machine<P>, vm: Option<VmId>) {
     };
     let name = &config.name;
     let mut lines = Vec::new();
+    // The block ends the lock before the first line is shown: a console whose client reads slowly
+    // would else hold up the CPU that writes the next last words.
     {
         let words = shared.last_words.lock();
         if words.life == 0 {
@@ -162,6 +169,7 @@ fn registers_text(registers: &Registers) -> String {
     for (number, value) in registers[..vcpu_reg::SP_EL0].iter().enumerate() {
         add(&mut line, format_args!("X{number} {value:#x} "));
     }
+    // Each register ends with a space, also the last one.
     line.truncate(line.trim_end().len());
     line
 }
@@ -174,6 +182,7 @@ fn record_text(record: &Record, counter_hz: u64) -> String {
     let (id, cpu) = (record.id_and_cpu & 0xffff_ffff, record.id_and_cpu >> 32);
     let mut line = String::new();
     add(&mut line, format_args!("{time} CPU {cpu}: "));
+    // The two gears may be of different builds: an unknown record is no reason to show none.
     let Some(id) = RecordId::from_index(id) else {
         add(&mut line, format_args!("record {id} {:x?}", record.values));
         return line;
@@ -199,6 +208,7 @@ fn record_text(record: &Record, counter_hz: u64) -> String {
 
 /// Returns a counter value as seconds.
 fn time_text(ticks: u64, counter_hz: u64) -> String {
+    // 64 bits would overflow after five hours at 1 GHz.
     let microseconds = u128::from(ticks) * 1_000_000 / u128::from(counter_hz.max(1));
     let (seconds, fraction) = (microseconds / 1_000_000, microseconds % 1_000_000);
     format!("{seconds:5}.{fraction:06}")
@@ -229,6 +239,7 @@ const DATA_ABORT: u64 = 0x24;
 
 /// Appends to a string, which cannot fail.
 fn add(line: &mut String, text: core::fmt::Arguments<'_>) {
+    // An error can come from a `Display` alone, and the report would then lack a word, not end.
     line.write_fmt(text).unwrap_or_default();
 }
 

@@ -51,8 +51,11 @@ impl Exit {
         else {
             return format!("look{}", interrupt(path));
         };
+        // VTTBR_EL2 is of the interrupted world, since Gear1 switches it only later on the path.
         let is_gear2 = vttbr >> 48 == GEAR2;
         let who = if is_gear2 { "gear2" } else { "guest" };
+        // HPFAR_EL2 holds the page's number from bit 4 on, and FAR_EL2 the place in the page.
+        // HPFAR_EL2 is valid for stage-2 aborts alone: of other kinds nobody reads the address.
         let address = (hpfar & 0xfff_ffff_fff0) << 8 | far & 0xfff;
         match vector & 3 {
             1 | 2 => format!("{who}:irq{}", interrupt(path)),

@@ -56,6 +56,8 @@ fn chosen(options: &Options, initrd: Option<Range<u64>>) -> Node {
         .with("stdout-path", format!("/uart@{:x}", layout::UART))
         .with("rng-seed", options.seed)
         .with("kaslr-seed", 0_u64);
+    // A RAM disk whose ends are missing is ignored by Linux without a word, so both are given or
+    // none.
     match initrd {
         Some(initrd) => chosen
             .with("linux,initrd-start", initrd.start)
@@ -77,6 +79,7 @@ fn cpus(count: usize) -> Node {
         .with("#address-cells", 1_u32)
         .with("#size-cells", 0_u32);
     (0..count as u32).fold(cpus, |cpus, index| {
+        // The node that fits any core: what this core is, Linux reads from its ID registers.
         let cpu = node(format!("cpu@{index:x}"))
             .with("device_type", "cpu")
             .with("compatible", "arm,armv8")
@@ -95,6 +98,8 @@ fn psci() -> Node {
 
 /// Secure, non-secure, virtual and hypervisor timer, in this order.
 fn timer() -> Node {
+    // Linux takes the entries by position, and needs the virtual timer's, the third; a guest has no
+    // secure and no hypervisor timer, whose numbers keep the places.
     let interrupts = [13, 14, 11, 10].map(|ppi| [PPI, ppi, LEVEL]);
     node("timer")
         .with("compatible", "arm,armv8-timer")
@@ -102,7 +107,8 @@ fn timer() -> Node {
         .with("always-on", [0_u8; 0])
 }
 
-/// The frames of a redistributor are 128 KiB for each vCPU.
+/// The frames of a redistributor are 128 KiB for each vCPU. There is no node of an ITS: the guests
+/// have no device that sends messages.
 fn gic(options: &Options) -> Node {
     let frames = options.cpus.len() as u64 * layout::GICR_STRIDE;
     let (compatible, registers) = match options.gic {
@@ -163,6 +169,8 @@ fn doorbell() -> Node {
                 (layout::SHARED, layout::PAGE),
             ]),
         )
+        // An edge: KVM lowers the line of an irqfd as soon as it is raised, and a level would be
+        // gone before the guest looks.
         .with("interrupts", [SPI, intid, EDGE])
 }
 

@@ -41,7 +41,8 @@ impl Devices {
         Devices { prefix, state }
     }
 
-    /// Answers a load of `data.len()` bytes; where nothing is, zeroes are read.
+    /// Answers a load of `data.len()` bytes; where nothing is, zeroes are read. Devices are told
+    /// apart by page, since the device tree gives each device one.
     pub(crate) fn read(&self, address: u64, data: &mut [u8]) {
         let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         let value = match address & !(layout::PAGE - 1) {
@@ -55,7 +56,9 @@ impl Devices {
         data[..length].copy_from_slice(&bytes[..length]);
     }
 
-    /// Takes a store; where nothing is, it is ignored.
+    /// Takes a store; where nothing is, it is ignored. A store of 8 bytes has no register here, and
+    /// its lower half counts. The level of the interrupt is passed on under the lock: KVM gets the
+    /// levels in the order in which the registers had them.
     pub(crate) fn write(&self, vm: &VmFd, address: u64, data: &[u8]) -> Result<(), Failure> {
         let mut bytes = [0; 4];
         let length = data.len().min(bytes.len());
@@ -101,6 +104,7 @@ impl State {
             .write_all(prefix.as_bytes())
             .and_then(|()| out.write_all(&self.printed))
             .and_then(|()| out.flush());
+        // Also behind an error: an output that is gone would else have the line grow for ever.
         self.printed.clear();
         written.map_err(|error| Failure::new("standard output", error))
     }
@@ -111,6 +115,8 @@ impl State {
         if line == self.line {
             return Ok(());
         }
+        // Noted first: whoever comes next compares with what KVM was told, or the call has failed
+        // and ends the program.
         self.line = line;
         let irq = KVM_ARM_IRQ_TYPE_SPI << KVM_ARM_IRQ_TYPE_SHIFT | layout::UART_INTID;
         vm.set_irq_line(irq, line)

@@ -71,10 +71,13 @@ pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
         ],
         _ => Vec::new(),
     };
+    // Behind all allocations: a page that the host brings in while a guest runs would be measured
+    // as a slow exit of KVM's.
     thread::lock_memory().map_err(|error| Failure::new("mlockall", error))?;
     let (failed, failures) = mpsc::channel();
     for (index, ((vm, vcpus), options)) in made.into_iter().zip(options).enumerate() {
         let vm = Arc::new(vm);
+        // All vCPUs of a VM share its `Vm`: a device's state is one, whichever vCPU accesses it.
         for (vcpu, (fd, &cpu)) in vcpus.into_iter().zip(&options.cpus).enumerate() {
             let place = format!("vCPU {vcpu} of VM {index}");
             let (vm, class, failed) = (Arc::clone(&vm), options.class, failed.clone());
@@ -85,6 +88,7 @@ pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
             });
         }
     }
+    // The thread keeps a sender as well, so that its failure ends the program as a vCPU's does.
     if let Some(ms) = options.iter().find_map(|options| options.free_ms) {
         threads::spawn(move || {
             if let Err(failure) = free_at(ms) {
@@ -122,10 +126,13 @@ fn make(
         (layout::SHARED, layout::PAGE),
     )?;
     let start = load(&memory, options)?;
+    // KVM numbers vCPUs in the order of their making, and the device tree names them so.
     let vcpus: Vec<VcpuFd> = (0..options.cpus.len())
         .map(|index| make_vcpu(&fd, index))
         .collect::<Result<_, _>>()?;
     let gic = make_gic(&fd, options.gic)?;
+    // X1 to X3 are zero as KVM resets them, which the boot protocol wants
+    // (Documentation/arch/arm64/booting.rst).
     if let Some(boot) = vcpus.first() {
         set_register(boot, 0, start.tree)?;
         set_register(boot, PC, start.entry)?;
@@ -179,6 +186,10 @@ struct Start {
 
 /// Places the kernel, the device tree behind it and the RAM disk behind that. The device tree lies
 /// behind the kernel's bss, and the RAM disk behind the tree's room.
+///
+/// `image_size` of the kernel's header covers the bss, which the file does not have: a tree inside
+/// would be zeroed by the kernel before it is read. The length of the tree is checked before the
+/// tree is stored, since a longer one would run into the RAM disk without an error.
 fn load(memory: &GuestMemoryMmap, options: &Options) -> Result<Start, Failure> {
     let kernel = read(&options.kernel)?;
     let place = options.kernel.display().to_string();
@@ -230,6 +241,7 @@ fn make_vcpu(vm: &VmFd, index: usize) -> Result<VcpuFd, Failure> {
         .create_vcpu(index as u64)
         .map_err(|error| failure("KVM_CREATE_VCPU", error))?;
     let mut init = kvm_vcpu_init::default();
+    // The host's own model: KVM offers no other on most hosts, and another one would not compare.
     vm.get_preferred_target(&mut init)
         .map_err(|error| failure("KVM_ARM_PREFERRED_TARGET", error))?;
     init.features[0] |= 1 << KVM_ARM_VCPU_PSCI_0_2;
@@ -293,6 +305,8 @@ fn make_gic(vm: &VmFd, gic: Gic) -> Result<DeviceFd, Failure> {
             .set_device_attr(&attribute)
             .map_err(|error| Failure::new(format!("{name}, group {group}"), error))
     };
+    // KVM refuses the number of interrupts once the controller is initialized
+    // (Documentation/virt/kvm/devices/arm-vgic-v3.rst).
     for (attribute, address) in addresses {
         set(KVM_DEV_ARM_VGIC_GRP_ADDR, attribute, Some(&address))?;
     }
@@ -309,6 +323,7 @@ fn make_gic(vm: &VmFd, gic: Gic) -> Result<DeviceFd, Failure> {
 fn connect(from: &VmFd, to: &VmFd) -> Result<EventFd, Failure> {
     let doorbell = EventFd::new(EFD_NONBLOCK).map_err(|error| Failure::new("eventfd", error))?;
     let address = IoEventAddress::Mmio(layout::DOORBELL);
+    // No data match: whatever the guest stores rings, as a store to GearV's doorbell does.
     from.register_ioevent(&doorbell, &address, NoDatamatch)
         .map_err(|error| Failure::new("the doorbell", error))?;
     // KVM counts SPIs from 0.
@@ -319,7 +334,8 @@ fn connect(from: &VmFd, to: &VmFd) -> Result<EventFd, Failure> {
 
 /// Allows all CPUs to the vCPUs at a time of the physical counter, and prints when. The thread that
 /// does so does not wait for vCPUs: several VMs are to be released at the same time. Load and
-/// measurement begin at one time, which both VMs can read.
+/// measurement begin at one time, which both VMs can read. A sleep counts another clock than the
+/// counter, and is repeated for what the counter lacks.
 fn free_at(ms: u64) -> Result<(), Failure> {
     thread::run_with_fifo(FREEING_PRIORITY)
         .map_err(|error| Failure::new("SCHED_FIFO of the thread that frees", error))?;
@@ -335,7 +351,8 @@ fn free_at(ms: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A thread does it for itself, as the calls without a thread's number do.
+/// A thread does it for itself, as the calls without a thread's number do. All vCPUs of a VM have
+/// one class, as those of a real-time VM of GearV's have one.
 fn prepare_thread(cpu: usize, class: Class) -> Result<(), Failure> {
     thread::pin(cpu).map_err(|error| Failure::new(format!("pinning it to CPU {cpu}"), error))?;
     let scheduled = match class {
@@ -347,7 +364,8 @@ fn prepare_thread(cpu: usize, class: Class) -> Result<(), Failure> {
 }
 
 /// Runs a vCPU until the VM turns off, which ends the process. EINTR and EAGAIN are no failures: a
-/// signal came, or the vCPU is still off.
+/// signal came, or the vCPU is still off. Output is flushed before the end: what is still buffered
+/// would be lost with the process, and a test would miss `DONE`.
 fn run_vcpu(mut vcpu: VcpuFd, vm: &Vm) -> Result<Infallible, Failure> {
     loop {
         match vcpu.run() {

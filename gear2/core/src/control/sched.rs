@@ -30,6 +30,7 @@ pub(super) fn pool<P: Platform>(machine: &Machine<P>, place: u64, half: u64) -> 
     let config = &machine.config;
     let place = usize::try_from(place).unwrap_or(usize::MAX);
     let pool = config.pools().nth(place).ok_or(outcome::NOT_FOUND)?;
+    // An answer has six words, which the name alone fills: the caller asks twice.
     if half == 0 {
         return done(name_words(&pool.name));
     }
@@ -39,6 +40,7 @@ pub(super) fn pool<P: Platform>(machine: &Machine<P>, place: u64, half: u64) -> 
     let here = here.filter(|vm| machine.pools.place(vm.id) == place);
     let vms = here.fold(0, |vms, vm| vms | 1 << vm.id.index());
     let slice = machine.us(pool.plan.slice);
+    // Masks, as an answer has no room for lists: eight CPUs and the VMs fit into a word each.
     done([first, second, balancer, pool.cpus.mask(), vms, slice])
 }
 

@@ -30,11 +30,14 @@ impl<P: Platform> CpuLoop<'_, P> {
                 vm,
                 format_args!("{name} is given up: it is not restarted after a failure"),
             ),
+            // A Gear2 that goes on after a failure finds the VM given up, and has said so before.
             Why::Known => {}
         }
         match config.safe_state {
             SafeState::Stop => Progress::Done,
             SafeState::PowerOff => {
+                // Kept before the work begins: a Gear2 that fails here finds the goal and powers
+                // off.
                 lifecycle.set_safe(Some(Goal::PowerOff));
                 self.machine.keep(config.id, lifecycle);
                 Progress::More
@@ -62,13 +65,18 @@ impl<P: Platform> CpuLoop<'_, P> {
         let Some((standby, shared)) = machine.vm(vm) else {
             return Progress::Done;
         };
+        // No wait: this CPU's guests would stand still for as long as another CPU works on the
+        // standby.
         let Some(mut other) = shared.lifecycle.try_lock() else {
             return self.in_a_while(now, WAIT_PAUSE_US);
         };
         let starts = gear1.vm_history(vm).map_or(0, |history| history.starts);
         let is_due = lifecycle.begin_fail_over(starts);
+        // Asked before the standby gets its goal: later, a start by this fail-over looks the same.
         let runs_already = is_due && gear1.vm_state(vm) == Ok(VmState::Running);
         machine.keep(config.id, lifecycle);
+        // A start since the fail-over was noted is its own, of before a failure of Gear2. An
+        // operator may have stopped the standby again, which a second start would undo.
         if is_due {
             other.ask(Goal::Run);
             machine.keep(vm, &other);
@@ -86,6 +94,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             Some(config.id),
             format_args!("{name} fails over: {standby} {how}"),
         );
+        // This loop brings the standby to its goal: no order of an operator tells another loop.
         self.jobs |= vm_job(vm);
         Progress::More
     }

@@ -29,8 +29,8 @@ impl<P: Platform> CpuLoop<'_, P> {
         }
     }
 
-    /// Looks at the watchdog of a vCPU's VM from now on, first at `due`. The loop that looked so far
-    /// sees that with its next look.
+    /// Looks at the watchdog of a vCPU's VM from now on, first at `due`. The loop that looked so
+    /// far sees that with its next look.
     pub(super) fn look_after_vcpu(&mut self, vcpu: VcpuId, due: u64) {
         let vm = self.machine.config.vcpu(vcpu).map(|vcpu| vcpu.vm);
         if vm.is_some_and(|vm| self.machine.look_after(vm, self.cpu)) {
@@ -42,6 +42,8 @@ impl<P: Platform> CpuLoop<'_, P> {
     pub(super) fn look_at_watchdogs(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
         let machine = self.machine;
         let mut due = NO_DEADLINE;
+        // All watched VMs are visited, also those of other loops: the machine says "over" for a VM
+        // that this loop no longer looks after, which ends the job with the last of them.
         let mut is_over = true;
         for config in &machine.config.vms {
             let Some((_, shared)) = machine.vm(config.id).filter(|_| config.is_watched()) else {
