@@ -101,7 +101,7 @@ pub fn command(options: &Options) -> Result<()> {
 }
 
 /// Prints the findings, and fails if there is a violation. Failures come last, where a terminal
-/// shows them.
+/// shows them. All of them are printed: a change that breaks three rules is mended once.
 fn print(findings: &Findings) -> Result<()> {
     for line in &findings.holds {
         println!("{line}");
@@ -174,6 +174,8 @@ impl Findings {
 
     /// Stacks, recursion and indirect branches, all along the calls of every entry. Every entry
     /// from the vectors begins with an empty stack, so its chains of calls are all that lies there.
+    /// Recursion is an error of the search for the worst chain, which would have no end: it becomes
+    /// a finding of its entry, and the other entries are judged all the same.
     fn calls(&mut self, image: &str, program: &Program, rules: &Rules) -> Result<()> {
         let mut stacks = Stacks::new(&program.functions);
         for (entry, size) in &rules.stack {
@@ -209,13 +211,16 @@ impl Findings {
     }
 
     /// The image and the memory that it keeps. The flat file is what is copied and measured, and
-    /// RAM what a board loses for good.
+    /// RAM what a board loses for good. Two budgets, as they grow by different things: the image by
+    /// code, and RAM by each CPU's stack and by tables.
     fn sizes(&mut self, image: &str, [flat, kept]: [u64; 2], rules: &Rules) -> Result<()> {
         self.budget(image, "image-bytes", flat, rules)?;
         self.budget(image, "ram-bytes", kept, rules)
     }
 
-    /// A bound may serve both images, so the surplus is judged after both.
+    /// A bound may serve both images, so the surplus is judged after both. The loops are those of
+    /// the linked code and not of the sources: the compiler unrolls some, and makes others of
+    /// iterators, of copies and of comparisons.
     fn loops(&mut self, image: &str, program: &Program, bounds: &mut Bounds) -> Result<()> {
         let loops = loops::find(program)?;
         let wrong = bounds.compare(&loops);

@@ -146,7 +146,8 @@ pub fn crates() -> Result<[PathBuf; 2]> {
 }
 
 /// Returns the command that documents the workspace. A dead link inside a comment is a warning of
-/// rustdoc's, and hence an error.
+/// rustdoc's, and hence an error. Dependencies are left out: their pages are on docs.rs, and would
+/// take longer than all of ours.
 fn rustdoc() -> Command {
     let mut cargo = workspace::cargo();
     cargo
@@ -173,7 +174,8 @@ fn copy_sources(root: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes mdBook's table of contents, which decides what is rendered at all.
+/// Writes mdBook's table of contents, which decides what is rendered at all. Made from
+/// [`CHAPTERS`], so that a document without a chapter is found by the list and not by a reader.
 fn summary() -> String {
     let mut text = "# Summary\n".to_owned();
     for (title, file) in CHAPTERS {
@@ -186,7 +188,8 @@ fn summary() -> String {
     text
 }
 
-/// Copies one file to the same path below another folder.
+/// Copies one file to the same path below another folder. The folders on the way are made: pictures
+/// and included sources lie deeper than the documents.
 fn copy(root: &Path, to: &Path, file: &Path) -> Result<()> {
     let copy = to.join(file);
     if let Some(folder) = copy.parent() {
@@ -196,7 +199,7 @@ fn copy(root: &Path, to: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads a document; the error names it.
+/// Reads a document; the error names it, as the one of the system does not.
 fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| file.display().to_string())
 }

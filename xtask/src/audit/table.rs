@@ -1,4 +1,8 @@
 //! `cargo xtask audit --table`: what the sources look like, beside those of other projects.
+//!
+//! A figure of this table is a claim about somebody else's work. Therefore peers are counted by the
+//! functions that count this project, from sources that anybody can fetch, and nothing is left out
+//! by name: what counts as a test follows the conventions of cargo.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +55,8 @@ const TEST_DIRECTORIES: [&str; 6] = [
 /// Returns the cell of a row.
 type Value = fn(&Counts) -> String;
 
-/// A column of the table. Name and sums of one project.
+/// A column of the table. Name and sums of one project. Sums, because a mean of files would weigh a
+/// file of ten lines like one of a thousand.
 struct Column {
     name: String,
     counts: Counts,
@@ -137,7 +142,8 @@ const ROWS: [(&str, Value); 12] = [
     }),
 ];
 
-/// Returns the table in Markdown. Markdown, to be pasted into a document.
+/// Returns the table in Markdown. Markdown, to be pasted into a document: docs/budgets.md has a
+/// copy with rounded cells, which is read where no sources of peers are.
 fn text(columns: &[Column]) -> String {
     let names = columns.iter().map(|column| format!(" {} |", column.name));
     let mut text = format!("| |{}\n|---|", names.collect::<String>());
@@ -151,7 +157,8 @@ fn text(columns: &[Column]) -> String {
     text
 }
 
-/// Several percentiles in one cell, as in the review.
+/// Several percentiles in one cell. The maximum alone would tell of one odd function, and the
+/// median of none.
 fn ranks<const N: usize>(values: &[u64], percents: [u64; N]) -> String {
     percents
         .map(|percent| percentile(values, percent).to_string())

@@ -1,4 +1,8 @@
 //! The folder of `--firmware`: files of the board's maker, which GearV does not distribute.
+//!
+//! A board that lacks one of them gives no message, since what would write one is in the file that
+//! is missing. Therefore the folder is judged here, before a card is written and carried to the
+//! board.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +20,8 @@ const RPI4: &[&str] = &["start4.elf", "fixup4.dat"];
 const NOT_IN_NAMES: &str = "\"*:<>?\\|";
 
 /// Returns the files without which a board does not start from its card. QEMU and boards with
-/// U-Boot in flash start without a file of the maker's.
+/// U-Boot in flash start without a file of the maker's. A match over all boards, so that a new
+/// board does not compile before somebody has thought of its boot ROM.
 pub(super) fn needed(board: Name) -> &'static [&'static str] {
     match board {
         Name::Rpi4 => RPI4,

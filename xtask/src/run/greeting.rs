@@ -1,4 +1,7 @@
 //! Text of `run` before the machine starts: the machine, the VMs, and the ways to their consoles.
+//!
+//! Everything here is known from the manifest and the options. A boot that hangs has then said what
+//! it was to be, and which file or port to look at.
 
 use gearv_manifest::VmKind;
 use workbench::manifest::{Compiled, VmSummary};
@@ -39,7 +42,8 @@ pub(super) fn text(machine: &Machine, manifest: &Compiled) -> String {
     text
 }
 
-/// One line a VM: the number is what keys of Gear2's console take.
+/// One line a VM: the number is what keys of Gear2's console take. Memory and vCPUs stand there
+/// because a VM that is slow or ends for want of memory has mostly got too little of them.
 fn of_vm(index: usize, vm: &VmSummary) -> String {
     let mib = vm.memory_bytes / MIB;
     let kind = match vm.kind {
@@ -76,7 +80,8 @@ fn disks(machine: &Machine, manifest: &Compiled) -> String {
     text
 }
 
-/// Forwards are bound to the loopback address of the host, which the text says.
+/// Forwards are bound to the loopback address of the host, which the text says: who tries them from
+/// another machine would look for the fault in the VM.
 fn network(machine: &Machine) -> String {
     let mut text = String::new();
     if machine.network.outside {
@@ -126,7 +131,8 @@ fn consoles_of_owner(manifest: &Compiled, owner: usize, vm: &VmSummary) -> Strin
 }
 
 /// The terminal is Gear2's, which shows the consoles of VMs. Only VMs with a console can get the
-/// focus.
+/// focus. Gear2's own keys stand behind those, since a manifest without a VM that has a console is
+/// still one whose VMs can be listed and stopped.
 fn consoles_of_gear2(manifest: &Compiled) -> String {
     let vms = manifest.vms.iter().enumerate();
     let shown = vms.filter(|(_, vm)| vm.console.is_some());

@@ -25,7 +25,8 @@ impl FromStr for Wanted {
     /// clap shows the text behind the option's name.
     type Err = String;
 
-    /// The protocol comes first, as in QEMU's own `hostfwd`.
+    /// The protocol comes first, as in QEMU's own `hostfwd`. TCP is meant where none stands, as
+    /// most services that people try in a VM are of TCP.
     fn from_str(text: &str) -> Result<Wanted, String> {
         let (protocol, rest) = match text.split_once(':') {
             Some(("tcp", rest)) => (Protocol::Tcp, rest),
@@ -53,7 +54,7 @@ impl FromStr for Wanted {
     }
 }
 
-/// Port 0 would let the host choose one that nobody is told.
+/// Reads a port. Port 0 would let the host choose one that nobody is told.
 fn port(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|port| *port != 0);
     number.ok_or_else(|| format!("{text:?} is no port: 1 to 65535"))
@@ -116,7 +117,7 @@ fn first(manifest: &Compiled) -> Result<&VmSummary> {
     vm.context("--port-forward: no VM of the manifest has a network card")
 }
 
-/// The error has the names, since a typo is the usual cause.
+/// Finds a VM by its name. The error has all names, since a typo is the usual cause.
 fn named<'m>(manifest: &'m Compiled, name: &str) -> Result<&'m VmSummary> {
     let vm = manifest.vms.iter().find(|vm| vm.name == name);
     vm.with_context(|| {

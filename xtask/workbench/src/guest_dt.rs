@@ -29,6 +29,12 @@ const GICR_STRIDE: usize = 0x2_0000;
 
 /// Returns the source of the device tree for `vm`, which is not the device VM: init makes that
 /// one's. One literal, so that the tree's shape can be read here.
+///
+/// Zeroes stand where init writes: the ends of the initial RAM disk, the seeds, the banks of memory
+/// and the registers of the interrupt controllers. Linux reads the timer's interrupts by position
+/// (arm,arch_timer.yaml), so those of the secure and of the hypervisor timer, which no guest has,
+/// keep their places. `always-on` says that the timer counts while a CPU sleeps: without the
+/// property Linux would look for a broadcast timer before it goes idle.
 pub(crate) fn source(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     let (Payload::Linux {
         cmdline: bootargs, ..
@@ -144,7 +150,8 @@ const PMU: &str = "
 ";
 
 /// Returns the node of a vCPU, whose MPIDR has the index as its lowest affinity. CPU_ON finds a
-/// vCPU by this MPIDR (Arm DEN 0022, 5.6).
+/// vCPU by this MPIDR (Arm DEN 0022, 5.6). `compatible` names no model: an archive serves boards
+/// with different cores, and Linux reads the core's own ID registers.
 fn cpu(index: usize) -> String {
     format!(
         "
@@ -158,7 +165,8 @@ fn cpu(index: usize) -> String {
     )
 }
 
-/// `stdout-path` and the node have to agree on the name.
+/// `stdout-path` and the node have to agree on the name: Linux follows the path to find the early
+/// console, and has none before its driver starts if the path leads nowhere.
 fn uart_path(console: Console) -> String {
     format!("/uart@{:x}", console.ipa)
 }
@@ -178,7 +186,9 @@ fn clock() -> String {
     )
 }
 
-/// Returns the node of the PL031 that GDM emulates, without an alarm.
+/// Returns the node of the PL031 that GDM emulates, without an alarm. The peripheral's number
+/// stands in the tree, so that Linux need not read eight emulated registers to find it
+/// (drivers/amba/bus.c).
 fn rtc(rtc: Rtc) -> String {
     let (high, low) = (rtc.ipa >> 32, rtc.ipa & 0xffff_ffff);
     format!(
@@ -196,7 +206,8 @@ fn rtc(rtc: Rtc) -> String {
 }
 
 /// Returns the node of the watchdog that Gear2 emulates, if the VM has one (Linux,
-/// arm,sbsa-gwdt.yaml: the control frame, then the refresh frame).
+/// arm,sbsa-gwdt.yaml: the control frame, then the refresh frame). Without `timeout-sec` Linux'
+/// driver would begin with ten seconds of its own, which may be longer than the manifest allows.
 fn watchdog(vm: &Vm<'_>) -> String {
     let Some(watchdog) = vm.watchdog() else {
         return String::new();
@@ -221,7 +232,8 @@ fn watchdog(vm: &Vm<'_>) -> String {
     )
 }
 
-/// Returns the node of the page in which a real-time VM shows that it lives, if the VM has one.
+/// Returns the node of the page in which a real-time VM shows that it lives, if the VM has one. The
+/// guest reads the limit here, so that the manifest alone decides how often the guest has to store.
 fn heartbeat(vm: &Vm<'_>) -> String {
     let Some(page) = vm.heartbeat() else {
         return String::new();
@@ -241,7 +253,8 @@ fn heartbeat(vm: &Vm<'_>) -> String {
     )
 }
 
-/// Returns the node of the PL011 that Gear2 emulates.
+/// Returns the node of the PL011 that Gear2 emulates. Two clocks, although nothing divides them:
+/// Linux' bus driver does not probe a PrimeCell without `apb_pclk` (drivers/amba/bus.c).
 fn uart(console: Console) -> String {
     let name = &uart_path(console)[1..];
     let (high, low) = (console.ipa >> 32, console.ipa & 0xffff_ffff);
@@ -279,7 +292,8 @@ fn virtio(vm: &Vm<'_>, device: &VirtioDevice<'_>) -> String {
     )
 }
 
-/// Returns the nodes of what the VM has in common with others.
+/// Returns the nodes of what the VM has in common with others. In the order of the manifest, so
+/// that the same manifest gives the same bytes, whose digest a build can be compared by.
 fn shared_and_channels(manifest: &Manifest<'_>, vm: &Vm<'_>) -> String {
     let shared = manifest.shared_of(vm).map(shared);
     shared

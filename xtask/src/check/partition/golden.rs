@@ -1,5 +1,9 @@
 //! The lists of the example manifests, compared with `manifests/partitions/`.
 //!
+//! A partition is what isolation rests on, and no test of a boot sees a mapping that is too large
+//! and never used. A change of the lists is therefore read by a person, in the commit that makes
+//! it.
+//!
 //! Images have fixed sizes here, so that a list changes only with its manifest, its board, or what
 //! init decides. `GEARV_WRITE=1 cargo test -p xtask golden` writes the files anew.
 
@@ -93,7 +97,8 @@ fn difference(old: &str, new: &str) -> String {
 }
 
 /// Returns the list of the example `name`. The rules, the placement and the list are those of a
-/// boot: only the bytes of images differ.
+/// boot: only the bytes of images differ. A list without mappings is an error, since it would agree
+/// with an empty file.
 fn list(name: &str, board: Name, folder: &Path) -> Result<String> {
     let tools = Tools::prepare()?;
     let manifest = workspace::root().join(format!("manifests/{name}.dts"));

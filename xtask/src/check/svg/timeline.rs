@@ -1,4 +1,7 @@
 //! Time in the picture: the windows of major frames, and the parts of CPUs, each pool in its turn.
+//!
+//! An SVG tells its size before its content: heights are computed for the head, and again while the
+//! content is drawn. All numbers are whole pixels, so that no rounding differs between machines.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -96,7 +99,8 @@ fn bounds(pool: &Pool, frame: u64) -> BTreeSet<u64> {
     bounds.chain([frame]).collect()
 }
 
-/// A window of no VM is white, like all that has no single owner.
+/// Draws a window, at least a pixel wide: one that is too short to be seen is still time that
+/// nobody else has. A window of no VM is white, like all that has no single owner.
 fn draw_window(
     svg: &mut String,
     report: &Report,

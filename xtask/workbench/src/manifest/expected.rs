@@ -16,6 +16,11 @@ type Row = (&'static str, &'static str, &'static str);
 
 /// A list and no code: a property is one row, and the row is what people read.
 const TABLE: &[Row] = &[
+    // A range of a number is a constant of the reader, and the test compares the two: a text that
+    // allowed more than the reader would send its reader from one error to the next.
+    //
+    // Of the root and of schedules. Examples are values that a working manifest could have, because
+    // people copy them: a slice of 100 us would be taken, and would cost a switch in each.
     ("compatible", "a string", "\"gearv,manifest\""),
     ("version", "the version of the binding, which is 1", "<1>"),
     ("cpus", "numbers of CPUs, from 0 to 7", "<0 1>"),
@@ -87,6 +92,8 @@ const TABLE: &[Row] = &[
         "a number of milliseconds from 0 to 3600000, 0 for ever",
         "<120000>",
     ),
+    // Of VMs. A path is relative to the manifest; digests are written out by `sha256sum`, so that
+    // the example shows their beginning alone.
     ("image", "a path in a string", "\"blinker.bin\""),
     (
         "image-sha256",
@@ -99,6 +106,7 @@ const TABLE: &[Row] = &[
         "\"real-time\"",
     ),
     ("vcpus", "a number from 1 to 8", "<2>"),
+    // The one example in two cells, for an address that needs them: in RAM above 4 GiB.
     ("memory-address", ADDRESS, "<0x1 0x40000000>"),
     ("memory-ipa", ADDRESS, "<0x40000000>"),
     (
@@ -121,6 +129,7 @@ const TABLE: &[Row] = &[
     ("cmdline", "one string", "\"console=ttyAMA0\""),
     ("load-offset", ADDRESS, "<0x80000>"),
     ("entry-offset", ADDRESS, "<0x40>"),
+    // Switches: an empty text has the message say that there is no value to write.
     ("may-power-off", "", ""),
     ("no-autostart", "", ""),
     ("boot-order", "a number from 0 to 1000", "<1>"),
@@ -172,6 +181,7 @@ const TABLE: &[Row] = &[
         "names of VMs in strings",
         "\"logger\", \"camera\"",
     ),
+    // Of shared memory and channels.
     ("address", ADDRESS, "<0x70000000>"),
     ("size-mib", "a number of MiB, a multiple of 2", "<4>"),
     ("vms", "names of VMs in strings", "\"camera\", \"planner\""),
@@ -194,6 +204,8 @@ const TABLE: &[Row] = &[
         "\"block\", \"net\", \"console\", \"rng\", \"input\", \"vsock\" or \"vhost-user\"",
         "\"block\"",
     ),
+    // Of virtio devices. Limits of the device model, which would refuse them at its start, in the
+    // device VM, where nobody looks.
     (
         "backend",
         "a file, a device or \"pty\" in a string",

@@ -127,13 +127,15 @@ const MISPLACED: &[(&str, &str)] = &[
 ];
 
 /// Says how to repair, with what the property takes where that is the question. A rule's own repair
-/// is the last resort.
+/// is the last resort: one text for all that break the rule names neither the property nor the
+/// value that stands there.
 pub(super) fn text(error: &ManifestError<'_>) -> String {
     exact(error).unwrap_or_else(|| error.rule.repair().to_owned())
 }
 
 /// Rules on types and ranges get the property's row; unknown names get a habit or the list of what
-/// is allowed.
+/// is allowed. A habit goes first, since who writes a word of another format looks for the same
+/// thing, and would have to find it in a list of forty names.
 fn exact(error: &ManifestError<'_>) -> Option<String> {
     let node = error.node.to_string();
     let name = node.rsplit('/').next().unwrap_or_default();
@@ -178,7 +180,8 @@ fn path_of_device(error: &ManifestError<'_>) -> Option<String> {
     }
 }
 
-/// Says how a command is written whose options stand in the program's name.
+/// Says how a command is written whose options stand in the program's name. GDM starts the program
+/// without a shell, which would split the text at its blanks.
 fn words_of_command(error: &ManifestError<'_>) -> Option<String> {
     let Found::Text(text) = error.found else {
         return None;
@@ -230,7 +233,8 @@ fn one_for_each(error: &ManifestError<'_>) -> Option<String> {
 }
 
 /// Says what to write for a property that is none of the binding's. `console;` instead of `console
-/// { };` is a mistake of its own.
+/// { };` is a mistake of its own: dtc takes both, and a device with defaults alone has nothing to
+/// stand between its braces.
 fn instead_of_property(node: &str, property: &str) -> Option<String> {
     if is_vm(node) && VM_NODES.contains(&property) {
         return Some(format!("{property} is a node: write {property} {{ }};"));
@@ -251,7 +255,8 @@ fn instead_of_node(parent: &str, name: &str) -> Option<String> {
     habit(MISPLACED, name)
 }
 
-/// Tables are short, and read once a mistake.
+/// Returns the sentence for a name. Tables are short, and read once a mistake: a map would gain
+/// nothing.
 fn habit(table: &[(&str, &str)], name: &str) -> Option<String> {
     let found = table.iter().find(|(wrong, _)| *wrong == name);
     found.map(|(_, instead)| (*instead).to_owned())

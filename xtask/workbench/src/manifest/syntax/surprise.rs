@@ -1,4 +1,7 @@
 //! Texts that dtc takes without a word, and otherwise than their authors mean.
+//!
+//! The compiled blob no longer tells that the author was wrong: `010` is the number 8 there, and a
+//! range in parentheses a difference. Therefore the source is read for them, beside dtc.
 
 use std::path::Path;
 
@@ -106,7 +109,8 @@ fn directive_fault(texts: &Texts, tokens: &[Token], at: usize, token: &Token) ->
     Some(Fault::new(name.file, name.range.clone(), what, help))
 }
 
-/// Tells whether a token is what stands behind the name of a node or of a property.
+/// Tells whether a token is what stands behind the name of a node or of a property. The name alone
+/// decides nothing: a node and a property of the same name may stand in one node.
 fn is_begin(token: &Token, is_node: bool) -> bool {
     match is_node {
         true => token.is('{'),
@@ -114,7 +118,8 @@ fn is_begin(token: &Token, is_node: bool) -> bool {
     }
 }
 
-/// Returns what is wrong with a range in parentheses, where dtc computes.
+/// Returns what is wrong with a range in parentheses, where dtc computes. A difference whose first
+/// number is the larger one is left alone: no range runs down, so it is meant as it stands.
 fn subtraction_fault(texts: &Texts, token: &Token) -> Option<Fault> {
     let text = texts.of(token);
     let (first, last) = value::range(text).filter(|(first, last)| first < last)?;
@@ -123,7 +128,8 @@ fn subtraction_fault(texts: &Texts, token: &Token) -> Option<Fault> {
     Some(Fault::new(token.file, range, what, "write each number"))
 }
 
-/// Returns what is wrong with an octal number.
+/// Returns what is wrong with an octal number. No property of the binding counts in octal, and
+/// people write leading zeroes to have numbers of one width.
 fn octal_fault(texts: &Texts, token: &Token) -> Option<Fault> {
     let text = texts.of(token);
     let value = value::octal(text)?;

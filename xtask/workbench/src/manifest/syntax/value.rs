@@ -1,4 +1,9 @@
 //! Values of properties.
+//!
+//! dtc's own complaint about a value is `syntax error`, at the token behind the mistake. The parser
+//! knows what people write from the habit of other formats, says what the mistake is at its own
+//! place, and has a text that repairs where the meaning is certain. Where two things may be meant
+//! there is a help alone.
 
 use super::super::expected;
 use super::Fault;
@@ -175,7 +180,8 @@ impl<'t> Parser<'t> {
         self.semicolon(token, "the value")
     }
 
-    /// Passes over all up to `end`, which is returned. Byte strings and expressions are not judged.
+    /// Passes over all up to `end`, which is returned. Byte strings and expressions are not judged:
+    /// dtc does, and says where the mistake is.
     fn until(&mut self, end: char) -> Result<&'t Token, Lost> {
         loop {
             let token = self.ahead(0).ok_or(Lost)?;
@@ -256,7 +262,7 @@ pub(super) fn reference_fault(token: &Token) -> Fault {
 /// The message, the help, and the text that repairs. Owned texts, since some name the property.
 type CellFault = (String, String, Option<String>);
 
-/// Makes one.
+/// Makes one. Most texts are literals, which the callers need not copy.
 fn cell_says(what: &str, help: &str, repair: Option<String>) -> CellFault {
     (what.to_owned(), help.to_owned(), repair)
 }
@@ -306,7 +312,8 @@ fn thousands(name: &str, text: &str) -> Option<String> {
     (name != "cpus" && is_first && groups.all(is_group)).then(|| text.replace(',', ""))
 }
 
-/// Tells whether `text` is a sum or a product without its parentheses.
+/// Tells whether `text` is a sum or a product without its parentheses. All parts have to be
+/// numbers: a MAC address or a path with a hyphen is something else.
 fn is_arithmetic(text: &str) -> bool {
     let parts = text.split(['+', '-', '*']);
     text.contains(['+', '-', '*']) && { parts }.all(|part| number(part).is_some())
@@ -367,14 +374,16 @@ fn with_unit(name: &str, text: &str) -> CellFault {
     cell_says("a number has no unit behind it", &help, repair)
 }
 
-/// Returns the ends of a range as lists of CPUs elsewhere have them: `0-3`, or `0..3`.
+/// Returns the ends of a range as lists of CPUs elsewhere have them: `0-3` of Linux' `isolcpus=`,
+/// or `0..3` and `0..=3` of Rust.
 pub(super) fn range(text: &str) -> Option<(u64, u64)> {
     let ends = text.split_once("..").or_else(|| text.split_once('-'));
     let (first, last) = ends?;
     Some((number(first)?, number(last.trim_start_matches('='))?))
 }
 
-/// Returns the value of a number that begins with 0 and is octal for that.
+/// Returns the value of a number that begins with 0 and is octal for that. `0` alone is the same
+/// number in every base.
 pub(super) fn octal(text: &str) -> Option<u64> {
     let is_octal = text.len() > 1 && text.starts_with('0');
     let digits = is_octal && text.bytes().all(|digit| digit.is_ascii_digit());
@@ -391,7 +400,9 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Returns `number` with the unit `unit` in the unit of the property.
+/// Returns `number` with the unit `unit` in the unit of the property. `None` for a finer unit,
+/// which would leave a rest, and for a product that overflows: rounding would change what was
+/// meant.
 fn in_unit_of(name: &str, number: &str, unit: &str) -> Option<u64> {
     let number: u64 = number.parse().ok()?;
     let of_name = name.rsplit('-').next()?;
