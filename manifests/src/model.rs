@@ -50,7 +50,7 @@ pub struct Manifest<'a> {
     pub is_complete: bool,
     /// Doorbells between VMs, in the order of the file.
     pub channels: List<Channel<'a>, MAX_CHANNELS>,
-    /// What Gear1 feeds beyond the VMs.
+    /// Outputs that Gear1 feeds beyond the VMs.
     pub fed: Fed<'a>,
 }
 
@@ -322,13 +322,15 @@ pub struct Vm<'a> {
     pub standby: Option<&'a str>,
     /// Channel of the VM's that Gear2 rings when the VM ends by itself.
     pub tells: Option<&'a str>,
-    /// Longest time that the device VM's device model, or a real-time VM, may miss its heartbeat, or
-    /// that a guest may leave its emulated watchdog without a refresh, in milliseconds; 0: no limit.
-    pub watchdog_ms: u32,
-    /// Longest time for which a guest may use a CPU without an exit of its own, in milliseconds; 0: no
+    /// Longest time that the device VM's device model, or a real-time VM, may miss its heartbeat,
+    /// or that a guest may leave its emulated watchdog without a refresh, in milliseconds; 0: no
     /// limit.
+    pub watchdog_ms: u32,
+    /// Longest time for which a guest may use a CPU without an exit of its own, in milliseconds; 0:
+    /// no limit.
     pub progress_ms: u32,
-    /// Address of the emulated watchdog's two register pages, or of the page of the heartbeat (IPA).
+    /// Address of the emulated watchdog's two register pages, or of the page of the heartbeat
+    /// (IPA).
     pub watchdog_ipa: u64,
     /// Way in which the VM gets interrupts.
     pub gic: GicMode,

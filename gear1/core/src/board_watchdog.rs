@@ -82,7 +82,7 @@ const GPIOAFSEL: usize = 0x420;
 /// Reads of a flag before the hardware is given up.
 const PATIENCE: u32 = 10_000;
 
-/// What was read of a device's registers.
+/// Contents of a device's registers, as they were read.
 pub trait Status {
     /// Reads a register of 8 bits.
     fn read8(&self, offset: usize) -> u8;

@@ -1,5 +1,5 @@
-//! What Gear1 feeds: the board's watchdog, and a line that a microcontroller outside of the SoC
-//! watches.
+//! Outputs that Gear1 feeds: the board's watchdog, and a line that a microcontroller outside of the
+//! SoC watches.
 //!
 //! Owns which devices of the board that are, and their share of the hand-over. Invariant: the page
 //! of such a device is no VM's.
@@ -160,12 +160,12 @@ pub fn fill(info: &mut BootInfo, list: &[Fed], counter_hz: u32) {
     info.settle_ticks = (SETTLE_US * hz).div_ceil(1_000_000);
 }
 
-/// What a watchdog says of the reset before this boot.
+/// Answer of a watchdog about the reset before this boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastReset {
     /// Path of the watchdog's node.
     pub path: String,
-    /// Its timeout from now on.
+    /// Timeout from now on.
     pub timeout_ms: u32,
     /// Cause of the reset.
     pub cause: Cause,

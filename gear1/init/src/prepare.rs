@@ -79,7 +79,7 @@ pub struct HandOver {
     pub left: Vec<Region>,
     /// List of all mappings of VMs.
     pub partition: Partition,
-    /// What the board's watchdog says of the last reset, if one is fed.
+    /// Answer of the board's watchdog about the last reset, if one is fed.
     pub last_reset: Option<LastReset>,
 }
 

@@ -1,6 +1,6 @@
-//! What Gear1 feeds beyond the VMs: the board's watchdog, and a line for a microcontroller.
+//! Outputs that Gear1 feeds beyond the VMs: the board's watchdog, and a line for a microcontroller.
 
-/// What Gear1 feeds; nothing of it by default.
+/// Outputs that Gear1 feeds; none by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fed<'a> {
     /// The board's watchdog.

@@ -1,4 +1,4 @@
-//! What Gear1 feeds (`/board-watchdog`, `/gpio-heartbeat`).
+//! Outputs that Gear1 feeds (`/board-watchdog`, `/gpio-heartbeat`).
 
 use super::Section;
 use super::binding::{BOARD_WATCHDOG_PROPERTIES, GPIO_HEARTBEAT_PROPERTIES};

@@ -1,4 +1,4 @@
-//! What Gear1 feeds, through the whole of init.
+//! Watchdogs that Gear1 feeds, through the whole of init.
 //!
 //! Requirements: G1-SUP-005, G1-SUP-006.
 

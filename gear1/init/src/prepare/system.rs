@@ -76,7 +76,7 @@ impl<'s, 'a> System<'s, 'a> {
 pub(super) struct Owners<'m, 'a> {
     pub(super) device_vm: Option<DeviceVm<'m, 'a>>,
     pub(super) real_time: Vec<Passthrough<'m, 'a>>,
-    /// What Gear1 feeds, and no VM owns.
+    /// Devices that Gear1 feeds, and no VM owns.
     pub(super) fed: Vec<Fed>,
 }
 

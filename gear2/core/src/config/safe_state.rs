@@ -1,4 +1,4 @@
-//! What follows when a VM has failed for good.
+//! Safe states: the end of a VM that has failed for good.
 
 use gear1_abi::id::VmId;
 use gearv_manifest::{Manifest, OnGiveUp, Vm};
