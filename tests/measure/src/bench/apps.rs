@@ -26,15 +26,16 @@ mod figures;
 use figures::{Figure, parse};
 
 /// The workloads, as the script calls them.
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 7] = [
     "fio",
     "fio-depth-1",
     "fio-depth-1-cpu0",
+    "fio-depth-1-cpu1",
     "sysbench-cpu",
     "sysbench-memory",
     "hackbench",
 ];
-/// Beginning of the names of the workloads whose exits are split by kind.
+/// Beginning of the names of the workloads whose exits and interrupts are split by kind.
 const SPLIT: &str = "fio";
 const MANIFEST: &str = "bench-apps";
 /// Placeholder in the manifest for the workloads' sizes.
@@ -97,6 +98,7 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     let switch = paths.get("world_switch").map_or(0, |figure| figure.median);
     print!("{}", figures::table(&all, &NAMES));
     print!("{}", figures::kinds(&all, SPLIT));
+    print!("{}", figures::interrupts(&all, SPLIT));
     print!("{}", gear2_cost(&all, switch));
     println!("\nas JSON: {}", file.display());
     Ok(())

@@ -28,10 +28,10 @@ workload() {
             --readwrite=randrw --rwmixread=75 --direct=1 --randrepeat=1 --gtod_reduce=1 > /run/log 2>&1 || return 1
         echo $(($(option mib) * 256))
         ;;
-    fio-depth-1 | fio-depth-1-cpu0)
+    fio-depth-1 | fio-depth-1-cpu?)
         # As many as take much longer than the waiting around them. Linux has the disk's interrupt on CPU 0.
         cpus=
-        [ "$1" = fio-depth-1 ] || cpus=--cpus_allowed=0
+        [ "$1" = fio-depth-1 ] || cpus=--cpus_allowed=${1#fio-depth-1-cpu}
         count=$(($(option mib) * 256))
         [ $count -ge 4096 ] || count=4096
         fio --name=test --filename=/dev/vda --bs=4k --iodepth=1 --ioengine=libaio --readwrite=randread --direct=1 \
@@ -54,7 +54,7 @@ workload() {
     esac
 }
 names="sysbench-cpu sysbench-memory hackbench"
-[ -b /dev/vda ] && names="fio fio-depth-1 fio-depth-1-cpu0 $names"
+[ -b /dev/vda ] && names="fio fio-depth-1 fio-depth-1-cpu0 fio-depth-1-cpu1 $names"
 # Runs each program once. A program's first run has its pages mapped, and Linux reads CTR_EL0 for the instruction cache
 # of each, which a hypervisor may trap.
 warm_up() {
@@ -66,10 +66,26 @@ warm_up() {
     done
     is_warm=1
 }
+# Prints the interrupts that this kernel has taken since /run/before, by kind.
+interrupts() {
+    awk 'BEGIN { sign = 1 }
+        FNR == 1 { cpus = NF; sign = -sign; next }
+        { kind = "" }
+        /virtio/ { kind = "virtio" }
+        /arch_timer/ { kind = "timer" }
+        /Rescheduling/ { kind = "reschedule" }
+        /Function call/ { kind = "call" }
+        kind { for (i = 2; i <= cpus + 1; i++) count[kind] += sign * $i }
+        END { for (kind in count) printf " %s=%d", kind, count[kind] }' /run/before /proc/interrupts
+}
 run() {
+    cat /proc/interrupts > /run/before
     begin=$(now)
     if count=$(workload "$1"); then
-        echo "APP $1 $(($(now) - begin)) $count"
+        ns=$(($(now) - begin))
+        # Printed at the end: each character on a guest's console is an exit.
+        echo "TOOK $1$(interrupts)" >> /run/took
+        echo "APP $1 $ns $count"
     else
         echo "FAIL $1: $(tail -n 3 /run/log | tr '\n' ' ')"
     fi
@@ -95,17 +111,20 @@ if [ -d /proc/device-tree/gearv ]; then
         run "$name"
         counters "$name"
     done
+    cat /run/took
     echo "WHERE guest"
     for name in $names; do
         says "READY $name"
         sleep 1
         counters "$name"
         echo > /run/to-guest
-        says "APP $name\|FAIL $name"
+        says "APP $name \|FAIL $name:"
         sleep 1
         counters "$name"
-        grep "APP $name\|FAIL $name" /run/guest
+        grep "APP $name \|FAIL $name:" /run/guest
     done
+    says DONE
+    grep TOOK /run/guest
 else
     warm_up
     for name in $names; do
@@ -121,6 +140,9 @@ else
         esac
         run "$name"
     done
+    # Behind the last look at the counters.
+    sleep 4
+    cat /run/took
 fi
 sleep 4
 echo DONE

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 /// Reasons of exits that are interrupts (`gear1/abi/src/exit.rs`).
@@ -27,14 +27,16 @@ pub(super) struct Figure {
     pub(super) exits: Vec<(String, u64)>,
     /// Exits by VM and reason, if GearV counts them.
     pub(super) kinds: BTreeMap<(String, String), u64>,
+    /// Interrupts that the kernel took, by its own count.
+    pub(super) took: BTreeMap<String, u64>,
     /// Exits of the measured VM that were interrupts, and the time that all its exits spent in
     /// Gear2.
     pub(super) interrupts: u64,
     pub(super) gear2_ns: u64,
 }
 
-/// Parses `WHERE <place>`, `APP <name> <ns> <operations>`, `COUNTERS <name> <JSON>` `START <name>`
-/// and KVM's `EXITS <count>`.
+/// Parses `WHERE <place>`, `APP <name> <ns> <operations>`, `TOOK <name> <kind>=<interrupts> ...`,
+/// `COUNTERS <name> <JSON>`, `START <name>` and KVM's `EXITS <count>`.
 pub(super) fn parse(place: &str, printed: &str) -> Result<Vec<Figure>> {
     let mut parser = Parser::default();
     for line in printed.lines() {
@@ -45,10 +47,16 @@ pub(super) fn parse(place: &str, printed: &str) -> Result<Vec<Figure>> {
         counters,
         ..
     } = parser;
+    ensure!(
+        counters.is_empty() || counters.len() == 2 * figures.len(),
+        "{} states of the counters for {} workloads",
+        counters.len(),
+        figures.len()
+    );
     // In the guest's part the figure comes behind both, in the device VM's between them.
     for (figure, pair) in figures.iter_mut().zip(counters.chunks(2)) {
         if let [before, after] = pair {
-            count(figure, before, after);
+            count(figure, before, after)?;
         }
     }
     Ok(figures)
@@ -87,8 +95,21 @@ impl Parser {
             let place = format!("{place} {}", self.own).trim().to_owned();
             self.figures.push(Figure { place, ..figure });
             self.ended = true;
+        } else if let Some(rest) = after("TOOK ") {
+            self.took(rest).with_context(|| line.to_owned())?;
         }
         Ok(())
+    }
+
+    /// Takes in the interrupts of a workload, which come behind all workloads of their place.
+    fn took(&mut self, words: &str) -> Option<()> {
+        let (name, kinds) = words.trim().split_once(' ')?;
+        let figure = (self.figures.iter_mut().rev()).find(|figure| figure.name == name)?;
+        for kind in kinds.split_whitespace() {
+            let (kind, count) = kind.split_once('=')?;
+            figure.took.insert(kind.to_owned(), count.parse().ok()?);
+        }
+        Some(())
     }
 
     /// Takes in a count of KVM's. The first count behind a workload, after which the guest sleeps,
@@ -115,6 +136,7 @@ impl Figure {
             operations: number()?,
             exits: Vec::new(),
             kinds: BTreeMap::new(),
+            took: BTreeMap::new(),
             interrupts: 0,
             gear2_ns: 0,
         })
@@ -123,11 +145,13 @@ impl Figure {
     /// Returns the exits of a VM an operation, by kind.
     fn kinds_of(&self, vm: &str) -> String {
         let kinds = self.kinds.iter().filter(|((of, _), _)| of == vm);
-        let mut kinds: Vec<(f64, &str)> = kinds
-            .map(|((_, kind), count)| {
-                let each = *count as f64 / self.operations.max(1) as f64;
-                (each, kind.as_str())
-            })
+        self.an_operation(kinds.map(|((_, kind), count)| (kind.as_str(), *count)))
+    }
+
+    /// Returns counts by kind as counts an operation, the most frequent first.
+    fn an_operation<'a>(&self, counts: impl Iterator<Item = (&'a str, u64)>) -> String {
+        let mut kinds: Vec<(f64, &str)> = counts
+            .map(|(kind, count)| (count as f64 / self.operations.max(1) as f64, kind))
             .filter(|(each, _)| *each >= LEAST)
             .collect();
         kinds.sort_by(|(one, _), (other, _)| other.total_cmp(one));
@@ -157,12 +181,12 @@ impl Figure {
 }
 
 /// Notes what both states of GearV's counters say.
-fn count(figure: &mut Figure, before: &Value, after: &Value) {
+fn count(figure: &mut Figure, before: &Value, after: &Value) -> Result<()> {
     let is_guest = figure.place.ends_with("guest");
     let own = if is_guest { "guest" } else { "device" };
-    let before = rows(before);
+    let before = rows(before)?;
     let mut exits = BTreeMap::<String, u64>::new();
-    for ((vm, vcpu, reason), [count, ticks]) in rows(after) {
+    for ((vm, vcpu, reason), [count, ticks]) in rows(after)? {
         let key = (vm.clone(), vcpu, reason.clone());
         let [old_count, old_ticks] = before.get(&key).copied().unwrap_or_default();
         let (count, ticks) = (count - old_count, ticks - old_ticks);
@@ -177,11 +201,13 @@ fn count(figure: &mut Figure, before: &Value, after: &Value) {
         }
     }
     figure.exits = exits.into_iter().collect();
+    Ok(())
 }
 
-/// Returns exits and ticks by VM, vCPU and reason.
-fn rows(stats: &Value) -> BTreeMap<(String, u64, String), [u64; 2]> {
-    let rows = stats["exits"].as_array().into_iter().flatten();
+/// Returns exits and ticks by VM, vCPU and reason, of what `gearctl stats --json` printed.
+fn rows(stats: &Value) -> Result<BTreeMap<(String, u64, String), [u64; 2]>> {
+    let rows = stats["answer"]["exits"].as_array();
+    let rows = rows.context("gearctl stats has no exits")?.iter();
     let row = |row: &Value| {
         let key = (
             row["vm"].as_str()?.to_owned(),
@@ -190,7 +216,8 @@ fn rows(stats: &Value) -> BTreeMap<(String, u64, String), [u64; 2]> {
         );
         Some((key, [row["exits"].as_u64()?, row["ticks"].as_u64()?]))
     };
-    rows.filter_map(row).collect()
+    rows.map(|text| row(text).with_context(|| text.to_string()))
+        .collect()
 }
 
 /// Returns a line for each workload in each place.
@@ -225,6 +252,20 @@ pub(super) fn kinds(figures: &[Figure], begin: &str) -> String {
     text
 }
 
+/// Returns likewise the interrupts that the kernel took an operation, by its own count.
+pub(super) fn interrupts(figures: &[Figure], begin: &str) -> String {
+    let mut text = String::new();
+    for figure in figures.iter().filter(|f| f.name.starts_with(begin)) {
+        let Figure { name, place, .. } = figure;
+        let took = figure.took.iter();
+        let took = figure.an_operation(took.map(|(kind, count)| (kind.as_str(), *count)));
+        if !took.is_empty() {
+            let _ = writeln!(text, "{name}, {place}: interrupts an operation: {took}");
+        }
+    }
+    text
+}
+
 /// Returns all figures as JSON.
 pub(super) fn to_json(figures: &[Figure]) -> Value {
     let figure = |figure: &Figure| {
@@ -234,6 +275,7 @@ pub(super) fn to_json(figures: &[Figure]) -> Value {
             "ns": figure.ns,
             "operations": figure.operations,
             "exits": figure.exits.iter().cloned().collect::<BTreeMap<_, _>>(),
+            "took": figure.took,
             "interrupts": figure.interrupts,
             "gear2-ns": figure.gear2_ns,
         })

@@ -9,7 +9,8 @@ fn counters(name: &str, guest: u64, device: u64, ticks: u64) -> String {
         row("guest", "wfi", guest),
         row("device", "wfi", device),
     ];
-    format!("COUNTERS {name} {{\"exits\":[{}]}}\n", rows.join(","))
+    let rows = rows.join(",");
+    format!("COUNTERS {name} {{\"kind\":\"stats\",\"answer\":{{\"exits\":[{rows}]}}}}\n")
 }
 
 #[test]
@@ -43,4 +44,28 @@ fn kvm_counts_on_its_own() {
     let figures = parse("KVM", printed).expect("it is well-formed");
     assert_eq!(figures[0].exits, [("KVM".to_owned(), 50)]);
     assert!(parse("KVM", "APP hackbench x 5\n").is_err());
+}
+
+#[test]
+fn interrupts_are_of_the_last_place() {
+    let printed = "WHERE device VM\nAPP fio 1000 10\nTOOK fio virtio=5\n\
+        WHERE guest\nAPP fio 1000 10\nAPP hackbench 9 1\nTOOK fio virtio=10 timer=2 call=0\r\n";
+    let figures = parse("GearV", printed).expect("it is well-formed");
+    let told = interrupts(&figures, "fio");
+    assert_eq!(
+        told,
+        "fio, GearV device VM: interrupts an operation: virtio 0.50\n\
+         fio, GearV guest: interrupts an operation: virtio 1.00, timer 0.20\n"
+    );
+    assert!(parse("GearV", "TOOK fio virtio=5\n").is_err());
+    assert!(parse("GearV", "APP fio 1 1\nTOOK fio virtio\n").is_err());
+}
+
+#[test]
+fn counters_without_exits_are_no_zeroes() {
+    let app = "WHERE guest\nAPP fio 1000 10\n";
+    let other_shape = "COUNTERS fio {\"exits\":[]}\n".repeat(2);
+    assert!(parse("GearV", &(app.to_owned() + &other_shape)).is_err());
+    let one_state = app.to_owned() + &counters("fio", 1, 2, 3);
+    assert!(parse("GearV", &one_state).is_err());
 }
