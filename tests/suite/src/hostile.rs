@@ -12,9 +12,9 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use hostile_driver::{SECTOR, WRITTEN_SECTORS, pattern, sector_byte};
 use serde_json::Value;
 use workbench::build_images::{self, Images, last_words};
@@ -26,19 +26,24 @@ use xtask::smoke::device_vm::{LEAVE, json, number, widen};
 use xtask::smoke::{shell, shell_within};
 
 use crate::guests::count_verdicts;
-use crate::part::{Part, Tally};
+use crate::part::{Part, Tally, count_of};
 
 const BOOT: Duration = Duration::from_secs(180);
-/// Longest time of the attacks.
+/// Longest time of the attacks from within the device model.
 const ATTACKS: Duration = Duration::from_secs(900);
 const END: Duration = Duration::from_secs(60);
 /// Attacks of the hostile guest within which the honest one completes at least one request.
 const STALL: u64 = 20_000;
 /// The guests that attack: one the device model's own devices, one those that programs serve.
 const HOSTILE_VMS: [&str; 2] = ["hostile", "saboteur"];
-/// Random attacks on each device of a long run; the manifest says how many there are in a short
-/// one.
-const LONG: u64 = 1000;
+/// Looks without an event of the hostile guests after which they wait for ever. A look is three
+/// commands in the device VM and half a second; a program that has ended serves again within a few.
+const QUIET: u32 = 200;
+/// More events than attacks have: a long run has about 20,000 for each device.
+const MOST_EVENTS: u64 = 2_000_000;
+/// Random attacks on each device of a long run, unless `GEARV_ATTACKS` is set; the manifest says how
+/// many there are in a short one.
+const LONG: u32 = 1000;
 
 /// Layout of the disk, in sectors: the guests' partitions, with unowned space around each.
 const HONEST: u64 = 2048;
@@ -54,7 +59,7 @@ pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("hostile driver", |tally| attacked(None, tally)).either(),
         Part::new("device model under long attack", |tally| {
-            attacked(Some(LONG), tally)
+            attacked(Some(count_of("GEARV_ATTACKS", LONG)), tally)
         })
         .slow(true),
         Part::new("hostile code in the device model", |tally| {
@@ -174,7 +179,7 @@ fn judge_attacks(log: &str, is_filtered: bool, tally: &mut Tally) {
 }
 
 /// Runs the machine with `operations` random attacks, or as many as the manifest says.
-fn attacked(operations: Option<u64>, tally: &mut Tally) -> Result<()> {
+fn attacked(operations: Option<u32>, tally: &mut Tally) -> Result<()> {
     let manifest = workspace::root().join("tests/manifests/hostile.dts");
     let manifest = match operations {
         Some(count) => longer(&manifest, count)?,
@@ -186,7 +191,7 @@ fn attacked(operations: Option<u64>, tally: &mut Tally) -> Result<()> {
 }
 
 /// Makes a manifest with another number of attacks.
-fn longer(manifest: &Path, operations: u64) -> Result<PathBuf> {
+fn longer(manifest: &Path, operations: u32) -> Result<PathBuf> {
     let text = fs::read_to_string(manifest)?;
     let mut pieces = text.split("operations=");
     let mut text = pieces.next().context("no manifest")?.to_owned();
@@ -242,38 +247,75 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
 /// Waits until the hostile guests have turned themselves off; returns the longest that the honest
 /// one got nothing done, in what the hostile ones' devices saw meanwhile.
 fn wait_for_attacks(session: &mut Session) -> Result<u64> {
-    let deadline = Instant::now() + ATTACKS;
-    let mut longest = 0;
-    let mut last = (0, 0);
-    while Instant::now() < deadline {
+    let mut watch = Watch::default();
+    loop {
+        watch.look(Seen::at(session)?)?;
+        let mut ended = true;
+        for vm in HOSTILE_VMS {
+            ended &= state(session, vm)? == "stopped";
+        }
+        if ended {
+            ensure!(watch.last.done > 0, "the honest guest did nothing at all");
+            return Ok(watch.longest);
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// What the guests' devices have seen up to a look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Accesses, requests and notifications of the hostile guests.
+    events: u64,
+    /// Requests of the honest guest.
+    done: u64,
+}
+
+impl Seen {
+    fn at(session: &mut Session) -> Result<Seen> {
         let stats = json(session, "gearctl stats --json")?;
         let mut events = 0;
         for vm in HOSTILE_VMS {
             events += total(&stats, vm, &["registers", "requests", "wakeups"])?;
         }
         let done = total(&stats, "honest", &["requests"])?;
+        Ok(Seen { events, done })
+    }
+}
+
+/// Progress of the guests over the looks. A busy machine makes looks rarer and attacks slower alike,
+/// so no time ends the wait.
+#[derive(Debug, Default)]
+struct Watch {
+    /// The first look that found the honest guest's latest request.
+    last: Seen,
+    longest: u64,
+    /// Events up to the last look, and the looks since they changed.
+    events: u64,
+    quiet: u32,
+}
+
+impl Watch {
+    fn look(&mut self, seen: Seen) -> Result<()> {
         // The last request was done at some time since the last look: the wait is no longer.
-        if done > 0 {
-            longest = longest.max(events - last.0);
+        if seen.done > 0 {
+            self.longest = self.longest.max(seen.events - self.last.events);
         }
-        if done != last.1 || done == 0 {
-            last = (events, done);
+        if seen.done != self.last.done || seen.done == 0 {
+            self.last = seen;
         }
+        let is_quiet = seen.events == self.events;
+        self.quiet = if is_quiet { self.quiet + 1 } else { 0 };
+        self.events = seen.events;
+        let longest = self.longest;
         ensure!(
             longest <= STALL,
             "the honest guest did nothing during {longest} events"
         );
-        let mut ended = true;
-        for vm in HOSTILE_VMS {
-            ended &= state(session, vm)? == "stopped";
-        }
-        if ended {
-            ensure!(done > 0, "the honest guest did nothing at all");
-            return Ok(longest);
-        }
-        thread::sleep(Duration::from_millis(500));
+        ensure!(self.quiet < QUIET, "the attacks do not go on");
+        ensure!(seen.events < MOST_EVENTS, "the attacks do not end");
+        Ok(())
     }
-    bail!("the attacks do not end")
 }
 
 /// Adds up numbers of a VM's devices.
@@ -437,3 +479,6 @@ fn whole_blocks(now: &[u8], before: &[u8]) -> Result<usize> {
     }
     Ok(written)
 }
+
+#[cfg(test)]
+mod tests;

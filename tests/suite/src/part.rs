@@ -1,5 +1,7 @@
 //! A part of the test run, and its result.
 
+use std::env;
+
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
@@ -150,4 +152,10 @@ impl Part {
         }
         tally
     }
+}
+
+/// Returns how often a long part does its work: what the environment says, or as usual.
+pub(crate) fn count_of(variable: &str, usual: u32) -> u32 {
+    let said = env::var(variable).ok();
+    said.and_then(|said| said.parse().ok()).unwrap_or(usual)
 }

@@ -4,7 +4,6 @@
 //! The disk is a server of the tests (`nbd`), between QEMU and its image. Kills and restarts come
 //! at times drawn from a fixed seed; their effects differ from run to run.
 
-use std::env;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use xtask::smoke::fio::fio;
 use xtask::smoke::{BOOT, LONG, ready, shell, shell_within};
 
 use crate::nbd::Disk;
-use crate::part::{Part, Tally};
+use crate::part::{Part, Tally, count_of};
 use crate::record;
 
 /// Number of times that GDM is killed, unless `GEARV_KILLS` is set.
@@ -72,11 +71,6 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("a disk that the device VM has mounted", mounted).slow(true),
         Part::new("a disk whose thread in GDM hangs", hangs).slow(true),
     ]
-}
-
-fn count_of(variable: &str, usual: u32) -> u32 {
-    let said = env::var(variable).ok();
-    said.and_then(|said| said.parse().ok()).unwrap_or(usual)
 }
 
 /// The system of the device VM on a disk of ours.
