@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -209,6 +210,8 @@ impl Rig {
         header.vm_count.store(3, Ordering::Relaxed);
         header.counter_hz.store(1_000_000_000, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
+        // Before GDM is started: a panic here would leave a process that nobody ends.
+        let nameless = nameless();
         let log = File::create(directory.join("log")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_gdm_hostile"));
         command.arg("--run").arg(directory.join("run"));
@@ -224,7 +227,7 @@ impl Rig {
             gdm: command.spawn().unwrap(),
             directory,
             region,
-            _nameless: nameless(),
+            _nameless: nameless,
             _alone: alone,
         }
     }
@@ -337,11 +340,20 @@ fn attach(path: &Path) -> Order {
     Order::Attach(path.to_str().unwrap().into())
 }
 
-/// Makes a nameless socket.
+/// Makes a nameless socket. Its name is one for the whole machine: another run of this test, of
+/// another copy of the sources, may have the name, and gives it back at its end.
 fn nameless() -> UnixListener {
     use std::os::linux::net::SocketAddrExt as _;
     let address = std::os::unix::net::SocketAddr::from_abstract_name("gdm-hostile").unwrap();
-    UnixListener::bind_addr(&address).unwrap()
+    let start = Instant::now();
+    loop {
+        match UnixListener::bind_addr(&address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && start.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(100));
+            }
+            bound => return bound.unwrap(),
+        }
+    }
 }
 
 /// The honest guest has its process and its devices, whatever the hostile guest does.
