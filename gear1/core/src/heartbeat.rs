@@ -4,7 +4,8 @@
 //! [`LOOKS`] times in each period of the manifest. A VM that has changed the word in each period is
 //! never taken for a silent one, and one that stops is found at most a look after its period.
 //!
-//! One CPU looks, so that nobody else accesses the words here.
+//! The CPU that starts a VM notes the word first ([`Heartbeat::begin`]), so that a change before the
+//! first look counts. One CPU looks: nobody else accesses the other words here.
 //!
 //! Requirements: G1-SUP-004.
 
@@ -28,6 +29,8 @@ pub enum Beat {
 pub struct Heartbeat {
     /// The life, a number of starts, that the rest is about.
     life: AtomicU32,
+    /// The word when the VM was started, as a former life has left it.
+    first: AtomicU64,
     /// The word at the last look.
     word: AtomicU64,
     /// The look that found the word changed, or the first one of this life.
@@ -47,21 +50,30 @@ impl Heartbeat {
     pub const fn new() -> Self {
         Self {
             life: AtomicU32::new(0),
+            first: AtomicU64::new(0),
             word: AtomicU64::new(0),
             since: AtomicU64::new(0),
             has_begun: AtomicBool::new(false),
         }
     }
 
+    /// Notes the word of a VM that is about to start, before anybody looks at that life.
+    pub fn begin(&self, word: u64) {
+        self.first.store(word, Ordering::SeqCst);
+    }
+
     /// Looks at the time `now` at the word of a VM that runs, in the life numbered `life`. `period`
     /// is the longest time between two changes.
     pub fn look(&self, life: u32, word: u64, now: u64, period: u64) -> Beat {
         let is_new = self.life.swap(life, Ordering::Relaxed) != life;
-        // The word keeps what a former life has left there.
-        let has_changed = self.word.swap(word, Ordering::Relaxed) != word;
+        let last = self.word.swap(word, Ordering::Relaxed);
+        let first = self.first.load(Ordering::SeqCst);
+        // planted: changes before the first look at a life do not count
+        let before = if is_new { first } else { last };
+        let has_changed = before != word;
         if is_new || has_changed {
             self.since.store(now, Ordering::Relaxed);
-            self.has_begun.store(!is_new, Ordering::Relaxed);
+            self.has_begun.store(has_changed, Ordering::Relaxed);
             return Beat::Alive;
         }
         let periods = match self.has_begun.load(Ordering::Relaxed) {

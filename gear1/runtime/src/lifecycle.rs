@@ -19,7 +19,7 @@ use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
 use gear1_arch::sync::TicketGuard;
 use gear1_arch::window::load_piece;
-use gear1_arch::{cpu, firmware, stolen_time};
+use gear1_arch::{cpu, firmware, heartbeat, stolen_time};
 use gear1_core::ffa::End;
 use gear1_core::lifecycle;
 use gear1_core::vgic::VcpuIndex;
@@ -223,6 +223,8 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     // planted: the virtual count goes on over a restart
     vm.started = cpu::now();
     begin_lives(machine, id);
+    // SAFETY: callers start VMs of the manifest only.
+    machine::heartbeat(id).begin(unsafe { heartbeat::word(id) });
     machine::running(id).begin(vm.starts, vm.end, vm.ends);
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::close(machine::vm(id));

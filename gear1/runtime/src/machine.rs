@@ -357,7 +357,7 @@ pub(crate) fn running(id: VmId) -> &'static RunningLife {
     id.select(&RUNNING)
 }
 
-/// Returns what the looks at a VM's heartbeat have found. One CPU looks.
+/// Returns what is known of a VM's heartbeat. One CPU looks.
 pub(crate) fn heartbeat(id: VmId) -> &'static Heartbeat {
     id.select(&HEARTBEATS)
 }

@@ -45,6 +45,7 @@ fn a_word_that_stops_is_silent_a_look_after_its_period_at_most() {
 #[test]
 fn a_vm_has_longer_before_its_first_change() {
     let heartbeat = Heartbeat::new();
+    heartbeat.begin(7);
     let silent = silent_at(&heartbeat, 1, 0, 100 * PERIOD, |_| 7);
     assert_eq!(silent, Some(4 * PERIOD));
 }
@@ -55,6 +56,17 @@ fn a_life_does_not_begin_with_the_silence_of_another() {
     let heartbeat = Heartbeat::new();
     let end = silent_at(&heartbeat, 1, 0, 100 * PERIOD, |now| now.min(PERIOD));
     let begin = end.expect("the word has stopped") + LOOK;
+    heartbeat.begin(PERIOD);
     let silent = silent_at(&heartbeat, 2, begin, 100 * PERIOD, |_| PERIOD);
     assert_eq!(silent, Some(begin + 4 * PERIOD));
+}
+
+/// A VM that fails at once has shown a sign of life all the same, and is found as fast as any.
+#[test]
+fn a_change_before_the_first_look_counts() {
+    let heartbeat = Heartbeat::new();
+    assert_eq!(heartbeat.look(1, 5, 0, PERIOD), Beat::Alive);
+    heartbeat.begin(5);
+    let silent = silent_at(&heartbeat, 2, PERIOD, 100 * PERIOD, |_| 6);
+    assert_eq!(silent, Some(2 * PERIOD));
 }

@@ -53,6 +53,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "changes before the first look at a life do not count",
+        change: Change::Swap("{ first }", "{ word }"),
+        breaks: &["G1-SUP-004"],
+        test: "gear1/core/src/heartbeat/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "nobody starts a VM again whose heartbeat has stopped",
         change: Change::Drop,
         breaks: &["G1-SUP-004"],
