@@ -37,9 +37,10 @@ pub mod number {
     pub const VCPU_WAITS: u16 = 5;
     /// `(vcpu, first)`: returns in X1 to X6 six registers of a vCPU that is off, from number
     /// `first` of [`vcpu_reg`](super::vcpu_reg) on, as they were when it left its guest; 0 stands for those
-    /// that there are not. `NotFound` unless the manifest has `last-words` for its VM; `WrongState`
-    /// while that runs; `Busy` while another CPU holds them: the loop of the owner CPU asks first.
-    /// Of a real-time VM, those at its last end.
+    /// that there are not. `NotFound` unless the manifest has `last-words` for its VM, and of a vCPU
+    /// that was off in all of the VM's last life; `WrongState` while the VM runs; `Busy` while
+    /// another CPU holds them: the loop of the owner CPU asks first. Of a real-time VM, those of the
+    /// last life that has ended.
     pub const VCPU_REGS: u16 = 6;
     /// `(vm)`: returns in X1 the VM's [`VmState`](super::VmState), in X2 the number of its vCPUs
     /// that are not off, in X3 the number of starts, in X4 how the VM

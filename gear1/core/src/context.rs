@@ -189,6 +189,9 @@ pub struct VcpuContext {
     pub set_way: SetWay,
     /// State of an IC IALLUIS that is under way.
     pub icache: IcacheTry,
+    /// Life of the VM, by the number of starts, in which the vCPU began last: the registers are of
+    /// that one, however often the VM was started since.
+    pub life: u32,
     /// FP and SIMD registers, unless a CPU still holds them.
     pub fp: FpState,
 }
@@ -234,6 +237,7 @@ impl VcpuContext {
         nesting: Nesting::NONE,
         set_way: SetWay::NONE,
         icache: IcacheTry::NONE,
+        life: 0,
         fp: FpState::ZERO,
     };
 

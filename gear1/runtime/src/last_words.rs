@@ -1,13 +1,14 @@
 //! The registers of vCPUs that are off, for people: where a guest was that ended. Gear2 sees those
 //! of a VM whose manifest says so, and of no life that lasts.
 //!
-//! A vCPU that is off keeps its registers in its context until its next start. A real-time vCPU,
-//! whose context never leaves its CPU and which that CPU starts again without Gear2, leaves a copy
-//! when its VM ends; the copy is there also when the VM runs again.
+//! A vCPU that is off keeps its registers in its context until its next start, which may be after
+//! several lives of its VM: the context knows its life. A real-time vCPU, whose context never
+//! leaves its CPU and which that CPU starts again without Gear2, leaves a copy when it turns off;
+//! the copy is shown when that life has ended, also when the VM runs again.
 //!
 //! Requirements: G1-RUN-012.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::call::vcpu_reg::{COUNT, PER_CALL};
@@ -17,22 +18,52 @@ use gear1_abi::id::{MAX_CPUS, VcpuId, VmId};
 use crate::machine::{self, Cpu, Machine};
 use crate::vcpu;
 
-/// Copies by CPU: a real-time VM's CPU has one vCPU.
-static COPIES: [[AtomicU64; COUNT]; MAX_CPUS] =
-    [const { [const { AtomicU64::new(0) }; COUNT] }; MAX_CPUS];
+/// Registers of a real-time vCPU, as its CPU left them.
+struct Copy {
+    /// Life of the VM, by the number of starts; 0 while the registers change.
+    life: AtomicU32,
+    registers: [AtomicU64; COUNT],
+}
 
-/// Keeps the registers of this CPU's real-time vCPU, which has left its guest, if its VM has ended.
-pub(crate) fn keep(cpu: &mut Cpu, vm: VmId) {
-    if machine::running(vm).runs() {
-        return;
+/// Copies by CPU: a real-time VM's CPU has one vCPU.
+static COPIES: [Copy; MAX_CPUS] = [const {
+    Copy {
+        life: AtomicU32::new(0),
+        registers: [const { AtomicU64::new(0) }; COUNT],
     }
+}; MAX_CPUS];
+
+impl Copy {
+    /// Keeps the registers of a life.
+    fn store(&self, life: u32, registers: [u64; COUNT]) {
+        self.life.store(0, Ordering::SeqCst);
+        // Bound: 42 registers.
+        for (word, value) in self.registers.iter().zip(registers) {
+            word.store(value, Ordering::SeqCst);
+        }
+        self.life.store(life, Ordering::SeqCst);
+    }
+
+    /// Returns the registers of a life, unless the copy is of another one or changes meanwhile.
+    fn load(&self, life: u32) -> Option<[u64; COUNT]> {
+        let is_of_life = || self.life.load(Ordering::SeqCst) == life;
+        if life == 0 || !is_of_life() {
+            return None;
+        }
+        let mut registers = [0; COUNT];
+        // Bound: 42 registers.
+        for (register, word) in registers.iter_mut().zip(&self.registers) {
+            *register = word.load(Ordering::SeqCst);
+        }
+        is_of_life().then_some(registers)
+    }
+}
+
+/// Keeps the registers of this CPU's real-time vCPU, which has left its guest and is off.
+pub(crate) fn keep(cpu: &mut Cpu) {
     let copy = cpu.index().select(&COPIES);
-    let Some(registers) = vcpu::registers_here(cpu) else {
-        return;
-    };
-    // Bound: 42 registers.
-    for (word, value) in copy.iter().zip(registers) {
-        word.store(value, Ordering::Relaxed);
+    if let Some((life, registers)) = vcpu::registers_here(cpu) {
+        copy.store(life, registers);
     }
 }
 
@@ -49,30 +80,16 @@ pub(crate) unsafe fn answer(
     first: u64,
 ) -> Result<[u64; PER_CALL], Status> {
     let (vm, _) = *id.select(&machine.vcpus);
-    let shared = machine::vcpu(id);
     let boot = machine::boot_vm(machine, vm);
     // planted: Gear2 reads registers that it is not to see
     if !boot.last_words {
         return Err(Status::NotFound);
     }
     let registers = if boot.real_time == RealTime::No {
-        // planted: Gear2 reads registers of a VM that runs
-        if machine::running(vm).runs() || shared.state() != VcpuState::Off {
-            return Err(Status::WrongState);
-        }
-        if cpu.data.is_loaded(id) {
-            // SAFETY: the caller's condition.
-            unsafe { vcpu::unload(cpu, machine) };
-        }
-        machine::claim_context(id).ok_or(Status::Busy)?.registers()
+        // SAFETY: the caller's condition.
+        unsafe { of_guest(cpu, machine, vm, id) }?
     } else {
-        let copy = shared.owner_cpu().select(&COPIES);
-        let mut registers = [0; COUNT];
-        // Bound: 42 registers.
-        for (register, word) in registers.iter_mut().zip(copy) {
-            *register = word.load(Ordering::Relaxed);
-        }
-        registers
+        of_real_time(vm, id).ok_or(Status::NotFound)?
     };
     let wanted = registers.get(first as usize..).unwrap_or_default();
     let mut answer = [0; PER_CALL];
@@ -81,4 +98,52 @@ pub(crate) unsafe fn answer(
         *register = *value;
     }
     Ok(answer)
+}
+
+/// Returns the registers of a vCPU whose VM does not run.
+///
+/// # Safety
+///
+/// Gear2 has trapped on this CPU.
+unsafe fn of_guest(
+    cpu: &mut Cpu,
+    machine: &Machine,
+    vm: VmId,
+    id: VcpuId,
+) -> Result<[u64; COUNT], Status> {
+    if !has_ended(vm, id) {
+        return Err(Status::WrongState);
+    }
+    if cpu.data.is_loaded(id) {
+        // SAFETY: the caller's condition.
+        unsafe { vcpu::unload(cpu, machine) };
+    }
+    // A start takes the lock: no other CPU begins a life, and takes the registers, meanwhile.
+    let inner = machine::lock_vm(vm);
+    if !has_ended(vm, id) {
+        return Err(Status::WrongState);
+    }
+    let context = machine::claim_context(id).ok_or(Status::Busy)?;
+    // planted: Gear2 takes registers of a former life for the last one's
+    if context.life != inner.starts {
+        return Err(Status::NotFound);
+    }
+    Ok(context.registers())
+}
+
+/// Tells whether a vCPU runs no more before its VM is started again.
+fn has_ended(vm: VmId, id: VcpuId) -> bool {
+    let runs = machine::running(vm).runs();
+    // planted: Gear2 reads registers of a VM that runs
+    !runs && machine::vcpu(id).state() == VcpuState::Off
+}
+
+/// Returns the registers of a real-time vCPU at the end of the VM's last life that has ended.
+fn of_real_time(vm: VmId, id: VcpuId) -> Option<[u64; COUNT]> {
+    let life = match machine::running(vm).read() {
+        Some((starts, ..)) => starts.wrapping_sub(1),
+        None => machine::lock_vm(vm).starts,
+    };
+    let copy = machine::vcpu(id).owner_cpu().select(&COPIES);
+    copy.load(life)
 }

@@ -82,7 +82,7 @@ pub(crate) unsafe fn on_exit(cpu: &mut Cpu, machine: &'static Machine) -> Resume
         return Resume::Same;
     };
     let is_turned_off = core::mem::take(&mut cpu.data.turned_off);
-    last_words::keep(cpu, loaded.vm);
+    last_words::keep(cpu);
     if cpu.data.real_time == RealTime::PassThrough {
         CNTV_CTL_EL0.set(0);
         CNTP_CTL_EL0.set(0);

@@ -257,12 +257,16 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     change_gic(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
     Gic::clear_list_registers(cpu.data.list_registers);
     forget_others(cpu, machine, loaded, true);
-    let started = machine::vm(loaded.vm).lock().started;
+    let (started, life) = {
+        let vm = machine::lock_vm(loaded.vm);
+        (vm.started, vm.starts)
+    };
     let (Some(context), _, data) = cpu.parts() else {
         return;
     };
     el1::save_timer(&mut context.el1);
     context.reset(start, started);
+    context.life = life;
     context.gic.vmcr = Gic::VMCR_RESET;
     context.fp = FpState::ZERO;
     let monitors = context.monitors.has;

@@ -325,10 +325,11 @@ impl<U: Uart> Console<U> {
         self.is_shown(vm) && unseen >= FULL_BYTES
     }
 
-    /// Returns the last bytes that a VM has sent, `count` at most.
-    pub(crate) fn tail(&self, vm: usize, count: u64) -> Vec<u8> {
-        let channel = self.channels.get(vm);
-        channel.map_or_else(Vec::new, |channel| channel.ring.tail(count).collect())
+    /// Appends the last bytes that a VM has sent, `count` at most.
+    pub(crate) fn tail(&self, vm: usize, count: u64, to: &mut Vec<u8>) {
+        if let Some(channel) = self.channels.get(vm) {
+            to.extend(channel.ring.tail(count));
+        }
     }
 
     /// Shows waiting output of all VMs. Returns whether there was any.

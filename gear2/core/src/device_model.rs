@@ -316,10 +316,11 @@ impl<P: Platform> DeviceModel<P> {
         }
     }
 
-    /// Returns the last bytes of a VM's console output, `count` at most.
-    pub(crate) fn tail(&self, vm: usize, count: u32) -> Vec<u8> {
-        let rings = self.consoles.get(vm);
-        rings.map_or_else(Vec::new, |rings| rings.output.lock().tail(count).collect())
+    /// Appends the last bytes of a VM's console output, `count` at most.
+    pub(crate) fn tail(&self, vm: usize, count: u32, to: &mut Vec<u8>) {
+        if let Some(rings) = self.consoles.get(vm) {
+            to.extend(rings.output.lock().tail(count));
+        }
     }
 
     /// Takes the next byte typed at a VM's console.

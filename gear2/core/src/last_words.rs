@@ -65,10 +65,10 @@ impl Cause {
     }
 }
 
-/// The last words of a VM; the default: there are none.
-#[derive(Debug, Default)]
+/// The last words of a VM. Their room is allocated at boot: an end may come when the heap is empty.
+#[derive(Debug)]
 pub(crate) struct LastWords {
-    /// The life that ended, by the number of starts.
+    /// The life that ended, by the number of starts; 0: none has.
     pub(crate) life: u32,
     pub(crate) cause: Cause,
     /// Counter value at which they were collected.
@@ -80,21 +80,22 @@ pub(crate) struct LastWords {
 }
 
 impl LastWords {
-    /// Begins with the end of a life.
-    pub(crate) fn begin(
-        life: u32,
-        cause: Cause,
-        time: u64,
-        vcpus: usize,
-        console: Vec<u8>,
-    ) -> Self {
+    /// Makes room for the words of a VM.
+    pub(crate) fn new(vcpus: usize) -> Self {
         Self {
-            life,
-            cause,
-            time,
+            life: 0,
+            cause: Cause::default(),
+            time: 0,
             vcpus: alloc::vec![None; vcpus],
-            console,
+            console: Vec::with_capacity(CONSOLE_BYTES as usize),
         }
+    }
+
+    /// Begins with the end of a life.
+    pub(crate) fn begin(&mut self, life: u32, cause: Cause, time: u64) {
+        (self.life, self.cause, self.time) = (life, cause, time);
+        self.vcpus.fill(None);
+        self.console.clear();
     }
 
     /// Returns the vCPUs whose registers are known, a bit each.

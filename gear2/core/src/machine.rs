@@ -148,7 +148,7 @@ impl<P: Platform> Machine<P> {
         let vms = config.vms.iter().map(|vm| SharedVm {
             uart: TicketMutex::new(Pl011::new()),
             watchdog: TicketMutex::new(Watched::new(vm)),
-            last_words: TicketMutex::new(LastWords::default()),
+            last_words: TicketMutex::new(LastWords::new(vm.vcpus.len())),
             lifecycle: TicketMutex::new(Lifecycle::default()),
         });
         let machine = Self {

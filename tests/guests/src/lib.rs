@@ -15,6 +15,7 @@ pub mod attack;
 pub mod boot;
 pub mod cpu;
 pub mod exception;
+pub mod failing;
 pub mod ffa;
 pub mod fp;
 pub mod gic;

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,8 +19,9 @@ use crate::part::{Part, Tally};
 use crate::table::TARGET_TESTS;
 
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Checks of the guest that fails: three of each failure, and one of each life.
-const CHECKS: usize = 2 * 6 + 7;
+/// Checks of the guest that fails: two of each failure, one of each life, and one of the first; and
+/// that of the guest that makes progress.
+const CHECKS: usize = 2 * 6 + 7 + 1 + 1;
 /// Register in which the guest marks each life's failure, and the mark.
 const MARK: (&str, u64) = ("X28", 0x5eed_0000);
 
@@ -40,9 +42,13 @@ struct Row {
     served_us: Option<u64>,
 }
 
-/// Starts the guest that fails in each way.
-fn start(name: &str) -> Result<Session> {
-    let images = build_images::build(&workspace::root().join("tests/manifests/supervision.dts"))?;
+/// Starts the guest that fails in each way, under another Gear1 if one is given.
+fn start(name: &str, gear1: Option<PathBuf>) -> Result<Session> {
+    let manifest = workspace::root().join("tests/manifests/supervision.dts");
+    let mut images = build_images::build(&manifest)?;
+    if let Some(gear1) = gear1 {
+        images.gear1 = gear1;
+    }
     let machine = Machine {
         icount: true,
         turn_us: Some(10),
@@ -62,7 +68,7 @@ fn power_off(tally: &mut Tally) -> Result<()> {
 
 /// Runs the guest up to the power-off, and returns what it measured.
 fn guest_rows(tally: &mut Tally) -> Result<Vec<Row>> {
-    let mut session = start("power-off")?;
+    let mut session = start("power-off", None)?;
     let ended = session.expect_end(PATIENCE);
     let passed = count_verdicts(session.transcript(), tally);
     ended.with_context(|| build_images::last_words(&session))?;
@@ -79,6 +85,8 @@ fn guest_rows(tally: &mut Tally) -> Result<Vec<Row>> {
         ensure!(session.has(said), "the terminal does not show {said:?}");
         tally.pass(1);
     }
+    ensure!(!session.has("lively hangs"), "a guest with exits hangs");
+    tally.pass(1);
     let lines = whole_lines(session.transcript());
     let rows: Vec<Row> = lines.iter().filter_map(|line| guest_row(line)).collect();
     ensure!(rows.len() == 6, "{} failures were measured", rows.len());
@@ -98,11 +106,23 @@ fn guest_row(line: &str) -> Option<Row> {
 
 /// The key shows the registers of the life that has ended last, whichever that is by then.
 fn last_words(tally: &mut Tally) -> Result<()> {
-    let mut session = start("last-words")?;
+    last_words_of(None, tally)
+}
+
+/// Does so under another Gear1.
+pub(super) fn last_words_of(gear1: Option<PathBuf>, tally: &mut Tally) -> Result<()> {
+    let mut session = start("last-words", gear1)?;
     session.expect("SUPERVISION guest hang", PATIENCE)?;
     session.send(&format!("{ESCAPE}0{ESCAPE}w"))?;
     session.expect("main vCPU 0: PC 0x", PATIENCE)?;
     session.expect("X30 0x", PATIENCE)?;
+    // The second vCPU was on in the first life only.
+    session.expect("main vCPU 1: ", PATIENCE)?;
+    let second = session.expect("\n", PATIENCE)?;
+    ensure!(
+        second.starts_with("not known"),
+        "vCPU 1 of later lives: {second}"
+    );
     let text = session.transcript();
     let head = text
         .lines()
@@ -119,7 +139,7 @@ fn last_words(tally: &mut Tally) -> Result<()> {
     let mark = format!("{} {:#x} ", MARK.0, MARK.1 + life);
     let is_marked = registers.contains(&mark);
     ensure!(life > 4 || is_marked, "{mark} is not in {registers}");
-    tally.pass(2);
+    tally.pass(3);
     Ok(())
 }
 
@@ -129,16 +149,21 @@ fn all_layers(tally: &mut Tally) -> Result<()> {
     rows.extend(rows_of("heartbeat", tally, heartbeat_row)?);
     rows.extend(rows_of("gear2-fails", tally, gear2_row)?);
     tally.figures.extend(rows.iter().map(figure));
+    write_table("table", &rows)
+}
+
+/// Writes the table of failures below this name, and shows it.
+fn write_table(name: &str, rows: &[Row]) -> Result<()> {
     let mut table = String::from(
         "| layer | fault | found after, us | service again after, us |\n|---|---|---|---|\n",
     );
-    for row in &rows {
+    for row in rows {
         let cell = |us: Option<u64>| us.map_or("-".to_owned(), |us| us.to_string());
         let (found, served) = (cell(row.found_us), cell(row.served_us));
         let (layer, fault) = (&row.layer, &row.fault);
         writeln!(table, "| {layer} | {fault} | {found} | {served} |")?;
     }
-    let file = workspace::output_dir().join("supervision/table.md");
+    let file = workspace::output_dir().join(format!("supervision/{name}.md"));
     fs::write(&file, &table).with_context(|| format!("{}", file.display()))?;
     println!("{table}");
     Ok(())

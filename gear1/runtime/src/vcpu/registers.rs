@@ -44,11 +44,12 @@ pub(super) fn save_el1(data: &CpuData, state: &mut El1State) {
     el1::save_timer(state);
 }
 
-/// Returns the registers of the vCPU that is loaded here and has left its guest.
-pub(crate) fn registers_here(cpu: &mut Cpu) -> Option<[u64; vcpu_reg::COUNT]> {
+/// Returns the registers of the vCPU that is loaded here and has left its guest, and the life that
+/// they are of.
+pub(crate) fn registers_here(cpu: &mut Cpu) -> Option<(u32, [u64; vcpu_reg::COUNT])> {
     let (Some(context), _, data) = cpu.parts() else {
         return None;
     };
     save_el1(data, &mut context.el1);
-    Some(context.registers())
+    Some((context.life, context.registers()))
 }

@@ -12,7 +12,7 @@ use super::placement::WORDS;
 use super::{Machine, Platform, SharedVm};
 use crate::config::VmConfig;
 use crate::gear1::Gear1;
-use crate::last_words::{CONSOLE_BYTES, LastWords};
+use crate::last_words::CONSOLE_BYTES;
 use crate::lifecycle::Lifecycle;
 
 /// Another loop has so long to let go of a vCPU's registers. An event takes less.
@@ -47,9 +47,8 @@ impl<P: Platform> Machine<P> {
         let mut words = shared.last_words.lock();
         let now = gear1.now();
         if words.life != life {
-            let console = self.console_tail(config.id);
-            let count = config.vcpus.len();
-            *words = LastWords::begin(life, lifecycle.cause(), now, count, console);
+            words.begin(life, lifecycle.cause(), now);
+            self.console_tail(config.id, &mut words.console);
         }
         let mut is_complete = true;
         let vcpus = config.vcpus.clone().filter_map(VcpuId::new);
@@ -66,19 +65,20 @@ impl<P: Platform> Machine<P> {
                         self.poke(gear1, owner, WORDS);
                     }
                 }
-                // An older Gear1 has no such call, and a VM that was started has no last words.
+                // An older Gear1 has no such call, a VM that was started has no last words, and a
+                // vCPU that was off in all of that life has no registers.
                 Err(_) => {}
             }
         }
         is_complete || now.saturating_sub(words.time) > self.config.ticks(PATIENCE_US)
     }
 
-    /// Returns the end of a VM's console output: the terminal's, or what GDM sees.
-    fn console_tail(&self, vm: VmId) -> Vec<u8> {
+    /// Appends the end of a VM's console output: the terminal's, or what GDM sees.
+    fn console_tail(&self, vm: VmId, to: &mut Vec<u8>) {
         if let Some(console) = &self.console {
-            return console.lock().tail(vm.index(), CONSOLE_BYTES.into());
+            console.lock().tail(vm.index(), CONSOLE_BYTES.into(), to);
+        } else if let Some(model) = &self.device_model {
+            model.tail(vm.index(), CONSOLE_BYTES, to);
         }
-        let model = self.device_model.as_ref();
-        model.map_or_else(Vec::new, |model| model.tail(vm.index(), CONSOLE_BYTES))
     }
 }

@@ -1,6 +1,7 @@
 //! A guest that fails in each way in which a guest can, life by life, under a watchdog; one that is
-//! told of each end; and one that spins without a watchdog. The command line says which this is:
-//! `role=0` fails, `role=1` is told, `role=2` spins.
+//! told of each end; and two without a watchdog, of which one spins and one makes progress. The
+//! command line says which this is: `role=0` fails, `role=1` is told, `role=2` spins, `role=3`
+//! makes progress.
 //!
 //! The last life fails once more, which the manifest's `restart-limit` does not allow: the machine
 //! is powered off.
@@ -9,14 +10,14 @@
 #![no_std]
 #![no_main]
 
-use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use test_guests::mmio::{read32, read64, write32, write64};
+use test_guests::failing::{self, Fault};
+use test_guests::mmio::{read64, write32, write64};
 use test_guests::timer::Kind;
-use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, timer, write_sysreg};
+use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, timer};
 
-guest!(main, irq = on_interrupt);
+guest!(main, irq = on_interrupt, other_cpu = turn_off);
 
 /// Words of the shared memory: the other guest listens; lives of this one; ends that the other one
 /// was told of; when that was last, and when the last failure began.
@@ -31,38 +32,24 @@ const PERIOD_US: u64 = 100_000;
 const AT_ONCE_US: u64 = 20_000;
 /// Offset of the refresh register in the watchdog.
 const REFRESH: u64 = 0x1000;
-/// Nobody's, in every machine of the tests.
-const NOWHERE: u64 = 0xf000_0000;
 /// X28 of each failure, with the life in the lowest bits.
 const MARK: u64 = 0x5eed_0000;
 
+/// Time between two exits of the guest that makes progress, of the 20 ms that it has.
+const ROUND_US: u64 = 15_000;
+/// Exits of that guest, over many times its `progress-ms`.
+const ROUNDS: u64 = 25;
+
 /// Faults by life, and the least and longest time until the end is told.
-const FAULTS: [(&str, u64, u64); 6] = [
-    ("crash", 0, AT_ONCE_US),
+const FAULTS: [(Fault, u64, u64); 6] = [
+    (Fault::Crash, 0, AT_ONCE_US),
     // The watchdog was refreshed just before.
-    ("hang", PERIOD_US, PERIOD_US + AT_ONCE_US),
-    ("silence", PERIOD_US, PERIOD_US + AT_ONCE_US),
-    ("loop", PERIOD_US, PERIOD_US + AT_ONCE_US),
-    ("storm", PERIOD_US, PERIOD_US + AT_ONCE_US),
-    ("reset", 0, AT_ONCE_US),
+    (Fault::Hang, PERIOD_US, PERIOD_US + AT_ONCE_US),
+    (Fault::Silence, PERIOD_US, PERIOD_US + AT_ONCE_US),
+    (Fault::Loop, PERIOD_US, PERIOD_US + AT_ONCE_US),
+    (Fault::Storm, PERIOD_US, PERIOD_US + AT_ONCE_US),
+    (Fault::Reset, 0, AT_ONCE_US),
 ];
-
-// Vectors whose handlers take an exception each, which is no exit.
-global_asm!(
-    ".section .text.loop_vectors, \"ax\"",
-    ".balign 2048",
-    ".global loop_vectors",
-    "loop_vectors:",
-    ".rept 16",
-    ".balign 128",
-    "svc #0",
-    ".endr",
-    ".balign 128",
-);
-
-unsafe extern "C" {
-    static loop_vectors: u8;
-}
 
 static MEMORY: AtomicU64 = AtomicU64::new(0);
 
@@ -71,12 +58,16 @@ fn main(machine: &Machine) {
     MEMORY.store(memory.map_or(0, |memory| memory.start), Relaxed);
     match machine.option("role") {
         Some(1) => return listen(machine),
-        Some(2) => spin(0),
+        Some(2) => failing::spin(0),
+        Some(3) => return make_progress(),
         _ => {}
     }
     let life = get(LIVES) + 1;
     put(LIVES, life);
     if life == 1 {
+        // In no later life.
+        report::equal("cpu-on", psci::cpu_on(1), 0);
+        cpu::wait_until(|| psci::affinity_info(1) == psci::affinity::OFF);
         cpu::wait_until(|| get(READY) == 1);
     } else {
         was_told(life - 1);
@@ -86,6 +77,10 @@ fn main(machine: &Machine) {
     write32(watchdog + REFRESH, 0);
     put(FAILED_AT, Kind::Physical.now());
     fail(life);
+}
+
+fn turn_off(_cpu: usize) {
+    psci::cpu_off();
 }
 
 /// Checks what the former life's end was like.
@@ -99,46 +94,27 @@ fn was_told(life: u64) {
     let told = us(get(TOLD_AT) - failed);
     let served = us(Kind::Physical.now() - failed);
     let in_time = (*least..=*most).contains(&told);
+    let fault = fault.name();
     check!("told-in-time", in_time, "{fault}: after {told} us");
     say!("SUPERVISION guest {fault} {told} {served}");
 }
 
 fn fail(life: u64) -> ! {
-    // SAFETY: X28 is anybody's; the mark is found in the last registers of this life, as nothing
-    // below calls a function that keeps a value there.
-    unsafe { asm!("mov x28, {}", in(reg) MARK + life, out("x28") _, options(nomem, nostack)) };
     let fault = FAULTS
         .get(life as usize - 1)
-        .map_or("crash", |fault| fault.0);
-    match fault {
-        "hang" => spin(MARK + life),
-        "silence" => loop {
-            cpu::mask_irqs();
-            cpu::wfi();
-        },
-        "loop" => {
-            write_sysreg!("vbar_el1", &raw const loop_vectors as u64);
-            read32(NOWHERE);
-        }
-        "storm" => loop {
-            psci::gear2_nop();
-        },
-        "reset" => psci::system_reset(),
-        _ => {
-            write_sysreg!("vbar_el1", NOWHERE);
-            read32(NOWHERE);
-        }
-    }
-    cpu::halt();
+        .map_or(Fault::Crash, |fault| fault.0);
+    fault.commit(MARK + life)
 }
 
-/// Spins, with interrupts masked and a mark in X28.
-fn spin(mark: u64) -> ! {
+/// Computes, with interrupts masked, and leaves the guest for something of its own seldom, but in
+/// each `progress-ms`.
+fn make_progress() {
     cpu::mask_irqs();
-    loop {
-        // SAFETY: it changes nothing.
-        unsafe { asm!("yield", in("x28") mark, options(nomem, nostack)) };
+    for _ in 0..ROUNDS {
+        timer::delay_us(ROUND_US);
+        psci::gear2_nop();
     }
+    check!("made-progress", true, "");
 }
 
 fn listen(machine: &Machine) {

@@ -51,6 +51,8 @@ pub(super) enum Finder {
     Chaos,
     /// A microcontroller that watches a line, beside a Gear1 that hangs.
     Microcontroller,
+    /// The last words of a guest that fails in each way.
+    LastWords,
     /// Rules of the linked runtime for GICv3.
     Rules,
 }

@@ -13,7 +13,8 @@ use super::bug::{Bug, Finder};
 use super::list::bugs;
 use crate::part::Tally;
 use crate::{
-    architecture, board_watchdogs, boot, change, chaos, gear2_registers, guests, realtime, refusals,
+    architecture, board_watchdogs, boot, change, chaos, gear2_registers, guests, realtime,
+    refusals, supervision,
 };
 
 #[cfg(test)]
@@ -103,6 +104,7 @@ impl Finder {
             Finder::Microcontroller => {
                 board_watchdogs::see_resets_of(Some((gear1, PLANTED)), &mut tally)
             }
+            Finder::LastWords => supervision::last_words_of(Some(gear1), &mut tally),
             Finder::Rules => {
                 let runtime = workspace::bare_elf_in(PLANTED, "gear1-runtime");
                 architecture::check(&runtime, 3, &mut tally)

@@ -8,10 +8,7 @@ const REBOOT: Finder = Finder::Guest("reboot", "cortex-a57");
 pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "Gear2 reads registers of a VM that runs",
-        change: Change::Swap(
-            "return Err(Status::WrongState)",
-            "let _ = Status::WrongState",
-        ),
+        change: Change::Swap("!runs &&", "runs ||"),
         breaks: &["G1-RUN-012"],
         test: "tests/guests/src/bin/gear2_fails.rs",
         finder: Finder::Guest("gear2-fails", "cortex-a57"),
@@ -22,6 +19,16 @@ pub(super) const BUGS: &[Bug] = &[
         breaks: &["G1-RUN-012"],
         test: "tests/guests/src/bin/gear2_fails.rs",
         finder: Finder::Guest("gear2-fails", "cortex-a57"),
+    },
+    Bug {
+        name: "Gear2 takes registers of a former life for the last one's",
+        change: Change::Swap(
+            "context.life != inner.starts",
+            "context.life > inner.starts",
+        ),
+        breaks: &["G1-RUN-012"],
+        test: "tests/suite/src/supervision.rs",
+        finder: Finder::LastWords,
     },
     Bug {
         name: "Gear1 halts where a guest has no translation tables",
