@@ -9,14 +9,20 @@ use core::arch::asm;
 use gear1_abi::call::Status::{Invalid, NoSuchCall, NotFound, Ok as Done, WrongState};
 use gear1_abi::call::number;
 use gear1_abi::guest::GEAR2_FAIL;
+use gear1_abi::record::RecordId;
 use gear2_core::{Conduit as _, Gear1 as _};
 
+use crate::heap;
 use crate::svc::{self, Supervisor};
 
 /// Nothing of Gear2's is here.
 const NOWHERE: usize = 0x10;
 /// The way that is no failure: calls that Gear1 must refuse.
 const MISUSE: u64 = 5;
+/// The ways that are questions: for the bytes that are allocated, and for the count at which Gear1
+/// found the last failure.
+const HEAP: u64 = 8;
+const FOUND_AT: u64 = 9;
 /// Names no VM, vCPU, CPU or reason.
 const NOTHING: u64 = 999;
 /// A CPU that there can be, and that the test's machine does not have.
@@ -27,8 +33,11 @@ pub(crate) fn call([function, way, restarts, ..]: [u64; 5]) -> Option<u64> {
     if function & 0xffff_ffff != u64::from(GEAR2_FAIL) {
         return None;
     }
-    if way == MISUSE {
-        return Some(misuse());
+    match way {
+        MISUSE => return Some(misuse()),
+        HEAP => return Some(heap::used() as u64),
+        FOUND_AT => return Some(found_at()),
+        _ => {}
     }
     let count = Supervisor.last_restart().map_or(0, |last| last.count);
     if count == restarts {
@@ -38,7 +47,7 @@ pub(crate) fn call([function, way, restarts, ..]: [u64; 5]) -> Option<u64> {
 }
 
 /// Fails in one of the ways that Gear1 has to notice: a store that stage 2 refuses, an instruction
-/// that does not exist, a panic, or a hang.
+/// that does not exist, a panic, a wait, calls without end, or a hang.
 fn fail(way: u64) -> ! {
     match way {
         1 => touch(NOWHERE),
@@ -46,12 +55,31 @@ fn fail(way: u64) -> ! {
         // SAFETY: an undefined instruction ends here: Gear1 does not resume this loop.
         3 => unsafe { asm!("udf #0") },
         4 => panic!("as a guest wanted"),
+        6 => loop {
+            // SAFETY: changes nothing.
+            unsafe { asm!("wfi", options(nomem, nostack)) };
+        },
+        7 => loop {
+            call_of::<{ number::VM_STATE }>([0, 0, 0]);
+        },
         _ => {}
     }
     // A hang, also if one of the above did not end it.
     loop {
         svc::pause();
     }
+}
+
+/// Returns the count at which Gear1 found the last failure of Gear2.
+fn found_at() -> u64 {
+    let (mut cursor, mut found) = (0, 0);
+    while let Some((next, record)) = Supervisor.log_read(cursor) {
+        if record.id_and_cpu as u32 == RecordId::Gear2Restart as u32 {
+            found = record.time.max(found);
+        }
+        cursor = next;
+    }
+    found
 }
 
 /// Stores where Gear2 cannot.

@@ -28,6 +28,12 @@ pub(crate) fn give(size: u64) {
     unsafe { ALLOCATOR.0.lock().init(start, size) }
 }
 
+/// Returns the bytes that are allocated, with what the allocator rounds them up by.
+#[cfg(feature = "fault-injection")]
+pub(crate) fn used() -> usize {
+    ALLOCATOR.0.lock().stats_alloc_actual()
+}
+
 // SAFETY: `Heap` returns blocks that are aligned, large enough and disjoint until deallocated; the
 // lock makes its use exclusive.
 unsafe impl GlobalAlloc for SharedHeap {

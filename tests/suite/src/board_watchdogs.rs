@@ -21,6 +21,7 @@ use crate::gdb::Gdb;
 use crate::halt;
 use crate::part::{Part, Tally};
 
+pub(crate) mod kills;
 mod microcontroller;
 mod trace;
 
@@ -37,10 +38,17 @@ const FED: &str = "imx2_wdt_write [0x2] <- 0xaaaa";
 const FEEDINGS: usize = 9;
 /// A function that runs only when Gear1 halts by an exception.
 const UNUSED: &str = "gear1_halted";
-/// `b .`
+/// `b .`, `wfi`, `b . - 4` and `udf #0`.
 const LOOP: u32 = 0x1400_0000;
+const WFI: u32 = 0xd503_207f;
+const BACK: u32 = 0x17ff_ffff;
+const UNDEFINED: u32 = 0;
+/// No page is mapped there.
+const NOWHERE: u64 = 0;
 /// Bits 3 and 2 of PSTATE at EL2, in place.
 const EL2: u32 = 2 << 2;
+/// Edges of the line before the guest makes Gear2 hang.
+const EDGES_BEFORE: usize = 8;
 /// Looks at a CPU until it is at EL2.
 const LOOKS: usize = 2000;
 
@@ -48,6 +56,10 @@ pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("the board's watchdog resets a Gear1 that hangs", watchdog),
         Part::new("a microcontroller resets a Gear1 that hangs", heartbeat),
+        Part::new(
+            "a microcontroller resets a Gear2 that hangs and is not supervised",
+            gear2_hangs,
+        ),
     ]
 }
 
@@ -58,6 +70,26 @@ enum Fault {
     Hang(usize),
     /// The CPU takes an exception at EL2.
     Halt(usize),
+    /// The CPU waits at EL2 for ever.
+    Silence(usize),
+    /// The CPU takes an exception at EL2, and one more at each handler's beginning.
+    Loop(usize),
+}
+
+impl Fault {
+    const fn cpu(self) -> usize {
+        let (Self::Hang(cpu) | Self::Halt(cpu) | Self::Silence(cpu) | Self::Loop(cpu)) = self;
+        cpu
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Hang(_) => "hang",
+            Self::Halt(_) => "crash",
+            Self::Silence(_) => "silence",
+            Self::Loop(_) => "loop",
+        }
+    }
 }
 
 /// Feeds i.MX's watchdog for longer than its timeout, breaks Gear1 in each way, and sees the
@@ -91,7 +123,7 @@ fn live_through(
         session.expect("gear2: 0.", PATIENCE)?;
         let seen = trace.wait_for(FED, FEEDINGS, PATIENCE)?;
         ensure!(!seen.contains("expired"), "it is fed, and expires:\n{seen}");
-        break_gear1(gdb, fault, "")?;
+        break_gear1(gdb, fault, unused_function("")?)?;
         if matches!(fault, Fault::Halt(_)) {
             session.expect("gear1: HALT: exception inside EL2", PATIENCE)?;
         }
@@ -117,18 +149,10 @@ pub(super) fn see_resets_of(
     other: Option<(PathBuf, &'static str)>,
     tally: &mut Tally,
 ) -> Result<()> {
-    let mut images = images("gpio-heartbeat")?;
-    let mut folder = "";
-    if let Some((gear1, of_other)) = other {
-        (images.gear1, folder) = (gear1, of_other);
-    }
-    let machine = Machine::default();
-    let qemu = Qemu::prepare(10)?;
-    let mut command = qemu.command(&machine, &images.boot(), Console::Pipes);
-    let trace = Trace::of(&mut command, "gpio-heartbeat", &["pl061_set_output"])?;
-    let monitor = Microcontroller::connect_to(&mut command);
-    let (mut session, mut gdb) = start(command, "gpio-heartbeat")?;
-    let mut controller = monitor.start(trace)?;
+    let folder = other.as_ref().map_or("", |(_, folder)| *folder);
+    let gear1 = other.map(|(gear1, _)| gear1);
+    let (mut session, mut gdb, mut controller) =
+        start_with_microcontroller(gear1, "gpio-heartbeat", "gpio-heartbeat")?;
     let outcome = see_resets(&mut session, &mut gdb, &mut controller, (folder, tally));
     outcome.with_context(|| build_images::last_words(&session))
 }
@@ -142,7 +166,7 @@ fn see_resets(
     for fault in [Fault::Hang(1), Fault::Hang(0), Fault::Halt(1)] {
         session.expect("gear2: program started", PATIENCE)?;
         controller.see_edges(50, PATIENCE)?;
-        break_gear1(gdb, fault, folder)?;
+        break_gear1(gdb, fault, unused_function(folder)?)?;
         controller.reset_when_silent(PATIENCE)?;
         session.expect("gearv: Gear1 ", PATIENCE)?;
         tally.pass(1);
@@ -151,6 +175,51 @@ fn see_resets(
     controller.see_edges(50, PATIENCE)?;
     tally.pass(1);
     Ok(())
+}
+
+/// Has a guest make Gear2 hang where `watchdog-ms` is 0: feeding stops, and Gear1 neither restarts
+/// Gear2 nor halts.
+fn gear2_hangs(tally: &mut Tally) -> Result<()> {
+    let name = "gpio-heartbeat-gear2";
+    let (mut session, _gdb, mut controller) = start_with_microcontroller(None, name, name)?;
+    let outcome = hangs_twice(&mut session, &mut controller, tally);
+    outcome.with_context(|| build_images::last_words(&session))
+}
+
+fn hangs_twice(
+    session: &mut Session,
+    controller: &mut Microcontroller,
+    tally: &mut Tally,
+) -> Result<()> {
+    for _ in 0..2 {
+        session.expect("gear2: program started", PATIENCE)?;
+        controller.see_edges(EDGES_BEFORE, PATIENCE)?;
+        controller.reset_when_silent(PATIENCE)?;
+        let said = session.expect("gearv: Gear1 ", PATIENCE)?;
+        let is_quiet = ["HALT", "gear2: restarted", "FAIL"]
+            .iter()
+            .all(|word| !said.contains(word));
+        ensure!(is_quiet, "the console says {said}");
+        tally.pass(1);
+    }
+    Ok(())
+}
+
+/// Starts a machine that a microcontroller watches, with another Gear1 if one is given.
+fn start_with_microcontroller(
+    gear1: Option<PathBuf>,
+    manifest: &str,
+    name: &str,
+) -> Result<(Session, Gdb, Microcontroller)> {
+    let mut images = images(manifest)?;
+    images.gear1 = gear1.unwrap_or(images.gear1);
+    let machine = Machine::default();
+    let qemu = Qemu::prepare(10)?;
+    let mut command = qemu.command(&machine, &images.boot(), Console::Pipes);
+    let trace = Trace::of(&mut command, name, &["pl061_set_output"])?;
+    let monitor = Microcontroller::connect_to(&mut command);
+    let (session, gdb) = start(command, name)?;
+    Ok((session, gdb, monitor.start(trace)?))
 }
 
 fn images(name: &str) -> Result<Images> {
@@ -167,18 +236,14 @@ fn start(mut command: Command, name: &str) -> Result<(Session, Gdb)> {
     Ok((session, gdb))
 }
 
-/// Breaks Gear1 on a CPU, once that is at EL2. Its runtime is in this folder of builds.
-fn break_gear1(gdb: &mut Gdb, fault: Fault, folder: &str) -> Result<()> {
-    let (Fault::Hang(cpu) | Fault::Halt(cpu)) = fault;
+/// Breaks Gear1 on a CPU, once that is at EL2. A function that does not run lies at `unused`.
+fn break_gear1(gdb: &mut Gdb, fault: Fault, unused: u64) -> Result<()> {
+    let cpu = fault.cpu();
     for _ in 0..LOOKS {
         gdb.interrupt()?;
         gdb.select_cpu(cpu)?;
         if gdb.general()?.cpsr & 0xc == EL2 {
-            let pc = match fault {
-                Fault::Hang(_) => endless_loop(gdb, folder)?,
-                // No page is mapped there.
-                Fault::Halt(_) => 0,
-            };
+            let pc = prepare(gdb, fault, unused)?;
             gdb.set_pc(pc)?;
             return gdb.let_run();
         }
@@ -187,10 +252,22 @@ fn break_gear1(gdb: &mut Gdb, fault: Fault, folder: &str) -> Result<()> {
     anyhow::bail!("CPU {cpu} never waits at EL2")
 }
 
-/// Makes an endless loop out of a function that does not run, and returns its address.
-fn endless_loop(gdb: &mut Gdb, folder: &str) -> Result<u64> {
-    let elf = workspace::bare_elf_in(folder, "gear1-runtime");
-    let address = halt::address_in_runtime(&elf, UNUSED)?;
-    gdb.write_instruction(address, LOOP)?;
-    Ok(address)
+/// Returns the address of a function of the runtime that does not run. The runtime is in this folder
+/// of builds.
+fn unused_function(folder: &str) -> Result<u64> {
+    halt::address_in_runtime(&workspace::bare_elf_in(folder, "gear1-runtime"), UNUSED)
+}
+
+/// Writes what the fault needs at `unused`, and returns where the CPU has to go on.
+fn prepare(gdb: &mut Gdb, fault: Fault, unused: u64) -> Result<u64> {
+    let (instructions, pc): (&[u32], u64) = match fault {
+        Fault::Hang(_) => (&[LOOP], unused),
+        Fault::Silence(_) => (&[WFI, BACK], unused),
+        Fault::Loop(_) => (&[UNDEFINED], NOWHERE),
+        Fault::Halt(_) => (&[], NOWHERE),
+    };
+    for (place, instruction) in (unused..).step_by(4).zip(instructions) {
+        gdb.write_instruction(place, *instruction)?;
+    }
+    Ok(pc)
 }

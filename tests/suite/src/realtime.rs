@@ -22,8 +22,9 @@ use xtask::smoke::ESCAPE;
 use crate::guests::{conclude, count_verdicts};
 use crate::part::{Part, Tally};
 use crate::table::TARGET_TESTS;
-pub(crate) use machine::CHECKING;
-use machine::{Serial, TIMEOUT, images};
+use machine::TIMEOUT;
+pub(crate) use machine::{CHECKING, Serial, images};
+pub(crate) use windows::{undisturbed, windows};
 
 pub(super) fn parts() -> Vec<Part> {
     let mut parts = Vec::new();

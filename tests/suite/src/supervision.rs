@@ -14,9 +14,12 @@ use workbench::qemu::{Machine, Qemu};
 use workbench::{build_images, workspace};
 use xtask::smoke::ESCAPE;
 
+use crate::board_watchdogs;
 use crate::guests::{self, count_verdicts, whole_lines};
 use crate::part::{Part, Tally};
 use crate::table::TARGET_TESTS;
+
+mod kills;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Checks of the guest that fails: two of each failure, one of each life, and one of the first; and
@@ -30,11 +33,18 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("supervision of a guest up to the power-off", power_off),
         Part::new("supervision shows last words", last_words),
         Part::new("supervision of all layers, with times", all_layers).slow(true),
+        Part::new(
+            "supervision of VMs and Gear2 through a thousand kills of each",
+            vm_kills,
+        )
+        .slow(true),
+        Part::new("supervision of Gear1 through a thousand kills", gear1_kills).slow(true),
     ]
 }
 
 /// A failure, and how long it took until it was found and until there was service again; the
 /// latter is not known of all.
+#[derive(Debug)]
 struct Row {
     layer: String,
     fault: String,
@@ -141,6 +151,29 @@ pub(super) fn last_words_of(gear1: Option<PathBuf>, tally: &mut Tally) -> Result
     ensure!(life > 4 || is_marked, "{mark} is not in {registers}");
     tally.pass(3);
     Ok(())
+}
+
+/// Kills guests, real-time VMs and Gear2.
+fn vm_kills(tally: &mut Tally) -> Result<()> {
+    let rows = kills::run(tally)?;
+    tally.figures.extend(rows.iter().map(figure));
+    write_table("kills", &rows)
+}
+
+/// Kills Gear1.
+fn gear1_kills(tally: &mut Tally) -> Result<()> {
+    let kills = board_watchdogs::kills::run(tally)?;
+    let rows: Vec<Row> = kills
+        .iter()
+        .map(|(fault, kills)| Row {
+            layer: format!("Gear1, {} times", kills.count),
+            fault: (*fault).into(),
+            found_us: Some(kills.found_s * 1_000_000),
+            served_us: Some(kills.served_s * 1_000_000),
+        })
+        .collect();
+    tally.figures.extend(rows.iter().map(figure));
+    write_table("gear1-kills", &rows)
 }
 
 /// Measures all layers, and writes the table.

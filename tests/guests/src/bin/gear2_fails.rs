@@ -1,5 +1,5 @@
 //! Makes Gear2 fail in every possible way, and continues each time; or, with `times=` in its
-//! command line, that often at once; or, with `once`, a single time, whatever failed before.
+//! command line, that often at once, in one `way=` and `after-ms=`; or, with `once`, a single time, whatever failed before.
 //!
 //! Requirements: G1-CHN-008, G1-RUN-012, G1-SUP-001, G1-SUP-002, G1-SUP-003.
 #![no_std]
@@ -34,10 +34,12 @@ const WAYS: [(&str, u64); 5] = [
 
 fn main(machine: &Machine) {
     if let Some(times) = machine.option("times") {
+        let way = machine.option("way").unwrap_or(FAULT);
+        timer::sleep_us(1_000 * machine.option("after-ms").unwrap_or(0));
         for restarts in 0..times {
-            psci::fail_gear2(FAULT, restarts);
+            psci::fail_gear2(way, restarts);
         }
-        report::fail("halts", format_args!("it goes on"));
+        report::fail("ends", format_args!("it goes on"));
         return;
     }
     if machine.option("once").is_some() {

@@ -101,7 +101,8 @@ impl Microcontroller {
         Ok((now, edges))
     }
 
-    fn seconds(&mut self) -> Result<u64> {
+    /// Returns the machine's time.
+    pub(super) fn seconds(&mut self) -> Result<u64> {
         let arguments = json!({ "command-line": CLOCK });
         let command = json!({ "execute": "human-monitor-command", "arguments": arguments });
         let answer = self.execute(&command)?;

@@ -19,20 +19,20 @@ const NOTHING_PENDING: &str = "starts-with-nothing-pending";
 pub(crate) const CHECKING: &str = "check-locks";
 
 /// Output of a serial port.
-pub(super) struct Serial {
-    pub(super) file: PathBuf,
+pub(crate) struct Serial {
+    pub(crate) file: PathBuf,
 }
 
 impl Serial {
     /// Makes the file for a machine to write to.
-    pub(super) fn new(directory: &Path) -> Result<Serial> {
+    pub(crate) fn new(directory: &Path) -> Result<Serial> {
         fs::create_dir_all(directory)?;
         let file = directory.join("second-serial.log");
         fs::write(&file, "")?;
         Ok(Serial { file })
     }
 
-    pub(super) fn text(&self) -> Result<String> {
+    pub(crate) fn text(&self) -> Result<String> {
         let text = String::from_utf8_lossy(&fs::read(&self.file)?).into_owned();
         Ok(text.replace('\r', ""))
     }
@@ -67,7 +67,7 @@ impl Serial {
 }
 
 /// Builds what a manifest needs, with another Gear1.
-pub(super) fn images(manifest: &str, gear1: Option<PathBuf>) -> Result<Images> {
+pub(crate) fn images(manifest: &str, gear1: Option<PathBuf>) -> Result<Images> {
     let manifest = format!("tests/manifests/{manifest}.dts");
     let mut images = build_images::build(&workspace::root().join(manifest))?;
     images.gear1 = gear1.unwrap_or(images.gear1);

@@ -44,11 +44,11 @@ pub(super) fn wait_for_life(session: &mut Session, serial: &Serial, count: usize
 
 /// A line of the VM.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Window {
+pub(crate) struct Window {
     least: u64,
     half: u64,
     most: u64,
-    worst: u64,
+    pub(crate) worst: u64,
     pub(super) rings: u64,
     /// Microseconds in which the rings came.
     us: u64,
@@ -58,7 +58,7 @@ pub(super) struct Window {
 }
 
 /// Reads all whole lines.
-pub(super) fn windows(text: &str) -> Result<Vec<Window>> {
+pub(crate) fn windows(text: &str) -> Result<Vec<Window>> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     // A line that a stop of the VM tore continues with the next one.
     let is_whole = |line: &&str| line.matches("WINDOW").count() == 1 && line.contains(" own ");
@@ -151,7 +151,7 @@ pub(super) fn judge(name: &str, before: &Latencies, during: &[Window]) -> Result
 }
 
 /// Checks what does not depend on how fast the emulator is.
-pub(super) fn undisturbed(during: &[Window]) -> Result<()> {
+pub(crate) fn undisturbed(during: &[Window]) -> Result<()> {
     ensure!(!during.is_empty(), "there is no window");
     let exits: u64 = during.iter().map(|window| window.exits).sum();
     ensure!(exits == 0, "it left its CPU {exits} times");

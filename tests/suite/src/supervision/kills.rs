@@ -1,0 +1,170 @@
+//! A thousand kills of guests, of real-time VMs and of Gear2, beside a real-time VM that measures
+//! its timer: what they leave behind, and what that VM notices.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use workbench::build_images;
+use workbench::expect::Session;
+use workbench::qemu::{Machine, Qemu};
+use workbench::workspace;
+use xtask::smoke::ESCAPE;
+
+use crate::guests::{count_verdicts, whole_lines};
+use crate::part::Tally;
+use crate::realtime::{Serial, images, undisturbed, windows};
+
+use super::Row;
+
+/// Longest time on a slow host.
+const PATIENCE: Duration = Duration::from_secs(7200);
+/// Kills of each layer, as the manifest says.
+pub(super) const KILLS: u64 = 1000;
+/// Checks of the guest that sees to it.
+const CHECKS: usize = 2 + 1 + 1 + 2 * 2 + 1;
+/// `period-us` of the VM that measures, which is the deadline of each of its interrupts.
+const DEADLINE_NS: u64 = 100_000;
+/// Interrupts of a window.
+const OF_A_WINDOW: u64 = 100;
+/// What lies between a sign of life and the end that its absence has, at most.
+const FOUND_US: u64 = 20_000;
+
+/// Kills guests, real-time VMs and Gear2.
+pub(super) fn run(tally: &mut Tally) -> Result<Vec<Row>> {
+    let directory = workspace::output_dir().join("kills");
+    let serial = Serial::new(&directory)?;
+    let machine = Machine {
+        cpu: "cortex-a57,cntfrq=1000000000".into(),
+        cpus: 5,
+        icount: true,
+        turn_us: Some(20),
+        second_serial: Some(serial.file.clone()),
+        ..Machine::default()
+    };
+    let log = directory.join("console.log");
+    let mut session = images("kills", None)?.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let ended = live_through(&mut session, tally);
+    let rows = ended.with_context(|| build_images::last_words(&session))?;
+    missed_none(&serial, tally)?;
+    Ok(rows)
+}
+
+fn live_through(session: &mut Session, tally: &mut Tally) -> Result<Vec<Row>> {
+    session.expect("KILLS quiet", PATIENCE)?;
+    let before = list(session)?;
+    session.expect("KILLS begin", PATIENCE)?;
+    session.expect("KILLS end", PATIENCE)?;
+    let after = list(session)?;
+    ensure!(
+        before == after,
+        "VMs and vCPUs before: {before:?}; after: {after:?}"
+    );
+    let said = without_colours(session.transcript());
+    let passed = count_verdicts(&said, tally);
+    ensure!(passed >= CHECKS, "only {passed} of {CHECKS} checks passed");
+    let lines = whole_lines(&said);
+    let kills: Vec<Kills> = lines.iter().filter_map(|line| Kills::of(line)).collect();
+    for layer in ["guest", "real-time VM", "Gear2"] {
+        let of_layer = kills.iter().filter(|kills| kills.row.layer == layer);
+        let count: u64 = of_layer.map(|kills| kills.count).sum();
+        // One more of each VM sees whether somebody watches over it still.
+        ensure!(
+            (KILLS..=KILLS + 1).contains(&count),
+            "{count} kills of {layer}"
+        );
+        tally.pass(1);
+    }
+    let late = kills
+        .iter()
+        .find(|kills| kills.row.found_us > Some(FOUND_US));
+    ensure!(late.is_none(), "found too late: {late:?}");
+    tally.pass(1);
+    Ok(kills.into_iter().map(|kills| kills.row).collect())
+}
+
+/// Removes the colours of labels, which a terminal that types gets.
+fn without_colours(transcript: &str) -> String {
+    let mut said = transcript.replace("\x1b[0m", "");
+    for colour in 1..=6 {
+        said = said.replace(&format!("\x1b[3{colour}m"), "");
+    }
+    said
+}
+
+/// A line of the guest.
+#[derive(Debug)]
+struct Kills {
+    row: Row,
+    count: u64,
+}
+
+impl Kills {
+    fn of(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.strip_prefix("KILLS ")?.split(' ').collect();
+        let [layer, fault, count, _least, most, served] = words[..] else {
+            return None;
+        };
+        let row = Row {
+            layer: layer.replace('-', " ").replace("real time", "real-time"),
+            fault: fault.replace('-', " "),
+            found_us: most.parse().ok(),
+            served_us: served.parse().ok(),
+        };
+        Some(Self {
+            row,
+            count: count.parse().ok()?,
+        })
+    }
+}
+
+/// Returns the VMs with their states, and how many of their vCPUs are on, as Gear2 shows them.
+fn list(session: &mut Session) -> Result<Vec<String>> {
+    session.receive_all()?;
+    let known = session.transcript().len();
+    session.send(&format!("{ESCAPE}l"))?;
+    session.wait_until("the list of VMs", Duration::from_secs(300), |transcript| {
+        let said = transcript.get(known..).unwrap_or_default();
+        said.lines()
+            .any(|line| line.starts_with("gear2: 4 rt-told ") && line.contains("vCPU"))
+    })?;
+    let said = session.transcript().get(known..).unwrap_or_default();
+    let lines = said.lines().filter_map(|line| line.strip_prefix("gear2: "));
+    let vms = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+    Ok(vms.filter_map(state).collect())
+}
+
+/// Returns a VM's number, name and state, and the number of its vCPUs that are on.
+fn state(line: &str) -> Option<String> {
+    let (vm, vcpus) = line.split_once(',')?;
+    let on = vcpus.matches("on CPU").count() - vcpus.matches(": off").count();
+    let given_up = if line.contains("given up") {
+        ", given up"
+    } else {
+        ""
+    };
+    Some(format!("{vm}, {on} vCPUs{given_up}"))
+}
+
+/// Checks that the real-time VM met every deadline, left its CPU for nothing, and took no interrupt
+/// of anybody else's.
+fn missed_none(serial: &Serial, tally: &mut Tally) -> Result<()> {
+    let windows = windows(&serial.text()?)?;
+    undisturbed(&windows)?;
+    let worst = windows
+        .iter()
+        .map(|window| window.worst)
+        .max()
+        .context("no window")?;
+    let deadlines = windows.len() as u64 * OF_A_WINDOW;
+    let figure =
+        format!("{deadlines} deadlines of a real-time VM beside it, worst latency {worst} ns");
+    println!("{figure}");
+    tally.figures.push(figure);
+    ensure!(
+        worst < DEADLINE_NS,
+        "a deadline was missed by {} ns",
+        worst - DEADLINE_NS
+    );
+    tally.pass(1);
+    Ok(())
+}
