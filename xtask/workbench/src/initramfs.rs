@@ -27,6 +27,10 @@ const PERIPHERALS: &[&str] = &[
     "sbsa_gwdt",
 ];
 
+/// Settings of Debian's watchdog daemon: nothing but the device, which knows its own time.
+const WATCHDOG: &str = "watchdog-device = /dev/watchdog\nwatchdog-timeout = 10\ninterval = 1\n\
+                        realtime = no\n";
+
 /// Builds the initramfs below `out_dir` and returns its path.
 pub fn build(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
@@ -46,7 +50,12 @@ pub fn with_stress(out_dir: &Path) -> Result<PathBuf> {
 pub fn with_peripherals(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     kernel_modules::add(&mut tree, PERIPHERALS)?;
-    programs::add(&mut tree, &payloads::peripherals()?, &["socat", "evtest"])?;
+    let root = payloads::peripherals()?;
+    programs::add(&mut tree, &root, &["socat", "evtest"])?;
+    programs::add_with(&mut tree, &root, &payloads::watchdog()?, &["watchdog"])?;
+    tree.file("etc/watchdog.conf", WATCHDOG);
+    tree.directory("var/log/watchdog");
+    tree.link("var/run", "../run");
     tree.program("init", INIT);
     tree.write_initramfs(out_dir.join("peripherals-initramfs.cpio"))
 }

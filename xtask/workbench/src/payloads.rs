@@ -114,6 +114,14 @@ const PERIPHERALS: PackageSet = PackageSet {
     by_hand: "apt-get download socat:arm64 evtest:arm64 and all that they depend on",
 };
 
+/// The daemon that refreshes a watchdog.
+const WATCHDOG: PackageSet = PackageSet {
+    name: "watchdog-daemon",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Alone("watchdog"),
+    by_hand: "apt-get download watchdog:arm64",
+};
+
 /// Programs that change a network card. busybox's tools cannot.
 const NETWORK: PackageSet = PackageSet {
     name: "network-programs",
@@ -304,6 +312,12 @@ pub fn screens() -> Result<PathBuf> {
 /// Returns where programs for arm64 that use sockets and input devices are unpacked.
 pub fn peripherals() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &PERIPHERALS)
+}
+
+/// Returns where the daemon for arm64 that refreshes a watchdog is unpacked; its libraries are among
+/// those of [`peripherals`].
+pub fn watchdog() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &WATCHDOG)
 }
 
 /// Returns where programs for arm64 that change a network card are unpacked.
