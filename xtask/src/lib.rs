@@ -20,3 +20,4 @@ pub mod placement;
 pub mod run;
 pub mod sched;
 pub mod smoke;
+pub mod terminal;

@@ -1,7 +1,9 @@
-//! `cargo xtask picture`: a real session as pictures, docs/picture.svg and docs/screen.png.
+//! `cargo xtask picture`: a real session as pictures, docs/picture.svg, docs/screen.png and
+//! docs/top.svg.
 //!
 //! Runs the system of `manifests/mixed-criticality.dts`, types a few commands as a person would,
-//! and draws what was printed. The second picture is the guest's screen, as the device VM sees it.
+//! and draws what was printed. The second picture is the guest's screen, as the device VM sees it,
+//! and the third one is `gearctl top`.
 //! Nothing in the pictures is written by hand.
 
 use std::fs;
@@ -18,6 +20,7 @@ use workbench::{build_images, device_userland, workspace};
 use crate::run;
 use crate::smoke::desktop::{screenshot, typing};
 use crate::smoke::device_vm::{answers, enter, leave, widen};
+use crate::smoke::top::top;
 use crate::smoke::{BOOT, power_off, ready, shell};
 use drawing::{Line, svg};
 
@@ -28,6 +31,17 @@ const MANIFEST: &str = "manifests/mixed-criticality.dts";
 /// Where the pictures of the session and of the guest's screen are.
 const PICTURE: &str = "docs/picture.svg";
 const SCREEN: &str = "docs/screen.png";
+const TOP: &str = "docs/top.svg";
+/// Rows of the terminal of `gearctl top`.
+const TOP_LINES: usize = 20;
+/// Keys of `gearctl top`, each after a time: the history is the guest's, and then grows.
+const TOP_KEYS: [(Duration, &str); 2] = [
+    (Duration::from_secs(2), "j"),
+    (Duration::from_secs(30), "s"),
+];
+/// Work of the guest beside it, in turns with pauses.
+const WORK: &str =
+    "(for turn in 1 2 3 4 5 6; do timeout 5 sha256sum /dev/zero; sleep 4; done) >/dev/null 2>&1 &";
 /// Commands typed in the guest, the first of which leaves a file in the shared folder.
 const GUEST_COMMANDS: [&str; 2] = [
     "uname -srm",
@@ -70,9 +84,15 @@ pub fn command() -> Result<()> {
     let mut lines = lines(&mut session, guest)?;
     lines.extend(said_by_cluster(&mut session, &serial)?);
     let screen = screen(&mut session, guest)?;
+    let top = top_of(&mut session, guest)?;
     enter(&mut session, guest)?;
     power_off(&mut session, "poweroff -f")?;
-    for (name, content) in [(PICTURE, svg(&lines).into_bytes()), (SCREEN, screen)] {
+    let pictures = [
+        (PICTURE, svg(&lines).into_bytes()),
+        (SCREEN, screen),
+        (TOP, top.into_bytes()),
+    ];
+    for (name, content) in pictures {
         let picture = workspace::root().join(name);
         fs::write(&picture, content).with_context(|| name.to_owned())?;
         println!("{}", picture.display());
@@ -134,6 +154,18 @@ fn screen(session: &mut Session, guest: &VmSummary) -> Result<Vec<u8>> {
     shell(session, DONE)?;
     leave(session)?;
     screenshot(session, &guest.name)
+}
+
+/// Has the guest work, and returns the screen of `gearctl top` as a picture.
+fn top_of(session: &mut Session, guest: &VmSummary) -> Result<String> {
+    enter(session, guest)?;
+    shell(session, &format!("( {WORK} )"))?;
+    leave(session)?;
+    let size = (drawing::COLUMNS, TOP_LINES);
+    Ok(drawing::screen(
+        &top(session, size, &TOP_KEYS)?,
+        "gearctl top",
+    ))
 }
 
 /// Returns what the two gears said while the machine booted.

@@ -9,6 +9,7 @@ pub mod device_vm;
 pub mod fio;
 mod process;
 mod session;
+pub mod top;
 
 use anyhow::Result;
 use workbench::build_images::Images;

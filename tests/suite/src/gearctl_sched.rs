@@ -10,6 +10,7 @@
 //! turn, which a policy makes good in the next second only: bounds are wide.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -17,6 +18,7 @@ use workbench::expect::Session;
 use workbench::qemu::Machine;
 use xtask::smoke::device_vm::{json, number};
 use xtask::smoke::shell;
+use xtask::smoke::top::top;
 
 use crate::device_shell::{on_machine, power_off};
 use crate::part::{Part, Tally};
@@ -50,6 +52,7 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     tally.check("waits of a spinner with a cap", capped(&top));
     let sched = json(session, "gearctl sched --json")?;
     tally.check("pools with their VMs", pools(&sched));
+    tally.check("top on a serial console", top_is_shown(session));
     // The figures are read. Two spinners keep a CPU of the host busy for as long as they run, and
     // everything at the prompt takes several times as long beside them.
     shell(session, "gearctl stop left && gearctl stop right")?;
@@ -62,6 +65,48 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     tally.check("a restarted Gear2 finds a changed pool", restart(session));
     power_off(session)?;
     tally.pass(1);
+    Ok(())
+}
+
+/// `gearctl top` has the screen for itself, obeys keys, and leaves the terminal as it was.
+fn top_is_shown(session: &mut Session) -> Result<()> {
+    let second = Duration::from_secs(1);
+    let by_vm = top(session, (80, 20), &[(4 * second, "j")])?;
+    ensure!(
+        by_vm.row(0).starts_with("gearctl top  5 VMs by number, "),
+        "{}",
+        by_vm.row(0)
+    );
+    ensure!(by_vm.row(1).starts_with("VM "), "{}", by_vm.row(1));
+    let rows: Vec<String> = (2..7).map(|row| by_vm.row(row)).collect();
+    for vm in ["device", "left", "right", "capped"] {
+        let row = rows.iter().find(|row| row.starts_with(vm));
+        let row = row.with_context(|| format!("{vm} is not in {rows:?}"))?;
+        ensure!(row.contains(" % "), "{row}");
+    }
+    // The second row was chosen: its name is that of the chart.
+    let second_vm = rows[1].split(' ').next().unwrap_or_default();
+    let title = by_vm.row(13);
+    ensure!(
+        title.contains(&format!(" {second_vm}: share, to 100 %, ")),
+        "{title}"
+    );
+    ensure!(
+        by_vm.row(19).starts_with("q quit  v VMs/vCPUs"),
+        "{}",
+        by_vm.row(19)
+    );
+    let by_vcpu = top(session, (80, 20), &[(2 * second, "v")])?;
+    ensure!(
+        by_vcpu.row(0).contains(" vCPUs by number, "),
+        "{}",
+        by_vcpu.row(0)
+    );
+    ensure!(
+        by_vcpu.row(1).starts_with("VCPU  VM "),
+        "{}",
+        by_vcpu.row(1)
+    );
     Ok(())
 }
 

@@ -34,6 +34,8 @@ pub struct Session {
     output: Receiver<Vec<u8>>,
     /// Whole output, with bytes that are no UTF-8 replaced and carriage returns removed.
     transcript: String,
+    /// Bytes that have come of a character whose end has not.
+    torn: Vec<u8>,
     /// Number of consumed bytes of the transcript.
     consumed: usize,
     /// Lines after which the child never recovers. Without these, a halted machine would be waited
@@ -98,6 +100,7 @@ impl Session {
             input: Box::new(to),
             output,
             transcript: String::new(),
+            torn: Vec::new(),
             consumed: 0,
             fatal: &[],
             log,
@@ -242,8 +245,9 @@ impl Session {
         match self.output.recv_timeout(left) {
             Ok(bytes) => {
                 self.log.write_all(&bytes)?;
-                self.transcript
-                    .push_str(&String::from_utf8_lossy(&bytes).replace('\r', ""));
+                self.torn.extend(bytes);
+                let whole = whole_characters(&mut self.torn);
+                self.transcript.push_str(&whole.replace('\r', ""));
                 Ok(true)
             }
             Err(RecvTimeoutError::Timeout) => Ok(false),
@@ -316,6 +320,17 @@ fn quoted(texts: &[&str]) -> String {
         .map(|text| format!("{text:?}"))
         .collect::<Vec<_>>()
         .join(" or ")
+}
+
+/// Takes what is whole of bytes as they come, which may end within a character. What is no UTF-8 is
+/// replaced.
+fn whole_characters(bytes: &mut Vec<u8>) -> String {
+    let whole = match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        _ => bytes.len(),
+    };
+    let rest = bytes.split_off(whole);
+    String::from_utf8_lossy(&std::mem::replace(bytes, rest)).into_owned()
 }
 
 /// Sends what the child prints, until its end or until nobody listens. Never blocks on the

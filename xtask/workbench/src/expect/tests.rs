@@ -51,3 +51,16 @@ fn a_fatal_text_ends_the_wait() {
     assert!(error.to_string().contains("HALT"), "{error}");
     assert!(session.transcript().contains("why"));
 }
+
+#[test]
+fn a_character_may_come_in_pieces() {
+    let mut bytes = Vec::new();
+    let mut said = String::new();
+    for byte in "a\u{2588}\u{e4}b".bytes() {
+        bytes.push(byte);
+        said += &whole_characters(&mut bytes);
+    }
+    assert_eq!((said.as_str(), bytes.len()), ("a\u{2588}\u{e4}b", 0));
+    bytes.extend(b"\xffc");
+    assert_eq!(whole_characters(&mut bytes), "\u{fffd}c");
+}
