@@ -77,6 +77,15 @@ pub trait Backend: Send {
         Ok(())
     }
 
+    /// The VM was paused: requests of the queue that are under way end and are completed here, or the
+    /// backend is [`Self::lost`]. What waits for its turn goes on to wait, and the queue has turns
+    /// again when the VM is resumed. A backend that has nothing under way between two turns need not
+    /// do anything.
+    fn finish(&mut self, queue: usize, ring: &mut Vring) -> Result<(), Broken> {
+        let _ = (queue, ring);
+        Ok(())
+    }
+
     /// GDM was away for longer than a guest should wait: the oldest `pending` requests of a
     /// queue are to fail.
     fn expire(&mut self, queue: usize, pending: u16) {

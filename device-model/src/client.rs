@@ -53,6 +53,10 @@ pub struct Vm {
     pub powers_off: bool,
     /// Whether the vCPUs are paused.
     pub paused: bool,
+    /// Whether it is paused, and its devices rest.
+    pub quiet: bool,
+    /// Whether its manifest lets its registers be read.
+    pub dumps: bool,
     /// Whether the start of the VM waits, for another VM or for the end of a restart pause.
     pub waits: bool,
     /// Whether Gear2 has given the VM up: too many ends, no automatic restart.
@@ -162,6 +166,11 @@ impl Client {
         }
     }
 
+    /// Tells whether Gear2 has the devices of a VM rest that it pauses, and tells when they do.
+    pub(crate) fn tells_quiet(&mut self) -> Result<bool, Error> {
+        Ok(self.about()?.protocol >= 0x3_0005)
+    }
+
     /// Returns all VMs.
     pub fn vms(&mut self) -> Result<Vec<Vm>, Error> {
         // The region's header has the number: no answer of Gear2's is needed for it.
@@ -191,6 +200,8 @@ impl Client {
             last_fault,
             powers_off: flags & vm_flag::MAY_POWER_OFF != 0,
             paused: flags & vm_flag::PAUSED != 0,
+            quiet: flags & vm_flag::QUIET != 0,
+            dumps: flags & vm_flag::DUMP != 0,
             waits: flags & vm_flag::WAITS != 0,
             given_up: flags & vm_flag::GIVEN_UP != 0,
             failed_over: flags & vm_flag::FAILED_OVER != 0,
@@ -374,6 +385,8 @@ pub fn describe(outcome: u32) -> String {
         outcome::NOT_FOUND => "it does not exist".into(),
         outcome::WRONG_STATE => "its state does not allow it".into(),
         outcome::UNKNOWN => "it knows no such operation".into(),
+        outcome::BUSY => "it is in use; try again".into(),
+        outcome::FORBIDDEN => "its manifest does not allow it".into(),
         outcome::NEEDED => "nobody could start it again from here; restart it, or stop --force, \
              which powers the machine off if only VMs that it serves are left, and else restarts it"
             .into(),

@@ -4,6 +4,7 @@
 //! ([`answer::Answer`]), printed as JSON with `--json` and as tables without.
 
 use std::io::{IsTerminal as _, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use gear1_abi::call;
@@ -17,11 +18,13 @@ use crate::json;
 pub mod answer;
 mod console;
 mod device;
+mod dump;
 mod events;
 mod info;
 mod last_words;
 mod line;
 mod manual;
+mod pause;
 mod records;
 mod refusal;
 mod sched;
@@ -40,6 +43,9 @@ use answer::{
 pub use line::{Command, Console, Line, Name, Parsed, Wait, parse};
 use records::{Names, log_rows};
 pub use table::wrap;
+
+/// The device tree of the device VM, which tells where the memory of its guests is.
+const TREE: &str = "/proc/device-tree";
 
 /// Does what a command line says, and prints to `out`.
 pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), Error> {
@@ -85,6 +91,7 @@ fn ask(command: &Command, line: &Line, out: &mut dyn Write) -> Result<(), Error>
             *channel,
             file,
         )?),
+        Command::Dump { vm, file } => Answer::Dump(dump::take(client, Path::new(TREE), vm, file)?),
         command => answer(client, command)?,
     };
     print(&answer)
@@ -102,7 +109,7 @@ fn answer(client: &mut Client, command: &Command) -> Result<Answer, Error> {
         Command::Stop { vm, force, wait } => change(client, op::VM_STOP, vm, *force, wait),
         Command::Shutdown { vm, wait } => shutdown::run(client, vm, wait).map(Answer::VmChanged),
         Command::Restart { vm, wait } => change(client, op::VM_RESTART, vm, false, wait),
-        Command::Pause(name) => change(client, op::VM_PAUSE, &name.vm, false, &now),
+        Command::Pause(name) => pause(client, &name.vm),
         Command::Resume(name) => change(client, op::VM_RESUME, &name.vm, false, &now),
         Command::Wait { vm, state, timeout } => {
             let timeout = timeout.map(|timeout| timeout.0);
@@ -237,6 +244,15 @@ fn change(
         outcome = Outcome::Done;
     }
     let vm = vm.name;
+    Ok(Answer::VmChanged(VmChanged { vm, outcome }))
+}
+
+/// Pauses a VM, and returns when its devices rest, too.
+fn pause(client: &mut Client, name: &str) -> Result<Answer, Error> {
+    let vm = client.find(name)?;
+    pause::begin(client, &vm)?;
+    pause::until_quiet(client, &vm)?;
+    let (vm, outcome) = (vm.name, Outcome::Done);
     Ok(Answer::VmChanged(VmChanged { vm, outcome }))
 }
 

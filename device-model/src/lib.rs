@@ -37,6 +37,7 @@ mod choices;
 pub mod client;
 pub mod command;
 pub mod control;
+pub mod core_file;
 pub mod error;
 pub mod frame;
 pub mod gpio;

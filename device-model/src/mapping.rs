@@ -45,12 +45,13 @@ pub struct Mapping {
 impl Mapping {
     /// Maps `size` bytes of a file or device from `offset`.
     pub fn of_file(file: &File, offset: u64, size: usize) -> io::Result<Self> {
-        Self::map(file.as_raw_fd(), offset, size, libc::MAP_SHARED)
+        Self::map(file.as_raw_fd(), offset, size, libc::MAP_SHARED, PROTECTION)
     }
 
     /// Maps zeroes (tests).
     pub fn of_zeroes(size: usize) -> io::Result<Self> {
-        Self::map(-1, 0, size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Self::map(-1, 0, size, flags, PROTECTION)
     }
 
     /// Maps `size` bytes of a file from `offset` over what is mapped at byte `at`.
@@ -81,11 +82,11 @@ impl Mapping {
     }
 
     /// Maps for good: threads of guests use the memory until GDM ends.
-    fn map(fd: i32, offset: u64, size: usize, flags: i32) -> io::Result<Self> {
+    fn map(fd: i32, offset: u64, size: usize, flags: i32, protection: i32) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
         // SAFETY: no address is asked for, so no existing mapping is replaced; the kernel
         // checks the descriptor and the range.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), size, PROTECTION, flags, fd, offset) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), size, protection, flags, fd, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -244,6 +245,16 @@ pub fn map_dax(address: u64, size: usize) -> io::Result<(Mapping, FileOffset)> {
     let file = find_dax(Path::new("/sys/bus/dax/devices"), address, size)?;
     let mapping = Mapping::of_file(file.file(), file.start(), size)?;
     Ok((mapping, file))
+}
+
+/// Maps physical memory that a device-dax device offers to be read alone, as a guest's RAM at guest
+/// address `ipa`.
+pub(crate) fn view_dax(address: u64, size: usize, ipa: u64) -> io::Result<Memory> {
+    let file = find_dax(Path::new("/sys/bus/dax/devices"), address, size)?;
+    let fd = file.file().as_raw_fd();
+    let mapping = Mapping::map(fd, file.start(), size, libc::MAP_SHARED, libc::PROT_READ)?;
+    let memory = mapping.memory(ipa);
+    memory.ok_or_else(|| io::Error::other("the memory would end behind the last address"))
 }
 
 /// Opens the device of physical memory that device-dax offers. Each dax device names its range of

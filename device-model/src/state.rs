@@ -11,8 +11,8 @@
 use super::atomic::{AtomicU64, Ordering, fence};
 
 use gear2_protocol::device_word::{
-    CONFIGURED, FEATURES, LOOKING, RAM_END, RAM_START, RESET_ASKED, RESET_SEEN, SET_UP,
-    SET_UP_HERE, SIZES, WRITES,
+    CONFIGURED, FEATURES, HOLD_ASKED, HOLD_SEEN, LOOKING, RAM_END, RAM_START, RESET_ASKED,
+    RESET_SEEN, SET_UP, SET_UP_HERE, SIZES, WRITES,
 };
 use gear2_protocol::offset::DEVICE_SIZE;
 pub use gear2_protocol::virtio::MAX_QUEUES;
@@ -144,7 +144,7 @@ pub(crate) const QUEUE_NOTES: usize = 32;
 pub(crate) const NOTED_QUEUES: usize = 4;
 /// First word behind the notes, which must end before the words that Gear2 has in the page.
 const NOTES_END: usize = NOTES + NOTED_QUEUES * QUEUE_NOTES;
-const _: () = assert!(NOTES_END <= SIZES && RESET_SEEN < WORDS);
+const _: () = assert!(NOTES_END <= HOLD_ASKED && RESET_SEEN < WORDS);
 
 /// A device's page.
 #[derive(Clone, Copy, Debug)]
@@ -267,6 +267,23 @@ impl DeviceState {
     pub fn reset_asked(&self) -> Option<u64> {
         let asked = self.word(RESET_ASKED).load(Ordering::Acquire);
         (asked != self.word(RESET_SEEN).load(Ordering::Relaxed)).then_some(asked)
+    }
+
+    /// Tells whether Gear2 has paused the VM: no request is taken from the device's queues.
+    pub fn is_held(&self) -> bool {
+        self.word(HOLD_ASKED).load(Ordering::Acquire) & 1 != 0
+    }
+
+    /// Returns what Gear2 has asked for by pausing or resuming the VM, if that is not answered yet;
+    /// an odd number holds the device.
+    pub fn hold_asked(&self) -> Option<u64> {
+        let asked = self.word(HOLD_ASKED).load(Ordering::Acquire);
+        (asked != self.word(HOLD_SEEN).load(Ordering::Relaxed)).then_some(asked)
+    }
+
+    /// Answers [`Self::hold_asked`], when all that was done in the guest's memory before is visible.
+    pub fn answer_hold(&self, asked: u64) {
+        self.word(HOLD_SEEN).store(asked, Ordering::Release);
     }
 
     /// Tells whether Gear2 does the writes of a device with these queues, features and RAM.

@@ -16,7 +16,12 @@ use vmm_sys_util::ioctl::{ioctl_with_mut_ref, ioctl_with_ref};
 use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iowr_nr};
 
 pub(crate) mod confine;
+mod deferred;
 pub(crate) mod tap;
+
+pub(crate) use deferred::Deferred;
+#[cfg(test)]
+pub(crate) use deferred::{forget_signal, signal_this_thread};
 
 /// Direction of a vectored transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -506,6 +506,8 @@ impl FakeLog {
 
 /// Flags of the fake device VM and of the fake real-time VM.
 const DEVICE: u64 = vm_flag::DEVICE_MODEL | vm_flag::NO_CONSOLE;
+/// Flags of the fake guest, whose vCPUs are paused.
+const LINUX: u64 = vm_flag::MAY_POWER_OFF | vm_flag::PAUSED | vm_flag::QUIET | vm_flag::DUMP;
 const REAL_TIME: u64 = vm_flag::REAL_TIME | vm_flag::NO_CONSOLE;
 
 /// Last console output of the fake guest.
@@ -516,7 +518,7 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
     let name = |name: &[u8; 8]| [u64::from_le_bytes(*name), 0, 0, 0, 0, 0];
     match (op, first) {
         (op::VM_INFO, 0) => (outcome::OK, [3, 2, 0, 0, DEVICE, 0]),
-        (op::VM_INFO, 1) => (outcome::OK, [3, 2, 2, 5, 3, 1]),
+        (op::VM_INFO, 1) => (outcome::OK, [3, 2, 2, 5, LINUX, 1]),
         (op::VM_INFO, 2) => (outcome::OK, [3, 1, 4, 0, REAL_TIME, 0]),
         (op::VM_HEALTH, 1) => (outcome::OK, [4, 2, 1, 30_000, 0, 0]),
         (op::LAST_WORDS, 1) => {
@@ -524,6 +526,7 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
             (outcome::OK, [5, cause::HANG, 1_500, length, 0b10, 0])
         }
         (op::LAST_WORDS, _) => (outcome::NOT_FOUND, [0; 6]),
+        (op::VCPU_REGISTERS, 1) => (outcome::OK, [second, 11, 12, 13, 14, 15]),
         // Only the second vCPU's are known.
         (op::LAST_REGISTERS, 1) if second == 1 => (outcome::OK, [10, 11, 12, 13, 14, 15]),
         (op::LAST_CONSOLE, 1) => {

@@ -166,7 +166,8 @@ impl Worker {
         if self.backend.watch_changed() {
             self.watch_backend();
         }
-        let more = self.serve_queues();
+        self.heed_hold();
+        let more = !self.state.is_held() && self.serve_queues();
         self.replace_lost() | more
     }
 

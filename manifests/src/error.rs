@@ -81,6 +81,9 @@ rules_and_warnings! {
     /// A standby that runs already, or waits for another one, takes over nothing.
     NotAStandby = "M-VM-011", "this VM cannot be the standby",
         "name another guest, which has no-autostart and does not fail over itself";
+    /// The device VM sees no memory but that of the guests whose devices it serves.
+    DumpOfNoServed = "M-VM-012", "only a guest with virtio devices can be dumped",
+        "remove dump, or give the guest a virtio device";
 
     /// A GICv2 names the targets of an interrupt by 8 bits.
     VcpuCount = "M-CPU-001", "a VM has 1 to 8 vCPUs", "write vcpus = <1> to <8>";

@@ -312,6 +312,8 @@ pub struct Vm<'a> {
     pub pmu: bool,
     /// Whether the registers of its vCPUs are shown when it has ended.
     pub last_words: bool,
+    /// Whether the device VM may read the registers of its vCPUs while it is paused.
+    pub dump: bool,
     /// Ends after which the VM is started again.
     pub restart: Restart,
     /// Limit on the number and rate of restarts.

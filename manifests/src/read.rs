@@ -332,6 +332,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         debug: vm.switch("debug", report),
         pmu: vm.switch("pmu", report),
         last_words: vm.switch("last-words", report),
+        dump: vm.switch("dump", report),
         restart: vm
             .choice("restart", RESTARTS, report)
             .unwrap_or(Restart::Never),

@@ -432,6 +432,11 @@ impl Backend for Block {
         }
     }
 
+    fn finish(&mut self, queue: usize, ring: &mut Vring) -> Result<(), Broken> {
+        self.settle();
+        self.complete(queue, ring)
+    }
+
     // Only what was in the queue when this GDM started has waited: later requests are served.
     fn expire(&mut self, queue: usize, pending: u16) {
         if let Some(expired) = self.expired.get_mut(queue) {

@@ -502,6 +502,11 @@ impl Backend for VhostUser {
         completed
     }
 
+    // The next turn has the backend serve the queue again, from the next request on.
+    fn finish(&mut self, queue: usize, ring: &mut Vring) -> Result<(), Broken> {
+        self.close(queue, Some(ring))
+    }
+
     fn write_config(&mut self, offset: usize, bytes: &[u8]) {
         let end = offset.saturating_add(bytes.len());
         if !self.session.has_config() || end > self.identity.config.len() || self.lost.is_some() {

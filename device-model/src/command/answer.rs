@@ -59,6 +59,8 @@ pub enum Answer {
     Events(Vec<Event>),
     /// `screenshot`
     Screenshot(Screenshot),
+    /// `dump`
+    Dump(Dump),
     /// `stats`
     Stats(Stats),
     /// `top`, a line each second
@@ -199,6 +201,28 @@ pub struct Screenshot {
     pub height: u64,
     /// File of the picture.
     pub file: String,
+}
+
+/// A core file of a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Dump {
+    /// Name of the VM.
+    pub vm: String,
+    /// The file.
+    pub file: String,
+    /// vCPUs whose registers it has.
+    pub vcpus: u64,
+    /// Bytes of the VM's memory.
+    pub memory_bytes: u64,
+    /// Bytes of it that the file has; holes stand for pages of zeroes.
+    pub stored_bytes: u64,
+    /// Ranges of virtual addresses of the VM's kernel at which the memory is found too.
+    pub kernel_mappings: u64,
+    /// Whether the memory had the note with which `crash` opens the file.
+    pub vmcoreinfo: bool,
+    /// Milliseconds for which the VM was paused; null if it was paused already, or has stopped.
+    pub paused_ms: Option<u64>,
 }
 
 /// A part of a time in percent, with one decimal place.

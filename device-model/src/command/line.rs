@@ -128,10 +128,23 @@ pub enum Command {
         #[arg(short, long)]
         follow: bool,
     },
-    /// Hold a VM's vCPUs; not a real-time VM's, which Gear2 does not schedule
+    /// Hold a VM's vCPUs and devices; not a real-time VM's, which Gear2 does not schedule
+    ///
+    /// Returns when the devices have completed the requests that they had.
+    #[command(visible_alias = "suspend")]
     Pause(Name),
-    /// Let the vCPUs of a paused VM go on
+    /// Let the vCPUs and the devices of a paused VM go on
     Resume(Name),
+    /// Write a VM's memory and registers to a core file, for gdb and crash
+    ///
+    /// The VM is paused meanwhile, unless it is already or has stopped. Its manifest has `dump`.
+    Dump {
+        /// Name or number of the VM
+        vm: String,
+        /// File to write
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: String,
+    },
     /// Connect with a VM's serial console, from its last screen on; Ctrl-] leaves
     Console(Console),
     /// Write the last frame of a VM's screen as PNG

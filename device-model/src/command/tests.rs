@@ -147,7 +147,7 @@ pub(super) fn gearctl_beside(
 }
 
 /// Does something while a GDM serves this region, with the directory of its sockets.
-fn with_gdm(region: &'static Region, what: impl FnMut(&str)) {
+pub(super) fn with_gdm(region: &'static Region, what: impl FnMut(&str)) {
     with_gdm_of(region, Vec::new(), BTreeMap::new(), what);
 }
 
@@ -278,6 +278,9 @@ fn errors_have_kinds() {
         ("sched cpu 7 off", ErrorKind::NotFound),
         ("start linux", ErrorKind::Refused),
         ("pause rt", ErrorKind::Refused),
+        ("dump device /dev/null", ErrorKind::Refused),
+        ("dump rt /dev/null", ErrorKind::Refused),
+        ("dump nobody /dev/null", ErrorKind::NotFound),
         ("stop device", ErrorKind::Refused),
         ("sched pin rt 0 1", ErrorKind::Refused),
         ("sched set linux weight 1001", ErrorKind::Refused),

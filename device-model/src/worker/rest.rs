@@ -1,5 +1,6 @@
-//! The end of a backend's use of the guest's memory: a reset, and the closing of a queue, are
-//! answered when nothing is under way there, since whoever asked has another use for the memory.
+//! The end of a backend's use of the guest's memory: a reset, the closing of a queue, and the pause
+//! of the VM are answered when nothing is under way there, since whoever asked has another use for
+//! the memory, or wants it to stay as it is.
 
 use super::Worker;
 use crate::state::Word;
@@ -57,6 +58,53 @@ impl Worker {
         }
         self.replace_lost();
         self.has_memory_at_rest()
+    }
+
+    /// Has the backend finish with what it has of all queues when the VM was paused, and answers when
+    /// it has. Requests that end meanwhile are completed, and the guest finds them when it goes on. A
+    /// backend that does not finish is given up, as for a reset. When the VM was resumed, the queues
+    /// have turns again.
+    pub(super) fn heed_hold(&mut self) {
+        let Some(asked) = self.state.hold_asked() else {
+            return;
+        };
+        if self.state.is_held() {
+            // planted: a device of a paused VM does not finish
+            self.finish_queues();
+            self.replace_lost();
+            if !self.has_memory_at_rest() {
+                return;
+            }
+        }
+        self.state.answer_hold(asked);
+    }
+
+    /// Has the backend finish with what it has of each queue, and tells the guest of what was
+    /// completed.
+    fn finish_queues(&mut self) {
+        let (mut wants, mut broken) = (false, None);
+        for (queue, ring) in self.transport.rings().iter_mut().enumerate() {
+            let Some(ring) = ring else {
+                continue;
+            };
+            let finished = self.backend.finish(queue, ring);
+            match finished.and_then(|()| ring.wants_interrupt()) {
+                Ok(wanted) => wants |= wanted,
+                Err(reason) => {
+                    broken = Some((queue, reason));
+                    break;
+                }
+            }
+        }
+        if wants {
+            self.transport.show_used();
+        }
+        if let Some((queue, reason)) = broken {
+            wants |= self.break_queue(queue, reason);
+        }
+        if wants {
+            self.interrupt();
+        }
     }
 
     /// Has the backend finish with a queue; returns whether to interrupt the guest.

@@ -279,6 +279,8 @@ pub struct BootVm {
     pub pmu: bool,
     /// Whether Gear2 may read the registers of the VM's vCPUs when it has ended.
     pub last_words: bool,
+    /// Whether Gear2 may read the registers of the VM's vCPUs that do not run.
+    pub dump: bool,
 }
 
 /// Gear2 in memory.

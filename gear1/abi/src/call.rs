@@ -35,12 +35,12 @@ pub mod number {
     /// the ticks of a wait that lasts, in X3 how often the vCPU was preempted; all since the start
     /// of its VM.
     pub const VCPU_WAITS: u16 = 5;
-    /// `(vcpu, first)`: returns in X1 to X6 six registers of a vCPU that is off, from number
-    /// `first` of [`vcpu_reg`](super::vcpu_reg) on, as they were when it left its guest; 0 stands for those
-    /// that there are not. `NotFound` unless the manifest has `last-words` for its VM, and of a vCPU
-    /// that was off in all of the VM's last life; `WrongState` while the VM runs; `Busy` while
-    /// another CPU holds them: the loop of the owner CPU asks first. Of a real-time VM, those of the
-    /// last life that has ended.
+    /// `(vcpu, first)`: returns in X1 to X6 six registers of a vCPU that does not run, from number
+    /// `first` of [`vcpu_reg`](super::vcpu_reg) on, as they were when it left its guest; 0 stands
+    /// for those that there are not. `NotFound` unless the manifest has `last-words` or `dump` for
+    /// its VM, and of a vCPU that was off in all of the VM's last life; `WrongState` while the VM
+    /// runs, unless it has `dump`; `Busy` while another CPU holds them: the loop of the owner CPU
+    /// asks first. Of a real-time VM, those of the last life that has ended.
     pub const VCPU_REGS: u16 = 6;
     /// `(vm)`: returns in X1 the VM's [`VmState`](super::VmState), in X2 the number of its vCPUs
     /// that are not off, in X3 the number of starts, in X4 how the VM
@@ -101,8 +101,12 @@ pub mod vcpu_reg {
     pub const TTBR0: usize = 40;
     /// See [`SP_EL1`].
     pub const TTBR1: usize = 41;
+    /// See [`SP_EL1`].
+    pub const SCTLR: usize = 42;
+    /// See [`SP_EL1`].
+    pub const TCR: usize = 43;
     /// Number of registers.
-    pub const COUNT: usize = 42;
+    pub const COUNT: usize = 44;
     /// Registers of an answer.
     pub const PER_CALL: usize = 6;
 }

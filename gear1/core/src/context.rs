@@ -257,13 +257,15 @@ impl VcpuContext {
             (vcpu_reg::VBAR, el1.vbar),
             (vcpu_reg::TTBR0, el1.ttbr0),
             (vcpu_reg::TTBR1, el1.ttbr1),
+            (vcpu_reg::SCTLR, el1.sctlr),
+            (vcpu_reg::TCR, el1.tcr),
         ];
         let mut all = [0; vcpu_reg::COUNT];
         // Bound: 31 registers.
         for (register, value) in all.iter_mut().zip(frame.x) {
             *register = value;
         }
-        // Bound: 11 registers.
+        // Bound: 13 registers.
         for (number, value) in others {
             if let Some(register) = all.get_mut(number) {
                 *register = value;

@@ -1,5 +1,5 @@
-//! The registers of vCPUs that are off, for people: where a guest was that ended. Gear2 sees those
-//! of a VM whose manifest says so, and of no life that lasts.
+//! The registers of vCPUs that do not run, for people: where a guest was that ended, or is. Gear2
+//! sees those of a life that has ended with `last-words`, and of one that lasts only with `dump`.
 //!
 //! A vCPU that is off keeps its registers in its context until its next start, which may be after
 //! several lives of its VM: the context knows its life. A real-time vCPU, whose context never
@@ -37,7 +37,7 @@ impl Copy {
     /// Keeps the registers of a life.
     fn store(&self, life: u32, registers: [u64; COUNT]) {
         self.life.store(0, Ordering::SeqCst);
-        // Bound: 42 registers.
+        // Bound: 44 registers.
         for (word, value) in self.registers.iter().zip(registers) {
             word.store(value, Ordering::SeqCst);
         }
@@ -51,7 +51,7 @@ impl Copy {
             return None;
         }
         let mut registers = [0; COUNT];
-        // Bound: 42 registers.
+        // Bound: 44 registers.
         for (register, word) in registers.iter_mut().zip(&self.registers) {
             *register = word.load(Ordering::SeqCst);
         }
@@ -67,8 +67,8 @@ pub(crate) fn keep(cpu: &mut Cpu) {
     }
 }
 
-/// VCPU_REGS. Of a life that lasts, Gear2 sees no register; that is asked before anything is looked
-/// at.
+/// VCPU_REGS. Without the manifest's leave Gear2 sees no register; that is asked before anything is
+/// looked at. A vCPU that runs is loaded on another CPU, which has its registers.
 ///
 /// # Safety
 ///
@@ -82,7 +82,7 @@ pub(crate) unsafe fn answer(
     let (vm, _) = *id.select(&machine.vcpus);
     let boot = machine::boot_vm(machine, vm);
     // planted: Gear2 reads registers that it is not to see
-    if !boot.last_words {
+    if !boot.last_words && !boot.dump {
         return Err(Status::NotFound);
     }
     let registers = if boot.real_time == RealTime::No {
@@ -100,7 +100,8 @@ pub(crate) unsafe fn answer(
     Ok(answer)
 }
 
-/// Returns the registers of a vCPU whose VM does not run.
+/// Returns the registers of a vCPU whose VM does not run, or which does not run itself if the
+/// manifest has `dump` for the VM.
 ///
 /// # Safety
 ///
@@ -111,7 +112,8 @@ unsafe fn of_guest(
     vm: VmId,
     id: VcpuId,
 ) -> Result<[u64; COUNT], Status> {
-    if !has_ended(vm, id) {
+    let dump = machine::boot_vm(machine, vm).dump;
+    if !dump && !has_ended(vm, id) {
         return Err(Status::WrongState);
     }
     if cpu.data.is_loaded(id) {
@@ -120,7 +122,7 @@ unsafe fn of_guest(
     }
     // A start takes the lock: no other CPU begins a life, and takes the registers, meanwhile.
     let inner = machine::lock_vm(vm);
-    if !has_ended(vm, id) {
+    if !dump && !has_ended(vm, id) {
         return Err(Status::WrongState);
     }
     let context = machine::claim_context(id).ok_or(Status::Busy)?;

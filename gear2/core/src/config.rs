@@ -142,6 +142,8 @@ pub(crate) struct VmConfig {
     pub(crate) console: Option<Console>,
     /// Whether the machine goes off when the VM turns itself off.
     pub(crate) may_power_off: bool,
+    /// Whether the device VM may read the registers of its vCPUs while it does not run.
+    pub(crate) dump: bool,
     /// Ends of its own after which the VM starts again.
     pub(crate) restart: Restart,
     /// Parameters of each vCPU for the policy of its CPU.
@@ -505,6 +507,7 @@ impl VmConfig {
             name: vm.name.into(),
             console: vm.console,
             may_power_off: vm.may_power_off,
+            dump: vm.dump,
             restart: vm.restart,
             share: share(vm, info.counter_hz.into()),
             restarts: RestartPolicy {

@@ -90,6 +90,7 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::LAST_WORDS => health::last_words(machine, vm()?),
         op::LAST_REGISTERS => health::last_registers(machine, vm()?, second, third),
         op::LAST_CONSOLE => health::last_console(machine, vm()?, second),
+        op::VCPU_REGISTERS => health::registers(machine, gear1, vm()?, second, third),
         op::VM_NAME => done(name_words(&vm()?.name)),
         op::SCHED_CPU => sched::cpu(machine, sched::find_cpu(machine, first)?),
         op::SCHED_VCPU => sched::vcpu(machine, sched::find_vcpu(machine, first)?),
@@ -133,6 +134,8 @@ fn vm_flags<P: Platform>(machine: &Machine<P>, vm: &VmConfig, lifecycle: &Lifecy
     let flags = [
         (vm.may_power_off, vm_flag::MAY_POWER_OFF),
         (machine.is_paused(vm.id), vm_flag::PAUSED),
+        (machine.is_quiet(vm), vm_flag::QUIET),
+        (vm.dump, vm_flag::DUMP),
         (lifecycle.waits_for_long(), vm_flag::WAITS),
         (lifecycle.is_given_up(), vm_flag::GIVEN_UP),
         (lifecycle.has_failed_over(), vm_flag::FAILED_OVER),
@@ -217,7 +220,7 @@ fn pause<P: Platform>(
     if !mine || !running || machine.is_paused(vm.id) == paused {
         return Err(outcome::WRONG_STATE);
     }
-    machine.set_paused(vm.id, paused);
+    machine.set_paused(gear1, vm, paused);
     if !paused {
         machine.excuse_pause(gear1, vm, shared);
     }

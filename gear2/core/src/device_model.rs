@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 use gear1_abi::event::Mmio;
 use gear1_abi::id::{CpuIndex, MAX_VCPUS, MAX_VMS, VcpuId};
-use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
+use gear2_protocol::device_word::{HOLD_ASKED, HOLD_SEEN, LOOKING, RESET_ASKED, RESET_SEEN};
 use gear2_protocol::offset::DEVICE_SIZE;
 use gear2_protocol::virtio::SetUp;
 use gear2_protocol::{
@@ -280,6 +280,28 @@ impl<P: Platform> DeviceModel<P> {
             .all(|words| words[RESET_SEEN].load(Acquire) == words[RESET_ASKED].load(Relaxed))
     }
 
+    /// Has GDM leave the queues of these devices alone, or serve them again. A GDM that is away
+    /// finds what it has to do when it comes back.
+    pub(crate) fn hold(&self, gear1: &mut impl Gear1, channels: Range<u32>, held: bool) {
+        for words in self.device_words(channels) {
+            let asked = words[HOLD_ASKED].load(Relaxed);
+            // planted: a device that is held is asked once more
+            if is_odd(asked) != held {
+                words[HOLD_ASKED].store(asked.wrapping_add(1), Release);
+            }
+        }
+        self.raise(gear1);
+    }
+
+    /// Returns whether GDM leaves the queues of these devices alone, and has completed what it had
+    /// taken from them.
+    pub(crate) fn is_held(&self, channels: Range<u32>) -> bool {
+        self.device_words(channels).all(|words| {
+            let asked = words[HOLD_ASKED].load(Relaxed);
+            is_odd(asked) && words[HOLD_SEEN].load(Acquire) == asked
+        })
+    }
+
     fn device_words(&self, channels: Range<u32>) -> impl Iterator<Item = &'static [AtomicU64]> {
         let devices = self.region.devices.iter();
         let devices = devices.skip(channels.start as usize).take(channels.len());
@@ -351,6 +373,11 @@ impl<P: Platform> DeviceModel<P> {
         // A refusal means that the device VM does not run: it is told when it starts.
         let _ = gear1.pl061_raise(PL061, LINE_REQUEST);
     }
+}
+
+/// Tells whether a number of `HOLD_ASKED` holds the device.
+const fn is_odd(number: u64) -> bool {
+    number & 1 != 0
 }
 
 /// Returns the devices that have a register page and words.

@@ -160,12 +160,12 @@ pub trait Gear1: Conduit {
         })
     }
 
-    /// Returns the registers of a vCPU that is off and whose VM does not run, by their numbers.
+    /// Returns the registers of a vCPU that does not run, by their numbers.
     fn vcpu_registers(&mut self, vcpu: VcpuId) -> Result<[u64; vcpu_reg::COUNT], Status> {
         let mut registers = [0; vcpu_reg::COUNT];
         for (first, part) in (0..).step_by(PER_CALL).zip(registers.chunks_mut(PER_CALL)) {
             let regs = outcome(self.svc::<{ number::VCPU_REGS }>(args([vcpu.reg(), first])))?;
-            part.copy_from_slice(&regs[1..][..PER_CALL]);
+            part.copy_from_slice(&regs[1..][..part.len()]);
         }
         Ok(registers)
     }

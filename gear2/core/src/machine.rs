@@ -295,10 +295,24 @@ impl<P: Platform> Machine<P> {
         }
     }
 
-    /// Says that a VM's vCPUs are not to run, whatever they wait for, or are. Its lifecycle is
-    /// locked.
-    pub(crate) fn set_paused(&self, vm: VmId, paused: bool) {
-        self.kept.set_paused(vm, paused);
+    /// Says that a VM's vCPUs are not to run, whatever they wait for, or are, and that its devices
+    /// are to rest. Its lifecycle is locked.
+    pub(crate) fn set_paused(&self, gear1: &mut impl Gear1, vm: &VmConfig, paused: bool) {
+        let was_paused = self.is_paused(vm.id);
+        self.kept.set_paused(vm.id, paused);
+        if let (Some(page), Some(model)) = (vm.virtio, &self.device_model)
+            && was_paused != paused
+        {
+            // planted: devices of a paused VM go on
+            model.hold(gear1, page.channels(), paused);
+        }
+    }
+
+    /// Tells whether a VM is paused, and nothing of its devices is under way.
+    pub(crate) fn is_quiet(&self, vm: &VmConfig) -> bool {
+        let devices = vm.virtio.zip(self.device_model.as_ref());
+        let is_held = devices.is_none_or(|(page, model)| model.is_held(page.channels()));
+        self.is_paused(vm.id) && is_held
     }
 
     /// Returns which of the VMs that start before this one is not up: each was started, and the
@@ -416,7 +430,7 @@ impl<P: Platform> Machine<P> {
         drop(uart);
         self.reset_watchdog(gear1, config, shared);
         // Whoever paused the VM paused the life that has ended.
-        self.set_paused(vm, false);
+        self.set_paused(gear1, config, false);
         if let Some(model) = &self.device_model {
             let mut slots = model.slots.lock();
             let vcpus = config.vcpus.clone().filter_map(VcpuId::new);

@@ -39,7 +39,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 3.2 | [`op::SCHED_SET_POOL`], without which `gearctl sched pool` changes nothing, and [`stays::WINDOW`] and [`stays::NO_WINDOW`] |
 /// | 3.3 | [`vm_flag::FAILED_OVER`], which an older `gearctl` does not show |
 /// | 3.4 | [`op::VM_HEALTH`], without which `gearctl list` has dashes, and [`op::LAST_WORDS`] and the operations behind it, without which there is no `gearctl last-words` |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0004;
+/// | 3.5 | [`op::VCPU_REGISTERS`], without which there is no `gearctl dump`, and [`device_word::HOLD_ASKED`], without which devices of a VM that is paused go on |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0005;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -118,6 +119,13 @@ pub mod device_word {
     /// raise the device's line. It stores 0 and looks once more before it sleeps; Gear2 posts
     /// before it reads this.
     pub const LOOKING: usize = 509;
+    /// Gear2 adds 1 when it has paused the device's VM, which makes the number odd, and when that VM
+    /// is resumed or begins another life, and raises the line. While the number is odd, GDM takes no
+    /// request from the device's queues.
+    pub const HOLD_ASKED: usize = 462;
+    /// GDM copies `HOLD_ASKED` to this word when it does as that says: for an odd number, when the
+    /// requests that it had taken are completed.
+    pub const HOLD_SEEN: usize = 463;
     /// Gear2 adds 1 when it has stopped the device's VM, before that VM is loaded anew, and raises
     /// the line.
     pub const RESET_ASKED: usize = 510;
@@ -316,6 +324,10 @@ pub mod op {
     pub const LAST_REGISTERS: u32 = 24;
     /// `(vm, offset)`: 48 bytes of the console output before that end, zero-padded.
     pub const LAST_CONSOLE: u32 = 25;
+    /// `(vm, vcpu, first)`: six registers of a vCPU, named by its index in the VM, which is paused or
+    /// has stopped; numbered as in Gear1's `VCPU_REGS`. `FORBIDDEN`: the manifest has no `dump` for
+    /// the VM. `BUSY`: another CPU still has them. `WRONG_STATE`: the VM runs.
+    pub const VCPU_REGISTERS: u32 = 26;
 }
 
 /// Causes of a VM's end.
@@ -402,6 +414,10 @@ pub mod vm_flag {
     pub const DEVICE_MODEL: u64 = 1 << 5;
     /// The VM has no serial port of Gear2's: its console block has Gear2's messages alone.
     pub const NO_CONSOLE: u64 = 1 << 6;
+    /// The VM is paused, and GDM works on no request of its devices.
+    pub const QUIET: u64 = 1 << 8;
+    /// The manifest lets the registers of the VM's vCPUs be read while the VM is paused or stopped.
+    pub const DUMP: u64 = 1 << 9;
     /// The VM is given up, and its standby was started in its place.
     pub const FAILED_OVER: u64 = 1 << 7;
 }
@@ -422,6 +438,10 @@ pub mod outcome {
     pub const NEEDED: u32 = 5;
     /// A vCPU stays where it is; the first result word is a number of [`stays`](super::stays).
     pub const STAYS: u32 = 6;
+    /// Not yet: ask again.
+    pub const BUSY: u32 = 7;
+    /// The manifest does not allow it.
+    pub const FORBIDDEN: u32 = 8;
 }
 
 /// The control mailbox: one operation at a time; GDM serializes its users.

@@ -92,6 +92,7 @@ pub const VM_PROPERTIES: &[&str] = &[
     "debug",
     "pmu",
     "last-words",
+    "dump",
     "no-autostart",
     "boot-order",
     "restart",

@@ -17,7 +17,12 @@ pub(super) fn check<'a>(
     if !vm.virtio_ipa.is_multiple_of(PAGE) || vm.virtio_ipa >= ADDRESS_LIMIT {
         report.error(at_address(Rule::VirtioAddress, vm));
     }
-    if manifest.virtio_of(vm.id).next().is_none() {
+    let has_devices = manifest.virtio_of(vm.id).next().is_some();
+    // planted: a VM is to be dumped whose memory the device VM does not see
+    if vm.dump && (vm.kind != VmKind::Guest || !has_devices) {
+        report.error(error(Rule::DumpOfNoServed, vm, "dump"));
+    }
+    if !has_devices {
         return;
     }
     let path = NodePath::vm(vm.name).child("virtio");

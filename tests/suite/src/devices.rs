@@ -1,6 +1,6 @@
 //! Devices that change while a guest uses them: a Linux guest sees its disk grow, chooses its
 //! cache, is held to its limits, loses no request when GDM is killed, has the medium of its disk
-//! taken out and exchanged, chooses how many pairs of queues its network card uses, and loses the
+//! taken out and exchanged, is paused with its devices and dumped, chooses how many pairs of queues its network card uses, and loses the
 //! card's link for a while.
 
 use anyhow::{Context as _, Result, ensure};
@@ -15,6 +15,11 @@ use xtask::smoke::fio::{FINISH, fio_result, fio_until_stopped};
 use xtask::smoke::{BOOT, LONG, ready, shell, shell_within};
 
 use crate::part::{Part, Tally};
+
+mod pauses;
+
+/// Pauses in the normal run.
+const PAUSES: u32 = 5;
 
 /// Makes the file of the second disk, and starts the guest.
 const BEGIN: &str = "truncate -s 16M /run/data.img && gearctl start linux";
@@ -94,6 +99,7 @@ fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
     // The driver does not choose again when GDM was killed.
     uses_pairs(session).context("after kills of GDM")?;
     leave(session)?;
+    pauses::is_dumped(session)?;
     grows(session, guest)?;
     changes_medium(session, guest)?;
     loses_link(session, guest)?;
@@ -176,12 +182,13 @@ fn loses_nothing(session: &mut Session, guest: &VmSummary) -> Result<()> {
         shell_within(session, KILL, LONG)?;
         shell(session, "sleep 1")?;
     }
+    pauses::rests(session, PAUSES)?;
     let said = shell(session, "cat /run/gdm.log")?;
     ensure!(!said.contains("bug in gdm"), "GDM says {said}");
     enter(session, guest)?;
     shell(session, "touch /run/stop")?;
     let printed = shell_within(session, FINISH, LONG)?;
-    println!("with three kills: {}", fio_result(&printed)?);
+    println!("with three kills and pauses: {}", fio_result(&printed)?);
     Ok(())
 }
 

@@ -12,6 +12,7 @@ mod flight;
 mod hostile;
 mod late;
 mod media;
+mod pauses;
 mod resumption;
 mod service;
 

@@ -114,6 +114,19 @@ fn lines() -> Vec<String> {
     let picture = format!("screenshot linux {}/a.png", directory.text());
     let commands = commands.into_iter().chain([picture.as_str()]);
     let mut lines: Vec<String> = commands.map(printed).collect();
+    // A guest's memory is at hand in a device VM alone.
+    lines.push(crate::command::json_line(&super::Answer::Dump(
+        super::Dump {
+            vm: "linux".into(),
+            file: "core".into(),
+            vcpus: 2,
+            memory_bytes: 4096,
+            stored_bytes: 0,
+            kernel_mappings: 0,
+            vmcoreinfo: false,
+            paused_ms: Some(7),
+        },
+    )));
     lines.push(failure(&attempt(&["stop", "nobody"]).unwrap_err()));
     lines
 }

@@ -24,6 +24,7 @@ impl Answer {
             Self::VmReached(vm) => Json::of(vm),
             Self::Events(events) => Json::of(events),
             Self::Screenshot(picture) => Json::of(picture),
+            Self::Dump(dump) => Json::of(dump),
             Self::Stats(stats) => of_stats(stats),
             Self::Top(loads) => rows(loads, load),
             Self::Sched(sched) => of_sched(sched),

@@ -124,6 +124,7 @@ pub(super) fn fill_vms(
         slot.debug = vm.debug;
         slot.pmu = vm.pmu;
         slot.last_words = vm.last_words;
+        slot.dump = vm.dump;
         slot.peers = peers(manifest, vm);
         first_vcpu += vm.vcpu_count as u16;
     }

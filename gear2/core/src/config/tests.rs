@@ -45,6 +45,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         debug: false,
         pmu: false,
         last_words: false,
+        dump: false,
         restart: Restart::Never,
         restart_limit: RestartLimit::DEFAULT,
         on_give_up: gearv_manifest::OnGiveUp::Stop,

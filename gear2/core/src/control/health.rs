@@ -1,12 +1,15 @@
 //! Operations about VMs that hang, are slow, or have ended.
 
 use gear1_abi::call::vcpu_reg::PER_CALL;
+use gear1_abi::call::{Status, VmState};
+use gear1_abi::id::VcpuId;
 use gear2_protocol::outcome;
 
 use super::{Answer, bytes_words, done};
 use crate::config::VmConfig;
+use crate::gear1::Gear1;
 use crate::last_words::LastWords;
-use crate::machine::{Machine, Platform};
+use crate::machine::{Machine, Platform, WORDS};
 
 /// Bytes of an answer.
 const ANSWER_BYTES: usize = 48;
@@ -38,10 +41,51 @@ pub(super) fn last_registers<P: Platform>(
 ) -> Answer {
     with(machine, vm, |words| {
         let registers = words.vcpus.get(usize::try_from(vcpu).ok()?)?.as_ref()?;
-        let behind = registers.get(usize::try_from(first).ok()?..)?;
-        let mut wanted = behind.iter().copied();
-        Some([(); PER_CALL].map(|()| wanted.next().unwrap_or(0)))
+        Some(six(registers.get(usize::try_from(first).ok()?..)?))
     })
+}
+
+/// Returns six registers of a vCPU of a VM that is paused or has stopped. Another CPU's loop, which
+/// still has them, is told to let go of them: the caller asks again.
+pub(super) fn registers<P: Platform>(
+    machine: &Machine<P>,
+    gear1: &mut impl Gear1,
+    vm: &VmConfig,
+    vcpu: u64,
+    first: u64,
+) -> Answer {
+    if !vm.dump {
+        return Err(outcome::FORBIDDEN);
+    }
+    let stands = gear1.vm_state(vm.id) == Ok(VmState::Stopped) || machine.is_paused(vm.id);
+    // planted: registers of a VM that runs are told
+    if !stands {
+        return Err(outcome::WRONG_STATE);
+    }
+    let index = usize::try_from(vcpu).map_err(|_| outcome::NOT_FOUND)?;
+    let vcpu = vm.vcpus.clone().nth(index).and_then(VcpuId::new);
+    let vcpu = vcpu.ok_or(outcome::NOT_FOUND)?;
+    match gear1.vcpu_registers(vcpu) {
+        Ok(registers) => {
+            let first = usize::try_from(first).map_err(|_| outcome::NOT_FOUND)?;
+            done(six(registers.get(first..).ok_or(outcome::NOT_FOUND)?))
+        }
+        Err(Status::Busy) => {
+            machine.poke(gear1, machine.placement.cpu(vcpu), WORDS);
+            Err(outcome::BUSY)
+        }
+        Err(Status::NoSuchCall) => Err(outcome::UNKNOWN),
+        // A vCPU that was off in all of this life: its registers are nobody's.
+        Err(Status::NotFound) => done(six(&[])),
+        // An older Gear1, which tells of lives that have ended alone.
+        Err(Status::WrongState | Status::Invalid | Status::Ok) => Err(outcome::WRONG_STATE),
+    }
+}
+
+/// Returns the first six of some registers; 0 stands for those that there are not.
+fn six(registers: &[u64]) -> super::Words {
+    let mut wanted = registers.iter().copied();
+    [(); PER_CALL].map(|()| wanted.next().unwrap_or(0))
 }
 
 /// Returns a part of the console output.

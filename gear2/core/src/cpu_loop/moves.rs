@@ -117,11 +117,11 @@ impl<P: Platform> CpuLoop<'_, P> {
         }
     }
 
-    /// Has Gear1 put the registers of vCPUs that are off, and that this CPU still holds, where any
-    /// loop may ask for them.
+    /// Has Gear1 put the registers of vCPUs that do not run, and that this CPU still holds, where
+    /// any loop may ask for them.
     fn let_go_of_registers(&self, gear1: &mut impl Gear1) {
         for vcpu in vcpus_of(self.moves.here) {
-            // A refusal means that the VM runs.
+            // A refusal means that the VM runs, and is not to be dumped.
             let _ = gear1.vcpu_registers(vcpu);
         }
     }

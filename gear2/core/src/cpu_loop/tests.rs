@@ -31,6 +31,7 @@ fn plan(guest: Guest, cpus: &[usize]) -> Plan {
         watchdog: 0,
         progress: 0,
         boot_order: 0,
+        dump: false,
         safe_state: SafeState::Stop,
         tells: None,
         waits: false,
@@ -120,7 +121,7 @@ fn announces_itself_and_what_happens() {
     simulation.steps(10);
     let version = env!("CARGO_PKG_VERSION");
     let mut expected = String::from("gear2: ") + version;
-    expected += ", ABI 1.4, 1 CPUs, scheduler round-robin\r\n\
+    expected += ", ABI 1.5, 1 CPUs, scheduler round-robin\r\n\
         gear2: guest0 started\r\ngear2: guest0 stopped\r\ngear2: guest0 restarted\r\n\
         gear2: 0 guest0 running, vCPU 0 on CPU 0: ready\r\n\
         gear2: guest0 vCPU 0:\r\n";
@@ -219,6 +220,7 @@ fn plans() -> impl Strategy<Value = (usize, Vec<Plan>)> {
             watchdog: 0,
             progress: 0,
             boot_order: 0,
+            dump: false,
             safe_state: SafeState::Stop,
             tells: None,
             waits: false,

@@ -63,6 +63,7 @@ fn model_with_pages() -> (
         watchdog: 0,
         progress: 0,
         boot_order: 0,
+        dump: false,
         safe_state: crate::config::SafeState::Stop,
         tells: None,
         waits: false,

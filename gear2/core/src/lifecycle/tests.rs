@@ -38,6 +38,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         watchdog_device: None,
         rtc: None,
         may_power_off,
+        dump: false,
         restart,
         restarts: AT_ONCE,
         safe_state: SafeState::Stop,

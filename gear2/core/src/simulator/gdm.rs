@@ -12,7 +12,7 @@ use std::thread;
 use std::thread_local;
 
 use gear1_abi::call::Reply;
-use gear2_protocol::device_word::{LOOKING, RESET_ASKED, RESET_SEEN};
+use gear2_protocol::device_word::{HOLD_ASKED, HOLD_SEEN, LOOKING, RESET_ASKED, RESET_SEEN};
 use gear2_protocol::offset::{INPUT_LOW, INPUT_SIZE, OUTPUT_SIZE};
 use gear2_protocol::{ConsoleBlock, LINE_REQUEST, MmioSlot, line_of_channel, slot};
 
@@ -216,13 +216,15 @@ impl Gdm {
         }
     }
 
-    /// Answers the reset requests of all devices, unless transfers are stalled.
+    /// Answers the reset requests of all devices, and those to hold them, unless transfers are
+    /// stalled.
     fn reset_devices(&self) {
         if self.stalled {
             return;
         }
         for words in &self.region.devices {
             words[RESET_SEEN].store(words[RESET_ASKED].load(Acquire), Release);
+            words[HOLD_SEEN].store(words[HOLD_ASKED].load(Acquire), Release);
         }
     }
 

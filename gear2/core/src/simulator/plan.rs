@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     /// Longest time for which a vCPU may run without an exit of its own; 0: no limit.
     pub(crate) progress: u64,
     pub(crate) boot_order: u32,
+    /// Whether its registers may be read while it is paused.
+    pub(crate) dump: bool,
     pub(crate) safe_state: SafeState,
     pub(crate) tells: Option<u32>,
     /// Whether nobody starts the VM at boot.
@@ -79,6 +81,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             name: format!("guest{place}"),
             console: (!plan.real_time).then_some(CONSOLE),
             may_power_off: false,
+            dump: plan.dump,
             restart: plan.restart,
             share: Share::of(id),
             restarts: plan.restarts,

@@ -58,6 +58,8 @@ pub(super) struct Vm {
     pub(super) lived: Vec<Lived>,
     /// Whether Gear1 runs the VM and tells CPU 0's loop of its ends.
     pub(super) real_time: bool,
+    /// Whether Gear1 tells registers of a life that lasts.
+    pub(super) dump: bool,
     pub(super) devices: u32,
     pub(super) first_channel: u32,
     pub(super) irq: bool,
@@ -292,6 +294,7 @@ pub(super) fn new_vm(plan: &Plan) -> Vm {
         ends: Ends(0),
         lived: Vec::new(),
         real_time: plan.real_time,
+        dump: plan.dump,
         devices: plan.devices,
         first_channel: 0,
         irq: false,

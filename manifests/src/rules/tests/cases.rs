@@ -186,6 +186,10 @@ fn vm_cases() -> Vec<Case> {
     same_name.at("/vms").children[1].0 = "linux".to_string();
     std::vec![
         (same_name, "M-VM-003: /vms/linux: "),
+        (
+            smallest().set(VM, "dump", Vec::new()),
+            "M-VM-012: /vms/linux: dump: ",
+        ),
         (named("0linux"), "M-VM-004: /vms/0linux: "),
         (named("linux@0"), "M-VM-004: /vms/linux@0: "),
         (named("a-name-that-is-a-bit-long"), "M-VM-004: "),

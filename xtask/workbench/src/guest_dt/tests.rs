@@ -40,6 +40,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         debug: false,
         pmu: false,
         last_words: false,
+        dump: false,
         restart: Restart::Never,
         restart_limit: RestartLimit::DEFAULT,
         on_give_up: gearv_manifest::OnGiveUp::Stop,

@@ -136,6 +136,7 @@ const TABLE: &[Row] = &[
     ("debug", "", ""),
     ("pmu", "", ""),
     ("last-words", "", ""),
+    ("dump", "", ""),
     (
         "restart",
         "\"never\", \"on-failure\" or \"always\"",

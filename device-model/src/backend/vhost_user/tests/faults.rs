@@ -364,6 +364,59 @@ fn a_closed_queue_waits_for_the_memory() {
     assert_eq!(bad.guest.status(), 0xf);
 }
 
+/// Pauses the VM, or resumes it, as Gear2 does, and returns what the device has answered.
+fn hold(guest: &mut Guest, number: u64) -> u64 {
+    use gear2_protocol::device_word::{HOLD_ASKED, HOLD_SEEN};
+    use std::sync::atomic::Ordering;
+    let words = guest.state().words();
+    words[HOLD_ASKED].store(number, Ordering::Relaxed);
+    guest.turn();
+    words[HOLD_SEEN].load(Ordering::Relaxed)
+}
+
+/// A paused VM's queue is stopped, has the completions of its last moment, and is served again.
+#[test]
+fn a_paused_queue_has_the_completions_of_its_last_moment() {
+    let mut bad = Bad::new(|request| match request {
+        fake::GET_VRING_BASE => Act::Last,
+        _ => Act::Well,
+    });
+    bad.offer();
+    bad.guest.turn();
+    bad.guest.interrupted();
+    assert_eq!(bad.guest.used_index(0), 0);
+    assert_eq!(hold(&mut bad.guest, 1), 1);
+    assert!(bad.guest.interrupted());
+    assert_eq!(bad.guest.used_index(0), 1);
+    bad.offer();
+    bad.guest.turn();
+    let notes = || InFlight::of(bad.guest.state(), 0).in_order(2);
+    assert_eq!((bad.guest.used_index(0), notes()), (1, vec![]));
+    assert_eq!(hold(&mut bad.guest, 2), 2);
+    let notes = || InFlight::of(bad.guest.state(), 0).in_order(2);
+    assert_eq!(notes().len(), 1);
+    assert_eq!(bad.guest.state().get(Word::Messages), 0);
+}
+
+/// A backend that does not stop a queue has the guest's memory: the pause is not answered.
+#[test]
+fn a_pause_waits_for_the_memory() {
+    let mut bad = Bad::new(|request| match request {
+        fake::GET_VRING_BASE => Act::Nothing,
+        _ => Act::Well,
+    });
+    bad.offer();
+    bad.guest.turn();
+    assert_eq!(hold(&mut bad.guest, 1), 0);
+    // The next connection: the one before has ended for the backend.
+    let begin = Instant::now();
+    while hold(&mut bad.guest, 1) != 1 {
+        assert!(begin.elapsed() < LONG, "the pause is not answered");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(bad.guest.status(), 0xf);
+}
+
 #[test]
 fn news_of_a_backend_are_told_or_end_it() {
     const CONFIG_CHANGE: u32 = 2;

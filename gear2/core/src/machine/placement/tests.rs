@@ -46,6 +46,7 @@ fn a_kept_word_closes_no_whole_pool() {
         watchdog: 0,
         progress: 0,
         boot_order: 0,
+        dump: false,
         safe_state: crate::config::SafeState::Stop,
         tells: None,
         waits: false,

@@ -89,11 +89,13 @@ impl World {
             return Status::NotFound;
         };
         let runs = self.vms[vcpu.vm].state == VmState::Running;
-        if runs && !self.vms[vcpu.vm].real_time || vcpu.state != VcpuState::Off {
+        let vm = &self.vms[vcpu.vm];
+        let lasts = runs && !vm.real_time || vcpu.state != VcpuState::Off;
+        if lasts && !vm.dump {
             return Status::WrongState;
         }
         vcpu.held &= vcpu.cpu != cpu;
-        if vcpu.held {
+        if vcpu.held || vcpu.state == VcpuState::Running {
             return Status::Busy;
         }
         let number = 1_000 * (index as u64 + 1) + first;

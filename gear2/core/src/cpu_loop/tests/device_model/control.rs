@@ -1,6 +1,9 @@
 //! The control mailbox: its reports on VMs, and its operations.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use gear1_abi::call::VcpuState;
+use gear2_protocol::device_word::HOLD_ASKED;
 use gear2_protocol::{PROTOCOL_VERSION, vm_flag};
 
 use super::*;
@@ -144,6 +147,97 @@ fn a_paused_vm_does_not_run_until_it_is_resumed() {
     simulation.world.borrow_mut().paused = 0;
     simulation.steps(5_000);
     assert_eq!(simulation.control(op::VM_INFO, [1, 0]).1[3..5], [1, 0]);
+}
+
+/// The devices of a paused VM rest, and nobody asks them twice.
+#[test]
+fn devices_of_a_paused_vm_are_held() {
+    let plans = [guest(2, Guest::Works, &[0]), guest(1, Guest::Works, &[0])];
+    let mut simulation = machine(&plans, 5);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(2_000);
+    let held = |simulation: &Simulation| {
+        let devices = &simulation
+            .world
+            .borrow()
+            .gdm
+            .as_ref()
+            .unwrap()
+            .region
+            .devices;
+        [0, 1, 2].map(|device: usize| devices[device][HOLD_ASKED].load(Relaxed))
+    };
+    let info = |simulation: &mut Simulation| simulation.control(op::VM_INFO, [1, 0]).1[4];
+    assert_eq!(info(&mut simulation) & vm_flag::QUIET, 0);
+    simulation.world.borrow_mut().gdm.as_mut().unwrap().stalled = true;
+    simulation.world.borrow_mut().paused = 1 << 1;
+    assert_eq!(simulation.control(op::VM_PAUSE, [1, 0]).0, outcome::OK);
+    simulation.steps(2_000);
+    assert_eq!(held(&simulation), [1, 1, 0]);
+    let flags = info(&mut simulation);
+    assert_eq!(flags & (vm_flag::PAUSED | vm_flag::QUIET), vm_flag::PAUSED);
+    simulation.world.borrow_mut().gdm.as_mut().unwrap().stalled = false;
+    simulation.steps(2_000);
+    assert_ne!(info(&mut simulation) & vm_flag::QUIET, 0);
+    // A refusal asks for nothing.
+    let again = simulation.control(op::VM_PAUSE, [1, 0]).0;
+    assert_eq!(
+        (again, held(&simulation)),
+        (outcome::WRONG_STATE, [1, 1, 0])
+    );
+    assert_eq!(simulation.control(op::VM_RESUME, [1, 0]).0, outcome::OK);
+    simulation.world.borrow_mut().paused = 0;
+    assert_eq!(held(&simulation), [2, 2, 0]);
+    // Another life is not held.
+    simulation.world.borrow_mut().paused = 1 << 1;
+    assert_eq!(simulation.control(op::VM_PAUSE, [1, 0]).0, outcome::OK);
+    let begun = simulation.control(op::VM_RESTART, [1, 0]).0;
+    assert_eq!((begun, held(&simulation)), (outcome::STARTED, [3, 3, 0]));
+    simulation.steps(1_000);
+    simulation.world.borrow_mut().paused = 0;
+    simulation.steps(5_000);
+    assert_eq!(held(&simulation), [4, 4, 0]);
+}
+
+/// Registers are told of a VM that is paused or stopped, and whose manifest says so.
+#[test]
+fn registers_of_a_paused_vm_are_told() {
+    let dump = |dump, cpus: &[usize]| Plan {
+        dump,
+        ..guest(1, Guest::Works, cpus)
+    };
+    let mut simulation = machine(&[dump(true, &[0, 1]), dump(false, &[0])], 5);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(2_000);
+    assert_ne!(
+        simulation.control(op::VM_INFO, [1, 0]).1[4] & vm_flag::DUMP,
+        0
+    );
+    assert_eq!(
+        simulation.control(op::VM_INFO, [2, 0]).1[4] & vm_flag::DUMP,
+        0
+    );
+    let ask = |simulation: &mut Simulation, vm, vcpu| {
+        let answer = simulation.control(op::VCPU_REGISTERS, [vm, vcpu]);
+        simulation.steps(1_000);
+        answer
+    };
+    assert_eq!(ask(&mut simulation, 1, 0).0, outcome::WRONG_STATE);
+    assert_eq!(ask(&mut simulation, 2, 0).0, outcome::FORBIDDEN);
+    for vm in [1, 2] {
+        simulation.world.borrow_mut().paused |= 1 << vm;
+        assert_eq!(simulation.control(op::VM_PAUSE, [vm, 0]).0, outcome::OK);
+        simulation.steps(1_000);
+    }
+    for vcpu in [0, 1] {
+        let mut answers = (0..10).map(|_| ask(&mut simulation, 1, vcpu));
+        // The other CPU may have them still, and lets go of them.
+        let (_, words) = answers.find(|answer| answer.0 != outcome::BUSY).unwrap();
+        assert_eq!(words, [0, 1, 2, 3, 4, 5].map(|n| 1_000 * (vcpu + 3) + n));
+    }
+    assert_eq!(ask(&mut simulation, 1, 2).0, outcome::NOT_FOUND);
+    assert_eq!(ask(&mut simulation, 2, 0).0, outcome::FORBIDDEN);
+    assert_eq!(ask(&mut simulation, 0, 0).0, outcome::FORBIDDEN);
 }
 
 #[test]

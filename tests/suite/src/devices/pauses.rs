@@ -1,0 +1,146 @@
+//! Pauses of a guest with its devices, and its core file: fio loses nothing while its VM is paused
+//! again and again, devices rest meanwhile, and the core file has the registers and the kernel.
+
+use std::io::Read as _;
+
+use anyhow::{Context as _, Result, ensure};
+use flate2::read::GzDecoder;
+use object::LittleEndian;
+use object::elf::{FileHeader64, NT_PRSTATUS, PT_LOAD, PT_NOTE, ProgramHeader64};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use serde_json::Value;
+use workbench::expect::Session;
+use xtask::smoke::device_vm::{json, number};
+use xtask::smoke::{LONG, shell, shell_within};
+
+/// Pauses the guest so often, as soon as it goes on again.
+const PAUSES: &str = "i=0; while [ $i -lt COUNT ] && gearctl suspend linux > /run/paused && \
+    gearctl resume linux > /run/paused; do sleep 0.0$((i % 8)); i=$((i + 1)); done; [ $i = COUNT ]";
+/// Time for which the paused guest is looked at, in seconds.
+const LOOK: &str = "sleep 0.5";
+/// File of the dump, in the device VM's memory.
+const CORE: &str = "/run/core";
+/// Prints what precedes the memory in the core file.
+const HEAD: &str = "size=$(stat -c %s /run/core); head -c $((size - MEMORY)) /run/core | gzip | \
+    xxd -p; rm /run/core";
+
+type Header = FileHeader64<LittleEndian>;
+const ENDIAN: LittleEndian = LittleEndian;
+
+/// Pauses the guest, which is busy, and looks whether its devices rest. The terminal is the device
+/// VM's.
+pub(super) fn rests(session: &mut Session, count: u32) -> Result<()> {
+    let pauses = PAUSES.replace("COUNT", &count.to_string());
+    shell_within(session, &pauses, LONG).context("a pause or its end is refused")?;
+    shell(session, "gearctl pause linux")?;
+    let before = requests(session)?;
+    shell(session, LOOK)?;
+    let after = requests(session)?;
+    ensure!(
+        before == after,
+        "devices of a paused guest go on: {before:?}, {after:?}"
+    );
+    let refused = shell(session, "gearctl pause linux 2>&1; [ $? = 4 ]")?;
+    ensure!(
+        refused.contains("it is paused already"),
+        "gearctl says {refused:?}"
+    );
+    shell(session, "gearctl resume linux")?;
+    shell(session, LOOK)?;
+    let later = requests(session)?;
+    ensure!(later > after, "no device goes on: {after:?}, {later:?}");
+    println!("{count} pauses under fio; devices rested in each");
+    Ok(())
+}
+
+/// Returns the requests that each device of the guest's has completed.
+fn requests(session: &mut Session) -> Result<Vec<u64>> {
+    let stats = json(session, "gearctl stats linux --json")?;
+    let devices = stats["devices"].as_array().context("no devices")?;
+    devices
+        .iter()
+        .map(|device| number(&device["requests"]))
+        .collect()
+}
+
+/// Dumps the guest, which runs before and after.
+pub(super) fn is_dumped(session: &mut Session) -> Result<()> {
+    let refused = shell(session, "gearctl dump device /run/core 2>&1; [ $? = 4 ]")?;
+    ensure!(
+        refused.contains("gearctl runs in it"),
+        "gearctl says {refused:?}"
+    );
+    let dump = json(session, &format!("gearctl dump linux {CORE} --json"))?;
+    println!("gearctl says {dump}");
+    ensure!(dump["vmcoreinfo"] == Value::Bool(true), "no VMCOREINFO");
+    ensure!(number(&dump["paused_ms"])? > 0, "it was not paused");
+    let memory = number(&dump["memory_bytes"])?;
+    let printed = shell_within(session, &HEAD.replace("MEMORY", &memory.to_string()), LONG)?;
+    let digits: Vec<u8> = printed.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let digits = String::from_utf8(digits)?;
+    let bytes = (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[2 * at..2 * at + 2], 16));
+    let packed = bytes.collect::<Result<Vec<u8>, _>>()?;
+    let mut head = Vec::new();
+    GzDecoder::new(&*packed).read_to_end(&mut head)?;
+    describes_linux(&head, memory)
+}
+
+/// Checks what a core file of Linux tells, without its memory.
+fn describes_linux(head: &[u8], memory: u64) -> Result<()> {
+    let header = Header::parse(head)?;
+    let segments = header.program_headers(ENDIAN, head)?;
+    let (mut threads, mut info) = (Vec::new(), String::new());
+    let notes = segments
+        .iter()
+        .find(|segment| segment.p_type(ENDIAN) == PT_NOTE);
+    let notes = notes.context("no notes")?.notes(ENDIAN, head)?;
+    let mut notes = notes.context("no notes")?;
+    while let Some(note) = notes.next()? {
+        match (note.name(), note.n_type(ENDIAN)) {
+            (b"CORE", NT_PRSTATUS) => threads.push(note.desc().to_vec()),
+            (b"VMCOREINFO", _) => info = String::from_utf8_lossy(note.desc()).into_owned(),
+            _ => {}
+        }
+    }
+    ensure!(threads.len() == 2, "{} vCPUs", threads.len());
+    ensure!(info.starts_with("OSRELEASE=6."), "VMCOREINFO says {info:?}");
+    let symbol = info
+        .lines()
+        .find_map(|line| line.strip_prefix("SYMBOL(_stext)="));
+    let text = u64::from_str_radix(symbol.context("no _stext")?, 16)?;
+    let code = place(segments, text).context("the kernel's code is not mapped")?;
+    // A kernel's vCPU is in its code or in its modules; a program's is in neither.
+    let pc = |thread: &Vec<u8>| u64::from_le_bytes(thread[368..376].try_into().unwrap_or_default());
+    let places = threads.iter().map(pc).map(|pc| (pc, place(segments, pc)));
+    let places: Vec<_> = places.collect();
+    println!("kernel's code {text:#x} at {code:#x}, program counters {places:x?}");
+    for (pc, place) in places {
+        ensure!(
+            pc >> 63 == 0 || place.is_some(),
+            "the PC {pc:#x} is nowhere"
+        );
+    }
+    let first = segments
+        .iter()
+        .find(|segment| segment.p_type(ENDIAN) == PT_LOAD);
+    let first = first.context("no memory")?;
+    ensure!(first.p_memsz(ENDIAN) == memory && first.p_vaddr(ENDIAN) == first.p_paddr(ENDIAN));
+    let offset = usize::try_from(first.p_offset(ENDIAN))?;
+    ensure!(
+        offset == head.len(),
+        "the memory does not begin behind the notes"
+    );
+    Ok(())
+}
+
+/// Returns the guest-physical address of a virtual one.
+fn place(segments: &[ProgramHeader64<LittleEndian>], va: u64) -> Option<u64> {
+    let loads = segments
+        .iter()
+        .filter(|segment| segment.p_type(ENDIAN) == PT_LOAD);
+    let mut places = loads.filter_map(|segment| {
+        let behind = va.checked_sub(segment.p_vaddr(ENDIAN))?;
+        (behind < segment.p_memsz(ENDIAN)).then(|| segment.p_paddr(ENDIAN) + behind)
+    });
+    places.next()
+}
