@@ -55,6 +55,8 @@ pub struct Vm {
     pub paused: bool,
     /// Whether it is paused, and its devices rest.
     pub quiet: bool,
+    /// Whether it has suspended itself.
+    pub suspended: bool,
     /// Whether its manifest lets its registers be read.
     pub dumps: bool,
     /// Whether the start of the VM waits, for another VM or for the end of a restart pause.
@@ -201,6 +203,7 @@ impl Client {
             powers_off: flags & vm_flag::MAY_POWER_OFF != 0,
             paused: flags & vm_flag::PAUSED != 0,
             quiet: flags & vm_flag::QUIET != 0,
+            suspended: flags & vm_flag::SUSPENDED != 0,
             dumps: flags & vm_flag::DUMP != 0,
             waits: flags & vm_flag::WAITS != 0,
             given_up: flags & vm_flag::GIVEN_UP != 0,

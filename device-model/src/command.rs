@@ -173,6 +173,7 @@ fn vm_row(vm: &Vm) -> answer::Vm {
         name: vm.name.clone(),
         state: vm_state(vm.state),
         paused: vm.paused,
+        suspended: vm.suspended,
         waits: vm.waits,
         given_up: vm.given_up,
         failed_over: vm.failed_over,

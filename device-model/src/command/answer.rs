@@ -118,6 +118,8 @@ pub struct Vm {
     pub state: State,
     /// No vCPU runs until the VM is resumed.
     pub paused: bool,
+    /// The VM has suspended itself, and waits for an interrupt or for `resume`.
+    pub suspended: bool,
     /// The start waits for another VM, or for the end of a pause between restarts.
     pub waits: bool,
     /// The VM ended too often, and is started again only by a person.

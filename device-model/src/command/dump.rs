@@ -135,7 +135,6 @@ fn with_paused(
         paused_ms,
         ..acted?
     };
-    // planted: a core file may be of two lives
     if is_same && resumed == is_ours {
         return Ok(dump);
     }

@@ -133,7 +133,7 @@ pub enum Command {
     /// Returns when the devices have completed the requests that they had.
     #[command(visible_alias = "suspend")]
     Pause(Name),
-    /// Let the vCPUs and the devices of a paused VM go on
+    /// Let the vCPUs and the devices of a paused VM go on, or wake one that suspended itself
     Resume(Name),
     /// Write a VM's memory and registers to a core file, for gdb and crash
     ///

@@ -74,7 +74,7 @@ fn reason(op: u32, vm: &Vm) -> String {
         op::VM_PAUSE if vm.paused => {
             format!("it is paused already; `gearctl resume {name}` lets it go on")
         }
-        op::VM_RESUME if !vm.paused => "it is not paused".into(),
+        op::VM_RESUME if !vm.paused && !vm.suspended => "it is not paused".into(),
         _ => format!(
             "it was {} and has changed meanwhile; see `gearctl list`, and try again",
             vm_row(vm).state_text()

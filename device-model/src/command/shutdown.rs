@@ -40,8 +40,13 @@ fn hindrance(vm: &Vm) -> Option<String> {
     if state.state != State::Running {
         return Some(format!("it does not run, it is {}", state.state_text()));
     }
-    vm.paused.then(|| {
-        format!("it is paused, and hears of no button; `gearctl resume {name}` lets it go on")
+    let why = [
+        (vm.paused, "is paused"),
+        (vm.suspended, "has suspended itself"),
+    ];
+    let why = why.into_iter().find(|(holds, _)| *holds);
+    why.map(|(_, why)| {
+        format!("it {why}, and hears of no button; `gearctl resume {name}` lets it go on")
     })
 }
 

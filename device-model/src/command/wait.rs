@@ -104,6 +104,7 @@ impl Wanted {
         match self {
             Self::Running => "running",
             Self::Paused => "paused",
+            Self::Suspended => "suspended",
             Self::Stopped => "stopped",
             Self::GivenUp => "given up",
             Self::FailedOver => "failed over",
@@ -117,6 +118,7 @@ fn is(vm: &Vm, wanted: Wanted) -> bool {
     let state = vm.state;
     match wanted {
         Wanted::Running => state == State::Running && !vm.paused,
+        Wanted::Suspended => state == State::Running && vm.suspended,
         Wanted::Paused => state == State::Running && vm.paused,
         // A start that waits is a VM on its way up.
         Wanted::Stopped => state == State::Stopped && !vm.waits,

@@ -24,12 +24,12 @@ pub mod number {
     pub const VERSION: u16 = 1;
     /// `(vcpu)`: returns in X1 its [`VcpuState`](super::VcpuState), in X2 and X3 the detail: for
     /// `AwaitsMmio` the IPA and the access word of [`Mmio`](crate::event::Mmio); in X4 the CPU it
-    /// runs on.
+    /// runs on; in X5 1 while it waits in power-down (PSCI), else 0.
     pub const VCPU_STATE: u16 = 2;
     /// `(vcpu, cpu)`: makes `cpu` the one whose loop gets the vCPU's wake-ups.
     pub const VCPU_ASSIGN: u16 = 3;
     /// `(vcpu, value, how)`: completes what the vCPU waits for ([`Reply`](super::Reply) in X2)
-    /// without running it.
+    /// without running it. `Reply::None` wakes a vCPU in WFI or in power-down.
     pub const VCPU_REPLY: u16 = 4;
     /// `(vcpu)`: returns in X1 the ticks stolen from the vCPU as its VM sees them, in X2 those and
     /// the ticks of a wait that lasts, in X3 how often the vCPU was preempted; all since the start

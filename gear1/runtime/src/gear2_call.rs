@@ -111,7 +111,7 @@ fn vcpu_state(id: VcpuId) -> Answer {
         ipa,
         access,
         shared.owner_cpu().reg(),
-        0,
+        u64::from(shared.is_powered_down()),
         0,
     ])
 }

@@ -4,8 +4,9 @@
 //! word in its shared part, which the next load applies: its registers are in a context that this
 //! CPU has not claimed.
 //!
-//! Requirements: G1-FLT-001.
+//! Requirements: G1-FLT-001, G1-PSCI-009.
 
+use gear1_abi::boot::RealTime;
 use gear1_abi::call::{Reply, Status, VcpuState};
 use gear1_abi::id::VcpuId;
 use gear1_arch::cpu;
@@ -59,7 +60,8 @@ fn awaited(shared: &VcpuShared) -> Result<VcpuState, Status> {
     }
 }
 
-/// Completes a request outside of a decision: the loop of another CPU gets a wake-up.
+/// Completes a request outside of a decision: the loop of another CPU gets a wake-up. With `None` a
+/// vCPU in WFI, which may end at any time, or in power-down wakes (G1-PSCI-009).
 pub(crate) fn complete_and_wake(
     cpu: &mut Cpu,
     machine: &Machine,
@@ -67,6 +69,12 @@ pub(crate) fn complete_and_wake(
     how: Reply,
     value: u64,
 ) -> Result<(), Status> {
+    let (vm, _) = *id.select(&machine.vcpus);
+    let is_gear2s = machine::boot_vm(machine, vm).real_time == RealTime::No;
+    if how == Reply::None && is_gear2s && machine::vcpu(id).wake_up() {
+        kick::wake(cpu, machine, id);
+        return Ok(());
+    }
     complete(cpu, id, how, value)?;
     if machine::vcpu(id).owner_cpu() != cpu.index() {
         kick::wake(cpu, machine, id);

@@ -10,7 +10,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::call::{Reply, VcpuState, VmState};
 use gear1_abi::event::Fault;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{VcpuId, VmId};
@@ -124,7 +124,9 @@ fn vm_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vm: &VmCon
     let lifecycle = *shared.lifecycle.lock();
     let restarts = lifecycle.starts().saturating_sub(1);
     let faults = lifecycle.faults().into();
-    let flags = vm_flags(machine, vm, &lifecycle);
+    let is_suspended = suspended(gear1, vm).is_some();
+    let suspended = u64::from(is_suspended) * vm_flag::SUSPENDED;
+    let flags = vm_flags(machine, vm, &lifecycle) | suspended;
     let (first, count) = (vm.vcpus.start as u64, vm.vcpus.len() as u64);
     done([state as u64, count, first, restarts.into(), flags, faults])
 }
@@ -206,7 +208,8 @@ fn stop<P: Platform>(
     ask(machine, gear1, vm, goal)
 }
 
-/// Pauses or resumes a running VM. The device VM is not paused: nobody could resume it.
+/// Pauses or resumes a running VM, or wakes one that has suspended itself. The device VM is not
+/// paused: nobody could resume it.
 fn pause<P: Platform>(
     machine: &Machine<P>,
     gear1: &mut impl Gear1,
@@ -217,6 +220,12 @@ fn pause<P: Platform>(
     let lifecycle = shared.lifecycle.lock();
     let running = gear1.vm_state(vm.id) == Ok(VmState::Running);
     let mine = vm.scheduled && !is_device_vm(machine, vm);
+    let is_awake = machine.is_paused(vm.id) || paused || !running;
+    if let Some(vcpu) = suspended(gear1, vm).filter(|_| !is_awake) {
+        // An interrupt may have been faster.
+        let _ = gear1.vcpu_reply(vcpu, Reply::None, 0);
+        return done(NOTHING);
+    }
     if !mine || !running || machine.is_paused(vm.id) == paused {
         return Err(outcome::WRONG_STATE);
     }
@@ -226,6 +235,17 @@ fn pause<P: Platform>(
     }
     drop(lifecycle);
     Ok((outcome::OK, NOTHING, Task::LookAgain(vm.id)))
+}
+
+/// Returns the vCPU with which a VM has suspended itself: all others are off, and this one waits in
+/// power-down.
+fn suspended(gear1: &mut impl Gear1, vm: &VmConfig) -> Option<VcpuId> {
+    let vcpus = vm.vcpus.clone().filter_map(VcpuId::new);
+    let mut on = vcpus.filter(|vcpu| gear1.vcpu_state(*vcpu) != Ok(VcpuState::Off));
+    let (only, another) = (on.next()?, on.next());
+    let is_alone = vm.scheduled && another.is_none();
+    drop(on);
+    (is_alone && gear1.is_powered_down(only)).then_some(only)
 }
 
 /// Returns how often a vCPU left its guest for a reason, and the time until it was back.

@@ -143,6 +143,12 @@ pub trait Gear1: Conduit {
             .map(|regs| (regs[1], regs[4]))
     }
 
+    /// Tells whether a vCPU waits in power-down, and starts anew when it wakes.
+    fn is_powered_down(&mut self, vcpu: VcpuId) -> bool {
+        let regs = outcome(self.svc::<{ number::VCPU_STATE }>(args([vcpu.reg()])));
+        regs.is_ok_and(|regs| regs[5] != 0)
+    }
+
     /// Returns the state of a vCPU.
     fn vcpu_state(&mut self, vcpu: VcpuId) -> Result<VcpuState, Status> {
         let regs = outcome(self.svc::<{ number::VCPU_STATE }>(args([vcpu.reg()])))?;

@@ -250,6 +250,7 @@ impl Simulation {
             rings: [0; 2],
             starves: false,
             silent: None,
+            powered_down: None,
         }));
         let (mut first, mut first_channel) = (0, 0);
         for (vm, plan) in world.borrow_mut().vms.iter_mut().zip(plans) {

@@ -39,7 +39,7 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 3.2 | [`op::SCHED_SET_POOL`], without which `gearctl sched pool` changes nothing, and [`stays::WINDOW`] and [`stays::NO_WINDOW`] |
 /// | 3.3 | [`vm_flag::FAILED_OVER`], which an older `gearctl` does not show |
 /// | 3.4 | [`op::VM_HEALTH`], without which `gearctl list` has dashes, and [`op::LAST_WORDS`] and the operations behind it, without which there is no `gearctl last-words` |
-/// | 3.5 | [`op::VCPU_REGISTERS`], without which there is no `gearctl dump`, and [`device_word::HOLD_ASKED`], without which devices of a VM that is paused go on |
+/// | 3.5 | [`op::VCPU_REGISTERS`], without which there is no `gearctl dump`, and [`device_word::HOLD_ASKED`], without which devices of a VM that is paused go on, and [`vm_flag::SUSPENDED`] |
 pub const PROTOCOL_VERSION: u32 = 0x0003_0005;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
@@ -253,7 +253,7 @@ pub mod op {
     pub const VM_RESTART: u32 = 4;
     /// `(vm)`: pauses the VM's vCPUs until `VM_RESUME`.
     pub const VM_PAUSE: u32 = 5;
-    /// `(vm)`: the reverse.
+    /// `(vm)`: the reverse; wakes a VM that has suspended itself.
     pub const VM_RESUME: u32 = 6;
     /// `(vcpu, reason)`: result words: exits, counter ticks in Gear2.
     pub const EXIT_STATS: u32 = 7;
@@ -418,6 +418,9 @@ pub mod vm_flag {
     pub const QUIET: u64 = 1 << 8;
     /// The manifest lets the registers of the VM's vCPUs be read while the VM is paused or stopped.
     pub const DUMP: u64 = 1 << 9;
+    /// The VM has suspended itself (PSCI SYSTEM_SUSPEND), and waits for an interrupt or for
+    /// `VM_RESUME`.
+    pub const SUSPENDED: u64 = 1 << 10;
     /// The VM is given up, and its standby was started in its place.
     pub const FAILED_OVER: u64 = 1 << 7;
 }

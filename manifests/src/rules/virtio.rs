@@ -18,7 +18,6 @@ pub(super) fn check<'a>(
         report.error(at_address(Rule::VirtioAddress, vm));
     }
     let has_devices = manifest.virtio_of(vm.id).next().is_some();
-    // planted: a VM is to be dumped whose memory the device VM does not see
     if vm.dump && (vm.kind != VmKind::Guest || !has_devices) {
         report.error(error(Rule::DumpOfNoServed, vm, "dump"));
     }

@@ -1,6 +1,6 @@
 //! Devices that change while a guest uses them: a Linux guest sees its disk grow, chooses its
 //! cache, is held to its limits, loses no request when GDM is killed, has the medium of its disk
-//! taken out and exchanged, is paused with its devices and dumped, chooses how many pairs of queues its network card uses, and loses the
+//! taken out and exchanged, is paused with its devices, dumped and suspended, chooses how many pairs of queues its network card uses, and loses the
 //! card's link for a while.
 
 use anyhow::{Context as _, Result, ensure};
@@ -9,7 +9,6 @@ use workbench::expect::Session;
 use workbench::manifest::VmSummary;
 use workbench::qemu::Qemu;
 use workbench::{ext4, workspace};
-use xtask::run;
 use xtask::smoke::device_vm::{KILL, answers, enter, is_up, json, leave, number};
 use xtask::smoke::fio::{FINISH, fio_result, fio_until_stopped};
 use xtask::smoke::{BOOT, LONG, ready, shell, shell_within};
@@ -20,6 +19,8 @@ mod pauses;
 
 /// Pauses in the normal run.
 const PAUSES: u32 = 5;
+/// Pauses in the slow part.
+const OFTEN: u32 = 50;
 
 /// Makes the file of the second disk, and starts the guest.
 const BEGIN: &str = "truncate -s 16M /run/data.img && gearctl start linux";
@@ -63,32 +64,66 @@ const ASK: &str = "taskset -c CPU ping -c 1 -W 20 10.0.2.100 > /dev/null";
 const KICKS: &str = "ethtool -S eth0 | sed -n 's/^ *tx_*\\(queue_\\)*PAIR_kicks: //p'";
 
 pub(super) fn parts() -> Vec<Part> {
-    vec![Part::new("devices that change at run time", change).either()]
+    vec![
+        Part::new("devices that change at run time", |tally| {
+            run(tally, "devices.log", use_devices)
+        })
+        .either(),
+        Part::new("a guest that is paused with its devices, often", |tally| {
+            run(tally, "pauses.log", is_paused_often)
+        })
+        .slow(true),
+    ]
 }
 
-fn change(tally: &mut Tally) -> Result<()> {
+/// Does something with the machine, and looks at the guest's disk afterwards.
+fn run(
+    tally: &mut Tally,
+    log: &str,
+    act: impl FnOnce(&mut Session, &VmSummary) -> Result<()>,
+) -> Result<()> {
     let manifest = workspace::root().join("tests/manifests/devices.dts");
     let images = build_images::build(&manifest)?;
-    let machine = run::machine_for(&images)?;
+    let machine = xtask::run::machine_for(&images)?;
     let image = machine.disk.clone().context("the machine has no disk")?;
-    let log = workspace::output_dir().join("devices.log");
+    let log = workspace::output_dir().join(log);
     let vms = &images.manifest.vms;
     let guest = vms.iter().find(|vm| vm.may_power_off);
     let guest = guest.context("no guest may power the machine off")?;
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-    let outcome = use_devices(&mut session, guest);
+    let outcome = act(&mut session, guest);
     outcome.with_context(|| last_words(&session))?;
     ext4::check(&image)?;
     tally.pass(12);
     Ok(())
 }
 
-fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
+/// Starts the guest, and leaves the terminal at its shell.
+fn begin(session: &mut Session, guest: &VmSummary) -> Result<()> {
     is_up(session)?;
     shell(session, BEGIN)?;
     session.send(&format!("{}\n", guest.console_command()))?;
     session.expect(&ready(&guest.name), BOOT)?;
-    answers(session, &guest.name)?;
+    answers(session, &guest.name)
+}
+
+/// Pauses the guest many times while fio writes and verifies, several requests at a time.
+fn is_paused_often(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    begin(session, guest)?;
+    shell(session, &fio_until_stopped())?;
+    leave(session)?;
+    pauses::rests(session, OFTEN)?;
+    enter(session, guest)?;
+    shell(session, "touch /run/stop")?;
+    let printed = shell_within(session, FINISH, LONG)?;
+    println!("with {OFTEN} pauses: {}", fio_result(&printed)?);
+    session.send("poweroff\n")?;
+    session.expect_end(LONG)?;
+    Ok(())
+}
+
+fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    begin(session, guest)?;
     for (file, expected) in FACTS {
         is(session, file, expected)?;
     }
@@ -96,6 +131,7 @@ fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
     chooses_cache(session)?;
     chooses_pairs(session)?;
     loses_nothing(session, guest)?;
+    pauses::suspends_itself(session, guest)?;
     // The driver does not choose again when GDM was killed.
     uses_pairs(session).context("after kills of GDM")?;
     leave(session)?;

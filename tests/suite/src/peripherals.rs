@@ -70,7 +70,8 @@ fn sockets(tally: &mut Tally) -> Result<()> {
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
     let outcome = use_peripherals(&mut session, guest, &monitor, tally);
     outcome.with_context(|| last_words(&session))?;
-    session.send("poweroff -f\n")?;
+    // To the machine as if the device VM had turned itself off.
+    session.send("gearctl stop device --force\n")?;
     session.expect_end(END)?;
     Ok(())
 }
@@ -108,6 +109,7 @@ fn use_peripherals(
     let unplugged = unplugged(session, guest, monitor);
     tally.check("the keyboard unplugged", unplugged);
     tally.check("the power button", power_button(session, guest));
+    tally.check("ends that are waited for", ends(session, &guest.name));
     Ok(())
 }
 
@@ -118,9 +120,19 @@ fn power_button(session: &mut Session, guest: &VmSummary) -> Result<()> {
     enter(session, guest)?;
     let listens = "(until grep -q 'KEY_POWER), value 1' /tmp/heard; do sleep 0.2; done; \
         poweroff -f) & :";
+    let name = &guest.name;
+    leave(session)?;
+    // Nobody listens yet.
+    let vain = format!("gearctl shutdown {name} --wait --timeout 1 2>&1; [ $? = 6 ]");
+    let said = shell(session, &vain)?;
+    ensure!(said.contains("and was to be stopped"), "{said}");
+    enter(session, guest)?;
+    shell(session, "killall evtest; wait; rm /tmp/heard")?;
+    leave(session)?;
+    hear(session, guest, "GearV keyboard and tablet")?;
+    enter(session, guest)?;
     shell(session, listens)?;
     leave(session)?;
-    let name = &guest.name;
     let wait = "--wait --timeout 120";
     let shut = json(session, &format!("gearctl shutdown {name} {wait} --json"))?;
     ensure!(shut["outcome"] == "done", "{shut}");
@@ -130,6 +142,54 @@ fn power_button(session: &mut Session, guest: &VmSummary) -> Result<()> {
     )?;
     let said = shell(session, &format!("! gearctl shutdown {name} 2>&1"))?;
     ensure!(said.contains("it does not run, it is stopped"), "{said}");
+    Ok(())
+}
+
+/// Starts, restarts and stops of the guest end before the command that waits for them, and what is
+/// not done has its exit status.
+fn ends(session: &mut Session, name: &str) -> Result<()> {
+    let wait = "--wait --timeout 120 --json";
+    for command in ["start", "restart", "stop"] {
+        let done = json(session, &format!("gearctl {command} {name} {wait}"))?;
+        ensure!(done["outcome"] == "done", "{command}: {done}");
+    }
+    let vm = json(
+        session,
+        &format!("gearctl wait {name} stopped --timeout 1 --json"),
+    )?;
+    ensure!(vm["state"] == "stopped", "{vm}");
+    for (command, status, reason) in [
+        (format!("stop {name}"), 4, "is stopped already"),
+        (
+            "stop device".into(),
+            4,
+            "nobody could start it again from here",
+        ),
+        (
+            format!("wait {name} running --timeout 0.2"),
+            6,
+            "was to be running",
+        ),
+        (format!("pause {name}"), 4, "it does not run, it is stopped"),
+        (
+            format!("resume {name}"),
+            4,
+            "it does not run, it is stopped",
+        ),
+        (
+            format!("dump {name} /run/core"),
+            4,
+            "its manifest does not allow it",
+        ),
+        ("dump nobody /run/core".into(), 3, "there is no VM"),
+    ] {
+        let said = shell(
+            session,
+            &format!("gearctl {command} 2>&1; [ $? = {status} ]"),
+        );
+        let said = said.with_context(|| format!("{command} ends otherwise than by {status}"))?;
+        ensure!(said.contains(reason), "{command}: {said:?}");
+    }
     Ok(())
 }
 

@@ -59,6 +59,7 @@ impl Vm {
     pub(crate) fn state_text(&self) -> String {
         let marks = [
             (self.paused, "paused"),
+            (self.suspended, "suspended"),
             (self.waits, "waits"),
             (self.given_up, "given up"),
             (self.failed_over, "failed over"),

@@ -81,6 +81,8 @@ pub enum Wanted {
     Running,
     /// Runs, and is held
     Paused,
+    /// Has suspended itself
+    Suspended,
     /// Has stopped
     Stopped,
     /// Has stopped, and is started again only by a person

@@ -157,6 +157,21 @@ fn a_resume_keeps_other_requests() {
     assert_eq!(start, Some((3, 4, false)));
 }
 
+/// G1-PSCI-009: a vCPU in power-down shows, and one that waits in WFI, or has woken, does not.
+#[test]
+fn power_down_shows_while_it_lasts() {
+    let vcpu = VcpuShared::new();
+    vcpu.set_state(VcpuState::Wfi);
+    assert!(!vcpu.is_powered_down());
+    vcpu.request_resume(0x4000_0000, 7);
+    assert!(vcpu.is_powered_down());
+    assert!(vcpu.wake_up());
+    assert!(!vcpu.is_powered_down());
+    assert!(vcpu.take_reset().is_some());
+    vcpu.set_state(VcpuState::Wfi);
+    assert!(!vcpu.is_powered_down());
+}
+
 /// An SGI that came too late for a vCPU's life is there when the vCPU is turned on, but in no other
 /// life of its VM.
 #[test]

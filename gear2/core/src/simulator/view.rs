@@ -63,6 +63,11 @@ impl Simulation {
         world.vms.iter().map(|vm| vm.signalled).collect()
     }
 
+    /// Returns the state of a vCPU.
+    pub(crate) fn vcpu_state(&self, vcpu: usize) -> VcpuState {
+        self.world.borrow().vcpus[vcpu].state
+    }
+
     pub(crate) fn vm_states(&self) -> Vec<VmState> {
         self.world.borrow().vms.iter().map(|vm| vm.state).collect()
     }

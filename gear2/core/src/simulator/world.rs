@@ -168,6 +168,8 @@ pub(crate) struct World {
     pub(crate) starves: bool,
     /// The last life of a VM whose heartbeat stopped, and the VM.
     pub(crate) silent: Option<(usize, u64)>,
+    /// The vCPU that waits in power-down.
+    pub(crate) powered_down: Option<usize>,
 }
 
 impl World {

@@ -10,7 +10,8 @@ use object::elf::{FileHeader64, NT_PRSTATUS, PT_LOAD, PT_NOTE, ProgramHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use serde_json::Value;
 use workbench::expect::Session;
-use xtask::smoke::device_vm::{json, number};
+use workbench::manifest::VmSummary;
+use xtask::smoke::device_vm::{enter, json, leave, number};
 use xtask::smoke::{LONG, shell, shell_within};
 
 /// Pauses the guest so often, as soon as it goes on again.
@@ -18,6 +19,13 @@ const PAUSES: &str = "i=0; while [ $i -lt COUNT ] && gearctl suspend linux > /ru
     gearctl resume linux > /run/paused; do sleep 0.0$((i % 8)); i=$((i + 1)); done; [ $i = COUNT ]";
 /// Time for which the paused guest is looked at, in seconds.
 const LOOK: &str = "sleep 0.5";
+/// The guest suspends itself when its console has no more to do with it.
+const SUSPEND: &str = "echo -n deep > /sys/power/mem_sleep 2> /dev/null; rm -f /run/woken; \
+    (sleep 2; echo mem > /sys/power/state; echo $? > /run/woken) & :";
+/// Waits until the guest is awake, reads its disk, and prints how often it was suspended.
+const WOKEN: &str = "until [ -s /run/woken ]; do sleep 0.2; done; \
+    dd if=/dev/vda of=/dev/null bs=4k count=16 iflag=direct 2> /dev/null && \
+    echo \"success: $(cat /sys/power/suspend_stats/success)\"";
 /// File of the dump, in the device VM's memory.
 const CORE: &str = "/run/core";
 /// Prints what precedes the memory in the core file.
@@ -61,6 +69,27 @@ fn requests(session: &mut Session) -> Result<Vec<u64>> {
         .iter()
         .map(|device| number(&device["requests"]))
         .collect()
+}
+
+/// Has the guest suspend itself, and wakes it: its disk and its counter of suspends say so.
+pub(super) fn suspends_itself(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    shell(session, SUSPEND)?;
+    leave(session)?;
+    let slept = "gearctl wait linux suspended --timeout 120 --json";
+    json(session, slept).context("the guest does not suspend itself")?;
+    let refused = shell(session, "gearctl shutdown linux 2>&1; [ $? = 4 ]")?;
+    ensure!(
+        refused.contains("has suspended itself"),
+        "gearctl says {refused:?}"
+    );
+    shell(session, "gearctl resume linux")?;
+    enter(session, guest)?;
+    let woken = shell_within(session, WOKEN, LONG)?;
+    ensure!(
+        woken.trim().ends_with("success: 1"),
+        "the guest says {woken:?}"
+    );
+    Ok(())
 }
 
 /// Dumps the guest, which runs before and after.

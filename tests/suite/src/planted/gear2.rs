@@ -8,6 +8,7 @@ const MOVES: &str = "gear2/core/src/cpu_loop/tests/moves.rs";
 const POOLS: &str = "gear2/core/src/cpu_loop/tests/pools.rs";
 const WATCHDOGS: &str = "gear2/core/src/cpu_loop/tests/watchdogs.rs";
 const GIVE_UP: &str = "gear2/core/src/cpu_loop/tests/give_up.rs";
+const CONTROL: &str = "gear2/core/src/cpu_loop/tests/device_model/control.rs";
 const DEVICE_MODEL: &str = "gear2/core/src/cpu_loop/tests/device_model.rs";
 
 pub(super) const BUGS: &[Bug] = &[
@@ -215,5 +216,20 @@ pub(super) const BUGS: &[Bug] = &[
         "device-model/src/control/tests.rs",
         "an operation is written over before it was answered",
         Change::Drop,
+    ),
+    Bug::on_host(
+        CONTROL,
+        "devices of a paused VM go on",
+        Change::Swap(", paused);", ", false);"),
+    ),
+    Bug::on_host(
+        CONTROL,
+        "a device that is held is asked once more",
+        Change::Swap("is_odd(asked) != held", "true"),
+    ),
+    Bug::on_host(
+        CONTROL,
+        "registers of a VM that runs are told",
+        Change::Swap("!stands", "false"),
     ),
 ];

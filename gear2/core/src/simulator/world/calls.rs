@@ -79,6 +79,7 @@ impl World {
             results[3] = access.access_word();
         }
         results[4] = vcpu.cpu as u64;
+        results[5] = u64::from(self.powered_down == Some(index));
         Status::Ok
     }
 
@@ -325,6 +326,11 @@ impl World {
             }
             // The VM was stopped in between.
             VcpuState::Off => Status::WrongState,
+            VcpuState::Wfi if reply == Reply::None && self.powered_down == Some(index) => {
+                self.powered_down = None;
+                (vcpu.state, vcpu.wake) = (VcpuState::Ready, true);
+                Status::Ok
+            }
             VcpuState::Ready | VcpuState::Running | VcpuState::Wfi => {
                 panic!("vCPU {index} asked nothing: {vcpu:?}")
             }

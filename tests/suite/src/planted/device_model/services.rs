@@ -123,4 +123,19 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         "a limit of nothing is accepted",
         Change::Swap("!range.contains(number)", "*number > *range.end()"),
     ),
+    Bug::on_host(
+        "device-model/src/backend/vhost_user/tests/faults.rs",
+        "a device of a paused VM does not finish",
+        Change::Drop,
+    ),
+    Bug::on_host(
+        "device-model/src/core_file/tests.rs",
+        "the stack pointer of a core file is that of EL0",
+        Change::Swap("registers[vcpu_reg::SP_EL1]", "registers[vcpu_reg::SP_EL0]"),
+    ),
+    Bug::on_host(
+        "device-model/src/core_file/tests.rs",
+        "a table that leads to itself is read for ever",
+        Change::Swap("self.tables_left == 0 || ", ""),
+    ),
 ];

@@ -199,6 +199,42 @@ fn devices_of_a_paused_vm_are_held() {
     assert_eq!(held(&simulation), [4, 4, 0]);
 }
 
+/// A VM that has suspended itself is shown so, and woken by a resume.
+#[test]
+fn a_vm_that_suspended_itself_is_woken() {
+    let mut simulation = machine(&[guest(1, Guest::Works, &[0])], 5);
+    simulation.world.borrow_mut().disorder = false;
+    let flags = |simulation: &mut Simulation| simulation.control(op::VM_INFO, [1, 0]).1[4];
+    let vcpu = 2;
+    let mut shows = false;
+    for _ in 0..10_000 {
+        simulation.steps(1);
+        let waits = simulation.vcpu_state(vcpu) == VcpuState::Wfi;
+        if !waits {
+            continue;
+        }
+        assert_eq!(flags(&mut simulation) & vm_flag::SUSPENDED, 0);
+        // One that waits for an interrupt alone is not woken.
+        let refused = simulation.control(op::VM_RESUME, [1, 0]).0;
+        assert_eq!(refused, outcome::WRONG_STATE);
+        if simulation.vcpu_state(vcpu) != VcpuState::Wfi {
+            continue;
+        }
+        simulation.world.borrow_mut().powered_down = Some(vcpu);
+        if flags(&mut simulation) & vm_flag::SUSPENDED != 0 {
+            shows = true;
+            break;
+        }
+        simulation.world.borrow_mut().powered_down = None;
+    }
+    assert!(shows, "no vCPU ever waited");
+    assert_eq!(simulation.control(op::VM_RESUME, [1, 0]).0, outcome::OK);
+    assert_eq!(flags(&mut simulation) & vm_flag::SUSPENDED, 0);
+    let before = simulation.used()[vcpu];
+    simulation.steps(5_000);
+    assert!(simulation.used()[vcpu] > before);
+}
+
 /// Registers are told of a VM that is paused or stopped, and whose manifest says so.
 #[test]
 fn registers_of_a_paused_vm_are_told() {
