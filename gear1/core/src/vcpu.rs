@@ -30,5 +30,10 @@ mod signals;
 pub use shared::{IcacheRequests, Notify, Requests, Start, VcpuShared};
 pub use signals::CpuShared;
 
+/// Tells whether a vCPU is in power-down: it waits, and starts anew when it wakes.
+pub fn is_powered_down(vcpu: &VcpuShared) -> bool {
+    vcpu.is(gear1_abi::call::VcpuState::Wfi) && vcpu.requests().intersects(Requests::WARM)
+}
+
 #[cfg(test)]
 mod tests;

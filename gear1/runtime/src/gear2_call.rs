@@ -111,7 +111,7 @@ fn vcpu_state(id: VcpuId) -> Answer {
         ipa,
         access,
         shared.owner_cpu().reg(),
-        u64::from(shared.is_powered_down()),
+        u64::from(gear1_core::vcpu::is_powered_down(shared)),
         0,
     ])
 }

@@ -351,11 +351,6 @@ impl VcpuShared {
         self.raise(Requests::RESET.union(Requests::WARM));
     }
 
-    /// Tells whether the vCPU is in power-down: it waits, and starts anew when it wakes.
-    pub fn is_powered_down(&self) -> bool {
-        self.is(VcpuState::Wfi) && self.requests().intersects(Requests::WARM)
-    }
-
     /// Returns the requested start, once.
     pub fn take_reset(&self) -> Option<Start> {
         if !self.take(Requests::RESET) {

@@ -5,6 +5,7 @@ mod transitions;
 use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
 
+use super::is_powered_down;
 use super::{CpuShared, Requests, Start, VcpuShared};
 
 #[test]
@@ -162,14 +163,14 @@ fn a_resume_keeps_other_requests() {
 fn power_down_shows_while_it_lasts() {
     let vcpu = VcpuShared::new();
     vcpu.set_state(VcpuState::Wfi);
-    assert!(!vcpu.is_powered_down());
+    assert!(!is_powered_down(&vcpu));
     vcpu.request_resume(0x4000_0000, 7);
-    assert!(vcpu.is_powered_down());
+    assert!(is_powered_down(&vcpu));
     assert!(vcpu.wake_up());
-    assert!(!vcpu.is_powered_down());
+    assert!(!is_powered_down(&vcpu));
     assert!(vcpu.take_reset().is_some());
     vcpu.set_state(VcpuState::Wfi);
-    assert!(!vcpu.is_powered_down());
+    assert!(!is_powered_down(&vcpu));
 }
 
 /// An SGI that came too late for a vCPU's life is there when the vCPU is turned on, but in no other
