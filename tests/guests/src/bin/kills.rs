@@ -189,8 +189,9 @@ impl Victim {
             words.put(STAGE, IS_BACK);
             self.feed_until(|| false);
         }
-        self.feed();
+        // Before the last sign of life, so that no end comes earlier than a period after it.
         words.put(FAILED_AT, Kind::Physical.now());
+        self.feed();
         FAULTS[way_of(life)].commit(life);
     }
 
