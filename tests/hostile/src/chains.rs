@@ -258,8 +258,12 @@ fn back_and_forth<P: Platform>(device: &mut Device<'_, P>) {
     let added = device.added();
     device.offer(0);
     device.set_added(added);
-    device.conclude("an offer taken back", before, Expect::Served(0));
-    device.honest_request("an offer taken back");
+    device.conclude("an offer taken back", before, Expect::Withdrawn);
+    if device.needs_reset() {
+        device.recover("an offer taken back");
+    } else {
+        device.honest_request("an offer taken back");
+    }
     let added = device.added().wrapping_sub(1);
     let before = device.used();
     device.set_added(added);

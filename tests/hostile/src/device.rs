@@ -66,7 +66,7 @@ impl Link {
     }
 }
 
-/// Required outcome of an attack. Three outcomes are allowed by the specification, depending on the
+/// Required outcome of an attack. Four outcomes are allowed by the specification, depending on the
 /// attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
@@ -74,6 +74,10 @@ pub(crate) enum Expect {
     Broken,
     /// The device completes this number of requests and continues to work.
     Served(u16),
+    /// The device has not seen a request that was withdrawn, and continues to work. One that looks
+    /// for requests without a notification may have seen it: then the index went back, and the
+    /// device needs a reset.
+    Withdrawn,
     /// Any outcome.
     Any,
 }
@@ -327,7 +331,7 @@ impl<'a, P: Platform> Device<'a, P> {
         self.notify();
         match expect {
             // Nothing is to come, so nothing tells when to end.
-            Expect::Served(0) => self.wait(),
+            Expect::Served(0) | Expect::Withdrawn => self.wait(),
             Expect::Any => self.look(A_FEW_LOOKS),
             Expect::Broken | Expect::Served(_) => self.settle(),
         }
@@ -338,13 +342,14 @@ impl<'a, P: Platform> Device<'a, P> {
     pub(crate) fn judge(&mut self, name: &str, before: u16, expect: Expect) {
         self.counts.operations += 1;
         let now = self.read(register::STATUS);
-        let broken = now & status::NEEDS_RESET != 0;
+        let broken = is_broken(now);
         self.counts.broken += u64::from(broken);
         let done = self.used().wrapping_sub(before);
         let fits = match expect {
             Expect::Any => true,
             Expect::Broken => broken && done == 0,
             Expect::Served(count) => !broken && done == count,
+            Expect::Withdrawn => done <= u16::from(broken),
         };
         if !fits {
             let seen = format_args!("status {now:#x}, {done} completed");
@@ -353,6 +358,11 @@ impl<'a, P: Platform> Device<'a, P> {
         if broken {
             self.stays_broken(name);
         }
+    }
+
+    /// Tells whether the device needs a reset.
+    pub(crate) fn needs_reset(&mut self) -> bool {
+        is_broken(self.read(register::STATUS))
     }
 
     /// Checks that a broken device says so, and that it does nothing until its reset.
@@ -418,4 +428,8 @@ impl<'a, P: Platform> Device<'a, P> {
         self.platform
             .violation(format_args!("{kind:?}, operation {number}, {name}: {why}"));
     }
+}
+
+const fn is_broken(now: u32) -> bool {
+    now & status::NEEDS_RESET != 0
 }
