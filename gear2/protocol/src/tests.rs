@@ -17,6 +17,8 @@ fn the_version_says_which_numbers_hold() {
         doorbell_arm(1),
     ];
     let words = [
+        device_word::HOLD_ASKED,
+        device_word::HOLD_SEEN,
         device_word::SIZES,
         device_word::FEATURES,
         device_word::RAM_START,
@@ -73,6 +75,11 @@ fn the_version_says_which_numbers_hold() {
         op::SCHED_SET,
         op::SCHED_POOL,
         op::SCHED_SET_POOL,
+        op::VM_HEALTH,
+        op::LAST_WORDS,
+        op::LAST_REGISTERS,
+        op::LAST_CONSOLE,
+        op::VCPU_REGISTERS,
     ];
     let states = [slot::IDLE, slot::POSTED, slot::DONE, slot::ABORT];
     assert_eq!(
@@ -86,9 +93,9 @@ fn the_version_says_which_numbers_hold() {
             states
         ),
         (
-            0x0003_0003,
+            0x0003_0005,
             [0, 8, 0x800, 0x900, 0x908],
-            [464, 503, 504, 505, 506, 507, 508, 509, 510, 511],
+            [462, 463, 464, 503, 504, 505, 506, 507, 508, 509, 510, 511],
             [2, 9],
             [0, 0x16_0000, 0x2000, 0x1_0000, 0x4_0000, 0x2000, 0x1000],
             [
@@ -97,7 +104,7 @@ fn the_version_says_which_numbers_hold() {
             [0, 1, 2, 3],
         )
     );
-    assert!(operations.into_iter().eq(0..22));
+    assert!(operations.into_iter().eq(0..27));
     assert_eq!(LINE_REQUEST, 0);
     assert_eq!(
         [0, 7, 8, 31].map(line_of_channel),
