@@ -199,15 +199,15 @@ fn list_shows_all_vms() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],
-        "ID  NAME    STATE            VCPUS  RESTARTS  POWERS_OFF  FAULTS  HANGS  SLOW  LAST_FAULT"
+        "ID  NAME    STATE            VCPUS  RESTARTS  FAULTS  HANGS  SLOW  LAST_FAULT"
     );
     assert_eq!(
         lines[1],
-        "0   device  running          2      0         no          0       -      -     none"
+        "0   device  running          2      0         0       -      -     none"
     );
     assert_eq!(
         lines[2],
-        "1   linux   running, paused  2      5         yes         1       4      3     \
+        "1   linux   running, paused  2      5         1       4      3     \
          vCPU 1: PC 0x400, SPSR 0x3c5, ESR 0x82000007, FAR 0x200, IPA 0x300"
     );
 }
@@ -567,7 +567,7 @@ fn consoles_that_do_not_exist_are_refused_with_those_that_do() {
 fn a_table_is_as_wide_as_the_terminal() {
     let list = gearctl_on(80, &["list"]);
     let widest = list.lines().map(|line| line.chars().count()).max();
-    assert!(widest <= Some(80), "{list}");
+    assert!(list.starts_with("ID  NAME") && widest <= Some(80), "{list}");
     for text in ["0x400,", "0x3c5,", "0x300"] {
         assert!(list.contains(text), "{list}");
     }

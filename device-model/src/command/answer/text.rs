@@ -70,6 +70,8 @@ impl Vm {
     }
 }
 
+/// Returns what `list` shows of a VM: a table for terminals of 80 columns, which have no room for
+/// more.
 fn vm(vm: &Vm) -> Json {
     Json::object([
         ("id", vm.id.into()),
@@ -77,7 +79,6 @@ fn vm(vm: &Vm) -> Json {
         ("state", vm.state_text().into()),
         ("vcpus", vm.vcpus.into()),
         ("restarts", vm.restarts.into()),
-        ("powers_off", vm.powers_off.into()),
         ("faults", vm.faults.into()),
         ("hangs", vm.hangs.into()),
         ("slow", slow(vm).into()),
@@ -117,6 +118,7 @@ fn vm_info(info: &VmInfo) -> Json {
             "last_end",
             end.map_or_else(|| "none".into(), last_end).into(),
         ),
+        ("powers_off", info.vm.powers_off.into()),
         ("real_time", info.vm.real_time.into()),
         ("device_model", info.vm.device_model.into()),
         ("consoles", Json::of(&info.consoles)),
