@@ -32,6 +32,7 @@ pub use signals::CpuShared;
 
 /// Tells whether a vCPU is in power-down: it waits, and starts anew when it wakes.
 pub fn is_powered_down(vcpu: &VcpuShared) -> bool {
+    // planted: a vCPU that waits in WFI is shown in power-down
     vcpu.is(gear1_abi::call::VcpuState::Wfi) && vcpu.requests().intersects(Requests::WARM)
 }
 

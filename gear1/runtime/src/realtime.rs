@@ -10,7 +10,7 @@
 //! memory away instead.
 
 use gear1_abi::boot::RealTime;
-use gear1_abi::call::VcpuState;
+use gear1_abi::call::{VcpuState, VmState};
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
@@ -143,25 +143,24 @@ fn is_ready(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId, vm: VmId) -> b
     }
 }
 
-/// Does one step of a restart without Gear2, which has to wait for the VM's other vCPUs first.
+/// Does one step of a restart without Gear2, which has to wait for the VM's other vCPUs first: one
+/// piece of the load, or the start. Interrupts are taken between two steps.
 fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
-    if !machine::lock_vm(vm).restarts {
+    let inner = machine::lock_vm(vm);
+    let (restarts, state) = (inner.restarts, inner.state);
+    drop(inner);
+    if !restarts {
         // Gear2 has stopped or started it meanwhile.
         cpu.data.restart = false;
-        return;
-    }
-    match lifecycle::load(cpu, machine, vm) {
-        Ok([0, ..]) => {
-            cpu.data.restart = false;
-            let _ = lifecycle::start(cpu, machine, vm);
-            if let Some(id) = cpu.data.rt_vcpu {
-                kick::notify_gear2(cpu, machine, id);
-            }
+    } else if state == VmState::Loaded {
+        cpu.data.restart = false;
+        let _ = lifecycle::start(cpu, machine, vm);
+        if let Some(id) = cpu.data.rt_vcpu {
+            kick::notify_gear2(cpu, machine, id);
         }
-        // More pieces follow, one a round of the wait, between which interrupts are taken.
-        Ok(_) => {}
+    } else if lifecycle::load(cpu, machine, vm).is_err() {
         // Another vCPU is inside its guest still.
-        Err(_) => barrier::yield_hint(),
+        barrier::yield_hint();
     }
 }
 

@@ -57,7 +57,7 @@ const NOBODYS: u8 = 0xee;
 
 pub(super) fn parts() -> Vec<Part> {
     vec![
-        Part::new("hostile driver", |tally| attacked(None, tally)).either(),
+        Part::new("hostile driver", |tally| attacked(None, tally)).beside(),
         Part::new("device model under long attack", |tally| {
             attacked(Some(count_of("GEARV_ATTACKS", LONG)), tally)
         })

@@ -2,6 +2,8 @@
 //! that is found, and until they serve again, is measured.
 //!
 //! Times are those of the counter under `-icount`, on which the host's load has no influence.
+//!
+//! Requirements: G1-RUN-012.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -43,6 +43,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Guest("cpu", "max"),
     },
     Bug {
+        name: "a vCPU that waits in WFI is shown in power-down",
+        change: Change::Swap(" && vcpu.requests().intersects(Requests::WARM)", ""),
+        breaks: &["G1-PSCI-009"],
+        test: "gear1/core/src/vcpu/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a walk by set/way cleans only once",
         change: Change::Swap(" && !again", ""),
         breaks: &["G1-CPU-005"],
