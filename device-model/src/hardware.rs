@@ -245,9 +245,8 @@ fn guests_region(
         place(offset::DEVICES + device.channel * offset::DEVICE_SIZE)?;
         place(offset::MMIO + device.vm_id * PAGE as usize)?;
     }
-    let region = own
-        .region()
-        .ok_or_else(|| io::Error::other("not aligned"))?;
+    let misplaced = || io::Error::other("not aligned");
+    let region = own.region().ok_or_else(misplaced)?;
     copy_header(&file, region)?;
     Ok(region)
 }

@@ -18,7 +18,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gear2_protocol::{LINE_REQUEST, MAGIC, PROTOCOL_VERSION, Region, slot};
+use gear2_protocol::{LINE_REQUEST, MAGIC, MmioSlot, PROTOCOL_VERSION, Region, slot};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::board::{Board, DeviceNode};
@@ -317,22 +317,28 @@ impl Hub {
         for (vm, page) in self.region.slots.iter().enumerate() {
             let posted = page.iter().filter(|slot| slot.state() == slot::POSTED);
             for slot in posted {
-                let device = slot.device.load(Ordering::Relaxed) as usize;
-                // planted: a process of a guest wakes another's devices
-                let own = self.devices.get(&device).filter(|(of, _)| *of == vm);
-                if let Some((_, kick)) = own {
-                    let _ = kick.write(1);
-                    continue;
-                }
-                if !rtc::answer(slot) {
-                    slot.set_state(slot::ABORT);
-                }
-                answered = true;
+                answered |= self.is_answered(vm, slot);
             }
         }
         if answered {
             self.answer.ring();
         }
+    }
+
+    /// Wakes the thread of the device that an access of a VM's goes to, if there is one. Tells
+    /// whether the access is answered here instead.
+    fn is_answered(&self, vm: usize, slot: &MmioSlot) -> bool {
+        let device = slot.device.load(Ordering::Relaxed) as usize;
+        // planted: a process of a guest wakes another's devices
+        let own = self.devices.get(&device).filter(|(of, _)| *of == vm);
+        if let Some((_, kick)) = own {
+            let _ = kick.write(1);
+            return false;
+        }
+        if !rtc::answer(slot) {
+            slot.set_state(slot::ABORT);
+        }
+        true
     }
 
     /// Wakes the threads of the devices whose guest was stopped: Gear2 waits for its memory.

@@ -162,15 +162,20 @@ impl Setting {
                     [share::CAP, period.saturating_mul(percent) / 100, period]
                 }
             },
-            Self::BudgetUs { budget, period } => match (budget.0, period.us) {
-                (None, _) => [share::BUDGET, 0, 0],
-                (Some(budget), Some(period)) => [share::BUDGET, budget, period],
-                (Some(_), None) => {
-                    let sentence = "a budget has a period: `budget-us 2000 period-us 10000`";
-                    return Err(Error::new(ErrorKind::Usage, sentence));
-                }
-            },
+            Self::BudgetUs { budget, period } => budget_numbers(budget.0, period.us)?,
         })
+    }
+}
+
+/// Returns the numbers of a budget, which `None` takes away.
+fn budget_numbers(budget: Option<u64>, period: Option<u64>) -> Result<[u64; 3], Error> {
+    match (budget, period) {
+        (None, _) => Ok([share::BUDGET, 0, 0]),
+        (Some(budget), Some(period)) => Ok([share::BUDGET, budget, period]),
+        (Some(_), None) => {
+            let sentence = "a budget has a period: `budget-us 2000 period-us 10000`";
+            Err(Error::new(ErrorKind::Usage, sentence))
+        }
     }
 }
 

@@ -109,10 +109,11 @@ impl Walk<'_> {
         let has_room = self.parts.len() < MOST_PARTS;
         match self.parts.last_mut() {
             Some(last) if is_next(last) => last.size += size,
-            _ if has_room => {
-                let pa = first;
-                self.parts.push(Mapped { va, pa, size });
-            }
+            _ if has_room => self.parts.push(Mapped {
+                va,
+                pa: first,
+                size,
+            }),
             _ => {}
         }
     }

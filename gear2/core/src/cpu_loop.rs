@@ -548,12 +548,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         };
         // A VM that does not run explains the refusal.
         if gear1.vm_state(config.vm) == Ok(VmState::Running) {
-            let status = Status::from_reg(status);
-            let index = vcpu.index();
-            self.say(
-                Some(config.vm),
-                format_args!("vCPU {index} was refused: {status:?}"),
-            );
+            let (index, status) = (vcpu.index(), Status::from_reg(status));
+            let text = format_args!("vCPU {index} was refused: {status:?}");
+            self.say(Some(config.vm), text);
         }
     }
 }

@@ -85,8 +85,7 @@ fn find_vm<'m, 'a>(
     let is_itself = property == "to" && channel.from == name;
     // A VM that was left out for its own errors may be the one that is named.
     if is_itself || vm.is_none() && (complete || name.is_empty()) {
-        let names = manifest.vms.iter().map(|vm| vm.name);
-        let near = nearest(name, names).filter(|_| !is_itself);
+        let near = nearest(name, manifest.vms.iter().map(|vm| vm.name)).filter(|_| !is_itself);
         let place = error(Rule::ChannelVm, channel, property).near(near);
         report.error(match name {
             "" => place,

@@ -58,10 +58,8 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     shell(session, "gearctl stop left && gearctl stop right")?;
     tally.check("the last CPU of a pool stays on", last_cpu(session));
     tally.check("a budget leaves time for its switches", budgets(session));
-    tally.check(
-        "a VM changes its pool, or stays whole",
-        change_pool(session),
-    );
+    let change = "a VM changes its pool, or stays whole";
+    tally.check(change, change_pool(session));
     tally.check("a restarted Gear2 finds a changed pool", restart(session));
     power_off(session)?;
     tally.pass(1);

@@ -64,11 +64,8 @@ fn locks(tally: &mut Tally) -> Result<()> {
         };
         let log = workspace::output_dir().join(format!("{manifest}/{CHECKING}.log"));
         let images = images(manifest, Some(gear1.clone()))?;
-        conclude(
-            images.start(&Qemu::prepare(10)?, &machine, &log)?,
-            row,
-            tally,
-        )?;
+        let session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+        conclude(session, row, tally)?;
     }
     stop_with(&images("rt-stop", Some(gear1.clone()))?, 3, tally)?;
     immunity::attack(&images("rt-immune", Some(gear1))?, 3, &["foe"], tally)

@@ -38,14 +38,24 @@ pub fn judge(
         return Ok(judged.error_count);
     };
     warn(&manifest, board, tree, sink)?;
-    let mut faults = Vec::new();
-    Owners::find(&manifest, tree, board, &mut faults)?;
+    let mut faults = faults_of_owners(board, tree, &manifest)?;
     // Memory that is too small or taken twice has no place either: one message is enough.
     if judged.error_count == 0 {
         faults.extend(fault_of_place(board, &manifest));
     }
     faults.iter().for_each(|fault| sink(&fault.error()));
     Ok(judged.error_count + faults.len())
+}
+
+/// Returns what the manifest does wrong in giving devices away.
+fn faults_of_owners(
+    board: &Board,
+    tree: &[u8],
+    manifest: &Manifest<'_>,
+) -> Result<Vec<Fault>, Refusal> {
+    let mut faults = Vec::new();
+    Owners::find(manifest, tree, board, &mut faults)?;
+    Ok(faults)
 }
 
 /// Warns of what the board's devices and CPUs cost the manifest's VMs.

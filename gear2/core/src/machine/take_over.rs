@@ -82,11 +82,9 @@ impl<P: Platform> Machine<P> {
                 slots.take_over(vcpu, place);
                 slots.awaits(vcpu)
             });
-            let waits = matches!(
-                gear1.vcpu_state(vcpu),
-                Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall)
-            );
-            let is_suspect = waits && !forwarded && self.placement.cpu(vcpu).reg() == last.cpu;
+            let is_suspect = awaits_answer(gear1, vcpu)
+                && !forwarded
+                && self.placement.cpu(vcpu).reg() == last.cpu;
             // The count of questions tells a question that is asked again from the next one.
             if is_suspect && self.kept.repeat(vcpu, asked(gear1, vcpu)) {
                 self.blamed.fetch_or(kept::bit(vcpu), Relaxed);
@@ -136,4 +134,13 @@ fn asked(gear1: &mut impl Gear1, vcpu: VcpuId) -> u64 {
     let reasons = [ExitReason::MmioGear2, ExitReason::HypercallGear2];
     let counts = reasons.map(|reason| gear1.exit_stats(vcpu, reason).map_or(0, |(count, _)| count));
     counts.iter().sum()
+}
+
+/// Tells whether a vCPU waits for an answer to an access or a call.
+fn awaits_answer(gear1: &mut impl Gear1, vcpu: VcpuId) -> bool {
+    let state = gear1.vcpu_state(vcpu);
+    matches!(
+        state,
+        Ok(VcpuState::AwaitsMmio | VcpuState::AwaitsHypercall)
+    )
 }

@@ -50,8 +50,11 @@ fn main(machine: &Machine) {
     let milliseconds = timer::to_ns(disk.longest) / 1_000_000;
     let (done, wrong) = (disk.done, disk.wrong);
     say!("honest: {done} requests, the longest took {milliseconds} ms");
-    let good = wrong == 0 && done > 0;
-    check!("honest-io", good, "{wrong} of {done} went wrong");
+    check!(
+        "honest-io",
+        wrong == 0 && done > 0,
+        "{wrong} of {done} went wrong"
+    );
 }
 
 impl<'a> Disk<'a> {

@@ -23,8 +23,7 @@ pub(super) fn page(
     notes: &[&str],
 ) -> Result<String> {
     let figures: Vec<(&str, &Figure)> = table::figures(results).collect();
-    let mut contents = words(verdict);
-    contents += "<h2>Latencies</h2>\n";
+    let mut contents = words(verdict) + "<h2>Latencies</h2>\n";
     contents += &percentiles(&figures, results, old);
     contents += &distributions(&figures);
     contents += "<h2>Beside the papers</h2>\n";

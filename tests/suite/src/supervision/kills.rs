@@ -26,7 +26,7 @@ const CHECKS: usize = 2 + 1 + 1 + 2 * 2 + 1;
 const DEADLINE_NS: u64 = 100_000;
 /// Interrupts of a window.
 const OF_A_WINDOW: u64 = 100;
-/// What lies between a sign of life and the end that its absence has, at most.
+/// Longest time from a sign of life to the end that its absence has.
 const FOUND_US: u64 = 20_000;
 
 /// Kills guests, real-time VMs and Gear2.
@@ -150,11 +150,8 @@ fn state(line: &str) -> Option<String> {
 fn missed_none(serial: &Serial, tally: &mut Tally) -> Result<()> {
     let windows = windows(&serial.text()?)?;
     undisturbed(&windows)?;
-    let worst = windows
-        .iter()
-        .map(|window| window.worst)
-        .max()
-        .context("no window")?;
+    let worst = windows.iter().map(|window| window.worst).max();
+    let worst = worst.context("no window")?;
     let deadlines = windows.len() as u64 * OF_A_WINDOW;
     let figure =
         format!("{deadlines} deadlines of a real-time VM beside it, worst latency {worst} ns");
