@@ -4,8 +4,9 @@
 //! gearctl by a signal ends the dump, and the VM goes on; if gearctl is killed, the VM stays paused
 //! until `gearctl resume`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ mod tests;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two questions for them.
 const STEP: Duration = Duration::from_millis(1);
+/// Mode of the file.
+const PRIVATE: u32 = 0o600;
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
 
@@ -55,7 +58,7 @@ pub(super) fn take(
 /// Writes a VM that can be dumped to a file.
 fn to_file(client: &mut Client, vm: &Vm, ram: &Ram, file: &str) -> Result<Dump, Error> {
     // A path that cannot be written to is told of before the VM is paused.
-    let to = File::create(file).map_err(|error| Error::failed(format!("{file}: {error}")))?;
+    let to = create(file).map_err(|error| Error::failed(format!("{file}: {error}")))?;
     let signals = Deferred::begin().map_err(|error| Error::failed(error.to_string()))?;
     let taken = with_paused(client, vm, |client| {
         let written = write(client, vm, ram, &to, &signals);
@@ -69,6 +72,21 @@ fn to_file(client: &mut Client, vm: &Vm, ram: &Ram, file: &str) -> Result<Dump, 
         file: file.into(),
         ..dump
     })
+}
+
+/// Makes an empty file that nobody but its owner can read: the guest's secrets are in a dump.
+fn create(file: &str) -> io::Result<File> {
+    let to = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(PRIVATE)
+        .open(file)?;
+    // A file that was there has kept its mode.
+    if to.metadata()?.is_file() {
+        to.set_permissions(Permissions::from_mode(PRIVATE))?;
+    }
+    Ok(to)
 }
 
 /// Says why a VM that is so is not dumped.

@@ -26,7 +26,7 @@ const PR_PID: usize = 32;
 /// Note with all [`Registers`] of a vCPU, in the order of their numbers; its name is `GEARV`.
 pub const NT_REGISTERS: u32 = 0x4756_0001;
 
-/// What a core file tells of a guest, beside the RAM.
+/// Contents of a core file, beside the RAM.
 #[derive(Debug)]
 pub struct Content<'a> {
     /// Registers of each vCPU.

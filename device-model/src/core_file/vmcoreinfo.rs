@@ -12,10 +12,10 @@ use crate::mapping::Memory;
 
 /// Name of the note.
 pub const NAME: &[u8] = b"VMCOREINFO\0";
-/// Its type.
+/// Type of the note.
 pub const TYPE: u32 = 0;
 
-/// Beginning of its text.
+/// Beginning of the note's text.
 const BEGINNING: &[u8] = b"OSRELEASE=";
 /// Bytes of the header and of the padded name.
 const HEADER: usize = 24;

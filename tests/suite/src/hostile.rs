@@ -262,7 +262,7 @@ fn wait_for_attacks(session: &mut Session) -> Result<u64> {
     }
 }
 
-/// What the guests' devices have seen up to a look.
+/// Counts of the guests' devices up to a look.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// Accesses, requests and notifications of the hostile guests.

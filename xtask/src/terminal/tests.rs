@@ -1,4 +1,4 @@
-//! What programs print, and what a person sees.
+//! Screens that programs print, as a person sees them.
 
 use super::{Style, Terminal};
 

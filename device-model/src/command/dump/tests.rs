@@ -52,6 +52,9 @@ fn a_paused_vm_is_written() {
     region.header.vm_count.store(3, Ordering::Relaxed);
     let directory = Directory::new("dump");
     let path = format!("{}/core", directory.text());
+    // Everybody may read what is there.
+    fs::write(&path, "older").unwrap();
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     let memory = memory();
     memory.write_slice(b"here", GuestAddress(DATA)).unwrap();
     let ram = (memory, (RAM, RAM_SIZE as u64));
@@ -70,6 +73,8 @@ fn a_paused_vm_is_written() {
             paused_ms: None,
         };
         assert_eq!(dump, expected);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "others can read the guest's secrets");
         let core = fs::read(&path).unwrap();
         let at = core.len() - RAM_SIZE + (DATA - RAM) as usize;
         assert_eq!(&core[at..at + 4], b"here");
