@@ -40,6 +40,16 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 
+/// Tells threads of a scope to end when the test is through with them, also by a failed assertion:
+/// the scope would wait for them for ever, and the test hang instead of fail.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A directory that goes away.
 pub(crate) struct Directory(PathBuf);
 

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::frame::{self, Frame};
 use crate::order::{Answer, Order};
 use crate::orders::{Desk, Inbox, way};
-use crate::testing::{Directory, doorbell, fake_gear2, region};
+use crate::testing::{Directory, Stop, doorbell, fake_gear2, region};
 
 /// Reads a command line that is one of a command.
 pub(super) fn line(words: &[&str]) -> Result<Line, Error> {
@@ -128,6 +128,7 @@ pub(super) fn gearctl_beside(
     let mut done = Ok(());
     let (stopped, obey) = (&stop, &obey);
     std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 inboxes
@@ -140,7 +141,6 @@ pub(super) fn gearctl_beside(
             let words = [&["--run", run_directory], words].concat();
             done = line(&words).and_then(|line| run(&line, &mut out));
         });
-        stop.store(true, Ordering::Relaxed);
     });
     done.map(|()| String::from_utf8(out).unwrap())
         .map_err(|error| error.sentence)
@@ -175,6 +175,7 @@ fn with_gdm_of(
         frame.resize(2, 1).unwrap();
     }
     std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(|| fake_gear2(region, &stop));
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -182,7 +183,6 @@ fn with_gdm_of(
             }
         });
         what(directory.text());
-        stop.store(true, Ordering::Relaxed);
     });
 }
 

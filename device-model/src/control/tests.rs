@@ -8,20 +8,20 @@ use std::time::Duration;
 use gear2_protocol::op;
 
 use super::{Mailbox, Server};
-use crate::testing::{Directory, doorbell, fake_gear2, region};
+use crate::testing::{Directory, Stop, doorbell, fake_gear2, region};
 
 #[test]
 fn an_operation_goes_to_gear2_and_its_answer_comes_back() {
     let region = region();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(|| fake_gear2(region, &stop));
         let mailbox = Mailbox::new(region, doorbell());
         let answer = mailbox.call(op::VCPU_INFO, [3, 0, 0, 0]).unwrap();
         assert_eq!((answer.outcome, answer.results[1]), (0, 3));
         assert_eq!(mailbox.vm_name(1), "linux");
         assert_eq!(mailbox.vm_name(9), "vm9");
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -56,9 +56,9 @@ fn an_operation_that_was_not_answered_in_time_is_not_written_over() {
     mailbox.patience = Duration::from_secs(100);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(|| fake_gear2(region, &stop));
         assert_eq!(mailbox.vm_name(1), "linux");
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
