@@ -506,6 +506,14 @@ rules_and_warnings! {
     /// The receiver takes each ring as one of the VM that `from` names.
     TellsNobody = "M-CHN-013", "this is no channel of the VM's own",
         "write the name of a node of /channels whose from is this VM";
+    /// A VM that could ring it would shut another one down.
+    ButtonOfAVm = "M-CHN-014", "Gear2 alone presses a power button",
+        "remove this, or remove power-button";
+    /// `gearctl shutdown` presses one.
+    SecondButton = "M-CHN-015", "a VM has one power button", "remove one of the two";
+    /// A program in the device VM would stop the VM in which it runs.
+    DeviceButton = "M-CHN-016", "gearctl presses power buttons from the device VM, which has none",
+        "name another VM; `poweroff` shuts the device VM down";
 
     /// A misspelled name would refuse each share at run time.
     UnknownPeer = "M-FFA-001", "this is no other VM of the manifest",

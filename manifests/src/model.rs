@@ -108,10 +108,18 @@ impl<'a> Manifest<'a> {
         self.shared.iter().find(|shared| shared.name == name)
     }
 
-    /// Tells whether Gear2 rings this channel when its VM ends by itself.
+    /// Tells whether Gear2 rings this channel: when its VM ends by itself, or as a power button.
     #[must_use]
-    pub fn tells(&self, channel: &str) -> bool {
-        self.vms.iter().any(|vm| vm.tells == Some(channel))
+    pub fn is_gear2s(&self, channel: &Channel<'_>) -> bool {
+        let tells = |vm: &Vm<'_>| vm.tells == Some(channel.name);
+        channel.power_button || self.vms.iter().any(tells)
+    }
+
+    /// Returns the place of the power button of `vm` among all channels.
+    #[must_use]
+    pub fn power_button_of(&self, vm: &Vm<'_>) -> Option<usize> {
+        let is_its = |channel: &Channel<'_>| channel.power_button && channel.to == vm.name;
+        self.channels.iter().position(is_its)
     }
 
     /// Iterates over what `vm` sees of the channels, in the order of the file.
@@ -124,6 +132,7 @@ impl<'a> Manifest<'a> {
             doorbell: (channel.from == name).then(|| channel.doorbell()),
             intid: (channel.to == name).then_some(channel.intid),
             memory: self.memory_of(channel).map(SharedMemory::region),
+            power_button: channel.power_button,
         })
     }
 

@@ -35,6 +35,7 @@ fn not_done(op: u32) -> &'static str {
         op::VM_RESTART => "is not restarted",
         op::VM_PAUSE => "is not paused",
         op::VM_RESUME => "is not resumed",
+        op::VM_POWER_BUTTON => "is not shut down",
         op::VCPU_REGISTERS => "is not dumped",
         _ => "is not changed",
     }

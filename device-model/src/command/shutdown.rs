@@ -1,11 +1,13 @@
 //! `gearctl shutdown`: the power button of a VM.
 //!
-//! The button is a key of the VM's virtio input device (KEY_POWER), which stock kernels report as
-//! that of a machine. The guest's system decides what follows: systemd's logind shuts down, a system
-//! without a program that listens does nothing.
+//! The button is a channel of the manifest that Gear2 rings (`power-button`) or, without one, a key
+//! (KEY_POWER) of the VM's virtio input device. Stock kernels report both as the button of a machine. The guest's system decides what follows: systemd's logind shuts
+//! down, a system without a program that listens does nothing.
 
 use super::answer::{Outcome, State, VmChanged};
-use super::{Wait, vm_row, wait};
+use gear2_protocol::{op, outcome};
+
+use super::{Wait, refusal, vm_row, wait};
 use crate::board::DeviceKind;
 use crate::client::{Client, Vm};
 use crate::error::{Error, ErrorKind};
@@ -54,10 +56,17 @@ fn refused(vm: &Vm, kind: ErrorKind, reason: &str) -> Error {
     Error::new(kind, format!("VM {} is not shut down: {reason}", vm.name))
 }
 
-/// Presses the power button of the first device that has one which a driver listens to.
+/// Presses the power button that is a channel, or else that of the first input device that has one
+/// which a driver listens to.
 fn press(client: &mut Client, vm: &Vm) -> Result<(), Error> {
     let name = &vm.name;
     let instead = format!("`gearctl stop {name}` stops it at once");
+    match client.call(op::VM_POWER_BUTTON, &[vm.id])?.outcome {
+        outcome::OK => return Ok(()),
+        // A Gear2 that knows no buttons has none, either.
+        outcome::NOT_FOUND | outcome::UNKNOWN => {}
+        other => return Err(refusal::of(op::VM_POWER_BUTTON, vm, other)),
+    }
     let mut last = None;
     for device in client.devices()? {
         if device.vm != vm.name || device.r#type != DeviceKind::Input.name() {
@@ -74,8 +83,8 @@ fn press(client: &mut Client, vm: &Vm) -> Result<(), Error> {
     Err(match last {
         Some(reason) => refused(vm, ErrorKind::Refused, &format!("{reason}; {instead}")),
         None => {
-            let reason = "it has no power button: its manifest gives it no virtio device of the \
-                          type `input`";
+            let reason = "it has no power button: its manifest gives it neither a virtio device \
+                          of the type `input` nor a channel with `power-button`";
             refused(vm, ErrorKind::NotFound, &format!("{reason}; {instead}"))
         }
     })

@@ -79,7 +79,8 @@ pub struct BootDoorbell {
     /// INTID of its edge-triggered interrupt: of the machine's GIC if the VM has that, else of the
     /// VM's virtual GIC; 0: unused entry.
     pub intid: u32,
-    /// 1: Gear2 may ring it too, when its VM has ended (`CHANNEL_RING`); 0: it may not.
+    /// 1: Gear2 may ring it (`CHANNEL_RING`), when the VM that rings it has ended, or as a power
+    /// button; 0: it may not.
     pub gear2: u32,
 }
 

@@ -387,7 +387,7 @@ impl<'f, 'a> Maker<'f, 'a> {
             self.out.text("label", end.name);
             self.out.begin(ChannelEnd::KEY_NODE);
             self.out.text("label", end.name);
-            self.out.cells("linux,code", &[ChannelEnd::KEY]);
+            self.out.cells("linux,code", &[end.key()]);
             // A key that is held for a while would hide the interrupts that follow.
             self.out.cells("debounce-interval", &[0]);
             self.interrupt(intid, EDGE_RISING);

@@ -58,7 +58,7 @@ pub fn fill(manifest: &Manifest<'_>, counter_hz: u32, info: &mut BootInfo) {
                 interval: ticks(channel.min_interval_us.unwrap_or(0), counter_hz),
                 vm: to.id.reg() as u32,
                 intid: channel.intid,
-                gear2: u32::from(manifest.tells(channel.name)),
+                gear2: u32::from(manifest.is_gear2s(channel)),
             };
         }
         if to.gic == GicMode::PassThrough {

@@ -154,6 +154,8 @@ pub(crate) struct VmConfig {
     pub(crate) safe_state: SafeState,
     /// Doorbell that is rung when the VM ends by itself.
     pub(crate) tells: Option<u32>,
+    /// Doorbell that is the VM's power button.
+    pub(crate) power_button: Option<u32>,
     /// Whether this VM must never stay stopped: people reach Gear2 only through it.
     pub(crate) must_run: bool,
     /// Longest time without a heartbeat of the device model in this VM, or without a refresh of a
@@ -517,6 +519,9 @@ impl VmConfig {
             },
             safe_state: SafeState::new(manifest, vm),
             tells: vm.tells.and_then(|name| doorbell_named(manifest, name)),
+            power_button: manifest
+                .power_button_of(vm)
+                .and_then(|place| u32::try_from(place).ok()),
             // `Machine::new` decides, which knows whether Gear2 has a console.
             must_run: false,
             watchdog: ticks(vm.watchdog_ms),

@@ -81,6 +81,7 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::VM_RESTART => ask(machine, gear1, vm()?, Goal::Restart),
         op::VM_PAUSE => pause(machine, gear1, vm()?, true),
         op::VM_RESUME => pause(machine, gear1, vm()?, false),
+        op::VM_POWER_BUTTON => press_power_button(machine, gear1, vm()?),
         op::EXIT_STATS => exit_stats(gear1, vcpu()?, second),
         op::VCPU_INFO => vcpu_info(machine, gear1, vcpu()?),
         op::LOG_READ => log_read(gear1, first),
@@ -235,6 +236,22 @@ fn pause<P: Platform>(
     }
     drop(lifecycle);
     Ok((outcome::OK, NOTHING, Task::LookAgain(vm.id)))
+}
+
+/// Presses the power button of a VM that runs. What the VM makes of it is the VM's affair.
+fn press_power_button<P: Platform>(
+    machine: &Machine<P>,
+    gear1: &mut impl Gear1,
+    vm: &VmConfig,
+) -> Answer {
+    let button = vm.power_button.ok_or(outcome::NOT_FOUND)?;
+    let is_running = gear1.vm_state(vm.id) == Ok(VmState::Running);
+    if !is_running || machine.is_paused(vm.id) {
+        return Err(outcome::WRONG_STATE);
+    }
+    // Gear1 has the same manifest, and lets Gear2 ring it.
+    gear1.channel_ring(button).map_err(|_| outcome::NOT_FOUND)?;
+    done(NOTHING)
 }
 
 /// Returns the vCPU with which a VM has suspended itself: all others are off, and this one waits in

@@ -40,7 +40,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 3.3 | [`vm_flag::FAILED_OVER`], which an older `gearctl` does not show |
 /// | 3.4 | [`op::VM_HEALTH`], without which `gearctl list` has dashes, and [`op::LAST_WORDS`] and the operations behind it, without which there is no `gearctl last-words` |
 /// | 3.5 | [`op::VCPU_REGISTERS`], without which there is no `gearctl dump`, and [`device_word::HOLD_ASKED`], without which devices of a VM that is paused go on, and [`vm_flag::SUSPENDED`] |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0005;
+/// | 3.6 | [`op::VM_POWER_BUTTON`], without which `gearctl shutdown` presses buttons of input devices only |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0006;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -328,6 +329,9 @@ pub mod op {
     /// has stopped; numbered as in Gear1's `VCPU_REGS`. `FORBIDDEN`: the manifest has no `dump` for
     /// the VM. `BUSY`: another CPU still has them. `WRONG_STATE`: the VM runs.
     pub const VCPU_REGISTERS: u32 = 26;
+    /// `(vm)`: presses and releases the VM's power button. `NOT_FOUND`: the manifest gives it none.
+    /// `WRONG_STATE`: the VM does not run, or is paused.
+    pub const VM_POWER_BUTTON: u32 = 27;
 }
 
 /// Causes of a VM's end.

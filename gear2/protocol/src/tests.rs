@@ -80,6 +80,7 @@ fn the_version_says_which_numbers_hold() {
         op::LAST_REGISTERS,
         op::LAST_CONSOLE,
         op::VCPU_REGISTERS,
+        op::VM_POWER_BUTTON,
     ];
     let states = [slot::IDLE, slot::POSTED, slot::DONE, slot::ABORT];
     assert_eq!(
@@ -93,7 +94,7 @@ fn the_version_says_which_numbers_hold() {
             states
         ),
         (
-            0x0003_0005,
+            0x0003_0006,
             [0, 8, 0x800, 0x900, 0x908],
             [462, 463, 464, 503, 504, 505, 506, 507, 508, 509, 510, 511],
             [2, 9],
@@ -104,7 +105,7 @@ fn the_version_says_which_numbers_hold() {
             [0, 1, 2, 3],
         )
     );
-    assert!(operations.into_iter().eq(0..27));
+    assert!(operations.into_iter().eq(0..28));
     assert_eq!(LINE_REQUEST, 0);
     assert_eq!(
         [0, 7, 8, 31].map(line_of_channel),

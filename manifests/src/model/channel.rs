@@ -19,6 +19,8 @@ pub struct Channel<'a> {
     pub ipa: u64,
     /// INTID of the edge-triggered interrupt of `to`.
     pub intid: u32,
+    /// The channel is the power button of `to`: Gear2 presses it, and no VM rings it.
+    pub power_button: bool,
 }
 
 impl Channel<'_> {
@@ -52,22 +54,38 @@ pub struct ChannelEnd<'a> {
     pub intid: Option<u32>,
     /// Memory that both VMs have.
     pub memory: Option<Region>,
+    /// The interrupt is a press of the VM's power button.
+    pub power_button: bool,
 }
 
 impl ChannelEnd<'_> {
     /// Linux's code of the key that stands for an interrupt: BTN_0.
-    pub const KEY: u32 = 0x100;
+    const KEY: u32 = 0x100;
+    /// KEY_POWER, at which systemd's logind and ACPI-like daemons shut a system down.
+    const POWER_KEY: u32 = 116;
     /// Name of the node of that key, below the channel's.
     pub const KEY_NODE: &'static str = "ring";
 
     /// Returns the values of `compatible`. Linux's `uio_pdrv_genirq` is told to look for the
     /// second. The third is for kernels without that driver: to `gpio-keys` an interrupt is a key
-    /// that is pressed and released. Linux gives a node to one driver only.
+    /// that is pressed and released. Linux gives a node to one driver only, so that a power button
+    /// is offered to that driver alone.
     #[must_use]
     pub const fn compatible(&self) -> &'static [&'static str] {
         match self.intid {
+            _ if self.power_button => &["gearv,power-button", "gpio-keys"],
             Some(_) => &["gearv,channel", "generic-uio", "gpio-keys"],
             None => &["gearv,channel", "generic-uio"],
+        }
+    }
+
+    /// Returns Linux's code of the key that stands for the interrupt.
+    #[must_use]
+    pub const fn key(&self) -> u32 {
+        if self.power_button {
+            Self::POWER_KEY
+        } else {
+            Self::KEY
         }
     }
 

@@ -29,6 +29,7 @@ pub const CHANNEL_PROPERTIES: &[&str] = &[
     "min-interval-us",
     "address",
     "interrupt",
+    "power-button",
 ];
 /// Properties of `/gear2`.
 pub const GEAR2_PROPERTIES: &[&str] = &[

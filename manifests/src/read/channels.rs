@@ -34,6 +34,10 @@ fn read_channel<'a>(
     report: &mut Report<'_, 'a>,
 ) -> Channel<'a> {
     let (ipa, intid) = Channel::defaults(place);
+    let power_button = channel.switch("power-button", report);
+    if power_button {
+        check_alone(channel, report);
+    }
     Channel {
         name: channel.node.name(),
         // A missing end is an empty name, which no VM has; the rules say which of the two is
@@ -44,5 +48,16 @@ fn read_channel<'a>(
         min_interval_us: channel.number("min-interval-us", report),
         ipa: channel.long("address", report).unwrap_or(ipa),
         intid: channel.number("interrupt", report).unwrap_or(intid),
+        power_button,
+    }
+}
+
+/// Refuses what belongs to the sender of a channel that has none.
+fn check_alone<'a>(channel: &Section<'a>, report: &mut Report<'_, 'a>) {
+    for property in ["from", "memory", "address"] {
+        if channel.node.property(property).is_some() {
+            let rule = Rule::ButtonOfAVm;
+            report.error(ManifestError::at_property(rule, channel.path, property));
+        }
     }
 }

@@ -31,13 +31,42 @@ pub(super) fn check<'a>(manifest: &Manifest<'a>, complete: bool, report: &mut Re
         if !is_name(channel.name) {
             report.error(ManifestError::at(Rule::ChannelName, path(channel)));
         }
-        let from = find_vm(manifest, channel, ("from", channel.from), complete, report);
+        // Nobody but Gear2 rings a power button.
+        let from = if channel.power_button {
+            None
+        } else {
+            find_vm(manifest, channel, ("from", channel.from), complete, report)
+        };
         let to = find_vm(manifest, channel, ("to", channel.to), complete, report);
         check_ends(manifest, place, channel, (from, to), report);
         if let (Some(_), Some(_)) = (from, to) {
             check_memory(manifest, channel, complete, report);
         }
+        if let (true, Some(to)) = (channel.power_button, to) {
+            check_button(manifest, place, channel, to, report);
+        }
         check_range(channel, report);
+    }
+}
+
+/// Judges a power button of `to`, beside the channels before its place in the list.
+fn check_button<'a>(
+    manifest: &Manifest<'a>,
+    place: usize,
+    channel: &Channel<'a>,
+    to: &Vm<'a>,
+    report: &mut Report<'_, 'a>,
+) {
+    let mut before = manifest.channels.iter().take(place);
+    let place = |rule| error(rule, channel, "to").found(Found::Text(to.name));
+    // planted: a VM has two power buttons
+    if let Some(other) = before.find(|other| other.power_button && other.to == to.name) {
+        report.error(place(Rule::SecondButton).conflicts(path(other)));
+    }
+    if to.kind == VmKind::Device {
+        report.error(place(Rule::DeviceButton).conflicts(NodePath::vm(to.name)));
+    } else if to.kind == VmKind::RealTime && to.gic != GicMode::PassThrough {
+        report.error(place(Rule::RingsEmulated).conflicts(NodePath::vm(to.name)));
     }
 }
 

@@ -1,7 +1,8 @@
 //! Devices that change while a guest uses them: a Linux guest sees its disk grow, chooses its
 //! cache, is held to its limits, loses no request when GDM is killed, has the medium of its disk
-//! taken out and exchanged, is paused with its devices, dumped and suspended, chooses how many pairs of queues its network card uses, and loses the
-//! card's link for a while.
+//! taken out and exchanged, is paused with its devices, dumped and suspended, chooses how many pairs of
+//! queues its network card uses, loses the card's link for a while, and is shut down by its power
+//! button.
 
 use anyhow::{Context as _, Result, ensure};
 use workbench::build_images::{self, last_words};
@@ -139,7 +140,9 @@ fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
     grows(session, guest)?;
     changes_medium(session, guest)?;
     loses_link(session, guest)?;
-    session.send("poweroff\n")?;
+    leave(session)?;
+    // The guest may power the machine off: nobody is left to say that gearctl has ended.
+    session.send("gearctl shutdown linux\n")?;
     session.expect_end(LONG)?;
     Ok(())
 }

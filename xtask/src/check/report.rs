@@ -386,7 +386,8 @@ fn sources_of(intid: u32, manifest: &Manifest<'_>, placed: &Placement) -> String
 }
 
 /// Returns the line of a channel: its VMs, where each finds its end, and how often it interrupts.
-/// The line has both ends, since a reader looks for one VM's address and the other's INTID.
+/// The line has both ends, since a reader looks for one VM's address and the other's INTID. A power
+/// button has no address, because Gear2 presses it.
 fn channel(channel: &Channel<'_>) -> String {
     let Channel {
         name,
@@ -403,5 +404,10 @@ fn channel(channel: &Channel<'_>) -> String {
         0 => "at any rate".to_owned(),
         interval => format!("at most once in {interval} us"),
     };
-    format!("{name}: {from} at {ipa:#x} rings {to} by INTID {intid}, {pace}{memory}")
+    let sender = if channel.power_button {
+        "Gear2, as a power button,".to_owned()
+    } else {
+        format!("{from} at {ipa:#x}")
+    };
+    format!("{name}: {sender} rings {to} by INTID {intid}, {pace}{memory}")
 }

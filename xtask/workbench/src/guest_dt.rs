@@ -345,7 +345,7 @@ fn channel(end: &ChannelEnd<'_>) -> String {
             "interrupts = <0 {} 1>;\n",
             intid.saturating_sub(FIRST_SHARED_INTID)
         );
-        let (name, key, node_name) = (end.name, ChannelEnd::KEY, ChannelEnd::KEY_NODE);
+        let (name, key, node_name) = (end.name, end.key(), ChannelEnd::KEY_NODE);
         node += &format!(
             "\t\t{interrupt}\t\tlabel = \"{name}\";\n\n\t\t{node_name} {{\n\t\t\tlabel = \"{name}\";\n\
              \t\t\tlinux,code = <{key:#x}>;\n\t\t\tdebounce-interval = <0>;\n\t\t\t{interrupt}\t\t}};\n"

@@ -18,17 +18,14 @@ const MODULES: &[&str] = &[
     "virtio_net",
     "virtio_rng",
     "sbsa_gwdt",
+    "gpio_keys",
+    "evdev",
     "crc32c_generic",
     "ext4",
 ];
 
 /// Modules of the devices that a desktop has beside those; that of shared folders is in the kernel.
-const DESKTOP_MODULES: &[&str] = &[
-    "virtio_gpu",
-    "virtio_input",
-    "evdev",
-    "vmw_vsock_virtio_transport",
-];
+const DESKTOP_MODULES: &[&str] = &["virtio_gpu", "virtio_input", "vmw_vsock_virtio_transport"];
 
 /// Programs on the disk beside busybox.
 const PROGRAMS: &[&str] = &[

@@ -42,8 +42,9 @@ fn a_vm_without_a_button_is_told_what_else_stops_it() {
     for devices in [vec![], vec![input(3, "linux")]] {
         assert_eq!(
             shutdown(devices, &[]).unwrap_err(),
-            "VM rt is not shut down: it has no power button: its manifest gives it no virtio device \
-             of the type `input`; `gearctl stop rt` stops it at once"
+            "VM rt is not shut down: it has no power button: its manifest gives it neither a virtio \
+             device of the type `input` nor a channel with `power-button`; `gearctl stop rt` stops \
+             it at once"
         );
     }
     let words = ["shutdown", "rt"];

@@ -11,6 +11,7 @@ use crate::trees::{cells, text};
 const RT: &str = "/vms/rt";
 const IN: &str = "/channels/in";
 const OUT: &str = "/channels/out";
+const OFF: &str = "/channels/off";
 const DOORBELL: u64 = 0x0b00_0000;
 
 /// VM 0 rings VM 2, which is real-time and owns the clock, and VM 1.
@@ -30,7 +31,9 @@ fn case() -> Case {
         .set(IN, "min-interval-us", cells(&[100]))
         .set(OUT, "from", text("linux"))
         .set(OUT, "to", text("flat"))
-        .set("/vms/linux", "tells", text("in"));
+        .set("/vms/linux", "tells", text("in"))
+        .set(OFF, "to", text("linux"))
+        .set(OFF, "power-button", cells(&[]));
     case
 }
 
@@ -54,9 +57,13 @@ fn the_runtime_hears_of_each_store_and_each_interrupt() {
         intid,
         gear2,
     };
-    // G1-CHN-008: Gear2 may ring the one that `tells` names.
-    let expected = [doorbell(6250, 2, 240, 1), doorbell(0, 1, 241, 0)];
-    assert_eq!(info.doorbells[..2], expected);
+    // G1-CHN-008: Gear2 may ring the one that `tells` names, and the power button.
+    let expected = [
+        doorbell(6250, 2, 240, 1),
+        doorbell(0, 1, 241, 0),
+        doorbell(0, 0, 242, 1),
+    ];
+    assert_eq!(info.doorbells[..3], expected);
     assert_eq!(info.irq_owner[240], IrqOwner::vm(2).unwrap());
     assert_eq!(info.irq_edge[240 / 32] >> (240 % 32) & 1, 1);
     assert_eq!(info.irq_owner[241], IrqOwner::NONE);

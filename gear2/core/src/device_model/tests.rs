@@ -66,6 +66,7 @@ fn model_with_pages() -> (
         dump: false,
         safe_state: crate::config::SafeState::Stop,
         tells: None,
+        power_button: None,
         waits: false,
         real_time: false,
         affinity: None,

@@ -43,6 +43,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         restarts: AT_ONCE,
         safe_state: SafeState::Stop,
         tells: None,
+        power_button: None,
         must_run: false,
         watchdog: 0,
         progress: 0,

@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) dump: bool,
     pub(crate) safe_state: SafeState,
     pub(crate) tells: Option<u32>,
+    /// The doorbell that is the VM's power button.
+    pub(crate) power_button: Option<u32>,
     /// Whether nobody starts the VM at boot.
     pub(crate) waits: bool,
     /// Whether Gear1 runs the VM; such plans come last.
@@ -90,6 +92,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             progress: plan.progress,
             safe_state: plan.safe_state,
             tells: plan.tells,
+            power_button: plan.power_button,
             autostart: !plan.real_time && !plan.waits,
             boot_order: plan.boot_order,
             scheduled: !plan.real_time,

@@ -200,6 +200,76 @@ fn each_rule_on_real_time_vms_is_kept() {
     is_refused(&cases);
 }
 
+/// The tree with a power button for each of both VMs.
+fn with_buttons() -> Tree {
+    ["linux", "other"].into_iter().fold(tree(), |tree, vm| {
+        let path = std::format!("/channels/{vm}-off");
+        tree.set(&path, "to", text(vm))
+            .set(&path, "power-button", Vec::new())
+    })
+}
+
+#[test]
+fn power_buttons_are_gear2s() {
+    let blob = with_buttons().flatten();
+    let manifest = read(blob.as_slice(), &mut |error| panic!("{error}")).unwrap();
+    assert_eq!(messages(&with_buttons()), Vec::<String>::new());
+    let of_gear2: Vec<bool> = manifest
+        .channels
+        .iter()
+        .map(|channel| manifest.is_gear2s(channel))
+        .collect();
+    assert_eq!(of_gear2, [false, false, true, true]);
+    let linux = manifest.vm_named("linux").unwrap();
+    assert_eq!(manifest.power_button_of(linux), Some(2));
+    let ends: Vec<ChannelEnd<'_>> = manifest.channel_ends(linux).collect();
+    let (ring, button) = (ends[1], ends[2]);
+    assert_eq!((ring.key(), button.key()), (0x100, 116));
+    assert_eq!(button.compatible(), ["gearv,power-button", "gpio-keys"]);
+    assert_eq!((button.registers().count(), button.intid), (0, Some(242)));
+    let real_time = into_real_time("pass-through").set("/channels/off", "to", text("other"));
+    let real_time = real_time.set("/channels/off", "power-button", Vec::new());
+    assert_eq!(messages(&real_time), Vec::<String>::new());
+}
+
+#[test]
+fn each_rule_on_power_buttons_is_kept() {
+    const OFF: &str = "/channels/other-off";
+    let set = |property: &str, value: Vec<u8>| with_buttons().set(OFF, property, value);
+    let second = with_buttons().set("/channels/off", "to", text("other"));
+    let device = with_buttons().set("/vms/other", "kind", text("device"));
+    let emulated = into_real_time("emulated").unset(BELL, "memory");
+    let emulated = emulated
+        .set(BELL, "from", Vec::new())
+        .unset(BELL, "from")
+        .set(BELL, "power-button", Vec::new());
+    let cases = [
+        (
+            set("from", text("linux")),
+            "M-CHN-014: /channels/other-off: from: Gear2 alone presses a power button;",
+        ),
+        (
+            set("memory", text("board")),
+            "M-CHN-014: /channels/other-off: memory:",
+        ),
+        (
+            set("address", cells(&[0x0b00_0000])),
+            "M-CHN-014: /channels/other-off: address:",
+        ),
+        (
+            second.set("/channels/off", "power-button", Vec::new()),
+            "M-CHN-015: /channels/off: to:",
+        ),
+        (device, "M-CHN-016: /channels/other-off: to:"),
+        (emulated, "M-CHN-004: /channels/bell: to:"),
+        (
+            set("to", text("nobody")),
+            "M-CHN-002: /channels/other-off: to:",
+        ),
+    ];
+    is_refused(&cases);
+}
+
 #[test]
 fn there_are_at_most_sixteen() {
     let all = (0..17).fold(smallest(), |tree, number| {

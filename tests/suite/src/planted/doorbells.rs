@@ -88,6 +88,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "a VM has two power buttons",
+        change: Change::Swap("&&", "||"),
+        breaks: &["G1-BOOT-002"],
+        test: RULES,
+        finder: Finder::Host,
+    },
+    Bug {
         name: "two doorbells have one interrupt",
         change: Change::Swap("||", "&&"),
         breaks: &["G1-BOOT-002"],

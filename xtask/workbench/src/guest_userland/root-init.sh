@@ -42,6 +42,12 @@ trap 'down reboot' TERM
 # is found, too.
 [ -c /dev/watchdog ] && watchdog -t 1 /dev/watchdog
 
+# systemd's logind does so for the power button of a board. The guest may have none.
+for event in /sys/class/input/event*; do
+    grep -q gearv,power-button "$event/device/device/of_node/compatible" 2>/dev/null || continue
+    (dd if="/dev/input/${event##*/}" of=/dev/null bs=24 count=1 2>/dev/null && kill -USR2 1) &
+done
+
 cd /root
 if [ -c /dev/hvc0 ] && ! grep -qw hvc0 /sys/class/tty/console/active; then
     while :; do

@@ -49,6 +49,7 @@ fn a_kept_word_closes_no_whole_pool() {
         dump: false,
         safe_state: crate::config::SafeState::Stop,
         tells: None,
+        power_button: None,
         waits: false,
         real_time: false,
         affinity: None,

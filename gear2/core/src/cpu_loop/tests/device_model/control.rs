@@ -108,6 +108,32 @@ fn control_stops_starts_and_restarts() {
     assert_eq!(said, expected.map(|what| alloc::format!("guest1 {what}")));
 }
 
+/// A button that is pressed while nobody can hear it is refused, and rings nothing.
+#[test]
+fn control_presses_a_power_button() {
+    let with_button = Plan {
+        power_button: Some(1),
+        ..guest(1, Guest::Works, &[1])
+    };
+    let mut simulation = machine(&[with_button, guest(0, Guest::Spins, &[1])], 9);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(3_000);
+    let press = |simulation: &mut Simulation, vm: u64, expected: u32, rings: u32| {
+        let (outcome, words) = simulation.control(op::VM_POWER_BUTTON, [vm, 0]);
+        assert_eq!((outcome, words), (expected, [0; 6]));
+        assert_eq!(simulation.world.borrow().rings, [0, rings]);
+    };
+    press(&mut simulation, 1, outcome::OK, 1);
+    press(&mut simulation, 2, outcome::NOT_FOUND, 1);
+    assert_eq!(simulation.control(op::VM_PAUSE, [1, 0]).0, outcome::OK);
+    press(&mut simulation, 1, outcome::WRONG_STATE, 1);
+    assert_eq!(simulation.control(op::VM_RESUME, [1, 0]).0, outcome::OK);
+    press(&mut simulation, 1, outcome::OK, 2);
+    assert_eq!(simulation.control(op::VM_STOP, [1, 0]).0, outcome::STARTED);
+    simulation.steps(3_000);
+    press(&mut simulation, 1, outcome::WRONG_STATE, 2);
+}
+
 #[test]
 fn a_paused_vm_does_not_run_until_it_is_resumed() {
     let mut simulation = machine(
