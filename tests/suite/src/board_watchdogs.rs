@@ -30,8 +30,9 @@ use trace::Trace;
 
 /// Limit of a wait on the host; no result depends on it.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// 64 ns an instruction: waits of seconds are short, and all idle CPUs together skip time.
-const CLOCK: [&str; 4] = ["-icount", "shift=6,sleep=off", "-rtc", "clock=vm"];
+/// 2 to this power are the nanoseconds of an instruction: waits of seconds are short, and all idle
+/// CPUs together skip time.
+const SHIFT: u32 = 6;
 /// The second half of the sequence that feeds i.MX's watchdog, as QEMU traces it.
 const FED: &str = "imx2_wdt_write [0x2] <- 0xaaaa";
 /// Feedings that last longer than two timeouts: four come within one.
@@ -103,7 +104,7 @@ fn watchdog(tally: &mut Tally) -> Result<()> {
         "board-watchdog",
         &["imx2_wdt_write", "imx2_wdt_expired"],
     )?;
-    let (mut session, mut gdb) = start(command, "board-watchdog")?;
+    let (mut session, mut gdb) = start(command, "board-watchdog", SHIFT)?;
     let outcome = live_through(&mut session, &mut gdb, &mut trace, tally);
     outcome.with_context(|| build_images::last_words(&session))
 }
@@ -152,7 +153,7 @@ pub(super) fn see_resets_of(
     let folder = other.as_ref().map_or("", |(_, folder)| *folder);
     let gear1 = other.map(|(gear1, _)| gear1);
     let (mut session, mut gdb, mut controller) =
-        start_with_microcontroller(gear1, "gpio-heartbeat", "gpio-heartbeat")?;
+        start_with_microcontroller(gear1, "gpio-heartbeat", "gpio-heartbeat", SHIFT)?;
     let outcome = see_resets(&mut session, &mut gdb, &mut controller, (folder, tally));
     outcome.with_context(|| build_images::last_words(&session))
 }
@@ -181,7 +182,7 @@ fn see_resets(
 /// Gear2 nor halts.
 fn gear2_hangs(tally: &mut Tally) -> Result<()> {
     let name = "gpio-heartbeat-gear2";
-    let (mut session, _gdb, mut controller) = start_with_microcontroller(None, name, name)?;
+    let (mut session, _gdb, mut controller) = start_with_microcontroller(None, name, name, SHIFT)?;
     let outcome = hangs_twice(&mut session, &mut controller, tally);
     outcome.with_context(|| build_images::last_words(&session))
 }
@@ -210,6 +211,7 @@ fn start_with_microcontroller(
     gear1: Option<PathBuf>,
     manifest: &str,
     name: &str,
+    shift: u32,
 ) -> Result<(Session, Gdb, Microcontroller)> {
     let mut images = images(manifest)?;
     images.gear1 = gear1.unwrap_or(images.gear1);
@@ -218,7 +220,7 @@ fn start_with_microcontroller(
     let mut command = qemu.command(&machine, &images.boot(), Console::Pipes);
     let trace = Trace::of(&mut command, name, &["pl061_set_output"])?;
     let monitor = Microcontroller::connect_to(&mut command);
-    let (session, gdb) = start(command, name)?;
+    let (session, gdb) = start(command, name, shift)?;
     Ok((session, gdb, monitor.start(trace)?))
 }
 
@@ -226,9 +228,11 @@ fn images(name: &str) -> Result<Images> {
     build_images::build(&workspace::root().join(format!("tests/manifests/{name}.dts")))
 }
 
-/// Starts a machine with a debugger, which lets it run.
-fn start(mut command: Command, name: &str) -> Result<(Session, Gdb)> {
-    command.args(CLOCK);
+/// Starts a machine with a debugger, which lets it run; an instruction takes 2 to the power of
+/// `shift` nanoseconds.
+fn start(mut command: Command, name: &str, shift: u32) -> Result<(Session, Gdb)> {
+    command.args(["-icount", &format!("shift={shift},sleep=off")]);
+    command.args(["-rtc", "clock=vm"]);
     let log = workspace::output_dir().join(format!("{name}.log"));
     let (mut session, mut gdb) = Gdb::start(command, &log)?;
     session.give_up_on(&[]);

@@ -198,7 +198,9 @@ fn write_table(name: &str, rows: &[Row]) -> Result<()> {
         let (layer, fault) = (&row.layer, &row.fault);
         writeln!(table, "| {layer} | {fault} | {found} | {served} |")?;
     }
-    let file = workspace::output_dir().join(format!("supervision/{name}.md"));
+    let folder = workspace::output_dir().join("supervision");
+    fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
+    let file = folder.join(format!("{name}.md"));
     fs::write(&file, &table).with_context(|| format!("{}", file.display()))?;
     println!("{table}");
     Ok(())

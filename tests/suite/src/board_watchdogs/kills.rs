@@ -12,10 +12,13 @@ use workbench::expect::Session;
 use super::microcontroller::Microcontroller;
 use super::{Fault, PATIENCE, break_gear1, start_with_microcontroller, unused_function};
 use crate::gdb::Gdb;
-use crate::part::Tally;
+use crate::part::{Tally, count_of};
 
-/// Kills in all.
-const KILLS: usize = 1000;
+/// Kills in all, unless `GEARV_KILLS` says another number.
+const KILLS: u32 = 1000;
+/// As [`SHIFT`](super::SHIFT), for 256 ns: a CPU that loops until the microcontroller loses patience
+/// executes a quarter as much.
+const SHIFT: u32 = 8;
 /// Kills between two lines of progress.
 const REPORT: usize = 50;
 /// Edges of the line between two kills: several periods.
@@ -45,11 +48,11 @@ pub(crate) struct Kills {
 /// Kills Gear1, and returns what that was like by the name of the fault.
 pub(crate) fn run(tally: &mut Tally) -> Result<BTreeMap<&'static str, Kills>> {
     let (mut session, mut gdb, mut controller) =
-        start_with_microcontroller(None, "gpio-heartbeat", "gear1-kills")?;
+        start_with_microcontroller(None, "gpio-heartbeat", "gear1-kills", SHIFT)?;
     let unused = unused_function("")?;
     let mut all = BTreeMap::new();
     let mut first = None;
-    for kill in 0..KILLS {
+    for kill in 0..count_of("GEARV_KILLS", KILLS) as usize {
         let fault = FAULTS[kill % FAULTS.len()];
         let ended = kill_once(&mut session, &mut gdb, &mut controller, (fault, unused));
         let (boot, found_s, served_s) = ended.map_err(|error| {
