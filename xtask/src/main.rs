@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
@@ -133,12 +133,9 @@ impl Command {
 }
 
 impl Others {
-    /// Becomes cargo, which builds and runs another package's program in the directory that the
-    /// user is in.
+    /// Builds another package's program, and becomes it in the directory that the user is in.
     fn run_by(self, package: &str, command: &str) -> Result<()> {
-        let mut cargo = process::Command::new(workspace::cargo_program());
-        cargo.args(["run", "--package", package, "--manifest-path"]);
-        cargo.arg(workspace::root().join("Cargo.toml"));
+        let mut cargo = workspace::program(package)?;
         cargo.arg("--").arg(command).args(self.arguments);
         Err(cargo.exec()).context("cargo cannot be run")
     }

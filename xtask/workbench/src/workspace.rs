@@ -45,15 +45,43 @@ pub fn output_dir() -> PathBuf {
 }
 
 /// Returns the cargo that runs this program, if one does.
-pub fn cargo_program() -> OsString {
+fn cargo_program() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
+/// Variable by which build scripts notice that the tree has moved. cargo gives each build script
+/// its own value, and compares that of cargo's own environment.
+const TREE: &str = "CARGO_MANIFEST_DIR";
+
 /// Returns cargo, to be run at the workspace's root.
 pub fn cargo() -> Command {
-    let mut command = Command::new(cargo_program());
+    let mut command = cargo_here();
     command.current_dir(root());
     command
+}
+
+/// Returns cargo, to be run in the directory that the user is in. Its environment is that of a
+/// cargo which a person starts: the cargo that runs this program has set [`TREE`] to this program's
+/// package, and each of the two would compile again what the other has compiled.
+fn cargo_here() -> Command {
+    let mut command = Command::new(cargo_program());
+    command.env_remove(TREE);
+    command
+}
+
+/// Builds a package's program for this machine, and returns the cargo that runs it in the directory
+/// that the user is in. The build says how far it is; the run says nothing of its own, as cargo
+/// ends with an error where nobody reads its messages any more.
+pub fn program(package: &str) -> Result<Command> {
+    let manifest = root().join("Cargo.toml");
+    let cargo = |verb: &[&str]| {
+        let mut command = cargo_here();
+        command.args(verb).args(["--package", package]);
+        command.arg("--manifest-path").arg(&manifest);
+        command
+    };
+    run_build(cargo(&["build"]), package)?;
+    Ok(cargo(&["run", "--quiet"]))
 }
 
 /// Makes an empty folder for a test.
@@ -132,6 +160,8 @@ pub fn build_bare_of(
     command.args(["--package", package, "--bin", bin, "--features", features]);
     command.arg("--target-dir").arg(target_dir);
     command.envs(env.iter().copied());
+    // The link scripts of a tree that has moved are elsewhere.
+    command.env(TREE, root);
     command.env(BARE_FLAGS.0, BARE_FLAGS.1);
     run_build(command, bin)?;
     Ok(target_dir.join(BARE_TARGET).join("image").join(bin))
@@ -176,3 +206,6 @@ pub fn bare_elf_in(directory: &str, bin: &str) -> PathBuf {
     let target_dir = target_dir().join(directory);
     target_dir.join(BARE_TARGET).join("image").join(bin)
 }
+
+#[cfg(test)]
+mod tests;
