@@ -33,7 +33,7 @@ pub struct Options {
     /// A Linux guest alone, without a question
     #[arg(long, conflicts_with_all = ["device_vm", "guest", "real_time"])]
     plain: bool,
-    /// The file to write; no file is overwritten [default: standard output]
+    /// The file to write, or - for standard output; no file is overwritten [default: -]
     file: Option<PathBuf>,
 }
 
@@ -77,15 +77,20 @@ fn has_device_vm(board: Name) -> bool {
 impl Options {
     /// Writes the manifest. A file that exists is left: people edit these.
     pub fn run(self) -> Result<()> {
-        if let Some(file) = &self.file {
-            ensure!(!file.exists(), "{} is there already", file.display());
+        let file = self.file.as_ref().filter(|file| file.as_os_str() != "-");
+        if let Some(file) = file {
+            ensure!(
+                !file.exists(),
+                "{} is there already: name a file that is not, or remove it",
+                file.display()
+            );
         }
         let text = text(self.board, self.choice()?);
-        let Some(file) = self.file else {
+        let Some(file) = file else {
             print!("{text}");
             return Ok(());
         };
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
         eprintln!(
             "wrote {0}; next: cargo xtask check --board {1} {0}",
             file.display(),

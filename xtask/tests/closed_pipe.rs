@@ -16,11 +16,13 @@ fn unread(arguments: &[&str]) -> Output {
 #[test]
 fn a_reader_that_left_ends_the_output_quietly() {
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/minimal.dts");
-    let lines: [&[&str]; 4] = [
+    let lines: [&[&str]; 6] = [
         &["check", "--format", "json", manifest],
         &["check", manifest],
         &["completions", "bash"],
         &["sched", "--manifest", manifest],
+        &["new-manifest", "--plain"],
+        &["new-manifest", "--plain", "-"],
     ];
     for arguments in lines {
         let Output { status, stderr, .. } = unread(arguments);
