@@ -191,6 +191,9 @@ fn same(one: &Path, other: &Path) -> bool {
     }
 }
 
+/// Bytes of a file in UTF-16 among which there is a zero: a byte order mark and one character.
+const UTF_16_ZERO: usize = 4;
+
 /// Says why a file as a whole is no device tree source. From the surest sign to the least sure one.
 fn no_source(file: usize, bytes: &[u8], text: &str) -> Option<Fault> {
     let fault = |length, what, help| Some(Fault::new(file, 0..length, what, help));
@@ -206,9 +209,15 @@ fn no_source(file: usize, bytes: &[u8], text: &str) -> Option<Fault> {
             help,
         );
     }
-    if bytes.contains(&0) {
-        let help = "name a device tree source in UTF-8; UTF-16 is not one";
-        return fault(0, "this is no text", help);
+    if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+        // In UTF-16, a byte of value 0 is next to every character of ASCII.
+        if at < UTF_16_ZERO {
+            let help = "name a device tree source in UTF-8; UTF-16 is not one";
+            return fault(0, "this is no text", help);
+        }
+        let what = "a text has no byte of value 0";
+        let help = "remove the byte, or name another file if this one is no text";
+        return Some(Fault::new(file, at..at + 1, what, help));
     }
     if text.trim().is_empty() {
         let help = "cargo xtask new-manifest FILE writes a manifest to start from";

@@ -40,10 +40,16 @@ const FOR_MACHINES: [(&str, &str, &str); 2] = [
 ];
 
 /// Returns octal and decimal numbers that look like others, ranges that are subtractions,
-/// references, directives without effect, and comments and strings that go on too far.
+/// references, colons for `=`, directives without effect, and comments and strings that go on too
+/// far.
 pub(in super::super) fn surprises(main: &Path) -> (Texts, Vec<Fault>) {
     let (texts, tokens, mut found) = include::read(main);
     found.extend(references(&tokens));
+    found.extend(
+        tokens
+            .windows(4)
+            .filter_map(|four| colon_fault(&texts, four)),
+    );
     let all = tokens.iter().enumerate();
     found.extend(all.filter_map(|(at, token)| directive_fault(&texts, &tokens, at, token)));
     let mut is_cell = false;
@@ -76,6 +82,23 @@ fn references(tokens: &[Token]) -> impl Iterator<Item = Fault> {
         token.kind == Kind::Reference && !is_directed && !is_node
     });
     found.map(|(_, token)| value::reference_fault(token))
+}
+
+/// Returns what is wrong with `vcpus: 2;`, as YAML has it: dtc takes the name for a label, and the
+/// number for the name of a property without a value.
+fn colon_fault(texts: &Texts, four: &[Token]) -> Option<Fault> {
+    let [name, colon, number, end] = four else {
+        return None;
+    };
+    let is_label = name.kind == Kind::Word && colon.is(':') && end.is(';');
+    let text = texts.of(number);
+    if !is_label || number.file != colon.file || !value::is_number(text) {
+        return None;
+    }
+    let what = "a property's value stands behind =, not behind a colon";
+    let range = colon.range.start..number.range.end;
+    let fault = Fault::new(colon.file, range, what, "write = and brackets");
+    Some(fault.repaired(format!(" = <{text}>")))
 }
 
 /// Returns what is wrong with a directive: one that does nothing, or that deletes nothing.

@@ -104,7 +104,7 @@ fn sound_texts_have_no_fault() {
 fn a_file_as_a_whole_is_no_source() {
     let folder = scratch("whole");
     let dts = folder.join("system.dts");
-    let cases: [(&[u8], &str); 6] = [
+    let cases: [(&[u8], &str); 7] = [
         (b"", "the file is empty"),
         (b" \n\n", "the file is empty"),
         (b"// nothing\n", "the file has comments alone"),
@@ -113,6 +113,7 @@ fn a_file_as_a_whole_is_no_source() {
             "this is a compiled device tree",
         ),
         (b"\xff\xfe/\0d\0", "this is no text"),
+        (b"/dts-v1/;\n/ {\0 };\n", "no byte of value 0"),
         (b"{ \"vms\": 1 }", "this is no device tree source"),
     ];
     for (bytes, what) in cases {
@@ -193,6 +194,11 @@ fn what_dtc_takes_otherwise_is_told() {
             "cells have no ranges: (0-3) is 0 less 3",
         ),
         ("vms {", "b: vms { a: c {}; }; vms {", ""),
+        (
+            "memory-mib = <256>",
+            "memory-mib: 256",
+            "stands behind =, not behind a colon",
+        ),
         ("<256>", "<256>; kernel2 = <&{/vms}>", "refers to a node"),
         (
             "<256>;",

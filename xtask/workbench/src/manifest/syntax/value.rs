@@ -5,6 +5,8 @@
 //! place, and has a text that repairs where the meaning is certain. Where two things may be meant
 //! there is a help alone.
 
+use std::num::IntErrorKind;
+
 use super::super::expected;
 use super::Fault;
 use super::lexer::{Kind, Token};
@@ -290,6 +292,10 @@ fn cell_fault(name: &str, text: &str) -> Option<CellFault> {
         let repair = numbers.map(|numbers| numbers.collect::<Vec<_>>().join(" "));
         return Some(cell_says(NO_RANGES, "write each number", repair));
     }
+    if is_huge(text) {
+        let what = "the number does not fit into a cell of 32 bits";
+        return Some(cell_says(what, "write at most 0xffffffff", None));
+    }
     let Some(value) = number(text) else {
         return Some(no_number(text).unwrap_or_else(|| with_unit(name, text)));
     };
@@ -300,6 +306,17 @@ fn cell_fault(name: &str, text: &str) -> Option<CellFault> {
     let what = "the number does not fit into a cell of 32 bits";
     let help = "write an address in two cells, the upper half first";
     Some(cell_says(what, help, Some(halves)))
+}
+
+/// Tells whether `text` is a number of more than 64 bits, which no pair of cells holds either.
+fn is_huge(text: &str) -> bool {
+    let (digits, base) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(hex) => (hex, 16),
+        None if text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    let parsed = u64::from_str_radix(digits, base);
+    parsed.is_err_and(|error| *error.kind() == IntErrorKind::PosOverflow)
 }
 
 /// Returns the number that `text` is with commas between thousands. A list has commas too, and no
@@ -388,6 +405,11 @@ pub(super) fn octal(text: &str) -> Option<u64> {
     let is_octal = text.len() > 1 && text.starts_with('0');
     let digits = is_octal && text.bytes().all(|digit| digit.is_ascii_digit());
     digits.then(|| number(text)).flatten()
+}
+
+/// Tells whether `text` is a number as dtc reads one.
+pub(super) fn is_number(text: &str) -> bool {
+    number(text).is_some()
 }
 
 /// Reads a number as dtc does: decimal, hexadecimal or octal, with C's suffixes.
