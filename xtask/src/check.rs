@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use gear1_init::prepare;
 use gear1_init::region::Region;
@@ -13,7 +13,7 @@ use workbench::board::{self, BoardTree};
 use workbench::manifest::diagnostic::{Diagnostic, Sources, error_count};
 use workbench::manifest::{self, Aligned, SourceRefused};
 use workbench::tools::Tools;
-use workbench::{build_images, output, workspace};
+use workbench::{build_images, number, output, workspace};
 
 use crate::placement;
 pub use placed::place;
@@ -40,7 +40,7 @@ pub struct Options {
     dtb: Option<PathBuf>,
     /// The board's memory in one piece, if it is another than the tree tells, or the firmware fills
     /// it in
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "MIB", value_parser = number::within(1..=u32::MAX))]
     memory: Option<u32>,
     /// For a person or for a program
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
@@ -107,6 +107,9 @@ impl Options {
     /// Checks all files, then fails if one has an error. The exit code is the verdict: editors and
     /// CI ask for nothing else.
     pub fn run(self) -> Result<()> {
+        if let Some(svg) = &self.svg {
+            writable(svg)?;
+        }
         let mut document = Document::default();
         let refused = self.judge_all(&mut document);
         if self.format == Format::Json {
@@ -204,6 +207,20 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// Refuses a drawing that cannot be written: the images that it shows take minutes to build.
+fn writable(svg: &Path) -> Result<()> {
+    ensure!(!svg.is_dir(), "--svg {}: this is a folder", svg.display());
+    let folder = svg.parent().unwrap_or(Path::new(""));
+    let is_there = folder.as_os_str().is_empty() || folder.is_dir();
+    ensure!(
+        is_there,
+        "--svg {}: there is no folder {}; mkdir -p makes it",
+        svg.display(),
+        folder.display()
+    );
+    Ok(())
 }
 
 /// Gives a board the memory that a person says, and refuses one whose memory is the firmware's to

@@ -10,7 +10,7 @@ use clap::Args;
 use workbench::board::{BoardTree, Name};
 use workbench::build_images::{self, Images};
 use workbench::tools::Tools;
-use workbench::workspace;
+use workbench::{number, workspace};
 
 use crate::check;
 
@@ -38,7 +38,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
     /// The board's memory in one piece, if it has less than the usual one
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "MIB", value_parser = number::within(1..=u32::MAX))]
     memory: Option<u32>,
     /// The image, or for rcar-h3, zcu102 and imx8mp-evk the folder, to write; never a disk
     #[arg(long, value_name = "PATH")]

@@ -13,9 +13,9 @@ use rustix::termios::{self, OptionalActions, Termios};
 use workbench::board::BoardTree;
 use workbench::build_images::{self, Images, Plan};
 use workbench::manifest::Compiled;
-use workbench::output;
 use workbench::qemu::{Console, Disk, Machine, Network, Qemu};
 use workbench::tools::Tools;
+use workbench::{number, output};
 
 use crate::{check, smoke};
 use ports::Wanted;
@@ -33,7 +33,7 @@ const OVERHEAD_MIB: u64 = 256;
 const MIB: u64 = 1 << 20;
 /// Sizes of memory that QEMU's `virt` can have and GearV starts in. With more, `virt` moves
 /// registers that lie behind its memory (QEMU's hw/arm/virt.c, LEGACY_RAMLIMIT_GB).
-const MEMORY_MIB: std::ops::RangeInclusive<i64> = 256..=255 << 10;
+const MEMORY_MIB: std::ops::RangeInclusive<u32> = 256..=255 << 10;
 
 /// The options of `run`.
 #[derive(Args, Debug)]
@@ -46,14 +46,14 @@ pub struct Options {
     cpu: String,
     /// The version of the interrupt controller, 2 or 3
     #[arg(long, value_name = "VERSION", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(2..=3))]
+          value_parser = number::within(2..=3_u32))]
     gic: u32,
     /// The number of CPUs, 1 to 8 [default: as many as the manifest names, at least 2]
     #[arg(long, value_name = "COUNT",
-          value_parser = clap::value_parser!(u32).range(1..=MAX_CPUS as i64))]
+          value_parser = number::within(1..=MAX_CPUS as u32))]
     cpus: Option<u32>,
     /// The machine's memory [default: enough for the VMs, at least 1024]
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(MEMORY_MIB))]
+    #[arg(long, value_name = "MIB", value_parser = number::within(MEMORY_MIB))]
     memory: Option<u32>,
     /// A disk beside the manifest's own: an image (raw or qcow2) or a block device, written to; may
     /// be given several times

@@ -9,7 +9,7 @@ use gear1_abi::id::MAX_CPUS;
 use workbench::sched::picture::{self, Section};
 use workbench::sched::{self, Costs, Figures, Loads, Setup, Simulated, trace_events};
 use workbench::tools::Tools;
-use workbench::{manifest, workspace};
+use workbench::{manifest, number, workspace};
 
 /// The options of `sched`. Costs have measured defaults, so that a simulation without options is of
 /// this build.
@@ -33,7 +33,7 @@ pub struct Options {
     policy: Option<String>,
     /// CPUs of the machine [default: as many as the manifest names]
     #[arg(long, value_name = "COUNT",
-          value_parser = clap::value_parser!(u32).range(1..=MAX_CPUS as i64))]
+          value_parser = number::within(1..=MAX_CPUS as u32))]
     cpus: Option<u32>,
     /// From the end of a turn to another vCPU, in ns [default: measured]
     #[arg(long, value_name = "NS")]

@@ -65,6 +65,25 @@ fn memory_that_the_firmware_fills_in_is_said() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+/// What is no tree, and a drawing that cannot be written, are refused before anything is built.
+#[test]
+fn files_are_judged_first() {
+    let readme = workspace::root().join("README.md");
+    let (good, said) = run(
+        "manifests/minimal.dts",
+        &["--dtb", readme.to_str().unwrap()],
+    );
+    let text = "README.md: this is no compiled device tree";
+    assert!(!good && said.contains(text), "{said}");
+    let svg = ["--svg", "/nowhere/at/all.svg"];
+    let (good, said) = run("manifests/minimal.dts", &svg);
+    let text = "--svg /nowhere/at/all.svg: there is no folder /nowhere/at";
+    assert!(!good && said.contains(text), "{said}");
+    let folder = workspace::root().to_str().unwrap();
+    let (good, said) = run("manifests/minimal.dts", &["--svg", folder]);
+    assert!(!good && said.contains("this is a folder"), "{said}");
+}
+
 /// A board may have less memory than the usual one; the R-Car's has a node for each bank.
 #[test]
 fn memory_of_a_known_board_is_said() {
@@ -76,7 +95,10 @@ fn memory_of_a_known_board_is_said() {
         assert!(!good && said.contains("M-MEM-007"), "{said}");
     }
     let (good, said) = run("manifests/rpi4.dts", &["--board", "rpi4", "--memory", "0"]);
-    assert!(!good && said.contains("0 is not in 1.."), "{said}");
+    assert!(
+        !good && said.contains("no whole number from 1 to"),
+        "{said}"
+    );
     let (good, said) = run(
         "manifests/rpi4.dts",
         &["--board", "rpi4", "--memory", "4096"],

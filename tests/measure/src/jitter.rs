@@ -25,7 +25,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gearv_manifest::{Scheduler, binding};
 use workbench::progress::Step;
-use workbench::workspace;
+use workbench::{number, workspace};
 
 use self::verdict::Verdict;
 use crate::report::{self, Results};
@@ -48,13 +48,13 @@ const NOTES: &[&str] = &[
 pub struct Options {
     /// Number of periods of a millisecond [default: those of the JSON in --from; else 60000, with
     /// load 10000]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(10..=MOST_LOOPS))]
+    #[arg(long, value_name = "COUNT", value_parser = number::within(10..=MOST_LOOPS))]
     loops: Option<u64>,
     /// The CPU model
     #[arg(long, value_name = "MODEL", default_value = "cortex-a57")]
     cpu: String,
     /// The version of the interrupt controller
-    #[arg(long, value_name = "VERSION", default_value_t = 3)]
+    #[arg(long, value_name = "VERSION", default_value_t = 3, value_parser = number::within(2..=3_u32))]
     gic: u32,
     /// The major version of QEMU; only 10 has the second serial port that a real-time VM needs
     #[arg(long, value_name = "VERSION", default_value_t = 10)]

@@ -15,7 +15,7 @@ use gearv_manifest::blob::{Blob, Node};
 use crate::manifest::{Aligned, compile_text, decompile};
 use crate::qemu::{Machine, Qemu};
 use crate::tools::Tools;
-use crate::{payloads, workspace};
+use crate::{dtb, payloads, workspace};
 
 /// Name of a board. What ran where: docs/boards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -79,6 +79,12 @@ impl BoardTree {
     /// Reads a device tree blob. Any blob, such as `/sys/firmware/fdt` of a running board.
     pub fn from_file(path: &Path, tools: &Tools) -> Result<BoardTree> {
         let dtb = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        ensure!(
+            dtb.starts_with(&dtb::MAGIC),
+            "{}: this is no compiled device tree; a source becomes one by dtc -I dts -O dtb, and a \
+             running board has its own in /sys/firmware/fdt",
+            path.display()
+        );
         BoardTree::new(&path.display().to_string(), dtb, tools)
     }
 

@@ -6,10 +6,8 @@ use std::{fs, io};
 
 use super::Fault;
 use super::lexer::{Kind, Token, tokens};
+use crate::dtb;
 
-/// First bytes of a compiled device tree (Devicetree Specification 0.4, 5.2). A blob is what people
-/// have who took a board's tree from a running system.
-const DTB_MAGIC: &[u8] = &[0xd0, 0x0d, 0xfe, 0xed];
 /// dtc says "syntax error" at the first character.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
@@ -197,7 +195,8 @@ const UTF_16_ZERO: usize = 4;
 /// Says why a file as a whole is no device tree source. From the surest sign to the least sure one.
 fn no_source(file: usize, bytes: &[u8], text: &str) -> Option<Fault> {
     let fault = |length, what, help| Some(Fault::new(file, 0..length, what, help));
-    if bytes.starts_with(DTB_MAGIC) {
+    // What people have who took a board's tree from a running system.
+    if bytes.starts_with(&dtb::MAGIC) {
         let help = "name its source, or make one: dtc -I dtb -O dts FILE";
         return fault(0, "this is a compiled device tree, not a source", help);
     }
