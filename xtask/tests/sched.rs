@@ -62,3 +62,17 @@ fn pictures_and_traces_are_written() {
     assert!(trace["traceEvents"].is_array());
     fs::remove_dir_all(folder).unwrap();
 }
+
+/// A VM whose vCPUs stand on several CPUs is named once.
+#[test]
+fn a_load_of_no_vm_is_refused_with_the_vms() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let arguments = ["sched", "--manifest", "manifests/two-guests.dts", "--load"];
+    let command = command.current_dir(ROOT).args(arguments);
+    let output = command.arg("nobody=spin").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("schedules no nobody, but guest0, guest1\n"),
+        "{said}"
+    );
+}

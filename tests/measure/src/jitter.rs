@@ -70,7 +70,7 @@ pub struct Options {
     configurations: Vec<Configuration>,
     /// The most that a figure of the real-time VM with pass-through may be, native being 1; a maximum
     /// may always be 1.25
-    #[arg(long, value_name = "RATIO", default_value_t = 1.05)]
+    #[arg(long, value_name = "RATIO", default_value_t = 1.05, value_parser = ratio)]
     max_ratio: f64,
     /// Show what has changed since a run whose JSON this is
     #[arg(long, value_name = "OLD.json")]
@@ -96,6 +96,13 @@ fn scheduler() -> impl TypedValueParser<Value = Scheduler> {
         let found = all.clone().find(|(known, _)| *known == name);
         found.map(|(_, scheduler)| *scheduler).context("unknown")
     })
+}
+
+/// Reads a ratio of latencies, before anything is measured: none is 0 or less.
+fn ratio(text: &str) -> Result<f64, String> {
+    let read = text.parse().ok();
+    let ratio = read.filter(|ratio: &f64| ratio.is_finite() && *ratio > 0.0);
+    ratio.ok_or_else(|| "this is no ratio above 0".to_owned())
 }
 
 /// Schedulers that need no parameters of the VMs.

@@ -13,6 +13,14 @@ fn measured(results: &mut Results, one: Configuration, ns: u64) -> Result<String
 }
 
 #[test]
+fn a_ratio_is_above_0() {
+    assert_eq!(ratio("1.25"), Ok(1.25));
+    for text in ["0", "-1", "nan", "inf", "", "5%"] {
+        assert!(ratio(text).is_err(), "{text:?}");
+    }
+}
+
+#[test]
 fn a_failure_costs_its_own_figures_alone() {
     let mut results = Results::default();
     for (one, ns) in [

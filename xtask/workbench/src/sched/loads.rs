@@ -214,8 +214,13 @@ impl Loads {
             let is_of =
                 |vcpu: &&&VcpuSchedule| entry.target == vcpu.vm || entry.target == name(vcpu);
             if !vcpus.iter().any(|vcpu| is_of(&vcpu)) {
-                let mut names: Vec<_> = vcpus.iter().map(|vcpu| vcpu.vm.as_str()).collect();
-                names.dedup();
+                // Each VM once: the vCPUs stand in the order of their CPUs.
+                let mut names: Vec<&str> = Vec::new();
+                for name in vcpus.iter().map(|vcpu| vcpu.vm.as_str()) {
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
                 let (place, target) = (&entry.place, &entry.target);
                 bail!(
                     "{place}: Gear2 schedules no {target}, but {}",

@@ -223,6 +223,12 @@ impl<'t> Parser<'t> {
                     self.report(Self::fault(open, what, "close the cells with >"))?;
                     return Err(Lost);
                 }
+                Kind::Mark('%') if self.is(1, '>') => {
+                    let what = "a number has no unit behind it";
+                    let fault = Self::fault(token, what, "write the number alone");
+                    self.report(fault.repaired(""))?;
+                    self.pass(1);
+                }
                 Kind::Mark('|' | '^' | '%' | '/' | '!' | '~') => {
                     self.report(Self::fault(token, ARITHMETIC, ARITHMETIC_HELP))?;
                     self.pass(1);

@@ -27,6 +27,7 @@ pub(super) const CASES: &[Case] = &[
         true,
     ),
     ("<256>", "<256M>", (7, 18), "a number has no unit", true),
+    ("<256>", "<50%>", (7, 20), "a number has no unit", true),
     ("<256>", "<1GiB>", (7, 18), "a number has no unit", true),
     ("<256>", "<1_000>", (7, 18), "a number has no _", true),
     ("<256>", "<25.6>", (7, 18), "a cell has no fraction", false),
