@@ -81,11 +81,11 @@ pub(super) fn bars(figures: &[(&str, &Figure)], goal: Option<u64>) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"{height}\" viewBox=\"0 0 900 {height}\" font-size=\"14\">\n"
     );
+    let line = goal.map(|goal| NAMES + goal * LONGEST / most);
     for (index, (name, figure)) in figures.iter().enumerate() {
-        svg += &bar(index, name, figure.median, most);
+        svg += &bar(index, name, figure.median, most, line);
     }
-    if let Some(goal) = goal {
-        let x = NAMES + goal * LONGEST / most;
+    if let (Some(goal), Some(x)) = (goal, line) {
         // On white, since red on the blue of a bar that is too long is hardly seen.
         svg += &format!(
             "<path d=\"M{x} 0V{height}\" stroke=\"#fff\" stroke-width=\"5\"/>\
@@ -102,7 +102,22 @@ const HEIGHT: usize = 22;
 const NAMES: u64 = 200;
 const LONGEST: u64 = 600;
 
-fn bar(index: usize, name: &str, median: u64, most: u64) -> String {
+/// Width of a digit of a bar's number, rounded up.
+const DIGIT: u64 = 9;
+
+/// Returns where the number of a bar that ends at `end` begins: behind the bar, or behind the goal's
+/// line if the line would cross the number.
+fn number_at(end: u64, number: u64, line: Option<u64>) -> u64 {
+    let digits = u64::from(number.checked_ilog10().unwrap_or(0)) + 1;
+    let taken = end..=end + 10 + digits * DIGIT;
+    match line.filter(|line| taken.contains(line)) {
+        Some(line) => line + 8,
+        None => end + 6,
+    }
+}
+
+/// Draws a bar with its name before it and its number behind it.
+fn bar(index: usize, name: &str, median: u64, most: u64, line: Option<u64>) -> String {
     let (y, text_y) = (index * HEIGHT + 3, index * HEIGHT + 16);
     let length = (median * LONGEST / most).max(1);
     format!(
@@ -112,7 +127,7 @@ fn bar(index: usize, name: &str, median: u64, most: u64) -> String {
         NAMES - 8,
         escape(name),
         HEIGHT - 6,
-        NAMES + length + 6,
+        number_at(NAMES + length, median, line),
     )
 }
 
@@ -224,4 +239,19 @@ fn draw(onto: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>) ->
 /// Plotters' errors borrow, so only what they say is kept.
 fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number_at;
+
+    #[test]
+    fn the_line_of_the_goal_crosses_no_number() {
+        assert_eq!(number_at(300, 109, None), 306);
+        assert_eq!(number_at(300, 109, Some(290)), 306);
+        assert_eq!(number_at(300, 109, Some(338)), 306);
+        for line in [300, 307, 337] {
+            assert_eq!(number_at(300, 109, Some(line)), line + 8, "{line}");
+        }
+    }
 }
