@@ -9,6 +9,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -52,6 +53,8 @@ const EL2: u32 = 2 << 2;
 const EDGES_BEFORE: usize = 8;
 /// Looks at a CPU until it is at EL2.
 const LOOKS: usize = 2000;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) fn parts() -> Vec<Part> {
     vec![
@@ -243,17 +246,22 @@ fn start(mut command: Command, name: &str, shift: u32) -> Result<(Session, Gdb)>
 /// Breaks Gear1 on a CPU, once that is at EL2. A function that does not run lies at `unused`.
 fn break_gear1(gdb: &mut Gdb, fault: Fault, unused: u64) -> Result<()> {
     let cpu = fault.cpu();
+    let mut last = None;
     for _ in 0..LOOKS {
         gdb.interrupt()?;
         gdb.select_cpu(cpu)?;
-        if gdb.general()?.cpsr & 0xc == EL2 {
+        let registers = gdb.general()?;
+        last = Some((registers.pc, registers.cpsr));
+        if registers.cpsr & 0xc == EL2 {
             let pc = prepare(gdb, fault, unused)?;
             gdb.set_pc(pc)?;
             return gdb.let_run();
         }
         gdb.let_run()?;
+        // QEMU's CPUs take turns: a stop at once would find the same one in its turn again.
+        thread::sleep(LOOK);
     }
-    anyhow::bail!("CPU {cpu} never waits at EL2")
+    anyhow::bail!("CPU {cpu} never waits at EL2; PC and PSTATE at the last look: {last:x?}")
 }
 
 /// Returns the address of a function of the runtime that does not run. The runtime is in this folder
