@@ -28,6 +28,8 @@ const FAULTY_S: u64 = 20;
 const CLOCK: &str = "xp /1wx 0x9010000";
 const LOOK: Duration = Duration::from_millis(10);
 const CONNECT: Duration = Duration::from_secs(20);
+/// QEMU's monitor answers within this time, also on a busy host.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// Where QEMU's monitor will be.
 pub(super) struct Monitor(PathBuf);
@@ -141,6 +143,7 @@ impl Monitor {
                 Err(_) => sleep(LOOK),
             }
         };
+        stream.set_read_timeout(Some(ANSWER))?;
         // QEMU has it open.
         let _ = fs::remove_file(&self.0);
         let mut controller = Microcontroller {
