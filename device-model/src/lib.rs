@@ -66,6 +66,7 @@ mod terminal;
 #[cfg(test)]
 mod testing;
 pub mod transport;
+pub mod uio;
 pub mod vring;
 pub mod wire;
 pub mod worker;

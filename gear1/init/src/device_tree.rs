@@ -377,6 +377,8 @@ impl<'f, 'a> Maker<'f, 'a> {
         };
         self.out.begin(&name);
         self.out.text("compatible", &end.compatible().join("\0"));
+        // Linux' UIO would name its device by the node, with the address behind the name.
+        self.out.text(ChannelEnd::UIO_NAME, end.name);
         let (names, ranges): (Vec<&str>, Vec<Region>) = end.registers().unzip();
         if !ranges.is_empty() {
             self.regs(&ranges)?;

@@ -66,6 +66,9 @@ impl ChannelEnd<'_> {
     /// Name of the node of that key, below the channel's.
     pub const KEY_NODE: &'static str = "ring";
 
+    /// Property that has the name of Linux' UIO device, which is the channel's.
+    pub const UIO_NAME: &'static str = "linux,uio-name";
+
     /// Returns the values of `compatible`. Linux's `uio_pdrv_genirq` is told to look for the
     /// second. The third is for kernels without that driver: to `gpio-keys` an interrupt is a key
     /// that is pressed and released. Linux gives a node to one driver only, so that a power button

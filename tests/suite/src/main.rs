@@ -16,6 +16,7 @@ mod board_watchdogs;
 mod boards;
 mod boot;
 mod change;
+mod channels;
 mod chaos;
 mod copy;
 mod coverage;

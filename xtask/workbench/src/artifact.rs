@@ -93,6 +93,8 @@ artifacts! {
     StressInitramfs = "stress-initramfs", Initrd;
     /// A shell, and what uses sockets to the device VM and input devices.
     PeripheralsInitramfs = "peripherals-initramfs", Initrd;
+    /// A shell, and what uses channels by UIO.
+    UioInitramfs = "uio-initramfs", Initrd;
     /// The device VM's: the device model, `gearctl` and the network.
     DeviceInitramfs = "device-initramfs", DeviceInitrd;
     /// The device VM's, with programs that serve devices.

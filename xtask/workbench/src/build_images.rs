@@ -24,7 +24,7 @@ use crate::tools::Tools;
 use crate::trace::OTHER_GEAR1;
 use crate::{
     apps_userland, device_userland, guest_userland, initramfs, jitter_userland, payloads,
-    served_userland, symbolize, wake_userland, workspace,
+    served_userland, symbolize, uio_userland, wake_userland, workspace,
 };
 
 /// Files that a machine is started with, and the manifest that they were made from. Paths and not
@@ -410,6 +410,7 @@ fn resolve(name: &str) -> Result<PathBuf> {
         Artifact::BusyboxInitramfs => initramfs::build(&out_dir),
         Artifact::StressInitramfs => initramfs::with_stress(&out_dir),
         Artifact::PeripheralsInitramfs => initramfs::with_peripherals(&out_dir),
+        Artifact::UioInitramfs => uio_userland::initramfs(&out_dir),
         Artifact::DeviceInitramfs => device_userland::build(&out_dir),
         Artifact::BackendsInitramfs => device_userland::build_with_backends(&out_dir),
         Artifact::HostileInitramfs => device_userland::build_with_hostile_code(&out_dir),

@@ -30,9 +30,9 @@ pub enum Architecture {
 
 /// Packages of a set. Names and no versions, but for QEMU: Debian's releases decide.
 #[derive(Clone, Copy, Debug)]
-pub enum Wanted {
+pub enum Wanted<'a> {
     /// Named packages and those dependencies that the system lacks.
-    Closure(&'static [&'static str]),
+    Closure(&'a [&'a str]),
     /// QEMU for Arm, of the lowest major version in the range, with its dependencies.
     Qemu {
         /// Least major version.
@@ -41,29 +41,31 @@ pub enum Wanted {
         below: u32,
     },
     /// Named package without its dependencies.
-    Alone(&'static str),
+    Alone(&'a str),
+    /// Named packages without their dependencies.
+    Each(&'a [&'a str]),
     /// Newest kernel image of a series, as `linux-image-<series>.*-<flavour>`.
     Kernel {
         /// Series, as in `6.12`.
-        series: &'static str,
+        series: &'a str,
         /// Flavour, as in `rt-arm64`.
-        flavour: &'static str,
+        flavour: &'a str,
     },
 }
 
 /// A set of packages that is unpacked into one directory. A set is downloaded and unpacked as a
 /// whole, or not at all.
 #[derive(Clone, Copy, Debug)]
-pub struct PackageSet {
+pub struct PackageSet<'a> {
     /// Name in messages, and of the directory.
-    pub name: &'static str,
+    pub name: &'a str,
     /// Architecture of the packages.
     pub architecture: Architecture,
     /// The packages.
-    pub wanted: Wanted,
+    pub wanted: Wanted<'a>,
     /// Command that gets the packages where this program cannot. Shown where apt or the network is
     /// missing.
-    pub by_hand: &'static str,
+    pub by_hand: &'a str,
 }
 
 /// A package version to download. apt's own answer, so that what is downloaded is what was
@@ -78,7 +80,7 @@ struct Package {
 
 /// Returns where `set` is unpacked, after downloading it if it is not cached. The check comes
 /// twice: another process may have unpacked it while this one waited for the lock.
-pub fn unpacked(cache: &Cache, set: &PackageSet) -> Result<PathBuf> {
+pub fn unpacked(cache: &Cache, set: &PackageSet<'_>) -> Result<PathBuf> {
     let root = cache.path("sets").join(set.name);
     let index = cache.path(format!("sets/{}.index", set.name));
     if root.is_dir() {
@@ -118,7 +120,7 @@ fn package(cache: &Cache, hash: &str) -> PathBuf {
 /// Downloads the set's packages into the hash store and writes its index. apt prints progress for
 /// terminals alone, so the sizes of files tell it. The index is written last: a download that was
 /// cut off has none, and begins anew.
-fn download(cache: &Cache, set: &PackageSet, index: &Path) -> Result<()> {
+fn download(cache: &Cache, set: &PackageSet<'_>, index: &Path) -> Result<()> {
     let apt = Apt::prepare(cache, set.architecture)?;
     apt.update_once();
     let packages = apt
@@ -293,19 +295,20 @@ impl Apt {
 
     /// Returns the packages, with versions, that a set consists of on this Debian. apt resolves, by
     /// the same rules as for an installation.
-    fn resolve(&self, wanted: Wanted) -> Result<Vec<Package>> {
+    fn resolve(&self, wanted: Wanted<'_>) -> Result<Vec<Package>> {
         match wanted {
             Wanted::Closure(names) => self.closure(names, None),
             Wanted::Qemu { from, below } => {
                 let (version, suite) = self.qemu_version(from, below)?;
                 self.closure(&[&format!("qemu-system-arm={version}")], Some(&suite))
             }
-            Wanted::Alone(name) => self.alone(name),
+            Wanted::Alone(name) => self.alone(&[name]),
+            Wanted::Each(names) => self.alone(names),
             Wanted::Kernel { series, flavour } => {
                 let prefix = format!("linux-image-{series}.");
                 let names = self.run("apt-cache", &["pkgnames", &prefix])?;
                 let newest = newest_kernel(&names, &prefix, flavour);
-                self.alone(newest.with_context(|| format!("no kernel {series} for {flavour}"))?)
+                self.alone(&[newest.with_context(|| format!("no kernel {series} for {flavour}"))?])
             }
         }
     }
@@ -340,10 +343,11 @@ impl Apt {
         parse_uris(&self.run("apt-get", &arguments)?)
     }
 
-    /// Returns a package without what it depends on. For programs whose package depends on much
+    /// Returns packages without what they depend on. For programs whose package depends on much
     /// that they do not use.
-    fn alone(&self, name: &str) -> Result<Vec<Package>> {
-        parse_uris(&self.run("apt-get", &["download", "-qq", "--print-uris", name])?)
+    fn alone(&self, names: &[&str]) -> Result<Vec<Package>> {
+        let arguments = [&["download", "-qq", "--print-uris"], names].concat();
+        parse_uris(&self.run("apt-get", &arguments)?)
     }
 
     /// Starts a download, which apt checks by its own signatures and hashes. apt verifies each file

@@ -328,8 +328,9 @@ fn channel(end: &ChannelEnd<'_>) -> String {
     let address = end.unit_address();
     let address = address.map_or_else(String::new, |address| format!("@{address:x}"));
     let mut node = format!(
-        "\n\t{}{address} {{\n\t\tcompatible = \"{compatible}\";\n",
-        end.name
+        "\n\t{0}{address} {{\n\t\tcompatible = \"{compatible}\";\n\t\t{1} = \"{0}\";\n",
+        end.name,
+        ChannelEnd::UIO_NAME,
     );
     let registers = end.registers().map(|(name, region)| {
         let range = format!("<{} {}>", cells(region.start), cells(region.bytes()));

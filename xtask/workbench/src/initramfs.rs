@@ -33,9 +33,14 @@ const WATCHDOG: &str = "watchdog-device = /dev/watchdog\nwatchdog-timeout = 10\n
 
 /// Builds the initramfs below `out_dir` and returns its path.
 pub fn build(out_dir: &Path) -> Result<PathBuf> {
+    with_shell()?.write_initramfs(out_dir.join("busybox-initramfs.cpio"))
+}
+
+/// Returns a userland whose init starts a shell on the console.
+pub(crate) fn with_shell() -> Result<Tree> {
     let mut tree = with_busybox()?;
     tree.program("init", INIT);
-    tree.write_initramfs(out_dir.join("busybox-initramfs.cpio"))
+    Ok(tree)
 }
 
 /// Builds the same with stress-ng in it.

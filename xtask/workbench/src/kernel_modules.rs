@@ -15,8 +15,8 @@ use object::{Object as _, ObjectSection as _};
 use crate::payloads;
 use crate::tree::Tree;
 
-/// The file that lists the modules, one path a line, in the order of loading. Read by
-/// `load_modules` of the inits.
+/// The file that lists the modules, one path and its parameters a line, in the order of loading.
+/// Read by `load_modules` of the inits.
 const LIST: &str = "etc/modules";
 /// Folder of the modules in a userland, without the kernel's version: `init` loads them by path.
 /// Without a version, because an initramfs has one kernel.
@@ -39,14 +39,42 @@ pub fn add_from(directory: &Path, tree: &mut Tree, names: &[&str]) -> Result<Vec
     for name in names {
         modules.add(name)?;
     }
-    let list: String = modules
-        .loaded
-        .iter()
-        .map(|name| format!("/{DIRECTORY}/{name}.ko\n"))
-        .collect();
     let names = modules.loaded;
-    tree.file(LIST, list);
+    tree.file(LIST, lines(&names));
     Ok(names)
+}
+
+/// A module that is not among the kernel's own.
+pub struct Built<'a> {
+    /// Name of the module.
+    pub name: &'a str,
+    /// The module, not compressed.
+    pub content: Vec<u8>,
+    /// Parameters that it is loaded with.
+    pub options: &'a str,
+}
+
+/// Adds a module that was built for the kernel that most VMs boot, with all modules of that kernel
+/// that it needs. The list has no other modules then.
+pub fn add_built(tree: &mut Tree, module: Built<'_>) -> Result<()> {
+    let Built {
+        name,
+        content,
+        options,
+    } = module;
+    let needed = needed_by(&content)?;
+    let needed: Vec<&str> = needed.iter().map(String::as_str).collect();
+    let loaded = add(tree, &needed)?;
+    tree.file(&format!("{DIRECTORY}/{name}.ko"), content);
+    let own = format!("/{DIRECTORY}/{name}.ko {options}\n");
+    tree.file(LIST, lines(&loaded) + &own);
+    Ok(())
+}
+
+/// Returns the list's lines for modules without parameters.
+fn lines(names: &[String]) -> String {
+    let paths = names.iter().map(|name| format!("/{DIRECTORY}/{name}.ko\n"));
+    paths.collect()
 }
 
 /// Modules on their way into a tree. Each module is decompressed once.

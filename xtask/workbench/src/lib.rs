@@ -43,5 +43,7 @@ pub mod symbolize;
 pub mod tools;
 pub mod trace;
 pub mod tree;
+pub mod uio_module;
+pub mod uio_userland;
 pub mod wake_userland;
 pub mod workspace;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,7 +15,7 @@ use crate::tools::Tools;
 
 /// Kernel of the device VM and of most guests: the newest of its series that is configured. 6.12 is
 /// the series of Debian 13 and of Debian 12's backports.
-const KERNEL: PackageSet = PackageSet {
+const KERNEL: PackageSet<'_> = PackageSet {
     name: "debian-kernel-6.12",
     architecture: Architecture::Arm64,
     wanted: Wanted::Kernel {
@@ -25,7 +26,7 @@ const KERNEL: PackageSet = PackageSet {
 };
 
 /// The kernel that Debian 12 itself has. Users of Debian 12 boot it.
-const KERNEL_6_1: PackageSet = PackageSet {
+const KERNEL_6_1: PackageSet<'_> = PackageSet {
     name: "debian-kernel-6.1",
     architecture: Architecture::Arm64,
     wanted: Wanted::Kernel {
@@ -36,7 +37,7 @@ const KERNEL_6_1: PackageSet = PackageSet {
 };
 
 /// Kernel of the same series with PREEMPT_RT. For the figures of latency beside a real-time VM.
-const KERNEL_RT: PackageSet = PackageSet {
+const KERNEL_RT: PackageSet<'_> = PackageSet {
     name: "debian-kernel-6.12-rt",
     architecture: Architecture::Arm64,
     wanted: Wanted::Kernel {
@@ -48,24 +49,32 @@ const KERNEL_RT: PackageSet = PackageSet {
 
 /// Firmware of QEMU's `virt`, which starts a board's boot files. Boot files are tried with a real
 /// boot loader.
-const U_BOOT: PackageSet = PackageSet {
+const U_BOOT: PackageSet<'_> = PackageSet {
     name: "u-boot-qemu",
     architecture: Architecture::Host,
     wanted: Wanted::Alone("u-boot-qemu"),
     by_hand: "apt-get download u-boot-qemu",
 };
 
-/// Sources of Linux, for Renesas's device trees.
-const KERNEL_SOURCE: PackageSet = PackageSet {
+/// Sources of Linux, for Renesas's device trees and for the module of `uio_module.rs`.
+const KERNEL_SOURCE: PackageSet<'_> = PackageSet {
     name: "linux-source-6.12",
     architecture: Architecture::Host,
     wanted: Wanted::Alone("linux-source-6.12"),
     by_hand: "apt-get download linux-source-6.12",
 };
 
+/// Compiler of modules for the guests' kernel, and `make`, which runs the kernel's build.
+const COMPILER: PackageSet<'_> = PackageSet {
+    name: "arm64-compiler",
+    architecture: Architecture::Host,
+    wanted: Wanted::Closure(&["gcc-aarch64-linux-gnu", "make"]),
+    by_hand: "sudo apt-get install gcc-aarch64-linux-gnu make",
+};
+
 /// Shell and tools of every userland, in one static program. Static, so that an initramfs needs no
 /// libraries.
-const BUSYBOX: PackageSet = PackageSet {
+const BUSYBOX: PackageSet<'_> = PackageSet {
     name: "busybox-static",
     architecture: Architecture::Arm64,
     wanted: Wanted::Alone("busybox-static"),
@@ -73,7 +82,7 @@ const BUSYBOX: PackageSet = PackageSet {
 };
 
 /// Benchmarks and loads of guests. Debian's builds, so that a result can be repeated.
-const PROGRAMS: PackageSet = PackageSet {
+const PROGRAMS: PackageSet<'_> = PackageSet {
     name: "guest-programs",
     architecture: Architecture::Arm64,
     wanted: Wanted::Closure(&["fio", "stress-ng", "rt-tests", "iperf3", "e2fsprogs"]),
@@ -81,7 +90,7 @@ const PROGRAMS: PackageSet = PackageSet {
 };
 
 /// Apart from the others, because it brings libraries of databases.
-const SYSBENCH: PackageSet = PackageSet {
+const SYSBENCH: PackageSet<'_> = PackageSet {
     name: "sysbench",
     architecture: Architecture::Arm64,
     wanted: Wanted::Closure(&["sysbench"]),
@@ -89,7 +98,7 @@ const SYSBENCH: PackageSet = PackageSet {
 };
 
 /// Programs that serve devices by the vhost-user protocol, and the libraries of [`SCREENS`].
-const BACKENDS: PackageSet = PackageSet {
+const BACKENDS: PackageSet<'_> = PackageSet {
     name: "vhost-user-programs",
     architecture: Architecture::Arm64,
     wanted: Wanted::Closure(&["qemu-system-common", "qemu-utils", "libvirglrenderer1"]),
@@ -99,7 +108,7 @@ const BACKENDS: PackageSet = PackageSet {
 
 /// The program that serves graphics cards. Its package depends on all that QEMU's windows need,
 /// which the program does not.
-const SCREENS: PackageSet = PackageSet {
+const SCREENS: PackageSet<'_> = PackageSet {
     name: "vhost-user-gpu",
     architecture: Architecture::Arm64,
     wanted: Wanted::Alone("qemu-system-gui"),
@@ -107,7 +116,7 @@ const SCREENS: PackageSet = PackageSet {
 };
 
 /// Programs that use sockets and input devices.
-const PERIPHERALS: PackageSet = PackageSet {
+const PERIPHERALS: PackageSet<'_> = PackageSet {
     name: "peripheral-programs",
     architecture: Architecture::Arm64,
     wanted: Wanted::Closure(&["socat", "evtest"]),
@@ -115,7 +124,7 @@ const PERIPHERALS: PackageSet = PackageSet {
 };
 
 /// The daemon that refreshes a watchdog.
-const WATCHDOG: PackageSet = PackageSet {
+const WATCHDOG: PackageSet<'_> = PackageSet {
     name: "watchdog-daemon",
     architecture: Architecture::Arm64,
     wanted: Wanted::Alone("watchdog"),
@@ -123,7 +132,7 @@ const WATCHDOG: PackageSet = PackageSet {
 };
 
 /// Programs that change a network card. busybox's tools cannot.
-const NETWORK: PackageSet = PackageSet {
+const NETWORK: PackageSet<'_> = PackageSet {
     name: "network-programs",
     architecture: Architecture::Arm64,
     wanted: Wanted::Closure(&["ethtool"]),
@@ -159,7 +168,7 @@ pub fn rt_kernel_release() -> Result<String> {
 
 /// Returns the kernel in a set, an `Image`. The name has the version, which changes with each
 /// update.
-fn image(set: &PackageSet) -> Result<PathBuf> {
+fn image(set: &PackageSet<'_>) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, set)?;
     let kernel = fs::read_dir(root.join("boot"))?
         .flatten()
@@ -272,7 +281,7 @@ pub fn debian_rt_modules() -> Result<PathBuf> {
 }
 
 /// Debian 12 has `/lib` beside `/usr/lib`, and Debian 13 merged them.
-fn modules(set: &PackageSet) -> Result<PathBuf> {
+fn modules(set: &PackageSet<'_>) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, set)?;
     ["usr/lib/modules", "lib/modules"]
         .map(|path| root.join(path))
@@ -286,6 +295,67 @@ pub fn kernel_release() -> Result<String> {
     let mut entries = fs::read_dir(debian_modules()?)?;
     let entry = entries.next().context("the kernel has no modules")??;
     Ok(entry.file_name().to_string_lossy().into_owned())
+}
+
+/// Returns where the headers of that kernel are unpacked, with the programs of its build for this
+/// machine. All have the kernel's own release: a module for another one is refused by the kernel.
+pub fn kernel_headers() -> Result<PathBuf> {
+    let release = kernel_release()?;
+    let version = release.strip_suffix("-arm64").unwrap_or(&release);
+    let cache = Cache::open()?;
+    let (own, common) = (
+        format!("linux-headers-{release}"),
+        format!("linux-headers-{version}-common"),
+    );
+    let build = format!("linux-kbuild-{version}");
+    let headers = fetch::unpacked(
+        &cache,
+        &PackageSet {
+            name: &own,
+            architecture: Architecture::Arm64,
+            wanted: Wanted::Each(&[&own, &common]),
+            by_hand: &format!("apt-get download {own}:arm64 {common}"),
+        },
+    )?;
+    let programs = fetch::unpacked(
+        &cache,
+        &PackageSet {
+            name: &build,
+            architecture: Architecture::Host,
+            wanted: Wanted::Alone(&build),
+            by_hand: &format!("apt-get download {build}"),
+        },
+    )?;
+    // The headers' links lead to the programs by a path below one root.
+    let link = headers.join("usr/lib").join(&build);
+    if !link.exists() {
+        fs::create_dir_all(headers.join("usr/lib"))?;
+        let made = symlink(programs.join("usr/lib").join(&build), &link);
+        made.with_context(|| link.display().to_string())?;
+    }
+    Ok(headers.join("usr/src"))
+}
+
+/// Returns where a compiler for the guests' kernel and `make` are unpacked, with those of their
+/// libraries that this machine lacks. The folder is empty where all is installed.
+pub fn compiler() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &COMPILER)
+}
+
+/// Writes a file of Linux' source, by its path there, into a folder. The archive is unpacked up to
+/// that file only.
+pub fn kernel_source_file(path: &str, folder: &Path) -> Result<()> {
+    let root = fetch::unpacked(&Cache::open()?, &KERNEL_SOURCE)?;
+    let directories = Path::new(path).components().count();
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--xz", "--occurrence=1", "--file"]);
+    tar.arg(root.join("usr/src/linux-source-6.12.tar.xz"));
+    tar.arg(format!("--strip-components={directories}"));
+    tar.arg("--directory").arg(folder);
+    tar.arg(format!("linux-source-6.12/{path}"));
+    let ended = tar.status().context("tar cannot be run")?;
+    ensure!(ended.success(), "tar ended with {ended} at {path}");
+    Ok(())
 }
 
 /// Returns where Debian's benchmarks for arm64 and all their libraries are unpacked.

@@ -15,7 +15,7 @@ use crate::fetch::{self, Architecture, PackageSet, Wanted};
 use crate::output;
 
 /// The device-tree compiler. Debian 12's version is new enough.
-const DTC: PackageSet = PackageSet {
+const DTC: PackageSet<'_> = PackageSet {
     name: "device-tree-compiler",
     architecture: Architecture::Host,
     wanted: Wanted::Closure(&["device-tree-compiler"]),
@@ -24,7 +24,7 @@ const DTC: PackageSet = PackageSet {
 
 /// Programs that make a guest's disk without root. Part of every Debian, but not of every
 /// container.
-const E2FSPROGS: PackageSet = PackageSet {
+const E2FSPROGS: PackageSet<'_> = PackageSet {
     name: "e2fsprogs",
     architecture: Architecture::Host,
     wanted: Wanted::Closure(&["e2fsprogs"]),
@@ -32,7 +32,7 @@ const E2FSPROGS: PackageSet = PackageSet {
 };
 
 /// QEMU of Debian 13, or of Debian 12's backports: boards and CPUs that QEMU 7 lacks.
-const QEMU_10: PackageSet = PackageSet {
+const QEMU_10: PackageSet<'_> = PackageSet {
     name: "qemu-10",
     architecture: Architecture::Host,
     wanted: Wanted::Qemu {
@@ -43,7 +43,7 @@ const QEMU_10: PackageSet = PackageSet {
 };
 
 /// QEMU of Debian 12 itself, on which GearV runs as well. Users of Debian 12 have this one.
-const QEMU_7: PackageSet = PackageSet {
+const QEMU_7: PackageSet<'_> = PackageSet {
     name: "qemu-7",
     architecture: Architecture::Host,
     wanted: Wanted::Qemu { from: 7, below: 8 },
@@ -52,7 +52,7 @@ const QEMU_7: PackageSet = PackageSet {
 
 /// QEMU's programs for images of disks: on Debian 12 in the first package, later in the second. For
 /// tests of vhost-user backends on the host.
-const STORAGE: PackageSet = PackageSet {
+const STORAGE: PackageSet<'_> = PackageSet {
     name: "qemu-storage",
     architecture: Architecture::Host,
     wanted: Wanted::Closure(&["qemu-system-common", "qemu-utils"]),
@@ -60,7 +60,7 @@ const STORAGE: PackageSet = PackageSet {
 };
 
 /// The program that serves graphics cards.
-const GRAPHICS: PackageSet = PackageSet {
+const GRAPHICS: PackageSet<'_> = PackageSet {
     name: "qemu-graphics",
     architecture: Architecture::Host,
     wanted: Wanted::Closure(&["qemu-system-gui"]),
@@ -84,7 +84,7 @@ pub struct Program {
 impl Program {
     /// Finds a program in the set, or on the system when the set cannot be had. The set comes
     /// first: a version that all users share is worth a download.
-    fn find(cache: &Cache, set: &PackageSet, name: &str) -> Result<Program> {
+    fn find(cache: &Cache, set: &PackageSet<'_>, name: &str) -> Result<Program> {
         let unpacked = fetch::unpacked(cache, set);
         let in_set = unpacked.as_ref().ok();
         if let Some(program) = in_set.and_then(|root| Self::below(root, name)) {
@@ -142,6 +142,17 @@ impl Program {
             .as_ref()
             .map(|root| root.join("usr/share").join(name))
     }
+}
+
+/// Lets a command find the programs and libraries that are unpacked below `root`, before the
+/// system's. For programs that run others by name, as `make` does.
+pub(crate) fn use_unpacked(command: &mut Command, root: &Path) -> Result<()> {
+    let system = env::var_os("PATH").unwrap_or_default();
+    let own = ["usr/bin", "bin"].map(|directory| root.join(directory));
+    let path = env::join_paths(own.into_iter().chain(env::split_paths(&system)))?;
+    command.env("PATH", path);
+    command.env("LD_LIBRARY_PATH", library_path(root));
+    Ok(())
 }
 
 /// Returns the folders of an unpacked program's libraries, for LD_LIBRARY_PATH. Debian's multiarch

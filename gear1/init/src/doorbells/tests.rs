@@ -85,6 +85,7 @@ fn a_vm_with_devices_is_told_in_its_tree() {
         property("compatible"),
         Some(b"gearv,channel\0generic-uio\0gpio-keys\0".to_vec())
     );
+    assert_eq!(property("linux,uio-name"), Some(b"in\0".to_vec()));
     assert_eq!(property("interrupts"), Some(cells(&[0, 240 - 32, 1])));
     assert_eq!(property("reg"), None);
 }

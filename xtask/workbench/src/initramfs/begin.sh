@@ -10,9 +10,10 @@ mount -t devtmpfs dev /dev 2>/dev/null
 dmesg -n 4
 
 # Loads the modules that the initramfs was made with, in the order of their dependencies.
+# A line has the module's path and its parameters.
 load_modules() {
     [ -e /etc/modules ] || return 0
-    while read -r module; do
-        insmod "$module" || echo "$module cannot be loaded"
+    while read -r module options; do
+        insmod "$module" $options || echo "$module cannot be loaded"
     done < /etc/modules
 }
