@@ -137,6 +137,7 @@ const TABLE: &[Row] = &[
     ("pmu", "", ""),
     ("last-words", "", ""),
     ("dump", "", ""),
+    ("power-button", "", ""),
     (
         "restart",
         "\"never\", \"on-failure\" or \"always\"",
