@@ -59,6 +59,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("Requirements: vCPU states", "docs/requirements/vcpu.md"),
     ("Requirements: faults", "docs/requirements/faults.md"),
     ("Requirements: channels", "docs/requirements/channels.md"),
+    ("Requirements: devices", "docs/requirements/dma.md"),
     ("Requirements: runtime", "docs/requirements/runtime.md"),
     (
         "Requirements: supervision",

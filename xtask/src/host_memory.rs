@@ -23,6 +23,9 @@ pub(crate) struct HostMemory {
     /// Device registers that init reads: the redistributors' types. The one device that init reads
     /// while it places memory.
     registers: HashMap<u64, u64>,
+    /// Address of the SMMU, and its registers as init has written them.
+    smmu: Option<u64>,
+    smmu_registers: HashMap<u64, u32>,
     /// Hand-over from init.
     pub boot_info: Option<Box<BootInfo>>,
 }
@@ -40,7 +43,34 @@ impl HostMemory {
         HostMemory {
             pages: HashMap::new(),
             registers: (0..).zip(&board.cpus).map(typer).collect(),
+            smmu: board.smmu.as_ref().map(|smmu| smmu.registers.start),
+            smmu_registers: HashMap::new(),
             boot_info: None,
+        }
+    }
+
+    /// Returns the offset of one of the SMMU's registers.
+    fn in_smmu(&self, pa: Pa) -> Option<u64> {
+        let offset = pa.get().checked_sub(self.smmu?)?;
+        (offset < gear1_core::smmu::REGISTERS_SIZE).then_some(offset)
+    }
+
+    /// Returns a register of an SMMU that has all that Gear1 asks for, as no tree tells otherwise,
+    /// and that does at once what it is told (Arm IHI 0070, 6.3).
+    fn smmu_register(&self, offset: u64) -> u32 {
+        let written = |offset| self.smmu_registers.get(&offset).copied().unwrap_or(0);
+        match offset {
+            // IDR0: two levels, coherent, AArch64, stage 2. IDR1: queues and StreamIDs. IDR5: 4 KiB
+            // pages, 48 bits.
+            0x0 => 1 << 27 | 1 << 4 | 0b10 << 2 | 1,
+            0x4 => 19 << 21 | 19 << 16 | 32,
+            0x14 => 1 << 4 | 5,
+            // CR0ACK, GBPA, IRQ_CTRLACK, CMDQ_CONS.
+            0x24 => written(0x20),
+            0x44 => written(0x44) & !(1 << 31),
+            0x54 => written(0x50),
+            0x9c => written(0x98),
+            _ => written(offset),
         }
     }
 
@@ -123,13 +153,29 @@ impl PhysicalMemory for HostMemory {
         0
     }
 
-    /// Returns all ones: no tree tells how many interrupts a distributor has.
-    fn read_register32(&self, _: Pa) -> u32 {
-        u32::MAX
+    /// Returns all ones but for the SMMU: no tree tells how many interrupts a distributor has.
+    fn read_register32(&self, pa: Pa) -> u32 {
+        match self.in_smmu(pa) {
+            Some(offset) => self.smmu_register(offset),
+            None => u32::MAX,
+        }
     }
 
     /// Anything else reads as zero, as a register that is not there would.
     fn read_register(&self, pa: Pa) -> u64 {
         self.registers.get(&pa.get()).copied().unwrap_or(0)
     }
+
+    /// The SMMU alone is written.
+    fn write_register32(&mut self, pa: Pa, value: u32) {
+        if let Some(offset) = self.in_smmu(pa) {
+            self.smmu_registers.insert(offset, value);
+        }
+    }
+
+    /// Addresses of tables, which nothing walks here.
+    fn write_register(&mut self, _: Pa, _: u64) {}
+
+    /// One thread has one order.
+    fn order(&self) {}
 }

@@ -114,6 +114,34 @@ pub struct BootMaster {
     pub vm: u32,
 }
 
+/// Most ranges of StreamIDs that VMs own.
+pub const MAX_STREAM_RANGES: usize = 16;
+
+/// StreamIDs of devices whose accesses go through a VM's stage 2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootStreams {
+    /// First StreamID.
+    pub first: u32,
+    /// Number of StreamIDs; 0: unused entry.
+    pub count: u32,
+    /// The VM that owns the devices (`VmId`).
+    pub vm: u32,
+}
+
+/// The SMMU that init has started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootSmmu {
+    /// Registers, mapped at [`layout::el2::SMMU`](crate::layout::el2::SMMU); 0: the runtime drives
+    /// none.
+    pub registers: u64,
+    /// INTID of its event queue, owned by Gear2; 0: none.
+    pub intid: u32,
+    /// Streams with an owner. All others abort.
+    pub streams: [BootStreams; MAX_STREAM_RANGES],
+}
+
 /// Kinds of [`BootWatchdog`].
 pub mod board_watchdog {
     /// No device.
@@ -380,6 +408,8 @@ pub struct BootInfo {
     pub pl061: [BootPl061; MAX_PL061],
     /// Bus masters; unused entries have `register` 0.
     pub masters: [BootMaster; MAX_MASTERS],
+    /// The SMMU.
+    pub smmu: BootSmmu,
     /// Devices that Gear1 feeds; unused entries have `kind` 0.
     pub watchdogs: [BootWatchdog; MAX_WATCHDOGS],
     /// Counter ticks from one feeding to the next.

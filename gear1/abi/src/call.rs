@@ -66,6 +66,11 @@ pub mod number {
     pub const PL061_RAISE: u16 = 19;
     /// `(doorbell)`: rings a doorbell between VMs that the manifest lets Gear2 ring.
     pub const CHANNEL_RING: u16 = 20;
+    /// `()`: takes the oldest event of the SMMU: X1 = the VM whose device did it, or the largest
+    /// number if nobody owns the device; X2 = the StreamID; X3 = the address that the device used
+    /// (IPA); X4 = 1 for a write, 0 for a read; X5 = the number of the event (Arm IHI 0070, 7.3);
+    /// X6 = 1 if later events were lost. `NotFound` when there is none.
+    pub const DMA_EVENT: u16 = 21;
     /// `(vcpu, reason)`: returns in X1 the exit count, in X2 the ticks.
     pub const EXIT_STATS: u16 = 24;
     /// `(cursor)`: reads a log record; X1 = next cursor, X2.. = the record's words

@@ -63,4 +63,6 @@ pub struct Gear2Info {
     /// Register pages at [`layout::gear2::REGISTERS`](crate::layout::gear2::REGISTERS), in the
     /// manifest's order of the VMs that have virtio devices.
     pub register_pages: u64,
+    /// INTID of the SMMU's event queue, which is Gear2's; 0: there is none.
+    pub smmu_intid: u32,
 }

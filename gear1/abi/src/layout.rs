@@ -12,10 +12,12 @@
 //! | 0x8003_1000_0000 | redistributors, or GICC and GICH | device |
 //! | 0x8003_2000_0000 | boot UART | device |
 //! | 0x8003_3000_0000 | what Gear1 feeds: the board's watchdog, a line's controller; a page each | device |
+//! | 0x8003_4000_0000 | SMMU, if a VM owns a device behind it | device |
 //! | 0x8004_0000_0000 | two windows of 64 KiB per CPU, empty between two uses | |
 //! | 0x8005_0000_0000 | `BootInfo` | R |
 //! | 0x8006_0000_0000 | tables of the windows, one page per CPU | RW |
 //! | 0x8007_0000_0000 | stolen time or heartbeat, one page per VM, which that VM reads or writes | RW |
+//! | 0x8008_0000_0000 | the SMMU's command and event queues, a page each | RW |
 //!
 //! Gear2's intermediate physical address space ([`gear2`]).
 //!
@@ -67,6 +69,8 @@ pub mod el2 {
     pub const UART: u64 = 0x8003_2000_0000;
     /// Registers of [`crate::boot::BootInfo::watchdogs`], one page each.
     pub const WATCHDOGS: u64 = 0x8003_3000_0000;
+    /// Registers of the SMMU: two pages of 64 KiB.
+    pub const SMMU: u64 = 0x8003_4000_0000;
     /// CPU *i*'s windows for guest memory: `WINDOWS + i * WINDOW_STRIDE`, two
     /// windows of [`WINDOW_SIZE`] each (source, then destination).
     pub const WINDOWS: u64 = 0x8004_0000_0000;
@@ -87,6 +91,8 @@ pub mod el2 {
     /// `STOLEN_TIME + i * 4096`, read-write; its VM reads it. A real-time VM's page holds the word
     /// of its heartbeat, which that VM writes.
     pub const STOLEN_TIME: u64 = 0x8007_0000_0000;
+    /// The SMMU's command queue, a page, and behind it the event queue, a page.
+    pub const SMMU_QUEUES: u64 = 0x8008_0000_0000;
 }
 
 /// Layout of Gear2's intermediate physical address space (flat: its addresses are IPAs).

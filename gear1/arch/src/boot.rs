@@ -279,6 +279,15 @@ impl Machine {
             "register at {pa:#x} is not mapped"
         );
     }
+
+    /// Stops unless the register is a device's that is mapped.
+    fn check_device(&self, pa: Pa, size: u64) {
+        let device = |range: &Range<u64>| range.start <= pa.get() && pa.get() + size <= range.end;
+        assert!(
+            self.devices.iter().any(device),
+            "register at {pa:#x} is no device's"
+        );
+    }
 }
 
 impl PhysicalMemory for Machine {
@@ -353,6 +362,23 @@ impl PhysicalMemory for Machine {
         self.check_mapped(pa, 8);
         // SAFETY: as for `read_register32`.
         unsafe { Mmio::new(pa.get(), 8) }.read64(0)
+    }
+
+    fn write_register32(&mut self, pa: Pa, value: u32) {
+        self.check_device(pa, 4);
+        // SAFETY: a device's register, mapped by `map_device`. Only init's driver of the SMMU calls,
+        // with addresses of memory that it has taken for the SMMU.
+        unsafe { Mmio::new(pa.get(), 4) }.write32(0, value);
+    }
+
+    fn write_register(&mut self, pa: Pa, value: u64) {
+        self.check_device(pa, 8);
+        // SAFETY: as for `write_register32`.
+        unsafe { Mmio::new(pa.get(), 8) }.write64(0, value);
+    }
+
+    fn order(&self) {
+        barrier::dsb_sy();
     }
 }
 

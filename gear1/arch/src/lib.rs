@@ -65,6 +65,8 @@ pub mod root;
 #[cfg(target_arch = "aarch64")]
 pub mod serror;
 #[cfg(target_arch = "aarch64")]
+pub mod smmu;
+#[cfg(target_arch = "aarch64")]
 pub mod stack;
 pub mod start;
 #[cfg(target_arch = "aarch64")]

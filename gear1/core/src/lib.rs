@@ -47,6 +47,7 @@ pub mod pl061;
 pub mod psci;
 pub mod residents;
 pub mod set_way;
+pub mod smmu;
 pub mod stage1;
 pub mod stage2;
 pub mod supervise;

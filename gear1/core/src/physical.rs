@@ -35,4 +35,11 @@ pub trait PhysicalMemory {
     fn read_register32(&self, pa: Pa) -> u32;
     /// Reads a 64-bit device register.
     fn read_register(&self, pa: Pa) -> u64;
+    /// Writes a 32-bit register of a device that Gear1 drives. Whatever memory the register makes
+    /// the device access was taken for that.
+    fn write_register32(&mut self, pa: Pa, value: u32);
+    /// Writes a 64-bit register of such a device.
+    fn write_register(&mut self, pa: Pa, value: u64);
+    /// Completes earlier accesses to memory and registers before later ones.
+    fn order(&self);
 }

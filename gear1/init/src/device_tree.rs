@@ -59,6 +59,16 @@ const CPU_DROPPED: &[&str] = &[
 /// Properties that a disabled node loses. Linux probes each GICv2m frame that is an MSI controller,
 /// whatever its status.
 const DISABLED_DROPPED: &[&str] = &["status", "msi-controller"];
+/// Properties that a VM's device loses. The SMMU is Gear1's, and to the VM the device has the
+/// addresses of its CPUs. Messages to the interrupt controller abort, so that INTx is left.
+const OWNED_DROPPED: &[&str] = &[
+    "iommus",
+    "iommu-map",
+    "iommu-map-mask",
+    "msi-map",
+    "msi-map-mask",
+    "msi-parent",
+];
 const RNG_SEED_SIZE: usize = 32;
 /// Frequency of the clock that emulated devices name. No driver's timing depends on it: a PL011
 /// driver computes a divisor, which the emulation ignores.
@@ -183,7 +193,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     fn copy_node(&mut self, node: &Node<'_>, path: &str, copied: bool) {
         self.out.begin(node.name());
         if copied || self.facts.owned.has(path) {
-            self.out.properties(node, &[]);
+            self.out.properties(node, OWNED_DROPPED);
             self.out.children(node);
         } else if self.stays(node, path) {
             self.out.properties(node, &[]);

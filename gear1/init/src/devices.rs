@@ -19,19 +19,24 @@ use core::ops::Range;
 
 use gear1_abi::boot::BootMaster;
 use gearv_manifest::blob::{Blob, Node};
-use gearv_manifest::{DevicePatterns, Rule, Vm, VmKind, nearest};
+use gearv_manifest::{DevicePatterns, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
-use crate::fdt::{Board, FIRST_SPI, SPI, Uart, is_compatible, text};
+use crate::fdt::smmu::SMMU;
+use crate::fdt::{Board, FIRST_SPI, SPI, is_compatible};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, pages};
 
+mod conflicts;
 mod inventory;
+mod pci;
 mod source;
+mod streams;
 #[cfg(test)]
 mod tests;
 
 pub use source::source_of;
+pub use streams::Streams;
 
 #[cfg(feature = "host")]
 pub use inventory::{Device, bus_masters, inventory};
@@ -44,8 +49,6 @@ const GIC_PARTS: &[&str] = &["arm,gic-v3-its", "arm,gic-v2m-frame"];
 const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
 /// Nodes of firmware's PSCI, which the VM's own replaces.
 pub(crate) const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
-/// Bytes of a UART's registers that are used: all of a SCIF's, which has the fewest.
-const UART_SIZE: u64 = 0x28;
 /// Trigger types of an interrupt that are edges.
 const EDGES: u32 = 0b11;
 
@@ -92,6 +95,8 @@ pub struct Owned<'a> {
     pub interrupts: Vec<Interrupt>,
     /// Bus masters, with the VM as their owner.
     pub masters: Vec<BootMaster>,
+    /// Streams of devices behind the SMMU.
+    pub streams: Vec<Streams>,
 }
 
 impl Owned<'_> {
@@ -134,7 +139,7 @@ pub fn resolve<'a>(
     walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
     walk.check_patterns();
     walk.check(board);
-    Ok(walk.owned())
+    Ok(walk.owned(board))
 }
 
 /// A walk over the board's tree for one VM, and what it has found so far.
@@ -150,6 +155,8 @@ struct Walk<'w, 'a, 't> {
     given: Vec<(String, Region)>,
     interrupts: Vec<Interrupt>,
     masters: Vec<BootMaster>,
+    /// Streams of the devices that are given away, with the phandle of the SMMU of each.
+    streams: Vec<(u32, Streams)>,
     /// The patterns that stand for a node.
     matched: Vec<&'a str>,
     /// The paths of all nodes, while a pattern may be a misspelled one.
@@ -174,6 +181,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             given: Vec::new(),
             interrupts: Vec::new(),
             masters: Vec::new(),
+            streams: Vec::new(),
             matched: Vec::new(),
             seen: Vec::new(),
             faults,
@@ -182,7 +190,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
 
     /// Ends the walk. Registers become whole pages, which is what stage 2 can give; two devices of
     /// the VM in one page are one range.
-    fn owned(self) -> Owned<'a> {
+    fn owned(self, board: &Board) -> Owned<'a> {
+        let smmu = board.smmu.as_ref().and_then(|smmu| smmu.phandle);
+        let streams = self.streams.iter();
+        let streams = streams.filter(|(phandle, _)| Some(*phandle) == smmu);
         let given = self.given.iter();
         let mut regions: Vec<Region> = given.map(|(_, region)| pages(region)).collect();
         regions.sort_by_key(|region| region.start);
@@ -191,6 +202,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             pages: merged(&regions),
             interrupts: self.interrupts,
             masters: self.masters,
+            streams: streams.map(|(_, streams)| *streams).collect(),
         }
     }
 
@@ -233,10 +245,15 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         parent: Option<u32>,
     ) -> Result<(), Refusal> {
         let regions = match bus {
+            Some(bus) if pci::is_bridge(node) => pci::regions(node, path, bus),
             Some(bus) if node.property("reg").is_some() => bus.regions(node, path),
             Some(_) | None => Ok(Vec::new()),
         };
-        let interrupts = self.interrupts(node, path, parent);
+        let interrupts = if pci::is_bridge(node) {
+            self.bridge_interrupts(node, path)
+        } else {
+            self.interrupts(node, path, parent)
+        };
         self.check_hole(path, regions.as_deref().unwrap_or(&[]));
         self.seen.push(path.to_string());
         // Before the owner is asked: the guest's distributor has each INTID once, so an interrupt of
@@ -277,6 +294,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let regions = regions?.into_iter().filter(|region| region.bytes() != 0);
         let regions: Vec<Region> = regions.collect();
         self.note_master(node, path, regions.first());
+        self.streams.extend(streams::of(node, path)?);
         self.given
             .extend(regions.into_iter().map(|region| (path.to_string(), region)));
         self.add_interrupts(interrupts?);
@@ -382,95 +400,6 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         }
     }
 
-    /// Refuses a window that is no hole of the board's addresses.
-    fn check_hole(&mut self, path: &str, regions: &[Region]) {
-        let window = self.vm.window();
-        // There is one device VM, and one reported device is enough.
-        let is_known = |fault: &Fault| fault.rule == Rule::WindowOverMemory;
-        let judged = self.vm.kind != VmKind::Device || self.faults.iter().any(is_known);
-        if !judged && regions.iter().any(|region| region.overlaps(&window)) {
-            let (rule, name) = (Rule::WindowOverMemory, self.vm.name);
-            let fault = Fault::new(rule, name, "window-address", path);
-            self.faults.push(fault);
-        }
-    }
-
-    /// Refuses a board that has the interrupts of what Gear1 emulates.
-    fn check_virtual(&self, path: &str, interrupts: &[Interrupt]) -> Result<(), Refusal> {
-        let taken = |interrupt: &&Interrupt| self.virtual_intids.contains(&interrupt.intid);
-        match interrupts.iter().find(taken) {
-            Some(Interrupt { intid, is_edge: _ }) => Err(refusal!(
-                Board,
-                "{path}: interrupts: {intid} is needed for the device VM's emulated PL061"
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// Refuses devices that have another owner: Gear1, which has the interrupt controller, memory,
-    /// or Gear2, which has the boot UART. Other VMs' devices are compared once all owners are
-    /// known.
-    fn check(&mut self, board: &Board) {
-        // Gear2 keeps the boot UART unless the VM owns all of it: a node that covers half of the
-        // registers would leave both of them a UART that neither can drive alone.
-        let gives = |region: &Region| self.given.iter().any(|(_, given)| given.contains(region));
-        let uart = board.uart.filter(|uart| {
-            let start = uart_page(uart.base).start;
-            !gives(&Region::new(start, start + UART_SIZE))
-        });
-        let given = self.given.iter();
-        let conflicts = given.filter_map(|(path, region)| {
-            Some((path.clone(), self.conflict(board, uart.as_ref(), region)?))
-        });
-        for (path, what) in conflicts.collect::<Vec<_>>() {
-            self.refuse(&path, what);
-        }
-        if let Some(uart) = uart {
-            self.check_uart_interrupt(&uart);
-        }
-    }
-
-    /// Refuses a device whose interrupt is the boot UART's too: one owner alone can end it.
-    fn check_uart_interrupt(&mut self, uart: &Uart) {
-        let mut interrupts = self.interrupts.iter();
-        if interrupts.any(|interrupt| interrupt.intid == uart.intid) {
-            let intid = uart.intid;
-            let why = alloc::format!("interrupt {intid} is also the boot UART's, which is Gear2's");
-            let fault = Fault::new(Rule::DeviceTaken, self.vm.name, "devices", why);
-            self.faults.push(fault);
-        }
-    }
-
-    /// Says whose page a region lies in that the VM must not have. Stage 2 gives whole pages, so a
-    /// neighbour in the page is given too. `uart` is the boot UART if Gear2 keeps it.
-    fn conflict(
-        &self,
-        board: &Board,
-        uart: Option<&Uart>,
-        region: &Region,
-    ) -> Option<&'static str> {
-        let page = pages(region);
-        let is_over = |taken: &[Region]| taken.iter().any(|taken| taken.overlaps(&page));
-        let gic = [
-            Region::new(board.gic.gicd, board.gic.gicd + 0x1_0000),
-            Region::new(board.gic.gicr, board.gic.gicr + board.gicr_size),
-        ];
-        let uart = uart.map(|uart| uart_page(uart.base));
-        let console = self.vm.console.map(|console| uart_page(console.ipa));
-        // planted: a VM gets pages of the interrupt controller
-        if is_over(&gic) {
-            Some("it lies in a page of the interrupt controller")
-        } else if is_over(&board.memory) {
-            Some("it lies in memory")
-        } else if is_over(uart.as_slice()) {
-            Some("it shares a page with the boot UART, which is Gear2's")
-        } else if is_over(console.as_slice()) {
-            Some("it shares a page with this VM's emulated console")
-        } else {
-            None
-        }
-    }
-
     /// Notes a device that stays where it is, with the reason.
     fn refuse(&mut self, path: &str, what: &str) {
         let why = alloc::format!("{path}: {what}");
@@ -479,13 +408,16 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
     }
 }
 
-/// Returns why no VM may own a node, if none may. An ITS or a PCI host bridge has its devices write
-/// to memory that the VM names, without a stage 2 in between.
+/// Returns why no VM may own a node, if none may. An ITS writes to memory that the VM names, without
+/// a stage 2 in between. A PCI host bridge other than the generic one has registers of its own, with
+/// which the VM could move its windows.
 fn keeps(node: &Node<'_>) -> Option<&'static str> {
     if is_gic(node) || is_compatible(node, GIC_PARTS) {
         Some("it is the interrupt controller's")
-    } else if text(node, "device_type") == Some("pci") {
-        Some("a PCI host bridge cannot be passed through")
+    } else if is_compatible(node, &[SMMU]) {
+        Some("it is Gear1's, which drives it")
+    } else if pci::is_bridge(node) && !is_compatible(node, &[pci::GENERIC]) {
+        Some("a PCI host bridge cannot be passed through, except for pci-host-ecam-generic")
     } else if is_compatible(node, PSCI) {
         Some("it is firmware's, and each VM has Gear1's")
     } else {
@@ -501,11 +433,6 @@ fn nearest_pattern<'s>(pattern: &str, seen: impl Iterator<Item = &'s str>) -> Op
     };
     let stems = seen.filter_map(|path| path.rfind('@').and_then(|at| path.get(..=at)));
     nearest(stem, stems).map(|stem| alloc::format!("{stem}*"))
-}
-
-/// Returns the page of a UART's registers.
-fn uart_page(start: u64) -> Region {
-    Region::new(start, start + gear1_abi::layout::PAGE_SIZE)
 }
 
 /// Takes the cells of one interrupt, as many as its controller says; `None` if there are fewer. A

@@ -22,6 +22,7 @@ use crate::flat::{self, Flat};
 use crate::layout::FreeMemory;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
+use crate::smmu;
 use crate::table_memory::BootTables;
 
 /// Bytes that are mapped for each CPU's redistributor: RD and SGI frames.
@@ -52,6 +53,15 @@ pub struct Runtime {
     pub stolen_time: Pa,
 }
 
+/// Devices that the runtime drives, beside the interrupt controller and the UART.
+#[derive(Clone, Copy, Debug)]
+pub struct Driven<'d> {
+    /// Devices that are fed.
+    pub fed: &'d [Fed],
+    /// The SMMU, if a VM owns a device behind it.
+    pub smmu: Option<&'d smmu::Placed>,
+}
+
 /// Loads the runtime from its flat image `file` and builds its tables.
 ///
 /// All memory is taken before the first table, so the tables lie behind it and grow into what is
@@ -60,7 +70,7 @@ pub struct Runtime {
 pub fn load<M: PhysicalMemory>(
     file: &[u8],
     board: &Board,
-    fed: &[Fed],
+    driven: &Driven<'_>,
     pool: Region,
     vm_count: usize,
     free: &mut FreeMemory,
@@ -93,7 +103,8 @@ pub fn load<M: PhysicalMemory>(
     space.map_stacks(stacks)?;
     space.map_data(&runtime, stolen_size)?;
     space.map_uart()?;
-    space.map_watchdogs(fed)?;
+    space.map_watchdogs(driven.fed)?;
+    space.map_smmu(driven.smmu)?;
     space.map_windows()?;
     space.map_gic()?;
     Ok(runtime)
@@ -200,6 +211,26 @@ impl<M: PhysicalMemory> AddressSpace<'_, '_, M> {
             self.map(input, fed.page, PAGE_SIZE, Rights::Device)?;
         }
         Ok(())
+    }
+
+    /// Maps the SMMU's registers and queues. The stream table is not mapped: it does not change.
+    fn map_smmu(&mut self, smmu: Option<&smmu::Placed>) -> Result<(), Refusal> {
+        let Some(smmu) = smmu else {
+            return Ok(());
+        };
+        let (registers, queues) = (smmu.registers, smmu.queues.get());
+        self.map(
+            el2::SMMU,
+            registers.start,
+            registers.bytes(),
+            Rights::Device,
+        )?;
+        self.map(
+            el2::SMMU_QUEUES,
+            queues,
+            smmu::QUEUES_SIZE,
+            Rights::ReadWrite,
+        )
     }
 
     /// Gives each CPU an empty table for its windows, and maps that table itself: the runtime has

@@ -19,6 +19,7 @@
 //! | UARTs | `reg`, `interrupts` | console, by `stdout-path` |
 //! | PMUs | `interrupts` | whether VMs may have one |
 //! | watchdogs, PL061 | `reg` | what the manifest may have Gear1 feed |
+//! | `arm,smmu-v3` | `reg`, `interrupts` | SMMU that Gear1 drives |
 //! | `arm,armv8-timer` | `clock-frequency` | frequency of the counter |
 //! | `/chosen` | `linux,initrd-*`, `rng-seed`, `kaslr-seed` | archive, random bytes |
 //!
@@ -27,7 +28,7 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use gear1_abi::boot::{BootGic, EnableMethod, PMU_INTID};
+use gear1_abi::boot::{BootGic, EnableMethod};
 use gear1_abi::id::MAX_CPUS;
 use gear1_abi::info::uart;
 use gear1_abi::layout::PAGE_SIZE;
@@ -35,6 +36,8 @@ use gearv_manifest::blob::{Blob, Node, Property};
 
 use self::bus::{Bus, number};
 use self::cpus::{psci_method, read_cpus};
+pub(crate) use self::pmu::PMUS;
+pub use self::smmu::Smmu;
 pub use self::watchdogs::Feedable;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
@@ -42,6 +45,8 @@ use crate::region::Region;
 pub(crate) mod bus;
 mod clusters;
 mod cpus;
+mod pmu;
+pub(crate) mod smmu;
 #[cfg(test)]
 mod tests;
 pub(crate) mod watchdogs;
@@ -53,22 +58,8 @@ const ADDRESS_LIMIT: u64 = 0x7000_0000_0000;
 pub(crate) const SPI: u32 = 0;
 /// INTID of the first shared interrupt, which specifiers count from 0.
 pub(crate) const FIRST_SPI: u32 = 32;
-/// A private interrupt.
-const PPI: u32 = 1;
-/// INTID of the first private interrupt, which specifiers count from 0.
-const FIRST_PPI: u32 = 16;
 /// Name of QEMU's `virt`, which is no real board.
 const VIRTUAL: &[&str] = &["linux,dummy-virt"];
-/// The PMUs of Armv8 CPUs.
-pub(crate) const PMUS: &[&str] = &[
-    "arm,armv8-pmuv3",
-    "arm,cortex-a53-pmu",
-    "arm,cortex-a55-pmu",
-    "arm,cortex-a57-pmu",
-    "arm,cortex-a72-pmu",
-    "arm,cortex-a76-pmu",
-    "arm,neoverse-n1-pmu",
-];
 /// Bytes of GICC: two pages, the second of which has GICC_DIR alone.
 pub(crate) const GICC_SIZE: u64 = 0x2000;
 /// Bytes of GICC whose pages have 64 KiB each.
@@ -127,6 +118,8 @@ pub struct Board {
     pub uart: Option<Uart>,
     /// Devices that Gear1 can feed, in the tree's order.
     pub feedable: Vec<Feedable>,
+    /// SMMU, which Gear1 drives.
+    pub smmu: Option<Smmu>,
     /// Memory where the boot loader put the archive.
     pub archive: Region,
     /// Random bytes from the firmware: `rng-seed`, then `kaslr-seed`.
@@ -229,6 +222,7 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
         gicr_size,
         uart: console(root, &seen.uarts),
         feedable: seen.feedable,
+        smmu: seen.smmu,
         archive: archive(&chosen)?,
         seed: seed(&chosen),
         has_pmu: seen.has_pmu,
@@ -270,6 +264,7 @@ struct Seen {
     /// UARTs of all known kinds, with their paths: which one is the console is known later.
     uarts: Vec<(String, Uart)>,
     feedable: Vec<Feedable>,
+    smmu: Option<Smmu>,
     /// The conduit of PSCI; `None`: the board has none.
     psci: Option<EnableMethod>,
 }
@@ -381,24 +376,17 @@ fn read_compatible(
         b"arm,psci-1.0" | b"arm,psci-0.2" | b"arm,psci" => {
             seen.psci = Some(psci_method(node, path)?);
         }
+        b"arm,smmu-v3" => smmu::read(node, path, bus, &mut seen.smmu)?,
         b"arm,armv8-timer" => {
             let frequency = node.property("clock-frequency");
             seen.counter_hz = frequency.and_then(|property| property.cells()?.next());
         }
         _ if PMUS.iter().any(|pmu| pmu.as_bytes() == name) => {
-            seen.has_pmu = has_guests_ppi(node);
+            seen.has_pmu = pmu::has_guests_ppi(node);
         }
         _ => return Ok(false),
     }
     Ok(true)
-}
-
-/// Tells whether a PMU interrupts by the PPI that guests have. The interrupt is handed on as it is,
-/// so a guest on another board would wait for the wrong one.
-fn has_guests_ppi(pmu: &Node<'_>) -> bool {
-    let cells = pmu.property("interrupts").and_then(|list| list.cells());
-    let cells = cells.map(|cells| cells.take(2));
-    cells.is_some_and(|cells| cells.eq([PPI, PMU_INTID - FIRST_PPI]))
 }
 
 /// Notes a UART of a kind whose registers begin at an offset in their page. Init and Gear2 map the

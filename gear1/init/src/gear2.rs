@@ -51,6 +51,8 @@ pub struct Sources<'s> {
     pub shared: Option<Region>,
     /// Frequency of the counter.
     pub counter_hz: u32,
+    /// INTID of the SMMU's event queue; 0: Gear2 gets none.
+    pub smmu_intid: u32,
 }
 
 /// Gear2 before its stage 2 is built, which the check of the whole partition precedes.
@@ -245,6 +247,7 @@ fn information(sources: &Sources<'_>) -> Gear2Info {
             Some(_) => manifest.virtio_vms().count() as u64,
             None => 0,
         },
+        smmu_intid: sources.smmu_intid,
     };
     let slots = info.mpidr.iter_mut().zip(&mut info.cluster);
     for ((mpidr, cluster), cpu) in slots.zip(&board.cpus) {

@@ -40,6 +40,7 @@ pub mod random;
 pub mod refusal;
 pub mod region;
 pub mod shared;
+pub mod smmu;
 pub mod table_memory;
 pub mod vm;
 

@@ -143,8 +143,8 @@ fn greet(board: &Board) {
 }
 
 /// Maps the board's memory, which init fills, of the interrupt controller the redistributors, of
-/// which it reads whose they are, and the page that tells how many interrupts there are, and the
-/// watchdogs, which tell of the last reset. Memory with `no-map` stays unmapped: a speculative
+/// which it reads whose they are, and the page that tells how many interrupts there are, the
+/// watchdogs, which tell of the last reset, and the SMMU. Memory with `no-map` stays unmapped: a speculative
 /// access there may be an error.
 fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     for region in subtract(&board.memory, &board.no_map) {
@@ -156,7 +156,10 @@ fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     let watchdogs = board.feedable.iter();
     let watchdogs = watchdogs.filter(|device| device.watchdog.timeouts().is_some());
     let watchdogs = watchdogs.map(|device| device.page..device.page + PAGE_SIZE);
-    for registers in [redistributors, distributor].into_iter().chain(watchdogs) {
+    let smmu = board.smmu.iter();
+    let smmu = smmu.map(|smmu| smmu.registers.start..smmu.registers.end);
+    let interrupts = [redistributors, distributor];
+    for registers in interrupts.into_iter().chain(watchdogs).chain(smmu) {
         let mapped = machine.map_device(registers);
         mapped.map_err(|error| refuse_map(&error))?;
     }

@@ -4,8 +4,9 @@
 //! Invariant: a device has one owner ([`check_owners`]).
 //!
 //! The device VM and real-time VMs alike are such VMs. Registers appear at their physical
-//! addresses, as the board's tree says. Without an SMMU a device that masters the bus reaches all
-//! memory, which the manifest's author has to accept for each of them (`docs/threat-model.md`).
+//! addresses, as the board's tree says. A device that masters the bus and is not behind an SMMU
+//! reaches all memory, which the manifest's author has to accept for each of them
+//! (`docs/threat-model.md`).
 //!
 //! Requirements: G1-BOOT-005.
 
@@ -13,13 +14,13 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS};
+use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS, MAX_STREAM_RANGES};
 use gear1_core::stage2::{Attributes, PageState};
 use gearv_manifest::blob::Blob;
 use gearv_manifest::{ChannelEnd, Manifest, Payload, Rule, SharedMemory, Vm, VmKind};
 
 use crate::device_tree::{self, Facts};
-use crate::devices::{self, Owned};
+use crate::devices::{self, Owned, Streams};
 use crate::fdt::{Board, Uart};
 use crate::partition::{Mapping, Purpose, Space};
 use crate::random::guest_seed;
@@ -102,6 +103,12 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         interrupts.any(|interrupt| interrupt.intid == intid)
     }
 
+    /// Returns the streams of the VM's devices.
+    #[must_use]
+    pub fn streams(&self) -> &[Streams] {
+        &self.owned.streams
+    }
+
     /// Returns the first address behind all devices, which stage 2 has to reach at its physical
     /// address.
     #[must_use]
@@ -111,10 +118,10 @@ impl<'m, 'a> Passthrough<'m, 'a> {
     }
 
     /// Returns how many tables the devices take at most: each range of pages as if no table above
-    /// it were there yet.
+    /// it were there yet. Addresses are the physical ones, so that whole GiBs are blocks.
     #[must_use]
     pub fn table_count(&self) -> u64 {
-        let tables = |page: &Region| (page.bytes() >> 30) + MAPPING_TABLES;
+        let tables = |page: &Region| (page.bytes() >> 39) + MAPPING_TABLES;
         self.owned.pages.iter().map(tables).sum()
     }
 
@@ -192,7 +199,8 @@ pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
             }
         }
     }
-    check_masters(owners, faults);
+    check_masters(owners.clone(), faults);
+    check_streams(owners, faults);
 }
 
 /// Refuses more bus masters than the runtime can stop. Each is stopped under its VM's lock, so
@@ -213,8 +221,25 @@ fn check_masters<'p, 'm: 'p, 'a: 'm>(
     }
 }
 
-/// Says what two VMs would both own. Interrupts are compared beside pages, because two devices may
-/// share a line.
+/// Refuses more ranges of StreamIDs than the runtime can tell apart when a device faults.
+fn check_streams<'p, 'm: 'p, 'a: 'm>(
+    owners: impl Iterator<Item = &'p Passthrough<'m, 'a>>,
+    faults: &mut Vec<Fault>,
+) {
+    let mut ranges = 0;
+    for one in owners {
+        ranges += one.owned.streams.len();
+        if ranges > MAX_STREAM_RANGES {
+            let what = alloc::format!("{ranges} ranges of StreamIDs; {MAX_STREAM_RANGES} fit");
+            let fault = Fault::new(Rule::TooManyMasters, one.vm.name, "devices", what);
+            faults.push(fault);
+            return;
+        }
+    }
+}
+
+/// Says what two VMs would both own. Interrupts and streams are compared beside pages, because two
+/// devices may share a line, or a master of the bus.
 fn common(one: &Owned<'_>, other: &Owned<'_>) -> Option<String> {
     let overlaps = |page: &&Region| other.pages.iter().any(|p| p.overlaps(page));
     if let Some(page) = one.pages.iter().find(overlaps) {
@@ -222,6 +247,14 @@ fn common(one: &Owned<'_>, other: &Owned<'_>) -> Option<String> {
     }
     // planted: two VMs own one interrupt
     let shared = |of: &&devices::Interrupt| other.interrupts.iter().any(|i| i.intid == of.intid);
-    let interrupt = one.interrupts.iter().find(shared)?;
-    Some(alloc::format!("INTID {}", interrupt.intid))
+    if let Some(interrupt) = one.interrupts.iter().find(shared) {
+        return Some(alloc::format!("INTID {}", interrupt.intid));
+    }
+    // planted: two VMs own one stream
+    let shared = |of: &&Streams| other.streams.iter().any(|streams| streams.overlaps(of));
+    let streams = one.streams.iter().find(shared)?;
+    Some(alloc::format!(
+        "the device with StreamID {:#x}",
+        streams.first
+    ))
 }

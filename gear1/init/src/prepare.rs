@@ -30,6 +30,7 @@ use crate::layout::FreeMemory;
 use crate::partition::Partition;
 use crate::refusal::{Refusal, none_of, refusal};
 use crate::region::Region;
+use crate::smmu;
 use crate::vm;
 
 mod boot_info;
@@ -90,6 +91,8 @@ pub struct HandOver {
 /// what they map.
 pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<HandOver, Refusal> {
     check_board(given)?;
+    // First of all: what firmware left a device to do would go on in memory that is given out.
+    smmu::seize(given.board, memory)?;
     let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;
     let blob = member(&archive, MANIFEST_MEMBER)?.data;
     let taken = taken(given);

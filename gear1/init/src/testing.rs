@@ -51,6 +51,49 @@ pub(crate) struct FakeMemory {
     pub(crate) registers: HashMap<u64, u64>,
     pub(crate) boot_info: Option<(u64, Box<BootInfo>)>,
     pub(crate) gear2_info: Option<(u64, Gear2Info)>,
+    pub(crate) smmu: FakeSmmu,
+}
+
+/// Registers of an SMMUv3 as QEMU's `virt` has it: commands are done at once.
+#[derive(Default)]
+pub(crate) struct FakeSmmu {
+    /// Values by offset, as they were written.
+    pub(crate) written: HashMap<u64, u64>,
+    /// Identification registers that differ from QEMU's, by offset.
+    pub(crate) id: HashMap<u64, u32>,
+    /// Changes of control are never acknowledged.
+    pub(crate) is_hung: bool,
+}
+
+impl FakeSmmu {
+    /// Where QEMU's `virt` has it.
+    pub(crate) const BASE: u64 = 0x0905_0000;
+
+    /// Reads a register, if it is one.
+    fn read(&self, at: u64) -> Option<u32> {
+        let offset = at
+            .checked_sub(Self::BASE)
+            .filter(|offset| *offset < 0x2_0000)?;
+        let value = |offset| self.written.get(&offset).map_or(0, |value| *value as u32);
+        let id = self.id.get(&offset).copied();
+        Some(match offset {
+            0x0 => id.unwrap_or(0x0d44_101b),
+            0x4 => id.unwrap_or(0x0273_0010),
+            0x14 => id.unwrap_or(0x74),
+            0x24 if self.is_hung => !value(0x20),
+            // Acknowledged, updated and done as soon as asked.
+            0x24 => value(0x20),
+            0x44 => value(0x44) & !(1 << 31),
+            0x54 => value(0x50),
+            0x9c => value(0x98),
+            _ => value(offset),
+        })
+    }
+
+    fn write(&mut self, at: u64, value: u64) {
+        let offset = at.checked_sub(Self::BASE).unwrap();
+        self.written.insert(offset, value);
+    }
 }
 
 impl FakeMemory {
@@ -147,14 +190,24 @@ impl PhysicalMemory for FakeMemory {
 
     /// Returns GICD_TYPER of a distributor with 288 interrupts, unless the test says otherwise.
     fn read_register32(&self, pa: Pa) -> u32 {
-        self.registers
-            .get(&pa.get())
-            .map_or(8, |value| *value as u32)
+        let smmu = self.smmu.read(pa.get());
+        let other = || self.registers.get(&pa.get()).map(|value| *value as u32);
+        smmu.or_else(other).unwrap_or(8)
     }
 
     fn read_register(&self, pa: Pa) -> u64 {
         self.registers[&pa.get()]
     }
+
+    fn write_register32(&mut self, pa: Pa, value: u32) {
+        self.smmu.write(pa.get(), value.into());
+    }
+
+    fn write_register(&mut self, pa: Pa, value: u64) {
+        self.smmu.write(pa.get(), value);
+    }
+
+    fn order(&self) {}
 }
 
 /// Mapping of a leaf in a table tree.

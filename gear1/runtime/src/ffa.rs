@@ -35,7 +35,7 @@ use gear1_core::vcpu::Requests;
 use crate::ghost;
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{halt, kick, messages, vcpu, vm_state};
+use crate::{halt, kick, messages, smmu, vcpu, vm_state};
 
 /// All memory that changes hands.
 struct Shared {
@@ -167,6 +167,7 @@ impl LiveTables for Tables<'_> {
             // planted: who lost a page by another VM's end keeps it in its TLB
             world::invalidate_other_vmid(self.machine.handover, self.vm);
         }
+        smmu::invalidate(self.machine, self.vm);
     }
 }
 

@@ -18,7 +18,7 @@ use gear1_core::vgic::{IntId, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, GUEST_SPIS, LOG_RINGS, Machine};
-use crate::{channel, kick, last_words, lifecycle, reply, supervise, vcpu, vgic, vm_state};
+use crate::{channel, kick, last_words, lifecycle, reply, smmu, supervise, vcpu, vgic, vm_state};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
 type Answer = Result<[u64; 6], Status>;
@@ -80,6 +80,7 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, arguments: (u64, u64, 
             let rung = channel::ring_for_gear2(cpu, machine, a);
             rung.map(|()| NOTHING).ok_or(Status::NotFound)
         }
+        number::DMA_EVENT => smmu::take_event(machine).ok_or(Status::NotFound),
         number::EXIT_STATS => exit_stats(id()?, b),
         number::LOG_READ => log_read(machine, a),
         number::SYSTEM => lifecycle::system(cpu, machine, a != 0),

@@ -34,6 +34,8 @@ pub(crate) enum HaltReason {
     Gear2Hang,
     /// A range to wipe, clean or read for a VM is not within one region of a VM.
     GuestMemory,
+    /// The SMMU does not invalidate what a VM has lost.
+    Smmu,
     /// The ghost specification says otherwise.
     #[cfg(feature = "check-ghost")]
     Ghost,
@@ -58,6 +60,7 @@ impl HaltReason {
             Self::Gear2Fatal => "Gear2 cannot go on",
             Self::Gear2Hang => "Gear2 does not come back",
             Self::GuestMemory => "memory that changes hands is not in one region of a VM",
+            Self::Smmu => "the SMMU does not answer",
             #[cfg(feature = "check-ghost")]
             Self::Ghost => "the ghost specification differs",
         }

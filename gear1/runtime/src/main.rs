@@ -115,6 +115,7 @@ mod passthrough;
 mod realtime;
 mod reply;
 mod run;
+mod smmu;
 mod supervise;
 mod sysreg;
 mod timer;

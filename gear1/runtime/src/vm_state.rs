@@ -18,8 +18,8 @@ use gear1_arch::{root, world};
 use gear1_core::lifecycle;
 
 use crate::gic::{Gic, HostGic};
-use crate::kick;
 use crate::machine::{self, Cpu, FIRST_SPI, Machine, VmInner};
+use crate::{kick, smmu};
 
 /// Counts the VM's vCPUs that are not off.
 pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
@@ -84,6 +84,8 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
     root::freeze(machine.handover, vm);
     // Whatever runs here goes on: Gear2, or a guest that the look at a heartbeat has interrupted.
     world::invalidate_other_vmid(machine.handover, vm);
+    // planted: devices of a VM that has ended go on
+    smmu::invalidate(machine, vm);
     // Bound: MAX_VCPUS_PER_VM (8).
     for index in 0..usize::from(boot.vcpu_count) {
         if let Some(id) = machine::vcpu_of(machine, vm, index)

@@ -97,6 +97,8 @@ pub struct Config {
     pub(crate) counter_hz: u64,
     /// Physical interrupt of the boot UART, if Gear2 owns one.
     pub(crate) uart_intid: u32,
+    /// INTID of the SMMU's event queue; 0: the machine has none that interrupts.
+    pub(crate) smmu_intid: u32,
     /// The CPUs of no pool.
     pub(crate) default_pool: PoolConfig,
     /// Pools of CPUs, in the order of the manifest.
@@ -269,6 +271,7 @@ impl Config {
             clusters: info.cluster,
             counter_hz,
             uart_intid: info.uart_intid,
+            smmu_intid: info.smmu_intid,
             default_pool: PoolConfig::new(info, manifest, None),
             pools: (0..manifest.pools.len())
                 .map(|pool| PoolConfig::new(info, manifest, Some(pool)))

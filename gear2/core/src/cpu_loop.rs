@@ -34,6 +34,7 @@ use crate::scheduler::{Choice, Policy, Run};
 use jobs::{CONSOLE_JOB, WATCH_JOB, WATCHDOG_JOB, vm_job};
 use moves::{Moves, vcpus_of};
 
+mod dma;
 mod give_up;
 mod jobs;
 mod moves;
@@ -474,8 +475,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         machine.vm(vm)
     }
 
-    /// Serves the boot UART, the only device of Gear2's own. The interrupt ends last: the UART's
-    /// line is low by then, or the interrupt comes again.
+    /// Serves the boot UART, the only device of Gear2's own, whose interrupt ends last: the UART's
+    /// line is low by then, or the interrupt comes again. The SMMU's interrupt ends with its job.
     #[inline(never)]
     fn interrupt(&mut self, gear1: &mut impl Gear1, intid: u32, now: u64) {
         if intid == self.machine.config.uart_intid {
@@ -485,6 +486,8 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             if let Some(due) = self.machine.service_console(gear1, now) {
                 self.take_job(CONSOLE_JOB, due);
             }
+        } else if intid == self.machine.config.smmu_intid {
+            return self.dma_interrupt(now);
         } else {
             self.say(None, format_args!("interrupt {intid} is not expected"));
         }

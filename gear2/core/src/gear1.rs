@@ -49,6 +49,23 @@ pub struct Waits {
     pub preemptions: u64,
 }
 
+/// Access of a device that the SMMU has aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaEvent {
+    /// The VM that owns the device; `None`: nobody does.
+    pub vm: Option<VmId>,
+    /// StreamID, which names the device.
+    pub stream: u32,
+    /// Address that the device used (IPA).
+    pub address: u64,
+    /// Whether the device would have written.
+    pub is_write: bool,
+    /// Number of the event (Arm IHI 0070, 7.3).
+    pub number: u64,
+    /// Whether later events were lost.
+    pub is_overflow: bool,
+}
+
 /// Times of an event, as counter values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
@@ -234,6 +251,20 @@ pub trait Gear1: Conduit {
     /// Rings a doorbell between VMs.
     fn channel_ring(&mut self, doorbell: u32) -> Result<(), Status> {
         outcome(self.svc::<{ number::CHANNEL_RING }>(args([u64::from(doorbell)]))).map(drop)
+    }
+
+    /// Takes the oldest event of the SMMU, if there is one.
+    fn dma_event(&mut self) -> Option<DmaEvent> {
+        let regs = outcome(self.svc::<{ number::DMA_EVENT }>([0; 8])).ok()?;
+        let [_, vm, stream, address, write, number, lost, _] = regs;
+        Some(DmaEvent {
+            vm: VmId::from_reg(vm),
+            stream: stream as u32,
+            address,
+            is_write: write != 0,
+            number,
+            is_overflow: lost != 0,
+        })
     }
 
     /// Returns how often a vCPU exited for a reason, and the ticks that took.

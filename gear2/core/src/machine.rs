@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 use gear1_abi::ABI_VERSION;
 use gear1_abi::call::VmState;
 use gear1_abi::event::{Ended, Mmio};
-use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
 use spin::mutex::TicketMutex;
 
 use crate::config::{Config, VmConfig, version};
@@ -82,6 +82,8 @@ pub struct Machine<P: Platform> {
     blamed: AtomicU32,
     /// VMs, a bit each, whose input waits for the end of a pause.
     paced: AtomicU32,
+    /// Aborted accesses of each VM's devices, and last of all of devices that nobody owns.
+    dma: [AtomicU64; MAX_VMS + 1],
 }
 
 /// State of a VM that all loops share.
@@ -166,6 +168,7 @@ impl<P: Platform> Machine<P> {
             restarts: last.map_or(0, |last| last.count),
             blamed: AtomicU32::new(0),
             paced: AtomicU32::new(0),
+            dma: [const { AtomicU64::new(0) }; MAX_VMS + 1],
             config,
         };
         match last {
@@ -346,6 +349,21 @@ impl<P: Platform> Machine<P> {
                 self.config.schedulers(),
             ),
         );
+    }
+
+    /// Counts an aborted access of a VM's device, or of one that nobody owns. Returns how many there
+    /// were since Gear2's start, this one included.
+    pub(crate) fn count_dma(&self, vm: Option<VmId>) -> u64 {
+        let index = vm.map_or(MAX_VMS, VmId::index);
+        let count = self.dma.get(index);
+        count.map_or(1, |count| count.fetch_add(1, Relaxed) + 1)
+    }
+
+    /// Returns how many accesses of a VM's devices were aborted.
+    pub(crate) fn dma_count(&self, vm: VmId) -> u64 {
+        self.dma
+            .get(vm.index())
+            .map_or(0, |count| count.load(Relaxed))
     }
 
     /// Charges a vCPU.

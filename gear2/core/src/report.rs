@@ -45,6 +45,11 @@ pub(crate) fn list<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1) {
         if lifecycle.is_some_and(|lifecycle| lifecycle.is_given_up()) {
             line.push_str("; given up");
         }
+        let aborted = machine.dma_count(vm.id);
+        if aborted != 0 {
+            let text = format_args!("; {aborted} accesses of its devices were aborted");
+            add(&mut line, text);
+        }
         machine.say(
             None,
             format_args!("{} {} {state}{line}", vm.id.index(), vm.name),

@@ -40,12 +40,14 @@ use gdm::Gdm;
 use ledger::Ledger;
 pub(crate) use plan::{AT_ONCE, Guest, Plan, config};
 pub(crate) use world::Lived;
-use world::{Cpu, World, new_vcpu, new_vm};
+use world::{Cpu, Smmu, World, new_vcpu, new_vm};
 
 /// Time at which Gear2 starts.
 const START: u64 = 1_000;
 pub(crate) const SLICE: u64 = 500;
 pub(crate) const UART_INTID: u32 = 33;
+/// Interrupt of the SMMU's event queue.
+pub(crate) const SMMU_INTID: u32 = 106;
 const CONSOLE: Console = Console::DEFAULT;
 pub(crate) const WATCHDOG: WatchdogDevice = WatchdogDevice {
     ipa: WatchdogDevice::DEFAULT_IPA,
@@ -228,6 +230,7 @@ impl Simulation {
             vms: plans.iter().map(new_vm).collect(),
             wire: wire.clone(),
             irq_open: false,
+            smmu: Smmu::default(),
             gdm_runs: false,
             masters: 0,
             masters_stuck: false,
@@ -302,6 +305,7 @@ impl Simulation {
             world.failed = cpu;
             world.fails_in = None;
             world.irq_open = false;
+            world.smmu.repeat();
             for here in &mut world.cpus {
                 if let Some(index) = here.runs.take() {
                     let vcpu = &mut world.vcpus[index];

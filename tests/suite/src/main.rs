@@ -23,6 +23,7 @@ mod coverage;
 mod cpu_time;
 mod device_shell;
 mod devices;
+mod dma;
 mod documents;
 mod errata;
 mod evidence;

@@ -17,11 +17,11 @@ use crate::lane::{Claims, Lane, Ran};
 use crate::part::{Part, Tally};
 use crate::record::{self, Run};
 use crate::{
-    bench, board_watchdogs, boards, boot, channels, chaos, coverage, cpu_time, devices, documents,
-    examples, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host, hostile, images,
-    invalid, jitter, kvm, lane, layouts, linux, moves, mutants, peripherals, planted, programs,
-    realtime, refusals, running, schedules, storage, supervision, tour, userlands, watchdogs,
-    worst_cases,
+    bench, board_watchdogs, boards, boot, channels, chaos, coverage, cpu_time, devices, dma,
+    documents, examples, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host, hostile,
+    images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, peripherals, planted,
+    programs, realtime, refusals, running, schedules, storage, supervision, tour, userlands,
+    watchdogs, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -73,6 +73,7 @@ fn parts() -> Vec<Part> {
     parts.extend(storage::parts());
     parts.extend(programs::parts());
     parts.extend(devices::parts());
+    parts.extend(dma::parts());
     parts.extend(peripherals::parts());
     parts.extend(channels::parts());
     parts.extend(planted::parts());

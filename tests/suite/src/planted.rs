@@ -12,6 +12,7 @@ mod boot;
 mod bug;
 mod cpu;
 mod device_model;
+mod dma;
 mod doorbells;
 mod finder;
 mod fuzz;

@@ -21,6 +21,8 @@ pub struct Machine {
     pub cpu: String,
     /// The version of the interrupt controller.
     pub gic: u32,
+    /// Whether an SMMUv3 is in front of PCI.
+    pub smmu: bool,
     /// The number of CPUs.
     pub cpus: u32,
     /// The memory.
@@ -62,6 +64,7 @@ impl Default for Machine {
         Machine {
             cpu: "cortex-a57".to_owned(),
             gic: 3,
+            smmu: false,
             cpus: 2,
             memory_mib: 2048,
             virtualization: true,
@@ -255,8 +258,9 @@ impl Machine {
     /// Returns the arguments that make the machine, without its images and consoles.
     fn arguments(&self) -> Vec<String> {
         let virtualization = if self.virtualization { "on" } else { "off" };
+        let smmu = if self.smmu { ",iommu=smmuv3" } else { "" };
         let machine = format!(
-            "virt,virtualization={virtualization},gic-version={}",
+            "virt,virtualization={virtualization},gic-version={}{smmu}",
             self.gic
         );
         let mut arguments = Arguments::default();

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use gearv_manifest::blob::{Blob, Node};
 
 use super::{GIC_PARTS, MASTERS, NOT_DEVICES, cell, find, is_disabled, is_gic};
-use super::{phandle, shared};
+use super::{SMMU, pci, phandle, shared, streams};
 use crate::fdt::bus::Bus;
 use crate::fdt::is_compatible;
 use crate::refusal::Refusal;
@@ -98,25 +98,66 @@ fn intids(node: &Node<'_>) -> Vec<u32> {
     interrupts.map(|interrupt| interrupt.intid).collect()
 }
 
-/// Returns the paths of the enabled devices that master the bus: those that can be stopped, and
-/// those whose nodes tell of DMA.
+/// Returns the paths of the enabled devices that master the bus and reach all memory: those that can
+/// be stopped, those whose nodes tell of DMA, and PCI host bridges. Devices behind the SMMU that
+/// Gear1 drives are not among them.
 #[must_use]
 pub fn bus_masters(tree: &Blob<'_>) -> Vec<String> {
-    let mut list = Vec::new();
-    add_masters(&tree.root(), "", &mut list);
+    let (root, mut list) = (tree.root(), Vec::new());
+    let is_smmu = |node: &Node<'_>| is_compatible(node, &[SMMU]) && !is_disabled(node);
+    let smmu = find(&root, &is_smmu).and_then(|smmu| phandle(&smmu));
+    add_masters(&root, "", smmu, &mut list);
     list
 }
 
 /// Adds the bus masters below a node, a node's children before itself.
-fn add_masters(node: &Node<'_>, path: &str, list: &mut Vec<String>) {
+fn add_masters(node: &Node<'_>, path: &str, smmu: Option<u32>, list: &mut Vec<String>) {
     for child in node.children().filter(|child| !is_disabled(child)) {
         let path = alloc::format!("{path}/{}", child.name());
         let mut kinds = MASTERS.iter();
         let stops = kinds.any(|kind| is_compatible(&child, &[kind.compatible]));
         let tells = DMA.iter().any(|name| child.property(name).is_some());
-        add_masters(&child, &path, list);
-        if stops || tells {
+        add_masters(&child, &path, smmu, list);
+        let masters = stops || tells || pci::is_bridge(&child);
+        let is_smmu = is_compatible(&child, &[SMMU]);
+        if masters && !is_smmu && !smmu.is_some_and(|smmu| is_translated(&child, smmu)) {
             list.push(path);
         }
     }
+}
+
+/// Tells whether all accesses of a device, or of all functions behind a bridge, go through this
+/// SMMU.
+fn is_translated(node: &Node<'_>, smmu: u32) -> bool {
+    if pci::is_bridge(node) {
+        return streams::rows(node).is_some_and(|rows| covers(node, smmu, rows));
+    }
+    let own = streams::own(node).unwrap_or_default();
+    !own.is_empty() && own.iter().all(|(phandle, _)| *phandle == smmu)
+}
+
+/// Tells whether `iommu-map` leads each requester ID of the bridge's buses to this SMMU: 256 a bus.
+fn covers(bridge: &Node<'_>, smmu: u32, mut rows: Vec<streams::Row>) -> bool {
+    let buses = bridge.property("bus-range");
+    let buses: Vec<u32> = buses
+        .and_then(|buses| buses.cells())
+        .into_iter()
+        .flatten()
+        .collect();
+    let [first, last] = buses[..] else {
+        return false;
+    };
+    rows.retain(|(_, named, _)| *named == smmu);
+    rows.sort_by_key(|(requester, ..)| *requester);
+    let begin = u64::from(first) << 8;
+    let reached = rows.iter().fold(begin, |reached, (requester, _, streams)| {
+        let start = u64::from(*requester);
+        let end = start + u64::from(streams.count);
+        if start <= reached {
+            reached.max(end)
+        } else {
+            reached
+        }
+    });
+    reached >= (u64::from(last) + 1) << 8
 }

@@ -193,8 +193,36 @@ fn refusals_name_the_device() {
         ),
         (
             "/pcie@10000000\0",
-            virt(),
+            at("/pcie@10000000", "compatible", text("pci-host-cam-generic")),
             "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pcie@10000000: a PCI host bridge",
+        ),
+        (
+            "/pcie@10000000\0",
+            at(
+                "/pcie@10000000",
+                "ranges",
+                cells(&[0x200_0000, 0, 0x1000_0000]),
+            ),
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pcie@10000000: ranges: no whole windows",
+        ),
+        (
+            "/pcie@10000000\0",
+            at(
+                "/pcie@10000000",
+                "interrupt-map",
+                cells(&[0, 0, 0, 1, gic, 0, 0, 0, 3]),
+            ),
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pcie@10000000: interrupt-map: not whole rows",
+        ),
+        (
+            "/pcie@10000000\0",
+            at("/pcie@10000000", "iommu-map", cells(&[0, 1, 0])),
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pcie@10000000: iommu-map: not whole rows",
+        ),
+        (
+            "/pl031@9010000\0",
+            at("/pl031@9010000", "iommus", cells(&[1])),
+            "manifest: M-DEV-008: /vms/device: devices: this device cannot be given away (/pl031@9010000: iommus: not whole pairs",
         ),
         (
             "/pl031@9010000\0",

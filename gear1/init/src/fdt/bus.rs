@@ -89,6 +89,23 @@ impl<'b, 'a> Bus<'b, 'a> {
         Ok(regions)
     }
 
+    /// Returns the windows of a PCI host bridge on this bus, as the CPU sees them: `ranges` has for
+    /// each the type and the PCI address in three cells, the address here, and the size in two
+    /// cells (the PCI bus binding to Open Firmware). `None`: no whole windows, or one that no bus
+    /// above translates.
+    pub(crate) fn pci_windows(&self, ranges: Property<'_>) -> Option<Vec<Region>> {
+        let mut cells = ranges.cells()?;
+        let mut windows = Vec::new();
+        while cells.len() != 0 {
+            let _kind = cells.next()?;
+            let _pci_address = number(&mut cells, 2)?;
+            let start = self.translate(number(&mut cells, self.address_cells)?)?;
+            let size = number(&mut cells, 2)?;
+            windows.push(Region::new(start, start.checked_add(size)?));
+        }
+        Some(windows)
+    }
+
     /// Reads one region of a `reg`, and returns where the CPU sees it; `None`: the cells end within
     /// the region, no bus above translates it, or it wraps around.
     fn region(&self, cells: &mut impl Iterator<Item = u32>) -> Option<Region> {

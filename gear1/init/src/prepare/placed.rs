@@ -20,7 +20,7 @@ use super::boot_info;
 use super::system::{System, member, pool_size};
 use crate::device_vm::{Shared, memory_attributes};
 use crate::doorbells;
-use crate::el2::{self, Runtime};
+use crate::el2::{self, Driven, Runtime};
 use crate::fdt::{Board, GICC_SIZE, Uart};
 use crate::gear2;
 use crate::layout::{self, FreeMemory};
@@ -29,6 +29,7 @@ use crate::passthrough::Passthrough;
 use crate::refusal::Refusal;
 use crate::region::{Region, subtract};
 use crate::shared;
+use crate::smmu;
 use crate::table_memory::BootTables;
 use crate::vm;
 
@@ -40,6 +41,8 @@ pub(super) struct Placed<'a> {
     /// Memory for all stage-2 tables, roots included. The runtime takes those that init leaves.
     pool: Region,
     pub(super) runtime: Runtime,
+    /// The SMMU, if a VM owns a device behind it.
+    smmu: Option<smmu::Placed>,
     /// Memory that the device VM shares.
     shared: Option<Shared>,
     /// The boot UART, unless a VM has it.
@@ -73,7 +76,7 @@ impl<'a> Placed<'a> {
         shared::take(free, manifest)?;
         let fixed = layout::take_fixed(free, manifest)?;
         let before = free.clone();
-        let (pool, runtime) = place_runtime(system, free, memory)?;
+        let (pool, smmu, runtime) = place_runtime(system, free, memory)?;
         let mut gear1 = free.given_since(&before, "the runtime");
         // Not among Gear1's own: the device VM has these regions in its stage 2, and the check of
         // the list refuses a mapping of what Gear1 keeps.
@@ -84,7 +87,8 @@ impl<'a> Placed<'a> {
         let has_uart = |uart: &Uart| system.owners.all().any(|vm| vm.has_uart(uart));
         let uart = system.given.board.uart.filter(|uart| !has_uart(uart));
         let control = shared.as_ref().map(|shared| shared.control);
-        let gear2 = load_gear2(system, uart, control, free, memory)?;
+        let smmu_intid = smmu.as_ref().map_or(0, smmu::Placed::intid);
+        let gear2 = load_gear2(system, (uart, smmu_intid), control, free, memory)?;
         let starts = layout::take_rest(free, manifest, &fixed)?;
         let before = free.clone();
         let vms = prepare_vms(system, &starts, shared.as_ref(), free)?;
@@ -92,6 +96,7 @@ impl<'a> Placed<'a> {
         Ok(Self {
             pool,
             runtime,
+            smmu,
             shared,
             uart,
             gear2,
@@ -176,6 +181,7 @@ impl<'a> Placed<'a> {
         gear1.extend(gic_registers(board));
         let fed = system.owners.fed.iter();
         gear1.extend(fed.map(|fed| (fed.region(), "what Gear1 feeds")));
+        gear1.extend(board.smmu.iter().map(|smmu| (smmu.registers, "the SMMU")));
         gear1.extend(self.runtime_memory());
         Ground {
             memory: &board.memory,
@@ -218,6 +224,10 @@ impl<'a> Placed<'a> {
         let mut info = self.information(system, &null, &roots);
         self.load_vms(system, partition, &roots, &mut info, memory);
         self.fill_shared(system, &mut info, memory);
+        if let Some(smmu) = &self.smmu {
+            // planted: the SMMU stays off
+            smmu.start(system.given.board, &mut info, memory)?;
+        }
         // Tables are taken from the pool's start, so one number tells the runtime where to go on.
         info.pool_used = self.pool.bytes() - pool.total();
         Ok(info)
@@ -277,29 +287,34 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// Takes the pool of stage-2 tables, in one piece, so that the runtime maps it once, and loads the
-/// runtime, which is told of the pool.
+/// Takes the pool of stage-2 tables, in one piece, so that the runtime maps it once, and the SMMU's
+/// memory, and loads the runtime, which maps both.
 fn place_runtime<M: PhysicalMemory>(
     system: &System<'_, '_>,
     free: &mut FreeMemory,
     memory: &mut M,
-) -> Result<(Region, Runtime), Refusal> {
+) -> Result<(Region, Option<smmu::Placed>, Runtime), Refusal> {
     let (given, manifest) = (system.given, system.manifest);
     let pool_size = pool_size(manifest, &system.geometry, system.owners);
     let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
     let pool = Region::new(pool, pool + pool_size);
     let vm_count = manifest.vms.len();
-    let fed = &system.owners.fed;
+    let (streams, pa_range) = (system.owners.streams(), system.geometry.pa_range());
+    let smmu = smmu::place(given.board, streams, pa_range, free, memory)?;
+    let driven = Driven {
+        fed: &system.owners.fed,
+        smmu: smmu.as_ref(),
+    };
     let runtime = el2::load(
         given.runtime,
         given.board,
-        fed,
+        &driven,
         pool,
         vm_count,
         free,
         memory,
     )?;
-    Ok((pool, runtime))
+    Ok((pool, smmu, runtime))
 }
 
 /// Returns a GICv2's physical CPU interface, which the runtime uses on each CPU but those of VMs
@@ -352,10 +367,11 @@ fn next_roots<M: PhysicalMemory>(
     })
 }
 
-/// Loads Gear2 from the archive. `shared` is the region that it shares with the device model.
+/// Loads Gear2 from the archive, with its UART and the INTID of its other interrupt. `shared` is the
+/// region that it shares with the device model.
 fn load_gear2<M: PhysicalMemory>(
     system: &System<'_, '_>,
-    uart: Option<Uart>,
+    (uart, smmu_intid): (Option<Uart>, u32),
     shared: Option<Region>,
     free: &mut FreeMemory,
     memory: &mut M,
@@ -371,6 +387,7 @@ fn load_gear2<M: PhysicalMemory>(
         uart,
         shared,
         counter_hz: system.given.counter_hz,
+        smmu_intid,
     };
     gear2::load(&sources, free, memory)
 }

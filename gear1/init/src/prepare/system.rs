@@ -21,6 +21,7 @@ use crate::doorbells;
 use crate::fdt::Board;
 use crate::passthrough::{Passthrough, check_owners};
 use crate::refusal::{Fault, Refusal, refusal};
+use crate::smmu::OwnedStreams;
 use crate::vm;
 
 /// Tables that Gear2's pieces take at most, beside its heap's. They lie in a few regions of its
@@ -107,6 +108,19 @@ impl<'m, 'a> Owners<'m, 'a> {
     pub(super) fn all(&self) -> impl Iterator<Item = &Passthrough<'m, 'a>> + Clone {
         let device_vm = self.device_vm.as_ref().map(|vm| &vm.own);
         self.real_time.iter().chain(device_vm)
+    }
+
+    /// Returns the streams of all VMs' devices behind the SMMU.
+    pub(super) fn streams(&self) -> Vec<OwnedStreams> {
+        let all = self.all().flat_map(|owner| {
+            let vm = owner.vm.id.index();
+            let streams = owner.streams().iter();
+            streams.map(move |streams| OwnedStreams {
+                streams: *streams,
+                vm,
+            })
+        });
+        all.collect()
     }
 
     /// Returns the first address behind all that the VMs see beside memory.

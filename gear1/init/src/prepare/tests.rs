@@ -33,6 +33,10 @@ pub(crate) struct Case {
     boot_cpu: u64,
     /// Registers of devices, with the last value of each.
     pub(crate) registers: Vec<(u64, u64)>,
+    /// Identification registers of the SMMU that differ from QEMU's.
+    pub(crate) smmu: HashMap<u64, u32>,
+    /// The SMMU does not answer.
+    pub(crate) smmu_hangs: bool,
 }
 
 /// Files of a Linux guest, of a flat one and of Gear2.
@@ -61,6 +65,8 @@ impl Case {
             runtime: flat_image(RUNTIME_MAGIC, el2::RUNTIME),
             boot_cpu: 0,
             registers: Vec::new(),
+            smmu: HashMap::new(),
+            smmu_hangs: false,
         }
     }
 
@@ -83,6 +89,8 @@ impl Case {
         board.archive.end = board.archive.start + archive.as_slice().len() as u64;
         let mut memory = FakeMemory::new(board.gic.gicr, &[0, 1]);
         memory.registers.extend(self.registers.iter().copied());
+        memory.smmu.id.clone_from(&self.smmu);
+        memory.smmu.is_hung = self.smmu_hangs;
         let given = Given {
             board: &board,
             archive: archive.as_slice(),

@@ -98,6 +98,7 @@ fn info(manifest: &Manifest<'_>, cpu_count: usize, counter_hz: u32) -> Gear2Info
         first_vcpu: [0; MAX_VMS],
         vcpu_count: [0; MAX_VMS],
         register_pages: 0,
+        smmu_intid: 0,
     };
     let mut next = 0;
     let slots = info.first_vcpu.iter_mut().zip(&mut info.vcpu_count);

@@ -90,6 +90,7 @@ fn info(vcpu_counts: &[u16]) -> Gear2Info {
         first_vcpu: [0; _],
         vcpu_count: [0; _],
         register_pages: 0,
+        smmu_intid: 106,
     };
     let mut first = 0;
     for (place, &count) in vcpu_counts.iter().enumerate() {

@@ -359,6 +359,7 @@ fn deadline(decision: Decision) -> u64 {
 }
 
 mod device_model;
+mod dma;
 mod give_up;
 mod last_words;
 mod lives;

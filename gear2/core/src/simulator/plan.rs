@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VmId};
 use gearv_manifest::{Balancer, CpuSet, Restart};
 
-use super::{CONSOLE, SLICE, UART_INTID, VIRTIO_IPA, WATCHDOG};
+use super::{CONSOLE, SLICE, SMMU_INTID, UART_INTID, VIRTIO_IPA, WATCHDOG};
 use crate::balancer;
 use crate::config::{Config, PoolConfig, SafeState, VcpuConfig, VirtioPage, VmConfig};
 use crate::restarts::RestartPolicy;
@@ -115,6 +115,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
         clusters: [0; MAX_CPUS],
         counter_hz: 1_000_000,
         uart_intid: UART_INTID,
+        smmu_intid: SMMU_INTID,
         default_pool: PoolConfig {
             name: "default".into(),
             cpus: CpuSet::first(cpu_count),

@@ -25,6 +25,16 @@ impl Simulation {
         world.cpus[0].irq = true;
     }
 
+    /// A device of a VM tries to write to an address that the VM has not.
+    pub(crate) fn fault_dma(&self, vm: u64, address: u64) {
+        self.world.borrow_mut().smmu.fault(vm, address);
+    }
+
+    /// Returns the number of interrupts of the SMMU.
+    pub(crate) fn dma_interrupts(&self) -> u64 {
+        self.world.borrow().smmu.interrupts
+    }
+
     /// Gear1 repeats the wake-up of a vCPU.
     pub(crate) fn wake_again(&self, vcpu: usize) {
         self.world.borrow_mut().vcpus[vcpu].wake = true;

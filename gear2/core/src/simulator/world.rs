@@ -14,6 +14,9 @@ use super::{Guest, Plan, Wire};
 
 mod calls;
 mod events;
+mod smmu;
+
+pub(super) use smmu::Smmu;
 
 #[derive(Debug)]
 pub(super) struct Vcpu {
@@ -128,6 +131,7 @@ pub(crate) struct World {
     pub(super) vms: Vec<Vm>,
     pub(super) wire: Wire,
     pub(super) irq_open: bool,
+    pub(super) smmu: Smmu,
     /// The device VM runs.
     pub(super) gdm_runs: bool,
     /// Number of stops of the device VM that its bus masters take to quiesce, and whether they

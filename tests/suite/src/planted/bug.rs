@@ -49,6 +49,8 @@ pub(super) enum Finder {
     Gear2Registers,
     /// Two VMs that attack everything.
     Chaos,
+    /// A device that attacks all memory.
+    Dma,
     /// A microcontroller that watches a line, beside a Gear1 that hangs.
     Microcontroller,
     /// The last words of a guest that fails in each way.

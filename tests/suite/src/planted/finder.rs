@@ -13,7 +13,7 @@ use super::bug::{Bug, Finder};
 use super::list::bugs;
 use crate::part::Tally;
 use crate::{
-    architecture, board_watchdogs, boot, change, chaos, gear2_registers, guests, realtime,
+    architecture, board_watchdogs, boot, change, chaos, dma, gear2_registers, guests, realtime,
     refusals, supervision,
 };
 
@@ -101,6 +101,7 @@ impl Finder {
             Finder::NeedsEl2 => boot::stops_without_el2_of(gear1, init, &mut tally),
             Finder::Gear2Registers => gear2_registers::registers_under(Some(gear1), &mut tally),
             Finder::Chaos => chaos::attack_other(gear1, None, chaos::FEW / 4, &mut tally),
+            Finder::Dma => dma::attacks_other(gear1, &mut tally),
             Finder::Microcontroller => {
                 board_watchdogs::see_resets_of(Some((gear1, PLANTED)), &mut tally)
             }

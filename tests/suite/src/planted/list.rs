@@ -2,11 +2,12 @@
 
 use super::bug::Bug;
 use super::{
-    boot, cpu, device_model, doorbells, fuzz, gear2, gic, manifest, memory, realtime, runtime, time,
+    boot, cpu, device_model, dma, doorbells, fuzz, gear2, gic, manifest, memory, realtime, runtime,
+    time,
 };
 
 /// All bugs, area by area.
-const BUGS: [&[Bug]; 21] = [
+const BUGS: [&[Bug]; 22] = [
     memory::BUGS,
     boot::BUGS,
     manifest::BUGS,
@@ -15,6 +16,7 @@ const BUGS: [&[Bug]; 21] = [
     time::BUGS,
     runtime::BUGS,
     realtime::BUGS,
+    dma::BUGS,
     doorbells::BUGS,
     device_model::attacks::BUGS,
     device_model::clients::BUGS,

@@ -38,7 +38,7 @@ impl Serial {
     }
 
     /// Waits until a line stands there.
-    pub(super) fn wait_for(&self, line: &str, session: &mut Session) -> Result<()> {
+    pub(crate) fn wait_for(&self, line: &str, session: &mut Session) -> Result<()> {
         self.wait_until(session, TIMEOUT, |text| {
             text.lines().any(|found| found == line)
         })

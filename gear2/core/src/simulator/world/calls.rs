@@ -7,7 +7,7 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::regs::Regs;
 
 use super::World;
-use crate::simulator::{CONSOLE, LOAD_PIECES, LOAD_TICKS, UART_INTID, WATCHDOG};
+use crate::simulator::{CONSOLE, LOAD_PIECES, LOAD_TICKS, SMMU_INTID, UART_INTID, WATCHDOG};
 
 impl World {
     pub(in crate::simulator) fn call(&mut self, call: u16, args: Regs, cpu: usize) -> Regs {
@@ -45,6 +45,7 @@ impl World {
                 self.rings[index] += 1;
                 Status::Ok
             }
+            number::DMA_EVENT => self.smmu.take(&mut results),
             number::EXIT_STATS => self.exit_stats(index, args, &mut results),
             number::LOG_READ => self.log_read(args, &mut results),
             // Gear1 refuses while a real-time VM runs that must not end.
@@ -245,6 +246,9 @@ impl World {
 
     /// Answers IRQ_DONE: Gear2 is through with a physical interrupt.
     fn irq_done(&mut self, args: Regs) -> Status {
+        if args[0] == u64::from(SMMU_INTID) {
+            return self.smmu.done();
+        }
         assert_eq!(args[0], u64::from(UART_INTID));
         let open = core::mem::take(&mut self.irq_open);
         assert!(open || self.restarts > 0, "ends an interrupt twice");

@@ -6,7 +6,7 @@ use gear1_abi::id::VcpuId;
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::{Cpu, Vcpu, World};
-use crate::simulator::{Guest, UART_INTID};
+use crate::simulator::{Guest, SMMU_INTID, UART_INTID};
 
 impl World {
     /// Takes a decision in, and returns the refusal if it cannot be carried out.
@@ -103,7 +103,8 @@ impl World {
             _ => false,
         };
         let mut vcpus = self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu);
-        let any = here.poked || here.irq || here.doorbell || here.real_time != 0;
+        let smmu = cpu == 0 && self.smmu.is_due();
+        let any = here.poked || here.irq || smmu || here.doorbell || here.real_time != 0;
         any || vcpus.any(woken)
     }
 
@@ -111,7 +112,8 @@ impl World {
     pub(in crate::simulator) fn due(&self, cpu: usize) -> u64 {
         let here = &self.cpus[cpu];
         let mut due = here.deadline.max(self.now);
-        if here.poked || here.irq || here.doorbell || here.real_time | here.crossed != 0 {
+        let smmu = cpu == 0 && self.smmu.is_due();
+        if here.poked || here.irq || smmu || here.doorbell || here.real_time | here.crossed != 0 {
             return self.now;
         }
         for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
@@ -152,6 +154,9 @@ impl World {
         if core::mem::take(&mut self.cpus[cpu].irq) {
             self.irq_open = true;
             return Event::Irq(id, UART_INTID);
+        }
+        if cpu == 0 && self.smmu.deliver() {
+            return Event::Irq(id, SMMU_INTID);
         }
         if let Some(index) = self.woken(cpu) {
             return Event::Wake(VcpuId::new(index).unwrap());

@@ -1,0 +1,87 @@
+//! PCI host bridges: windows onto configuration space, memory and I/O, and interrupts.
+//!
+//! A generic host bridge (Linux's binding `pci-host-ecam-generic`) has no registers beside
+//! configuration space, so a VM may own all of it. Functions interrupt by INTx: `interrupt-map`
+//! leads each line to a shared interrupt of the GIC. Messages (MSI) write to the interrupt
+//! controller, which is no VM's, and abort.
+//!
+//! Requirements: G1-BOOT-005, G1-DMA-001.
+
+use alloc::vec::Vec;
+
+use gearv_manifest::blob::Node;
+
+use super::{Interrupt, Walk, cell, phandle, shared, specifier};
+use crate::fdt::bus::Bus;
+use crate::fdt::text;
+use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
+
+/// Compatible string of the bridge that a VM may own.
+pub(super) const GENERIC: &str = "pci-host-ecam-generic";
+/// Cells of a PCI address and of a PCI interrupt in a row of `interrupt-map`.
+const CHILD_CELLS: usize = 4;
+
+/// Tells whether the node is a PCI host bridge.
+pub(super) fn is_bridge(node: &Node<'_>) -> bool {
+    text(node, "device_type") == Some("pci")
+}
+
+/// Returns configuration space and the windows.
+pub(super) fn regions(
+    node: &Node<'_>,
+    path: &str,
+    bus: &Bus<'_, '_>,
+) -> Result<Vec<Region>, Refusal> {
+    let mut regions = bus.regions(node, path)?;
+    if let Some(ranges) = node.property("ranges") {
+        let windows = bus.pci_windows(ranges);
+        regions.extend(windows.ok_or_else(|| refusal!(Board, "{path}: ranges: no whole windows"))?);
+    }
+    Ok(regions)
+}
+
+impl Walk<'_, '_, '_> {
+    /// Returns the shared interrupts that the lines of a bridge lead to. The rows of
+    /// `interrupt-map` are a function's address and line, the phandle of a controller, and an
+    /// address and a specifier there (Devicetree Specification 0.4, 2.4.3.1). Rows of other owners'
+    /// bridges end where they cannot be read.
+    pub(super) fn bridge_interrupts(
+        &self,
+        node: &Node<'_>,
+        path: &str,
+    ) -> Result<Vec<Interrupt>, Refusal> {
+        let map = node.property("interrupt-map");
+        let Some(mut cells) = map.and_then(|map| map.cells()) else {
+            return Ok(Vec::new());
+        };
+        let mut list: Vec<Interrupt> = Vec::new();
+        while cells.len() != 0 {
+            let row = self.row(&mut cells);
+            let interrupt = row.ok_or_else(|| {
+                refusal!(
+                    Board,
+                    "{path}: interrupt-map: not whole rows that lead to shared interrupts of the \
+                     GIC"
+                )
+            })?;
+            if !list.contains(&interrupt) {
+                list.push(interrupt);
+            }
+        }
+        Ok(list)
+    }
+
+    /// Reads a row of `interrupt-map`.
+    fn row(&self, cells: &mut impl Iterator<Item = u32>) -> Option<Interrupt> {
+        for _ in 0..CHILD_CELLS {
+            cells.next()?;
+        }
+        let named = cells.next()?;
+        let gic = self.gic.filter(|gic| phandle(gic) == Some(named))?;
+        for _ in 0..cell(&gic, "#address-cells").unwrap_or(0) {
+            cells.next()?;
+        }
+        shared(&specifier(&gic, cells)?)
+    }
+}

@@ -1,0 +1,82 @@
+//! StreamIDs of devices behind an SMMU (Linux's bindings `iommus` and `iommu-map`).
+//!
+//! Requirements: G1-DMA-001.
+
+use alloc::vec::Vec;
+
+use gearv_manifest::blob::Node;
+
+use crate::refusal::{Refusal, refusal};
+
+/// Consecutive StreamIDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// First StreamID.
+    pub first: u32,
+    /// Number of StreamIDs.
+    pub count: u32,
+}
+
+impl Streams {
+    /// Returns the first StreamID behind the range, which is whole.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.first as u64 + self.count as u64
+    }
+
+    /// Tells whether a StreamID is in both ranges.
+    #[must_use]
+    pub const fn overlaps(&self, other: &Self) -> bool {
+        (self.first as u64) < other.end() && (other.first as u64) < self.end()
+    }
+}
+
+/// A row of `iommu-map`: the first requester ID of the bridge, the phandle of its SMMU, and the
+/// streams that it and those behind it have.
+pub(super) type Row = (u32, u32, Streams);
+
+/// Returns the streams of a device or a PCI host bridge, with the phandle of the SMMU of each.
+pub(super) fn of(node: &Node<'_>, path: &str) -> Result<Vec<(u32, Streams)>, Refusal> {
+    let mut list = own(node).ok_or_else(|| {
+        refusal!(
+            Board,
+            "{path}: iommus: not whole pairs of an SMMU and a StreamID"
+        )
+    })?;
+    let rows = rows(node).ok_or_else(|| refusal!(Board, "{path}: iommu-map: not whole rows"))?;
+    list.extend(rows.iter().map(|(_, smmu, streams)| (*smmu, *streams)));
+    Ok(list)
+}
+
+/// Returns the streams of a device itself: an SMMUv3 has one cell for each.
+pub(super) fn own(node: &Node<'_>) -> Option<Vec<(u32, Streams)>> {
+    let mut list = Vec::new();
+    let Some(property) = node.property("iommus") else {
+        return Some(list);
+    };
+    let mut cells = property.cells()?;
+    while let Some(smmu) = cells.next() {
+        let (first, count) = (cells.next()?, 1);
+        list.push((smmu, Streams { first, count }));
+    }
+    Some(list)
+}
+
+/// Returns the rows of a PCI host bridge's `iommu-map`. One that maps requester IDs which
+/// `iommu-map-mask` has folded before is none that counts IDs.
+pub(super) fn rows(node: &Node<'_>) -> Option<Vec<Row>> {
+    let mut list = Vec::new();
+    let Some(property) = node.property("iommu-map") else {
+        return Some(list);
+    };
+    if node.property("iommu-map-mask").is_some() {
+        return None;
+    }
+    let mut cells = property.cells()?;
+    while let Some(requester) = cells.next() {
+        let (smmu, first, count) = (cells.next()?, cells.next()?, cells.next()?);
+        first.checked_add(count)?;
+        list.push((requester, smmu, Streams { first, count }));
+    }
+    Some(list)
+}

@@ -1,0 +1,76 @@
+//! Accesses of devices that the SMMU has aborted: Gear1 tells whose they were.
+//!
+//! A device can fault as often as its VM likes. The SMMU's interrupt therefore stays active, and
+//! comes no second time, until a look finds no event, and looks have a pause in between.
+
+use gear1_abi::regs::NO_DEADLINE;
+
+use super::CpuLoop;
+use super::jobs::DMA_JOB;
+use crate::gear1::{DmaEvent, Gear1};
+use crate::machine::Platform;
+
+/// Events that one look takes: as many as the SMMU keeps.
+const EVENTS: usize = 128;
+/// Time between two looks.
+const PAUSE_US: u64 = 10_000;
+/// Events of a VM that are told one by one. Later ones are told when their number has doubled.
+const TOLD: u64 = 16;
+
+impl<P: Platform> CpuLoop<'_, P> {
+    /// Takes in the interrupt of the SMMU's event queue. Gear1 repeats the interrupt for a Gear2 that
+    /// was restarted.
+    pub(super) fn dma_interrupt(&mut self, now: u64) {
+        self.take_job(DMA_JOB, now);
+    }
+
+    /// Tells of the events that have come, and returns when to look again.
+    pub(super) fn look_at_dma(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
+        let mut is_over = true;
+        for _ in 0..EVENTS {
+            let Some(event) = gear1.dma_event() else {
+                break;
+            };
+            is_over = false;
+            self.tell_dma(&event);
+        }
+        if is_over {
+            self.jobs &= !DMA_JOB;
+            // planted: the SMMU's interrupt never ends
+            let _ = gear1.irq_done(self.machine.config.smmu_intid);
+            return NO_DEADLINE;
+        }
+        now.saturating_add(self.machine.config.ticks(PAUSE_US))
+    }
+
+    /// Counts an event, and tells people.
+    fn tell_dma(&mut self, event: &DmaEvent) {
+        let machine = self.machine;
+        let owner = event.vm.and_then(|vm| machine.vm(vm));
+        let owner = owner.map(|(config, _)| config);
+        let count = machine.count_dma(owner.map(|config| config.id));
+        if count > TOLD && !count.is_power_of_two() {
+            return;
+        }
+        let name = owner.map_or("nobody", |config| &config.name);
+        let did = if event.is_write { "write" } else { "read" };
+        let lost = if event.is_overflow {
+            "; more were lost"
+        } else {
+            ""
+        };
+        let DmaEvent {
+            stream,
+            address,
+            number,
+            ..
+        } = event;
+        self.say(
+            owner.map(|config| config.id),
+            format_args!(
+                "a device of {name} (StreamID {stream:#x}) may not {did} {address:#x}: event \
+                 {number:#x}, {count} by now{lost}"
+            ),
+        );
+    }
+}

@@ -1,0 +1,101 @@
+//! Aborted accesses of devices: who did what is told, and a flood costs little.
+//!
+//! Requirements: G1-DMA-003.
+
+use super::*;
+
+/// Time between two looks.
+const PAUSE: u64 = 10_000;
+
+fn now(simulation: &Simulation) -> u64 {
+    simulation.world.borrow().now
+}
+
+/// Steps until so much time has passed.
+fn pass(simulation: &mut Simulation, time: u64) {
+    let end = now(simulation) + time;
+    while now(simulation) < end {
+        assert!(simulation.step(), "nothing happens");
+    }
+}
+
+/// Two VMs that keep the machine busy, and have started.
+fn two_vms() -> Simulation {
+    let plans = [plan(Guest::Spins, &[0]), plan(Guest::Spins, &[0])];
+    let mut simulation = Simulation::new(1, &plans, 7);
+    pass(&mut simulation, 100_000);
+    simulation.shown();
+    simulation
+}
+
+#[test]
+fn an_aborted_access_is_told_with_its_owner() {
+    let mut simulation = two_vms();
+    simulation.fault_dma(1, 0x4123_4000);
+    simulation.fault_dma(u64::MAX, 0x1000);
+    pass(&mut simulation, 3 * PAUSE);
+    let shown = simulation.shown();
+    let told = |text: &str| shown.matches(text).count();
+    let owned = "a device of guest1 (StreamID 0x8) may not write 0x41234000: event 0x10, 1 by now";
+    assert_eq!(told(owned), 1, "{shown}");
+    assert_eq!(
+        told("a device of nobody (StreamID 0x8) may not write 0x1000"),
+        1,
+        "{shown}"
+    );
+    // The interrupt ended: the next one comes.
+    simulation.fault_dma(0, 0x5000);
+    pass(&mut simulation, 3 * PAUSE);
+    assert!(simulation.shown().contains("may not write 0x5000"));
+    assert_eq!(simulation.dma_interrupts(), 2);
+}
+
+#[test]
+fn a_flood_is_counted_and_costs_an_interrupt_once_in_a_while() {
+    let mut simulation = two_vms();
+    for _ in 0..1_000 {
+        simulation.fault_dma(0, 0x9000);
+        pass(&mut simulation, 100);
+    }
+    pass(&mut simulation, 3 * PAUSE);
+    let shown = simulation.shown();
+    assert!(shown.contains("512 by now"), "{shown}");
+    assert!(
+        !shown.contains("513 by now") && shown.lines().count() < 40,
+        "{shown}"
+    );
+    // 100 ms of faults: every look finds some, up to the last one. An edge that came meanwhile waits
+    // for the end of the interrupt.
+    assert_eq!(simulation.dma_interrupts(), 2);
+}
+
+#[test]
+fn events_that_found_no_room_are_told_as_lost() {
+    let mut simulation = two_vms();
+    for _ in 0..200 {
+        simulation.fault_dma(0, 0x9000);
+    }
+    pass(&mut simulation, 3 * PAUSE);
+    let shown = simulation.shown();
+    assert!(shown.contains("1 by now; more were lost"), "{shown}");
+    assert!(shown.contains("128 by now"), "{shown}");
+    simulation.type_keys(b"\x07l");
+    pass(&mut simulation, PAUSE);
+}
+
+#[test]
+fn a_restarted_gear2_goes_on_with_what_was_left() {
+    let mut simulation = two_vms();
+    simulation.fault_dma(0, 0x9000);
+    simulation.restart(0);
+    simulation.shown();
+    pass(&mut simulation, 3 * PAUSE);
+    let first = simulation.shown();
+    simulation.fault_dma(0, 0xa000);
+    pass(&mut simulation, 3 * PAUSE);
+    let second = simulation.shown();
+    assert!(
+        first.contains("0x9000") && second.contains("0xa000"),
+        "{first}{second}"
+    );
+}

@@ -1,0 +1,217 @@
+//! A device of one VM against all memory, with an SMMU and without one.
+//!
+//! The guest `dma` has QEMU's `edu` write a pattern of 64 bytes to addresses all over the board's
+//! memory. Whether a byte has arrived, the host sees: it reads the machine's memory and looks for
+//! the pattern. What the device reads, the guest sees.
+//!
+//! Requirements: G1-DMA-001, G1-DMA-002, G1-DMA-003.
+
+mod monitor;
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use workbench::board::BoardTree;
+use workbench::build_images::{Images, last_words};
+use workbench::expect::Session;
+use workbench::qemu::{Console, Machine, Qemu};
+use workbench::tools::Tools;
+use workbench::workspace;
+use xtask::check;
+use xtask::smoke::ESCAPE;
+
+use self::monitor::Monitor;
+use crate::guests::count_verdicts;
+use crate::part::{Part, Tally};
+use crate::realtime::{Serial, images};
+
+/// The board's memory.
+const RAM: u64 = 0x4000_0000;
+const MEMORY_MIB: u32 = 128;
+/// Memory of the VM that owns the device, as both manifests say.
+const OWN: Range<u64> = 0x4600_0000..0x4680_0000;
+/// The pattern, and where the device writes it after the VM's end, as the guest has it.
+const SOURCE: u64 = OWN.end - (1 << 20);
+const LATE: u64 = 0x1000;
+/// Where the device writes without an SMMU, as the manifest says.
+const TARGET: u64 = 1140 << 20;
+/// Distance of attacked addresses, in the first memory and in all of it, and the guest's seed.
+const GEARS: u64 = 2 << 20;
+const FINE: u64 = 64 << 10;
+const STEP: u64 = 1 << 20;
+const SEED: u64 = 77;
+const PATTERN: usize = 64;
+/// Accesses of a transfer that nobody answers: QEMU goes on with each word.
+const ACCESSES: u64 = 16;
+/// StreamID of the second device on bus 0, behind the bridge itself.
+const STREAM: &str = "(StreamID 0x8)";
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Looks at Gear2's list, and the time between two.
+const LOOKS: usize = 100;
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) fn parts() -> Vec<Part> {
+    vec![Part::new("guest dma", |tally| {
+        for (manifest, smmu) in [("dma", true), ("dma-exposed", false)] {
+            let name = format!("{manifest}: check warns only without an SMMU");
+            tally.check(&name, warns(manifest, smmu));
+        }
+        attacks(&images("dma", None)?, tally)?;
+        reaches(&images("dma-exposed", None)?, tally)
+    })]
+}
+
+/// Has the device attack under another Gear1.
+pub(super) fn attacks_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
+    attacks(&images("dma", Some(gear1))?, tally)
+}
+
+/// Checks a manifest against its machine: the warning of bus masters that reach all memory comes
+/// unless there is an SMMU.
+fn warns(manifest: &str, smmu: bool) -> Result<()> {
+    let tools = Tools::prepare()?;
+    let tree = workspace::output_dir().join(format!("{manifest}-board.dtb"));
+    let machine = Machine {
+        cpus: 3,
+        smmu,
+        second_serial: Some("none".into()),
+        ..machine()
+    };
+    Qemu::prepare(10)?.dump_tree(&machine, &tree)?;
+    let board = BoardTree::from_file(&tree, &tools)?;
+    let file = workspace::root().join(format!("tests/manifests/{manifest}.dts"));
+    let findings = check::check(&file, &board, &tools)?;
+    let found: Vec<_> = findings.list.iter().map(|found| found.id).collect();
+    let expected: &[&str] = if smmu { &[] } else { &["M-WRN-001"] };
+    ensure!(found == expected, "found: {found:?}");
+    Ok(())
+}
+
+/// With an SMMU: no byte arrives, and each attempt is an event of the VM's. What the device writes
+/// when its VM has ended is the last of them, although the device has used the same addresses
+/// before.
+fn attacks(images: &Images, tally: &mut Tally) -> Result<()> {
+    let machine = Machine {
+        cpus: 3,
+        smmu: true,
+        ..machine()
+    };
+    // Each address but those in the VM's own memory; the other VM's code; what comes late.
+    let bytes = (u64::from(MEMORY_MIB) << 20) - (OWN.end - OWN.start);
+    let attempts = GEARS / FINE + bytes / STEP + 2;
+    let counted = format!("; {} accesses of its", attempts * ACCESSES);
+    let told = format!("a device of dma {STREAM} may not write 0x40000000: event 0x10, 1 by now");
+    let is_over = |session: &mut Session| {
+        session.expect(&told, TIMEOUT)?;
+        until_counted(session, &counted)
+    };
+    let found = places(&run(images, machine, is_over, tally)?);
+    tally.pass(2);
+    let outside: Vec<_> = found.iter().filter(|place| !OWN.contains(place)).collect();
+    tally.check(
+        "no byte outside of the VM's memory",
+        holds(outside.is_empty(), || format!("written: {outside:x?}")),
+    );
+    tally.check(
+        "the host finds the pattern where it is",
+        holds(found.contains(&SOURCE), || format!("found: {found:x?}")),
+    );
+    tally.check(
+        "nothing is written for a VM that has ended",
+        holds(!found.contains(&(SOURCE + LATE)), || "it is".to_owned()),
+    );
+    Ok(())
+}
+
+/// Asks Gear2 for its list until a text stands there.
+fn until_counted(session: &mut Session, text: &str) -> Result<()> {
+    for _ in 0..LOOKS {
+        session.send(&format!("{ESCAPE}l"))?;
+        session.listen(PAUSE)?;
+        if session.transcript().contains(text) {
+            return Ok(());
+        }
+    }
+    bail!("the list does not say {text:?}")
+}
+
+/// Without one: the device reaches the other VM, so that the test above shows something.
+fn reaches(images: &Images, tally: &mut Tally) -> Result<()> {
+    let machine = Machine {
+        cpus: 2,
+        ..machine()
+    };
+    let found = places(&run(images, machine, |_| Ok(()), tally)?);
+    tally.check(
+        "the device has written another VM's memory",
+        holds(found.contains(&TARGET), || format!("found: {found:x?}")),
+    );
+    Ok(())
+}
+
+/// Returns a failure unless a condition holds.
+fn holds(condition: bool, why: impl FnOnce() -> String) -> Result<()> {
+    condition.then_some(()).ok_or_else(|| anyhow!(why()))
+}
+
+/// Returns the machine of both tests: time passes by itself while the device works.
+fn machine() -> Machine {
+    let options = ["-device", "edu,dma_mask=0xffffffffff"];
+    Machine {
+        memory_mib: MEMORY_MIB,
+        icount: true,
+        options: options.map(Into::into).to_vec(),
+        ..Machine::default()
+    }
+}
+
+/// Runs the machine until the guest is done and `is_over`, and returns its memory.
+fn run(
+    images: &Images,
+    machine: Machine,
+    is_over: impl FnOnce(&mut Session) -> Result<()>,
+    tally: &mut Tally,
+) -> Result<Vec<u8>> {
+    let directory = images.archive.with_file_name("");
+    let serial = Serial::new(&directory)?;
+    let machine = Machine {
+        second_serial: Some(serial.file.clone()),
+        ..machine
+    };
+    let mut command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
+    let monitor = Monitor::add_to(&mut command);
+    let mut session = images.start_by(command, &directory.join("console.log"))?;
+    let ended = serial.wait_for("DONE", &mut session);
+    count_verdicts(&serial.text()?, tally);
+    let memory = ended
+        .and_then(|()| is_over(&mut session))
+        .and_then(|()| memory_of(monitor, &directory));
+    memory.map_err(|error| anyhow!("{error:#}\n{}", last_words(&session)))
+}
+
+/// Returns the machine's memory.
+fn memory_of(monitor: monitor::Socket, directory: &Path) -> Result<Vec<u8>> {
+    let file = directory.join("memory.bin");
+    monitor
+        .connect()?
+        .save(RAM, u64::from(MEMORY_MIB) << 20, &file)?;
+    let memory = fs::read(&file).with_context(|| file.display().to_string())?;
+    fs::remove_file(&file)?;
+    ensure!(memory.len() == (MEMORY_MIB as usize) << 20, "not all of it");
+    Ok(memory)
+}
+
+/// Returns the addresses at which the pattern stands in memory.
+fn places(memory: &[u8]) -> Vec<u64> {
+    let pattern: Vec<u8> = (0..PATTERN as u64)
+        .map(|at| (SEED * 31 + at * at * 7 + at * 13) as u8)
+        .collect();
+    let blocks = memory.chunks_exact(PATTERN).zip(0..);
+    let found = blocks.filter(|(block, _)| *block == pattern);
+    found
+        .map(|(_, index)| RAM + index * PATTERN as u64)
+        .collect()
+}
