@@ -1,7 +1,7 @@
 //! Locks that a CPU may take, in the checking build (feature `check-locks`) only. A real-time VM's
 //! CPU may take only the lock of that VM, and no other CPU may take that lock while the VM runs
 //! (G1-RT-001), except to stop the VM. Any other lock halts Gear1, with a dump that names the
-//! caller.
+//! caller; but for the one that all CPUs share.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,6 +12,9 @@ use crate::regs::{Readable as _, TPIDR_EL2};
 /// to all others (1).
 static CONFINED: [[AtomicUsize; 3]; gear1_abi::id::MAX_CPUS] =
     [const { [const { AtomicUsize::new(0) }; 3] }; gear1_abi::id::MAX_CPUS];
+
+/// The lock that every CPU may take, or 0.
+static SHARED: AtomicUsize = AtomicUsize::new(0);
 
 /// [`spin::mutex::TicketMutex`] that knows who may take it.
 pub struct TicketLock<T>(spin::mutex::TicketMutex<T, YieldRelax>);
@@ -33,7 +36,12 @@ impl<T> TicketLock<T> {
     }
 }
 
-/// Lets this CPU take this lock only, from now on.
+/// Lets every CPU take this lock, whose holds are short and bounded.
+pub fn share<T>(lock: &TicketLock<T>) {
+    SHARED.store(lock.place(), Ordering::SeqCst);
+}
+
+/// Lets this CPU take this lock only, from now on, beside the one that all share.
 pub fn confine<T>(lock: &TicketLock<T>) {
     let me = TPIDR_EL2.get() as usize;
     for [cpu, own, _] in &CONFINED {
@@ -65,6 +73,9 @@ fn set_closed(lock: usize, value: usize) {
 
 #[inline(never)]
 fn check(lock: usize) {
+    if lock == SHARED.load(Ordering::SeqCst) {
+        return;
+    }
     let me = TPIDR_EL2.get() as usize;
     let (mut is_own, mut is_closed) = (false, false);
     for [cpu, own, closed] in &CONFINED {

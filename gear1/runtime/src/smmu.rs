@@ -31,6 +31,10 @@ pub(crate) fn invalidate(machine: &Machine, vm: VmId) {
     if !owns_streams(machine, vm) {
         return;
     }
+    // A real-time VM's CPU takes it when that VM ends, and waits for two commands of each other CPU
+    // at most.
+    #[cfg(feature = "check-locks")]
+    gear1_arch::confine::share(&QUEUES);
     let _queues = QUEUES.lock();
     let vmid = machine::boot_vm(machine, vm).vmid;
     if smmu::invalidate(&mut device, vmid).is_err() {
