@@ -34,7 +34,7 @@ impl Smmu {
 
 /// Returns the address of a word in a page of entries.
 fn word(page: u64, offset: u64) -> *mut u64 {
-    page.wrapping_add(offset % PAGE_SIZE & !7) as *mut u64
+    page.wrapping_add((offset % PAGE_SIZE) & !7) as *mut u64
 }
 
 impl Device for Smmu {

@@ -47,11 +47,11 @@ fn example(name: &str) -> Compiled {
 #[test]
 fn values_that_cannot_be_are_refused_with_those_that_can() {
     for (words, says) in [
-        (["--gic", "4"], "2..=3"),
+        (["--gic", "4"], "from 2 to 3"),
         (["--gic", "three"], "--gic"),
-        (["--cpus", "0"], "1..=8"),
-        (["--cpus", "9"], "1..=8"),
-        (["--memory", "0"], "256..=261120"),
+        (["--cpus", "0"], "from 1 to 8"),
+        (["--cpus", "9"], "from 1 to 8"),
+        (["--memory", "0"], "from 256 to 261120"),
         (["--qemu", "9"], "[possible values: 10, 7]"),
         (["--port-forward", "8080"], "8080:80"),
         (["--port-forward", "0:80"], "1 to 65535"),

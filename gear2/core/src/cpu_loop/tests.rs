@@ -121,8 +121,10 @@ fn announces_itself_and_what_happens() {
     simulation.type_keys(b"\x07l\x07p\x07L");
     simulation.steps(10);
     let version = env!("CARGO_PKG_VERSION");
-    let mut expected = String::from("gear2: ") + version;
-    expected += ", ABI 1.5, 1 CPUs, scheduler round-robin\r\n\
+    let abi = gear1_abi::ABI_VERSION;
+    let (major, minor) = (abi >> 16, abi & 0xffff);
+    let mut expected = alloc::format!("gear2: {version}, ABI {major}.{minor}");
+    expected += ", 1 CPUs, scheduler round-robin\r\n\
         gear2: guest0 started\r\ngear2: guest0 stopped\r\ngear2: guest0 restarted\r\n\
         gear2: 0 guest0 running, vCPU 0 on CPU 0: ready\r\n\
         gear2: guest0 vCPU 0:\r\n";
