@@ -25,6 +25,7 @@ mod rpi4;
 const BOOT: Duration = Duration::from_secs(300);
 
 pub(super) fn parts() -> Vec<Part> {
+    // Each way of U-Boot's runs once in short: the FIT with a device VM, booti with the R-Car's files.
     vec![
         Part::new("U-Boot starts GearV by booti", |tally| {
             u_boot("booti", "boot.scr", tally)
@@ -32,14 +33,15 @@ pub(super) fn parts() -> Vec<Part> {
         .slow(true),
         Part::new("U-Boot starts GearV by a FIT", |tally| {
             u_boot("bootm", "fit.scr", tally)
-        }),
-        Part::new("U-Boot starts the device VM's system by booti", |tally| {
-            u_boot_system("booti", "boot.scr", tally)
-        }),
-        Part::new("U-Boot starts the device VM's system by a FIT", |tally| {
-            u_boot_system("bootm", "fit.scr", tally)
         })
         .slow(true),
+        Part::new("U-Boot starts the device VM's system by booti", |tally| {
+            u_boot_system("booti", "boot.scr", tally)
+        })
+        .slow(true),
+        Part::new("U-Boot starts the device VM's system by a FIT", |tally| {
+            u_boot_system("bootm", "fit.scr", tally)
+        }),
         Part::new("the R-Car H3's system runs on four banks", rcar_h3_banks).slow(true),
         Part::new("the R-Car H3's files run on virt by booti", |tally| {
             rcar_h3("booti", "boot.scr", tally)
