@@ -101,10 +101,13 @@ pub const MAX_MASTERS: usize = 64;
 
 /// A device that reads and writes memory by itself, and how Gear1 ends that when its VM has
 /// stopped: it stores `value`, and the device has stopped when all bits of `busy` read as zero.
+///
+/// With `functions` it is a bus of PCI functions: Gear1 clears Bus Master Enable of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct BootMaster {
-    /// The 32-bit register that is stored to and read, a multiple of 4; 0: unused entry.
+    /// The 32-bit register that is stored to and read, a multiple of 4, or configuration space of
+    /// the bus (ECAM), a multiple of 4 KiB (PA); 0: unused entry.
     pub register: u64,
     /// Value that Gear1 stores to stop the device.
     pub value: u32,
@@ -112,10 +115,18 @@ pub struct BootMaster {
     pub busy: u32,
     /// The VM that owns the device (`VmId`).
     pub vm: u32,
+    /// Functions that configuration space has room for, at most [`MAX_FUNCTIONS`]; 0: a register.
+    pub functions: u32,
 }
+
+/// Functions of a PCI bus: 32 devices with 8 each.
+pub const MAX_FUNCTIONS: u32 = 256;
 
 /// Most ranges of StreamIDs that VMs own.
 pub const MAX_STREAM_RANGES: usize = 16;
+
+/// Most tables of the second level of the SMMU's stream table. A VM's stop goes through all entries.
+pub const MAX_STREAM_TABLES: usize = 8;
 
 /// StreamIDs of devices whose accesses go through a VM's stage 2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,8 +147,14 @@ pub struct BootSmmu {
     /// Registers, mapped at [`layout::el2::SMMU`](crate::layout::el2::SMMU); 0: the runtime drives
     /// none.
     pub registers: u64,
+    /// Ticks of the counter after which an SMMU that has not invalidated is taken as stuck.
+    pub patience: u64,
     /// INTID of its event queue, owned by Gear2; 0: none.
     pub intid: u32,
+    /// Tables of the second level of the stream table, at most [`MAX_STREAM_TABLES`], mapped at
+    /// [`layout::el2::SMMU_STREAMS`](crate::layout::el2::SMMU_STREAMS). Streams of a VM that init
+    /// has not loaded are shut.
+    pub stream_tables: u32,
     /// Streams with an owner. All others abort.
     pub streams: [BootStreams; MAX_STREAM_RANGES],
 }

@@ -248,6 +248,18 @@ impl Decision {
 }
 
 reg_enum! {
+    /// What a device tried, in X4 of [`number::DMA_EVENT`].
+    u64 DmaKind {
+        /// A read.
+        Read = 0,
+        /// A write.
+        Write = 1,
+        /// The event does not tell, nor the address: X3 is 0.
+        Unknown = 2,
+    }
+}
+
+reg_enum! {
     /// Why Gear2 was restarted.
     u64 Failure {
         /// A loop did not come back in time.

@@ -18,6 +18,7 @@
 //! | 0x8006_0000_0000 | tables of the windows, one page per CPU | RW |
 //! | 0x8007_0000_0000 | stolen time or heartbeat, one page per VM, which that VM reads or writes | RW |
 //! | 0x8008_0000_0000 | the SMMU's command and event queues, a page each | RW |
+//! | 0x8008_1000_0000 | second level of the SMMU's stream table | RW |
 //!
 //! Gear2's intermediate physical address space ([`gear2`]).
 //!
@@ -93,6 +94,9 @@ pub mod el2 {
     pub const STOLEN_TIME: u64 = 0x8007_0000_0000;
     /// The SMMU's command queue, a page, and behind it the event queue, a page.
     pub const SMMU_QUEUES: u64 = 0x8008_0000_0000;
+    /// The SMMU's stream table entries: tables of the second level, 16 KiB each, one after the
+    /// other.
+    pub const SMMU_STREAMS: u64 = 0x8008_1000_0000;
 }
 
 /// Layout of Gear2's intermediate physical address space (flat: its addresses are IPAs).

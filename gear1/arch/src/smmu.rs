@@ -1,10 +1,12 @@
-//! Registers and queues of the SMMU, where init has mapped them.
+//! Registers, queues and stream table entries of the SMMU, where init has mapped them.
 //!
 //! Requirements: G1-DMA-002, G1-DMA-003.
 
 use core::ptr;
 
+use gear1_abi::boot::MAX_STREAM_TABLES;
 use gear1_abi::layout::{PAGE_SIZE, el2};
+use gear1_core::smmu::stream::{ENTRY_SIZE, STREAMS, Tables};
 use gear1_core::smmu::{Device, REGISTERS_SIZE};
 
 use crate::barrier;
@@ -69,5 +71,45 @@ impl Device for Smmu {
 
     fn order(&self) {
         barrier::dsb_sy();
+    }
+}
+
+/// Tables of the second level that init has handed over.
+#[derive(Debug)]
+pub struct StreamTables(usize);
+
+impl StreamTables {
+    /// Names the tables; none, if init has handed over no SMMU.
+    #[must_use]
+    pub fn of(boot: Handover) -> Self {
+        let tables = (boot.info().smmu.stream_tables as usize).min(MAX_STREAM_TABLES);
+        Self(tables.wrapping_mul(STREAMS as usize))
+    }
+
+    /// Returns the address of a word of an entry, if there is that entry.
+    fn word(&self, entry: usize, word: usize) -> Option<*mut u64> {
+        let first = el2::SMMU_STREAMS.wrapping_add((entry as u64).wrapping_mul(ENTRY_SIZE));
+        let address = first.wrapping_add((word as u64).wrapping_mul(8) % ENTRY_SIZE);
+        (entry < self.0).then_some(address as *mut u64)
+    }
+}
+
+impl Tables for StreamTables {
+    fn count(&self) -> usize {
+        self.0
+    }
+
+    fn read(&self, entry: usize, word: usize) -> u64 {
+        // SAFETY: an aligned word of a table that init has mapped and `of` saw handed over. The SMMU
+        // reads it too, so the access is volatile.
+        self.word(entry, word)
+            .map_or(0, |at| unsafe { ptr::read_volatile(at) })
+    }
+
+    fn write_first(&mut self, entry: usize, value: u64) {
+        if let Some(at) = self.word(entry, 0) {
+            // SAFETY: as above. The first word has no address: which stage 2 a stream has is left.
+            unsafe { ptr::write_volatile(at, value) };
+        }
     }
 }

@@ -2,12 +2,12 @@
 //! and for what changes hands. Each CPU has two (source and destination) of 64 KiB; what they map
 //! changes, and is nothing between two uses.
 //!
-//! Requirements: G1-MEM-003, G1-MEM-015.
+//! Requirements: G1-MEM-003, G1-MEM-015, G1-DMA-002.
 
 use core::marker::PhantomData;
 use core::ptr;
 
-use gear1_abi::boot::{BootLoad, BootMaster, BootRegion, FRESH_SEEDS};
+use gear1_abi::boot::{BootLoad, BootMaster, BootRegion, FRESH_SEEDS, MAX_FUNCTIONS};
 use gear1_abi::id::{CpuIndex, VmId};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{PIECE, WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
@@ -24,6 +24,18 @@ const PAGE: u64 = 0b11 | 1 << 6 | 0b11 << 8 | 1 << 10 | 1 << 54;
 const READ_ONLY: u64 = 1 << 7;
 /// AttrIndx 1: Device-nGnRE.
 const DEVICE: u64 = 1 << 2;
+
+/// Bytes of a PCI function's configuration space in ECAM (PCI Express Base Specification, 7.2.2).
+const FUNCTION_SIZE: u64 = PAGE_SIZE;
+/// Functions whose configuration space is mapped at once.
+const FUNCTIONS_AT_ONCE: u64 = PAGES;
+/// The command register, and behind it the status register, whose bits 0 leaves as they are.
+const COMMAND: u64 = 0x4;
+const COMMAND_MASK: u32 = 0xffff;
+/// Bus Master Enable: 0 keeps a function from memory, and a bridge from passing requests up.
+const BUS_MASTER: u32 = 1 << 2;
+/// What the vendor and device of a function read as that is not there.
+const NO_FUNCTION: u32 = u32::MAX;
 
 /// Selector of one of a CPU's two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,26 +104,30 @@ impl Window {
         }
     }
 
-    /// Maps the page of the device register at the physical address `pa`, on the destination's
-    /// side.
+    /// Maps the pages of `size` bytes of device registers at the physical address `pa`, as far as
+    /// they fit, on the destination's side.
     ///
     /// # Safety
     ///
-    /// The CPU has no other window on this side. A device register that the caller may write is at
+    /// The CPU has no other window on this side. Device registers that the caller may write are at
     /// `pa`.
-    unsafe fn map_register(cpu: LocalCpu<'_>, pa: u64) -> Self {
+    unsafe fn map_registers(cpu: LocalCpu<'_>, pa: u64, size: u64) -> Self {
         let cpu = cpu.index();
         let (side, offset) = (Side::Destination, pa % PAGE_SIZE);
-        let descriptor = pa.wrapping_sub(offset) | PAGE | DEVICE;
-        // SAFETY: as in `map`.
-        unsafe { ptr::write_volatile(entry(cpu, side, 0), descriptor) };
+        let base = pa.wrapping_sub(offset);
+        // Bound: 16 pages of a window.
+        for page in 0..pages(offset, size) {
+            let descriptor = base.wrapping_add(page.wrapping_mul(PAGE_SIZE)) | PAGE | DEVICE;
+            // SAFETY: as in `map`.
+            unsafe { ptr::write_volatile(entry(cpu, side, page), descriptor) };
+        }
         barrier::dsb_ishst();
         barrier::isb();
         Self {
             cpu,
             side,
             offset,
-            size: 4,
+            size,
             local: PhantomData,
         }
     }
@@ -346,8 +362,13 @@ pub unsafe fn stop_masters(cpu: LocalCpu<'_>, boot: Handover, vm: VmId) -> bool 
     let mut stopped = true;
     // Bound: MAX_MASTERS (64).
     for master in own {
-        // SAFETY: the caller's conditions, and `master` is in what init handed over.
-        stopped &= unsafe { stop_master(cpu, master) };
+        stopped &= if master.functions == 0 {
+            // SAFETY: the caller's conditions, and `master` is in what init handed over.
+            unsafe { stop_master(cpu, master) }
+        } else {
+            // SAFETY: as above.
+            unsafe { stop_functions(cpu, master) }
+        };
     }
     stopped
 }
@@ -360,11 +381,63 @@ pub unsafe fn stop_masters(cpu: LocalCpu<'_>, boot: Handover, vm: VmId) -> bool 
 unsafe fn stop_master(cpu: LocalCpu<'_>, master: &'static BootMaster) -> bool {
     // SAFETY: init found a register of a device of that VM there: never memory, and nothing that
     // Gear1 uses. The caller has no other window.
-    let window = unsafe { Window::map_register(cpu, master.register) };
+    let window = unsafe { Window::map_registers(cpu, master.register, 4) };
     let register = window.address() as *mut u32;
     // SAFETY: `register` is an aligned device register that is mapped for this window.
     unsafe { ptr::write_volatile(register, master.value) };
     // SAFETY: as above. Accesses to one device stay in order (Device-nGnRE).
     let state = unsafe { ptr::read_volatile(register) };
     state & master.busy == 0
+}
+
+/// Keeps all functions of a PCI bus from memory, and returns whether they are. What a function has
+/// written before has left the bus: the answer to a read of configuration space does not pass it
+/// (PCI Express Base Specification, 2.4.1).
+///
+/// # Safety
+///
+/// As for [`stop_masters`]; `bus` is one of the VM's that init handed over, with `functions`.
+unsafe fn stop_functions(cpu: LocalCpu<'_>, bus: &'static BootMaster) -> bool {
+    let count = u64::from(bus.functions.min(MAX_FUNCTIONS));
+    let mut stopped = true;
+    // Bound: MAX_FUNCTIONS (256) / FUNCTIONS_AT_ONCE (16).
+    for first in (0..count).step_by(FUNCTIONS_AT_ONCE as usize) {
+        let pa = bus.register.wrapping_add(first.wrapping_mul(FUNCTION_SIZE));
+        let functions = FUNCTIONS_AT_ONCE.min(count.wrapping_sub(first));
+        let size = functions.wrapping_mul(FUNCTION_SIZE);
+        // SAFETY: init found the bus's configuration space there, as the VM's. The caller has no
+        // other window.
+        let window = unsafe { Window::map_registers(cpu, pa, size) };
+        // Bound: FUNCTIONS_AT_ONCE (16).
+        for function in 0..functions {
+            let space = window
+                .address()
+                .wrapping_add(function.wrapping_mul(FUNCTION_SIZE));
+            // SAFETY: configuration space of a function, which is mapped for this window.
+            stopped &= unsafe { stop_function(space) };
+        }
+    }
+    stopped
+}
+
+/// Keeps a PCI function from memory, and returns whether it is.
+///
+/// # Safety
+///
+/// Configuration space of a function that is to stop is mapped at `space`.
+unsafe fn stop_function(space: u64) -> bool {
+    let (identity, command) = (space as *const u32, space.wrapping_add(COMMAND) as *mut u32);
+    // SAFETY: the caller's condition; both registers are aligned.
+    if unsafe { ptr::read_volatile(identity) } == NO_FUNCTION {
+        return true;
+    }
+    // SAFETY: as above.
+    let old = unsafe { ptr::read_volatile(command) };
+    // planted: PCI functions of a VM that has ended go on
+    let new = old & COMMAND_MASK & !BUS_MASTER;
+    // SAFETY: as above.
+    unsafe { ptr::write_volatile(command, new) };
+    // SAFETY: as above. Accesses to one device stay in order (Device-nGnRE).
+    let state = unsafe { ptr::read_volatile(command) };
+    state & BUS_MASTER == 0
 }

@@ -1,15 +1,18 @@
 //! SMMUv3: the driver of a System MMU that translates devices' accesses by the VMs' stage 2
 //! (Arm IHI 0070).
 //!
-//! Owns the use of the registers, the commands and the events. Init starts the SMMU; the runtime
-//! invalidates what the SMMU has cached and reads events. [`stream`] has the stream table, which
-//! init writes once: a stream has the stage 2 of its VM, by the tables that the CPUs walk, or none.
+//! Owns the use of the registers and the events. Init starts the SMMU; the runtime reads events,
+//! has the SMMU forget what it has cached ([`command`]), and shuts a VM's streams while the VM is
+//! stopped ([`stream`]). A stream has the stage 2 of its VM, by the tables that the CPUs walk, or
+//! none.
 //!
-//! Invariant: an access of a device that no VM owns aborts, from [`seize`] on. With translation off
-//! every access aborts (SMMU_GBPA.ABORT).
+//! Invariant: an access that a device without an owner begins after [`seize`] aborts. With
+//! translation off every access aborts (SMMU_GBPA.ABORT). An access that the SMMU has accepted
+//! before is firmware's, which leaves no device at work (docs/safety-manual.md, A-04).
 //!
 //! Requirements: G1-DMA-001, G1-DMA-002, G1-DMA-003.
 
+pub mod command;
 pub mod event;
 pub mod stream;
 #[cfg(test)]
@@ -17,17 +20,16 @@ mod tests;
 
 use tock_registers::register_bitfields;
 
+use self::command::{Command, Queue};
 use self::event::Event;
 
 /// Bytes of the registers: two pages of 64 KiB, the second for the queues of events.
 pub const REGISTERS_SIZE: u64 = 0x2_0000;
-/// Commands that the queue has room for, as a power of 2: a page of 16-byte commands.
-const COMMANDS_LOG2: u32 = 8;
 /// Events that the queue has room for, as a power of 2: a page of 32-byte records.
 const EVENTS_LOG2: u32 = 7;
-/// Polls of a register that the SMMU changes, before the SMMU is taken as stuck. Interrupts wait
-/// meanwhile: the polls are less than the instructions that are allowed between two looks for one.
-const PATIENCE: u32 = 1_000;
+/// Reads of a register that the SMMU changes, before the SMMU is taken as stuck: nobody waits while
+/// init starts it, and a read of a device's register takes 20 ns at least.
+const PATIENCE: u32 = 10_000_000;
 
 /// Identification (6.3.1, 6.3.2, 6.3.6).
 const IDR0: usize = 0x0;
@@ -48,8 +50,6 @@ const GERRORN: usize = 0x64;
 const STRTAB_BASE: usize = 0x80;
 const STRTAB_BASE_CFG: usize = 0x88;
 const CMDQ_BASE: usize = 0x90;
-const CMDQ_PROD: usize = 0x98;
-const CMDQ_CONS: usize = 0x9c;
 const EVENTQ_BASE: usize = 0xa0;
 const EVENTQ_IRQ_CFG0: usize = 0xb0;
 /// In the second page.
@@ -63,8 +63,14 @@ register_bitfields! { u32,
     ID0 [
         /// Stream tables of two levels.
         ST_LEVEL OFFSET(27) NUMBITS(2) [TwoLevels = 1],
+        /// What becomes of accesses that fault.
+        STALL_MODEL OFFSET(24) NUMBITS(2) [Forced = 2],
+        /// Byte order of tables.
+        TTENDIAN OFFSET(21) NUMBITS(2) [Big = 3],
         /// Messages as interrupts.
         MSI OFFSET(13) NUMBITS(1) [],
+        /// Devices may translate addresses themselves, by Address Translation Services of PCI.
+        ATS OFFSET(10) NUMBITS(1) [],
         /// Walks and queues are coherent with the CPUs' caches.
         COHACC OFFSET(4) NUMBITS(1) [],
         /// Formats of tables: bit 1 is AArch64's.
@@ -86,6 +92,9 @@ register_bitfields! { u32,
     ],
     /// SMMU_CR0.
     CONTROL0 [
+        /// An access with an address that the device says is translated is checked by its stream
+        /// table entry.
+        ATSCHK OFFSET(4) NUMBITS(1) [],
         CMDQEN OFFSET(3) NUMBITS(1) [],
         EVENTQEN OFFSET(2) NUMBITS(1) [],
         SMMUEN OFFSET(0) NUMBITS(1) [],
@@ -123,23 +132,8 @@ register_bitfields! { u32,
     ],
 }
 
-register_bitfields! { u64,
-    /// A command (4.1).
-    COMMAND [
-        VMID OFFSET(32) NUMBITS(16) [],
-        OPCODE OFFSET(0) NUMBITS(8) [
-            CfgiAll = 0x04,
-            TlbiS12Vmall = 0x28,
-            TlbiNsnhAll = 0x30,
-            Sync = 0x46,
-        ],
-    ],
-}
-
 /// Hint that tables and queues are worth a cache line (STRTAB_BASE.RA, CMDQ_BASE.RA).
 const READ_ALLOCATE: u64 = 1 << 62;
-/// CMD_CFGI_ALL is CMD_CFGI_STE_RANGE of 2^32 streams (4.3.4).
-const ALL_STREAMS: u64 = 31;
 
 /// Registers and queues of an SMMU.
 pub trait Device {
@@ -173,8 +167,10 @@ pub struct Memory {
 /// Features that the SMMU lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// No stage 2 by AArch64 tables with pages of 4 KiB.
+    /// No stage 2 by little-endian AArch64 tables with pages of 4 KiB.
     Stage2,
+    /// Accesses that fault always stall.
+    Stalls,
     /// Walks that are not coherent with the CPUs' caches.
     Coherency,
     /// No stream table of two levels, or fewer StreamIDs than the board's device tree uses.
@@ -194,8 +190,10 @@ pub struct Stuck;
 pub fn unfit(device: &impl Device, stream_bits: u32, pa_range: u64) -> Option<Unfit> {
     let [id0, id1, id5] = [IDR0, IDR1, IDR5].map(|offset| device.read32(offset));
     let walks = ID0::S2P.is_set(id0) && ID0::TTF.read(id0) & 2 != 0 && ID5::GRAN4K.is_set(id5);
-    if !walks {
+    if !walks || ID0::TTENDIAN::Big.matches_all(id0) {
         Some(Unfit::Stage2)
+    } else if ID0::STALL_MODEL::Forced.matches_all(id0) {
+        Some(Unfit::Stalls)
     } else if !ID0::COHACC.is_set(id0) {
         Some(Unfit::Coherency)
     } else if !ID0::ST_LEVEL::TwoLevels.matches_all(id0) || ID1::SIDSIZE.read(id1) < stream_bits {
@@ -203,7 +201,7 @@ pub fn unfit(device: &impl Device, stream_bits: u32, pa_range: u64) -> Option<Un
     } else if u64::from(ID5::OAS.read(id5)) < pa_range {
         Some(Unfit::Addresses)
     } else if ID1::PRESET.read(id1) != 0
-        || ID1::CMDQS.read(id1) < COMMANDS_LOG2
+        || ID1::CMDQS.read(id1) < command::LOG2
         || ID1::EVENTQS.read(id1) < EVENTS_LOG2
     {
         Some(Unfit::Queues)
@@ -212,15 +210,16 @@ pub fn unfit(device: &impl Device, stream_bits: u32, pa_range: u64) -> Option<Un
     }
 }
 
-/// Makes every access of every device abort. Firmware may have left the SMMU translating, or
-/// letting all accesses through.
+/// Makes every later access of every device abort. Firmware may have left the SMMU translating, or
+/// letting all accesses through, and its interrupts going, as messages to an address of firmware's.
 pub fn seize(device: &mut impl Device) -> Result<(), Stuck> {
     await_value(device, GBPA, BYPASS::UPDATE::SET.mask(), 0)?;
     // planted: accesses pass while the SMMU is off
     let abort = BYPASS::UPDATE::SET + BYPASS::ABORT::SET;
     device.write32(GBPA, abort.value);
     await_value(device, GBPA, BYPASS::UPDATE::SET.mask(), 0)?;
-    shut(device)
+    shut(device)?;
+    set_interrupts(device, 0)
 }
 
 /// Stops translation, so that every access of every device aborts: [`seize`] came first. The
@@ -242,15 +241,32 @@ pub fn start(device: &mut impl Device, memory: &Memory) -> Result<(), Stuck> {
     let errors = device.read32(GERROR);
     device.write32(GERRORN, errors);
     let mut control = CONTROL0::CMDQEN::SET;
+    if ID0::ATS.is_set(device.read32(IDR0)) {
+        // Before caches are emptied: they keep what the check needs (6.3.9.4). No entry lets a
+        // device translate by itself (STE.EATS), so such an access aborts.
+        // planted: addresses that devices say are translated are not checked
+        control += CONTROL0::ATSCHK::SET;
+    }
     set_control(device, control.value)?;
-    submit(device, [COMMAND::OPCODE::CfgiAll.value, ALL_STREAMS])?;
-    submit(device, [COMMAND::OPCODE::TlbiNsnhAll.value, 0])?;
+    forget_all(device)?;
     control += CONTROL0::EVENTQEN::SET;
     set_control(device, control.value)?;
-    device.write32(IRQ_CTRL, IRQS::EVENTQ::SET.value);
-    await_value(device, IRQ_CTRLACK, u32::MAX, IRQS::EVENTQ::SET.value)?;
+    set_interrupts(device, IRQS::EVENTQ::SET.value)?;
     control += CONTROL0::SMMUEN::SET;
     set_control(device, control.value)
+}
+
+/// Makes the SMMU forget all that firmware had it cache, and waits until it has.
+fn forget_all(device: &mut impl Device) -> Result<(), Stuck> {
+    let mut queue = Queue::new();
+    let commands = [Command::reread_streams(), Command::forget_everything()];
+    let ticket = queue.issue(device, &commands).ok_or(Stuck)?;
+    for _ in 0..PATIENCE {
+        if queue.is_done(device, ticket) {
+            return Ok(());
+        }
+    }
+    Err(Stuck)
 }
 
 /// Tells the SMMU where tables and queues are, both queues empty.
@@ -262,25 +278,16 @@ fn place(device: &mut impl Device, memory: &Memory) {
         STRTAB_BASE_CFG,
         (TABLE::FMT::TwoLevels + split + size).value,
     );
-    let (commands, events) = (u64::from(COMMANDS_LOG2), u64::from(EVENTS_LOG2));
+    let (commands, events) = (u64::from(command::LOG2), u64::from(EVENTS_LOG2));
     device.write64(CMDQ_BASE, memory.commands | commands | READ_ALLOCATE);
     device.write64(EVENTQ_BASE, memory.events | events | READ_ALLOCATE);
-    for index in [CMDQ_PROD, CMDQ_CONS, EVENTQ_PROD, EVENTQ_CONS] {
+    for index in [command::PROD, command::CONS, EVENTQ_PROD, EVENTQ_CONS] {
         device.write32(index, 0);
     }
     if ID0::MSI.is_set(device.read32(IDR0)) {
-        // No message, but the wire.
+        // No message, but the wire. Interrupts are off (6.3.28).
         device.write64(EVENTQ_IRQ_CFG0, 0);
     }
-}
-
-/// Makes the SMMU forget the translations of a VM, and waits until no access uses them any longer
-/// (4.4.3, 4.7.3). Calls do not overlap.
-pub fn invalidate(device: &mut impl Device, vmid: u16) -> Result<(), Stuck> {
-    let vmid = COMMAND::VMID.val(vmid.into());
-    // planted: a lost page stays in the SMMU's TLB
-    let command = COMMAND::OPCODE::TlbiS12Vmall + vmid;
-    submit(device, [command.value, 0])
 }
 
 /// Takes the oldest event out of the queue. Calls do not overlap.
@@ -307,26 +314,10 @@ const fn slots(log2: u32, laps: u32) -> u32 {
     laps.wrapping_shl(log2).wrapping_sub(1)
 }
 
-/// Has the SMMU carry out a command, and waits until it is done. The queue is empty before and after,
-/// so it has room.
-fn submit(device: &mut impl Device, command: [u64; 2]) -> Result<(), Stuck> {
-    let index = device.read32(CMDQ_PROD);
-    let index = put(device, index, command);
-    let index = put(device, index, [COMMAND::OPCODE::Sync.value, 0]);
-    device.order();
-    device.write32(CMDQ_PROD, index);
-    // A command that is an error stops the queue, and its error bits are not in the mask: the index
-    // never comes (7.1).
-    // planted: an invalidation is not waited for
-    await_value(device, CMDQ_CONS, slots(COMMANDS_LOG2, 2), index)?;
-    device.order();
-    Ok(())
-}
-
-/// Writes a command where the index says, and returns the next index.
-fn put(device: &mut impl Device, index: u32, command: [u64; 2]) -> u32 {
-    device.put_command(index & slots(COMMANDS_LOG2, 1), command);
-    index.wrapping_add(1) & slots(COMMANDS_LOG2, 2)
+/// Writes SMMU_IRQ_CTRL, and waits until the SMMU acts by it (6.3.15).
+fn set_interrupts(device: &mut impl Device, value: u32) -> Result<(), Stuck> {
+    device.write32(IRQ_CTRL, value);
+    await_value(device, IRQ_CTRLACK, u32::MAX, value)
 }
 
 /// Writes SMMU_CR0, and waits until the SMMU acts by it (6.3.9).

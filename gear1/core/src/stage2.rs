@@ -5,7 +5,7 @@
 //! the CPU offers; stage 2 is never laxer than what the caller named; memory is write-back
 //! inner-shareable, so that Gear2 with `HCR_EL2.DC` is coherent with its owner.
 //!
-//! Requirements: G1-MEM-002, G1-CPU-004.
+//! Requirements: G1-MEM-002, G1-CPU-004, G1-DMA-004.
 
 use tock_registers::register_bitfields;
 
@@ -516,7 +516,8 @@ impl Stage2 {
 
     /// Frees the last table on the way to `ipa` if it is no longer needed: if it is empty, or maps
     /// the same as a block of the owner's own memory. All other pages keep descriptors of their
-    /// own. Returns whether it did, so that the table above may be the next.
+    /// own, and those of a VM with devices as well ([`LiveTables::keeps_pages`]). Returns whether
+    /// it did, so that the table above may be the next.
     pub fn tidy<T: LiveTables>(&self, memory: &mut T, ipa: Ipa) -> bool {
         let merges = PageState::is_kept_in_blocks;
         self.0.tidy(memory, ipa.get(), merges)

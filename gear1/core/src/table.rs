@@ -51,6 +51,9 @@ pub trait LiveTables: Descriptors {
     /// Makes the writes so far visible to every walk, and invalidates the older translations of
     /// this tree on every CPU.
     fn invalidate(&mut self);
+    /// Tells whether devices walk this tree too. Its own memory is then mapped by pages from the
+    /// beginning and stays so: a device's access fails where a CPU's is tried again.
+    fn keeps_pages(&self) -> bool;
 }
 
 /// A level of the walk.
@@ -250,8 +253,8 @@ impl Tables {
 
     /// Frees the last table on the way to `input` if one descriptor can replace it: if it is empty,
     /// or maps the same as a block. The latter only if `merges` holds for all leaves, because a
-    /// change of one page of a block needs a table again. Returns whether it did; the table above
-    /// may be the next.
+    /// change of one page of a block needs a table again, and not where pages are kept. Returns
+    /// whether it did; the table above may be the next.
     pub fn tidy<T: LiveTables>(&self, memory: &mut T, input: u64, merges: fn(u64) -> bool) -> bool {
         let Some(parent) = self.last_table(memory, input) else {
             return false;
@@ -260,7 +263,11 @@ impl Tables {
         let Some(descriptor) = merged(memory, table, parent.level, merges) else {
             return false;
         };
-        // Break before make (Arm ARM D8).
+        // planted: what devices use becomes a block
+        if descriptor != 0 && memory.keeps_pages() {
+            return false;
+        }
+        // Break before make (Arm ARM D8): a CPU that walks meanwhile faults, and tries again.
         memory.write(parent.table, parent.index, 0);
         memory.invalidate();
         memory.write(parent.table, parent.index, descriptor);
@@ -415,7 +422,8 @@ fn split<T: TableMemory + LiveTables>(
         memory.write(table, index, leaf);
         leaf = leaf.wrapping_add(level.size());
     }
-    // Break before make (Arm ARM D8): who walks meanwhile faults, and tries again.
+    // Break before make (Arm ARM D8): a CPU that walks meanwhile faults, and tries again. A device
+    // would not, so what devices use has no blocks (`LiveTables::keeps_pages`).
     // planted: a block is made a table without break before make
     memory.write(slot.table, slot.index, 0);
     memory.invalidate();

@@ -17,7 +17,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use gear1_abi::boot::BootMaster;
+use gear1_abi::boot::{BootMaster, MAX_FUNCTIONS};
+use gear1_abi::layout::PAGE_SIZE;
 use gearv_manifest::blob::{Blob, Node};
 use gearv_manifest::{DevicePatterns, Rule, Vm, nearest};
 
@@ -294,7 +295,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let regions = regions?.into_iter().filter(|region| region.bytes() != 0);
         let regions: Vec<Region> = regions.collect();
         self.note_master(node, path, regions.first());
-        self.streams.extend(streams::of(node, path)?);
+        self.streams.extend(streams::of(node, path, &self.root)?);
         self.given
             .extend(regions.into_iter().map(|region| (path.to_string(), region)));
         self.add_interrupts(interrupts?);
@@ -313,6 +314,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
 
     /// Notes how the device at `path` is stopped, if it masters the bus.
     fn note_master(&mut self, node: &Node<'_>, path: &str, registers: Option<&Region>) {
+        if pci::is_bridge(node) {
+            self.note_bridge(path, registers);
+            return;
+        }
         let mut kinds = MASTERS.iter();
         let kind = kinds.find(|kind| is_compatible(node, &[kind.compatible]));
         let (Some(kind), Some(registers)) = (kind, registers) else {
@@ -328,6 +333,28 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             value: kind.value,
             busy: kind.busy,
             vm: self.vm.id.reg() as u32,
+            functions: 0,
+        });
+    }
+
+    /// Notes that the functions of the bridge's first bus are stopped in configuration space. A
+    /// bridge among them passes nothing up any longer, whatever is behind it.
+    fn note_bridge(&mut self, path: &str, space: Option<&Region>) {
+        let pages = space.filter(|space| space.start.is_multiple_of(PAGE_SIZE));
+        let functions = pages.map_or(0, |space| space.bytes() / PAGE_SIZE);
+        let Some((space, 1..)) = space.zip(u32::try_from(functions).ok()) else {
+            self.refuse(
+                path,
+                "it has no configuration space to stop its functions by",
+            );
+            return;
+        };
+        self.masters.push(BootMaster {
+            register: space.start,
+            value: 0,
+            busy: 0,
+            vm: self.vm.id.reg() as u32,
+            functions: (functions as u32).min(MAX_FUNCTIONS),
         });
     }
 

@@ -13,6 +13,7 @@ use gear1_abi::image::ImageHeader;
 use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
+use gear1_core::smmu::REGISTERS_SIZE;
 use gear1_core::stage1::{self, Rights};
 use gear1_core::table::{Span, TableMemory, Tables};
 
@@ -213,22 +214,20 @@ impl<M: PhysicalMemory> AddressSpace<'_, '_, M> {
         Ok(())
     }
 
-    /// Maps the SMMU's registers and queues. The stream table is not mapped: it does not change.
+    /// Maps the SMMU's registers and queues, and the stream table's entries. The table's first level
+    /// is not mapped: it does not change.
     fn map_smmu(&mut self, smmu: Option<&smmu::Placed>) -> Result<(), Refusal> {
         let Some(smmu) = smmu else {
             return Ok(());
         };
-        let (registers, queues) = (smmu.registers, smmu.queues.get());
+        let (registers, queues, entries) = (smmu.registers, smmu.queues.get(), smmu.entries);
+        let size = smmu::QUEUES_SIZE;
+        self.map(el2::SMMU, registers, REGISTERS_SIZE, Rights::Device)?;
+        self.map(el2::SMMU_QUEUES, queues, size, Rights::ReadWrite)?;
         self.map(
-            el2::SMMU,
-            registers.start,
-            registers.bytes(),
-            Rights::Device,
-        )?;
-        self.map(
-            el2::SMMU_QUEUES,
-            queues,
-            smmu::QUEUES_SIZE,
+            el2::SMMU_STREAMS,
+            entries.start,
+            entries.bytes(),
             Rights::ReadWrite,
         )
     }

@@ -9,7 +9,7 @@
 //! physical page has one owner and only those other users that [`Mapping::may_share`] names;
 //! nothing of Gear1's own and nothing of the archive is mapped; what is not RAM is Device memory.
 //!
-//! Requirements: G1-MEM-004, G1-MEM-024.
+//! Requirements: G1-MEM-004, G1-MEM-024, G1-DMA-004.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -327,6 +327,7 @@ impl Partition {
         &self,
         roots: &Roots,
         manifest: &Manifest<'_>,
+        by_pages: &[VmId],
         tables: &mut BootTables<'_, M>,
     ) -> Result<(), Refusal> {
         for mapping in &self.mappings {
@@ -335,9 +336,16 @@ impl Partition {
                 Space::Vm(vm) => roots.vms.get(vm.index()),
             };
             let root = root.ok_or_else(|| refuse(mapping, manifest, "there is no stage 2"))?;
-            let (ipa, pa) = (Ipa::new(mapping.ipa), Pa::new(mapping.pa));
-            root.map(tables, ipa, pa, mapping.size, mapping.attributes)
-                .map_err(|error| refuse(mapping, manifest, &format!("{error:?}")))?;
+            let is_by_pages = |vm: &VmId| mapping.space == Space::Vm(*vm);
+            let step = match mapping.why {
+                Purpose::Memory if by_pages.iter().any(is_by_pages) => PAGE_SIZE,
+                _ => mapping.size,
+            };
+            for offset in (0..mapping.size).step_by(step as usize) {
+                let (ipa, pa) = (mapping.ipa + offset, mapping.pa + offset);
+                root.map(tables, Ipa::new(ipa), Pa::new(pa), step, mapping.attributes)
+                    .map_err(|error| refuse(mapping, manifest, &format!("{error:?}")))?;
+            }
         }
         Ok(())
     }

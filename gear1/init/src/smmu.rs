@@ -4,13 +4,12 @@
 //! Invariants: from [`seize`] on no device reaches memory that its VM's stage 2 does not map; tables
 //! and queues are Gear1's own memory, and the registers are no VM's.
 //!
-//! Requirements: G1-DMA-001.
+//! Requirements: G1-DMA-001, G1-DMA-002.
 
-use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use gear1_abi::boot::{BootInfo, BootSmmu, BootStreams, IrqOwner};
+use gear1_abi::boot::{BootInfo, BootSmmu, BootStreams, IrqOwner, MAX_STREAM_TABLES};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
@@ -28,6 +27,10 @@ mod tests;
 
 /// Bytes of an entry of the first level.
 const FIRST_SIZE: u64 = 8;
+/// Seconds after which the runtime takes the SMMU as stuck: no access of a device that works takes
+/// as long (PCI Express Base Specification, 2.8: completion timeouts are below 64 s, and 50 ms where
+/// nobody has changed them).
+const PATIENCE_S: u64 = 1;
 /// Bytes of both queues.
 pub const QUEUES_SIZE: u64 = 2 * PAGE_SIZE;
 
@@ -46,10 +49,12 @@ type Owners = Vec<Option<usize>>;
 /// The SMMU's memory.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// Registers.
-    pub registers: Region,
+    /// Registers (PA).
+    pub registers: u64,
     /// Both queues, a page each.
     pub queues: Pa,
+    /// Tables of the second level, one after the other.
+    pub entries: Region,
     interrupt: Option<(u32, bool)>,
     /// First level of the stream table.
     first: Pa,
@@ -66,6 +71,23 @@ pub fn seize<M: PhysicalMemory>(board: &Board, memory: &mut M) -> Result<(), Ref
     };
     let mut device = Registers::new(memory, found.registers.start, Pa::new(0));
     smmu::seize(&mut device).map_err(|Stuck| stuck(found))
+}
+
+/// Refuses streams on a board whose interrupt controller is in the VMs' stage 2: a GICv2's CPU
+/// interface takes an access of a device for one of a CPU (GICv2, 4.1.4).
+pub fn check(board: &Board, owned: &[OwnedStreams]) -> Result<(), Refusal> {
+    match &board.smmu {
+        // planted: a device reaches the CPU interface of a GICv2
+        Some(found) if board.gic.version == 2 && !owned.is_empty() => {
+            let path = &found.path;
+            Err(refusal!(
+                Board,
+                "{path}: a VM owns devices behind it, and the interrupt controller is a GICv2, \
+                 whose CPU interface they would reach"
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Takes memory for the tables and queues of the board's SMMU, if a VM owns a stream.
@@ -88,17 +110,28 @@ pub fn place<M: PhysicalMemory>(
     let first_size = FIRST_SIZE << (stream_bits - SPLIT);
     let what = "the SMMU's stream table";
     let first = free.take(first_size, first_size.max(PAGE_SIZE), what)?;
-    let mut tables = BTreeMap::new();
+    // One at a time: a bridge has hundreds of blocks, all of one kind.
+    let mut kinds = BTreeSet::new();
     for block in blocks(&owned) {
-        let owners = owners_of(&owned, block);
-        if let Entry::Vacant(table) = tables.entry(owners) {
-            table.insert(free.take(TABLE_SIZE, TABLE_SIZE, what)?);
-        }
+        kinds.insert(owners_of(&owned, block));
     }
+    if kinds.len() > MAX_STREAM_TABLES {
+        let (path, count) = (&found.path, kinds.len());
+        return Err(refusal!(
+            Board,
+            "{path}: StreamIDs of VMs' devices lie in {count} different blocks of {STREAMS}, of \
+             which {MAX_STREAM_TABLES} fit"
+        ));
+    }
+    let size = kinds.len() as u64 * TABLE_SIZE;
+    let entries = free.take(size, TABLE_SIZE, what)?.get();
+    let places = (entries..).step_by(TABLE_SIZE as usize).map(Pa::new);
+    let tables = kinds.into_iter().zip(places).collect();
     let queues = free.take(QUEUES_SIZE, PAGE_SIZE, "the SMMU's queues")?;
     Ok(Some(Placed {
-        registers: found.registers,
+        registers: found.registers.start,
         queues,
+        entries: Region::new(entries, entries + size),
         interrupt: found.interrupt,
         first,
         stream_bits,
@@ -118,13 +151,14 @@ impl Placed {
     pub fn start<M: PhysicalMemory>(
         &self,
         board: &Board,
+        counter_hz: u32,
         info: &mut BootInfo,
         memory: &mut M,
     ) -> Result<(), Refusal> {
         memory.zero(self.queues, QUEUES_SIZE);
         self.write_second_levels(info, memory);
         self.write_first_level(memory);
-        let mut device = Registers::new(memory, self.registers.start, self.queues);
+        let mut device = Registers::new(memory, self.registers, self.queues);
         let places = Memory {
             streams: self.first.get(),
             stream_bits: self.stream_bits,
@@ -134,12 +168,12 @@ impl Placed {
         let started = smmu::start(&mut device, &places);
         let found = board.smmu.as_ref();
         started.map_err(|Stuck| found.map_or_else(|| refusal!(Board, "no SMMU"), stuck))?;
-        self.tell(info);
+        self.tell(info, counter_hz);
         Ok(())
     }
 
     /// Writes the tables of the second level. A stream without an owner keeps an entry of zeroes,
-    /// which aborts.
+    /// which aborts. The streams of a VM that is not loaded are shut.
     fn write_second_levels<M: PhysicalMemory>(&self, info: &BootInfo, memory: &mut M) {
         for (owners, table) in &self.tables {
             memory.zero(*table, TABLE_SIZE);
@@ -149,11 +183,12 @@ impl Placed {
                 let Some(vm) = vm else {
                     continue;
                 };
-                let entry = stream::entry(&stream::Stage2 {
+                let stage2 = stream::Stage2 {
                     root: vm.root,
                     vmid: vm.vmid,
                     vtcr: info.vtcr_el2,
-                });
+                };
+                let entry = stream::entry(&stage2, vm.loaded);
                 for (word, value) in (at..).step_by(8).zip(entry) {
                     memory.write_word(Pa::new(word), value);
                 }
@@ -176,10 +211,12 @@ impl Placed {
     }
 
     /// Tells the runtime of the SMMU and whose the streams are. Gear2 has the interrupt.
-    fn tell(&self, info: &mut BootInfo) {
+    fn tell(&self, info: &mut BootInfo, counter_hz: u32) {
         info.smmu = BootSmmu {
-            registers: self.registers.start,
+            registers: self.registers,
+            patience: u64::from(counter_hz) * PATIENCE_S,
             intid: self.intid(),
+            stream_tables: self.tables.len() as u32,
             ..BootSmmu::default()
         };
         for (slot, owned) in info.smmu.streams.iter_mut().zip(&self.owned) {
@@ -235,7 +272,8 @@ fn owners_of(owned: &[OwnedStreams], block: u32) -> Owners {
 fn lacks(found: &Smmu, unfit: Unfit) -> Refusal {
     let path = &found.path;
     let what = match unfit {
-        Unfit::Stage2 => "it has no stage 2 by AArch64 tables with pages of 4 KiB",
+        Unfit::Stage2 => "it has no stage 2 by little-endian AArch64 tables with pages of 4 KiB",
+        Unfit::Stalls => "it stalls each access that faults",
         Unfit::Coherency => "its walks are not coherent with the CPUs' caches",
         Unfit::Streams => "it has fewer StreamIDs than devices, or no stream table of two levels",
         Unfit::Addresses => "its physical addresses have fewer bits than stage 2",

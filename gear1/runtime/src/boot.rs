@@ -22,6 +22,7 @@ use gear1_arch::window::wipe_init;
 use gear1_arch::world::{World, vttbr_of};
 use gear1_arch::{cpu, entry, firmware, start};
 use gear1_core::psci;
+use gear1_core::smmu::stream::Streams;
 use gear1_core::stage2::Geometry;
 use gear1_core::vgic::{GicVersion, VcpuIndex};
 
@@ -123,6 +124,7 @@ fn start_vm(boot: Handover, id: VmId, vm: &BootVm) {
     } else {
         VmState::Stopped
     };
+    inner.streams = Streams::new(vm.loaded);
     drop(inner);
     // The first life of a VM is number 1: a CPU that has run no VM stands at 0.
     machine::life(id).fetch_add(1, Ordering::Release);

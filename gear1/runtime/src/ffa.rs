@@ -5,7 +5,7 @@
 //! hold is one step of a call: some pages looked at, one table made or looked at, or one piece
 //! wiped or cleaned. VMs that may not share memory never wait for it.
 //!
-//! Requirements: G1-MEM-019, G1-MEM-020.
+//! Requirements: G1-MEM-019, G1-MEM-020, G1-DMA-002, G1-DMA-004.
 
 use core::slice;
 
@@ -167,7 +167,12 @@ impl LiveTables for Tables<'_> {
             // planted: who lost a page by another VM's end keeps it in its TLB
             world::invalidate_other_vmid(self.machine.handover, self.vm);
         }
+        // planted: a device keeps a page that its VM has lent
         smmu::invalidate(self.machine, self.vm);
+    }
+
+    fn keeps_pages(&self) -> bool {
+        smmu::owns_streams(self.machine, self.vm)
     }
 }
 

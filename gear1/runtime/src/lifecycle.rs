@@ -26,7 +26,7 @@ use gear1_core::vgic::VcpuIndex;
 
 use crate::machine::{self, Cpu, Guest, Machine, VmInner};
 use crate::vcpu::Handled;
-use crate::{channel, ending, ffa, kick, log, vcpu, vgic, vm_state};
+use crate::{channel, ending, ffa, kick, log, smmu, vcpu, vgic, vm_state};
 
 /// Result of a call: X1 to X6.
 type Answer = Result<[u64; 6], Status>;
@@ -181,8 +181,14 @@ fn release_shares(
 
 /// Ends a load whose memory is complete: no state of the former life remains in the virtual GIC, in
 /// TLBs or in PL061 blocks. Returns what X1 says is left, which is not 0 while physical interrupts
-/// wait for their deactivation: only so many are done in one call (G1-RUN-011).
+/// wait for their deactivation, of which only so many are done in one call (G1-RUN-011), or while the
+/// SMMU has not yet opened the VM's streams.
 fn finish_load(machine: &Machine, id: VmId, mut vm: TicketGuard<'static, VmInner>) -> u64 {
+    let inner = &mut *vm;
+    // The devices are stopped, and their VM's memory is whole.
+    if !smmu::turn(machine, id, &mut inner.streams, true) {
+        return 1;
+    }
     // planted: a VM's next life has the interrupt controller of its last
     vm.gic.reset();
     if !vgic::deactivate_some(&mut vm.gic, VcpuIndex::FIRST) {

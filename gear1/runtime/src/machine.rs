@@ -22,6 +22,7 @@ use gear1_core::lifecycle::RunningLife;
 use gear1_core::log::LogRing;
 use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::residents::Residents;
+use gear1_core::smmu::stream::Streams;
 use gear1_core::vcpu::{CpuShared, IcacheRequests, VcpuShared};
 use gear1_core::vgic::{LrReplay, VcpuIndex, VmGic};
 
@@ -58,6 +59,8 @@ pub(crate) struct VmInner {
     pub(crate) restarts: bool,
     /// Whether the VM was ended by another CPU, so that none of its own knows of that restart yet.
     pub(crate) is_left: bool,
+    /// Whether the VM's devices behind the SMMU reach memory.
+    pub(crate) streams: Streams,
 }
 
 /// vCPU whose EL1 state and list registers a CPU can hold: what does not change after boot. The
@@ -311,6 +314,7 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         ends: Ends(0),
         restarts: false,
         is_left: false,
+        streams: Streams::new(false),
     })
 }; MAX_VMS];
 /// Lives that each VM has begun: what CPUs cached of an earlier one is stale.

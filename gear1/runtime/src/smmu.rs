@@ -1,52 +1,103 @@
 //! The SMMU: devices forget what their VM loses, and what they try beside that is told to Gear2.
 //!
 //! The SMMU walks the stage 2 that the CPUs walk, and caches translations of its own. Whoever takes
-//! a page from a VM calls [`invalidate`] with the invalidation of the CPUs' TLBs. That cannot fail: an
-//! SMMU that does not answer in time is turned off, which lets no later access through, and Gear1
-//! halts.
+//! a page from a VM that goes on calls [`invalidate`] with the invalidation of the CPUs' TLBs. That
+//! cannot fail: an SMMU that does not answer in time is turned off, which lets no later access
+//! through, and Gear1 halts. A VM that stops has its streams shut ([`turn`]): the stop lasts until
+//! the SMMU has done so.
 //!
-//! Owns the lock over the SMMU's queues. It is innermost, and held for two commands or one event.
-//! A VM without devices behind the SMMU never takes it.
+//! Owns the lock over the SMMU's queues. It is innermost, and held while three commands are issued,
+//! the SMMU is asked how far it is, or an event is taken. Nobody waits for the SMMU with it held. A
+//! VM without devices behind the SMMU never takes it.
 //!
 //! Requirements: G1-DMA-002, G1-DMA-003.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use gear1_abi::boot::BootStreams;
+use gear1_abi::call::DmaKind;
 use gear1_abi::id::VmId;
-use gear1_arch::smmu::Smmu;
-use gear1_arch::sync::TicketLock;
+use gear1_arch::smmu::{Smmu, StreamTables};
+use gear1_arch::sync::{TicketGuard, TicketLock};
+use gear1_arch::{barrier, cpu};
 use gear1_core::smmu;
+use gear1_core::smmu::command::{Command, Queue};
 use gear1_core::smmu::event::Event;
+use gear1_core::smmu::stream::{self, Streams};
 
 use crate::halt::{HaltReason, halt_early};
 use crate::machine::{self, Machine};
 
-static QUEUES: TicketLock<()> = TicketLock::new(());
+static QUEUE: TicketLock<Queue> = TicketLock::new(Queue::new());
+/// The SMMU was turned off because it did not answer: no command is done any longer, and no access
+/// passes. A real-time VM that outlives the halt ends and starts without the SMMU.
+static IS_OFF: AtomicBool = AtomicBool::new(false);
+
+/// Takes the lock. A real-time VM's CPU does so when that VM ends or is loaded, and waits for a hold
+/// of each other CPU at most.
+fn queue() -> TicketGuard<'static, Queue> {
+    #[cfg(feature = "check-locks")]
+    gear1_arch::confine::share(&QUEUE);
+    QUEUE.lock()
+}
+
+/// Returns the SMMU if a VM has devices behind it that can reach memory.
+fn of(machine: &Machine, vm: VmId) -> Option<Smmu> {
+    // First, as most machines have none.
+    let device = Smmu::of(machine.handover)?;
+    (owns_streams(machine, vm) && !IS_OFF.load(Ordering::Acquire)).then_some(device)
+}
+
+/// Opens or shuts the streams of a VM, and tells whether the SMMU has done that: no access goes
+/// through, and none of before is under way, once they are shut. Until then, the caller asks again.
+/// The VM's lock is held.
+pub(crate) fn turn(machine: &Machine, vm: VmId, streams: &mut Streams, opens: bool) -> bool {
+    let Some(mut device) = of(machine, vm) else {
+        return true;
+    };
+    if streams.differ(opens) {
+        let vmid = machine::boot_vm(machine, vm).vmid;
+        // planted: devices of a VM that has ended go on
+        stream::switch(&mut StreamTables::of(machine.handover), vmid, opens);
+        let commands = [Command::reread_streams(), Command::forget(vmid)];
+        let Some(ticket) = queue().issue(&mut device, &commands) else {
+            return false;
+        };
+        streams.told(opens, ticket);
+    }
+    streams.are_done(&queue(), &device)
+}
 
 /// Makes the SMMU forget what a VM's stage 2 was, and waits until no device uses it any longer.
+///
+/// The wait is as long as the slowest access that a device has begun. A device that never ends one
+/// ends in a halt.
 pub(crate) fn invalidate(machine: &Machine, vm: VmId) {
-    // First, as most machines have none.
-    let Some(mut device) = Smmu::of(machine.handover) else {
+    let Some(mut device) = of(machine, vm) else {
         return;
     };
-    if !owns_streams(machine, vm) {
-        return;
+    let commands = [Command::forget(machine::boot_vm(machine, vm).vmid)];
+    let begin = cpu::now();
+    let mut ticket = None;
+    // Bound: BootSmmu::patience, 1 s of the counter.
+    while cpu::now().wrapping_sub(begin) < machine.boot.smmu.patience {
+        let mut queue = queue();
+        ticket = ticket.or_else(|| queue.issue(&mut device, &commands));
+        if ticket.is_some_and(|ticket| queue.is_done(&device, ticket)) {
+            return;
+        }
+        drop(queue);
+        barrier::yield_hint();
     }
-    // A real-time VM's CPU takes it when that VM ends, and waits for two commands of each other CPU
-    // at most.
-    #[cfg(feature = "check-locks")]
-    gear1_arch::confine::share(&QUEUES);
-    let _queues = QUEUES.lock();
-    let vmid = machine::boot_vm(machine, vm).vmid;
-    if smmu::invalidate(&mut device, vmid).is_err() {
-        // What a device may still reach must not become another VM's. The halt names the SMMU,
-        // whether or not it has obeyed.
-        let _ = smmu::shut(&mut device);
-        halt_early(HaltReason::Smmu);
-    }
+    // What a device may still reach must not become another VM's. The halt names the SMMU, whether
+    // or not it has obeyed.
+    let _ = smmu::shut(&mut device);
+    IS_OFF.store(true, Ordering::Release);
+    halt_early(HaltReason::Smmu);
 }
 
 /// Tells whether a VM has devices behind the SMMU.
-fn owns_streams(machine: &Machine, vm: VmId) -> bool {
+pub(crate) fn owns_streams(machine: &Machine, vm: VmId) -> bool {
     let mut streams = machine.boot.smmu.streams.iter();
     // Bound: MAX_STREAM_RANGES (16).
     streams.any(|range| range.count != 0 && u64::from(range.vm) == vm.reg())
@@ -55,22 +106,26 @@ fn owns_streams(machine: &Machine, vm: VmId) -> bool {
 /// Takes the oldest event of the SMMU, as DMA_EVENT returns it.
 pub(crate) fn take_event(machine: &Machine) -> Option<[u64; 6]> {
     let mut device = Smmu::of(machine.handover)?;
-    let queues = QUEUES.lock();
+    let queue = queue();
     let event = smmu::take_event(&mut device)?;
-    drop(queues);
+    drop(queue);
     let Event {
         number,
         stream,
-        address,
-        is_write,
+        access,
         is_overflow,
     } = event;
     let owner = owner(&machine.boot.smmu.streams, stream);
+    let (address, kind) = match access {
+        Some(access) if access.is_write => (access.address, DmaKind::Write),
+        Some(access) => (access.address, DmaKind::Read),
+        None => (0, DmaKind::Unknown),
+    };
     Some([
         owner.map_or(u64::MAX, u64::from),
         stream.into(),
         address,
-        is_write.into(),
+        kind as u64,
         number.into(),
         is_overflow.into(),
     ])

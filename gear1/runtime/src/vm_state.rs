@@ -2,11 +2,12 @@
 //! vCPUs are on, whether a stop is complete, a real-time VM's memory and restarts.
 //!
 //! A VM is not stopped before its bus masters are: what they were told to read and write would else
-//! go on in memory that is somebody's next. The VM's lock is held for one store to and one load
-//! from each of them, at most [`MAX_MASTERS`](gear1_abi::boot::MAX_MASTERS), less than for a piece
-//! of loading.
+//! go on in memory that is somebody's next. Masters that have a register for it are stopped by it,
+//! PCI functions by their bridge, and what is behind the SMMU reaches nothing until the VM is loaded
+//! again. The VM's lock is held for some stores to and loads from each of at most
+//! [`MAX_MASTERS`](gear1_abi::boot::MAX_MASTERS), less than for a piece of loading.
 //!
-//! Requirements: G1-RT-005, G1-RT-006.
+//! Requirements: G1-RT-005, G1-RT-006, G1-DMA-002.
 
 use gear1_abi::boot::{IrqOwner, MAX_INTIDS, RealTime};
 use gear1_abi::call::{Status, VcpuState, VmState};
@@ -38,7 +39,9 @@ pub(crate) fn complete_stop(cpu: LocalCpu<'_>, machine: &Machine, id: VmId, vm: 
         // guest's page before it looks at VMs' states.
         unsafe { stop_masters(cpu, machine.handover, id) }
     };
-    let still = || alive(machine, id) != 0 || !masters_stop();
+    let streams = &mut vm.streams;
+    let still =
+        || alive(machine, id) != 0 || !masters_stop() || !smmu::turn(machine, id, streams, false);
     vm.state = lifecycle::complete_stop(vm.state, still);
 }
 
@@ -84,8 +87,6 @@ pub(crate) fn freeze(cpu: &Cpu, machine: &Machine, vm: VmId) {
     root::freeze(machine.handover, vm);
     // Whatever runs here goes on: Gear2, or a guest that the look at a heartbeat has interrupted.
     world::invalidate_other_vmid(machine.handover, vm);
-    // planted: devices of a VM that has ended go on
-    smmu::invalidate(machine, vm);
     // Bound: MAX_VCPUS_PER_VM (8).
     for index in 0..usize::from(boot.vcpu_count) {
         if let Some(id) = machine::vcpu_of(machine, vm, index)

@@ -5,7 +5,7 @@
 //! that checks the contract.
 
 use gear1_abi::call::vcpu_reg::{self, PER_CALL};
-use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState, VmState, number};
+use gear1_abi::call::{Decision, DmaKind, Failure, Reply, Status, VcpuState, VmState, number};
 use gear1_abi::event::{Ended, Ends, Event};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
@@ -56,10 +56,10 @@ pub struct DmaEvent {
     pub vm: Option<VmId>,
     /// StreamID, which names the device.
     pub stream: u32,
-    /// Address that the device used (IPA).
+    /// What the device tried.
+    pub kind: DmaKind,
+    /// Address that the device used (IPA), unless the kind is unknown.
     pub address: u64,
-    /// Whether the device would have written.
-    pub is_write: bool,
     /// Number of the event (Arm IHI 0070, 7.3).
     pub number: u64,
     /// Whether later events were lost.
@@ -256,12 +256,12 @@ pub trait Gear1: Conduit {
     /// Takes the oldest event of the SMMU, if there is one.
     fn dma_event(&mut self) -> Option<DmaEvent> {
         let regs = outcome(self.svc::<{ number::DMA_EVENT }>([0; 8])).ok()?;
-        let [_, vm, stream, address, write, number, lost, _] = regs;
+        let [_, vm, stream, address, kind, number, lost, _] = regs;
         Some(DmaEvent {
             vm: VmId::from_reg(vm),
             stream: stream as u32,
             address,
-            is_write: write != 0,
+            kind: DmaKind::from_reg(kind).unwrap_or(DmaKind::Unknown),
             number,
             is_overflow: lost != 0,
         })

@@ -33,7 +33,7 @@ const RAM: u64 = 0x4000_0000;
 const MEMORY_MIB: u32 = 128;
 /// Memory of the VM that owns the device, as both manifests say.
 const OWN: Range<u64> = 0x4600_0000..0x4680_0000;
-/// The pattern, and where the device writes it after the VM's end, as the guest has it.
+/// The pattern, and where the device writes it after the VM's reset, as the guest has it.
 const SOURCE: u64 = OWN.end - (1 << 20);
 const LATE: u64 = 0x1000;
 /// Where the device writes without an SMMU, as the manifest says.
@@ -48,6 +48,12 @@ const PATTERN: usize = 64;
 const ACCESSES: u64 = 16;
 /// StreamID of the second device on bus 0, behind the bridge itself.
 const STREAM: &str = "(StreamID 0x8)";
+/// Stream table entries of a bus, their size, and the first word of one that aborts.
+const STREAMS: usize = 256;
+const ENTRY: usize = 64;
+const SHUT: u64 = 1;
+/// What Gear2's list says of the VM that has ended.
+const OFF: &str = "0 dma stopped";
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Looks at Gear2's list, and the time between two.
 const LOOKS: usize = 100;
@@ -60,13 +66,15 @@ pub(super) fn parts() -> Vec<Part> {
             tally.check(&name, warns(manifest, smmu));
         }
         attacks(&images("dma", None)?, tally)?;
+        lends(&images("dma-lends", None)?, tally)?;
         reaches(&images("dma-exposed", None)?, tally)
     })]
 }
 
 /// Has the device attack under another Gear1.
 pub(super) fn attacks_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
-    attacks(&images("dma", Some(gear1))?, tally)
+    attacks(&images("dma", Some(gear1.clone()))?, tally)?;
+    lends(&images("dma-lends", Some(gear1))?, tally)
 }
 
 /// Checks a manifest against its machine: the warning of bus masters that reach all memory comes
@@ -80,6 +88,7 @@ fn warns(manifest: &str, smmu: bool) -> Result<()> {
         second_serial: Some("none".into()),
         ..machine()
     };
+    fs::create_dir_all(workspace::output_dir())?;
     Qemu::prepare(10)?.dump_tree(&machine, &tree)?;
     let board = BoardTree::from_file(&tree, &tools)?;
     let file = workspace::root().join(format!("tests/manifests/{manifest}.dts"));
@@ -90,26 +99,27 @@ fn warns(manifest: &str, smmu: bool) -> Result<()> {
     Ok(())
 }
 
-/// With an SMMU: no byte arrives, and each attempt is an event of the VM's. What the device writes
-/// when its VM has ended is the last of them, although the device has used the same addresses
-/// before.
+/// With an SMMU: no byte arrives, and each attempt is an event of the VM's. The VM's second life
+/// finds its device stopped. When that life has ended, the stream table lets nothing through.
 fn attacks(images: &Images, tally: &mut Tally) -> Result<()> {
     let machine = Machine {
         cpus: 3,
         smmu: true,
         ..machine()
     };
-    // Each address but those in the VM's own memory; the other VM's code; what comes late.
+    // Each address but those in the VM's own memory, and the other VM's code.
     let bytes = (u64::from(MEMORY_MIB) << 20) - (OWN.end - OWN.start);
-    let attempts = GEARS / FINE + bytes / STEP + 2;
+    let attempts = GEARS / FINE + bytes / STEP + 1;
     let counted = format!("; {} accesses of its", attempts * ACCESSES);
     let told = format!("a device of dma {STREAM} may not write 0x40000000: event 0x10, 1 by now");
     let is_over = |session: &mut Session| {
         session.expect(&told, TIMEOUT)?;
-        until_counted(session, &counted)
+        until_listed(session, &counted)?;
+        until_listed(session, OFF)
     };
-    let found = places(&run(images, machine, is_over, tally)?);
-    tally.pass(2);
+    let memory = run(images, machine, is_over, tally)?;
+    let found = places(&memory);
+    tally.pass(3);
     let outside: Vec<_> = found.iter().filter(|place| !OWN.contains(place)).collect();
     tally.check(
         "no byte outside of the VM's memory",
@@ -123,11 +133,34 @@ fn attacks(images: &Images, tally: &mut Tally) -> Result<()> {
         "nothing is written for a VM that has ended",
         holds(!found.contains(&(SOURCE + LATE)), || "it is".to_owned()),
     );
+    let entries = stream_entries(&memory);
+    let are_shut = entries.len() == STREAMS && entries.iter().all(|first| *first == SHUT);
+    tally.check(
+        "the streams of a VM that has ended are shut",
+        holds(are_shut, || format!("first words: {entries:x?}")),
+    );
+    Ok(())
+}
+
+/// A page that a device VM has lent is out of its device's reach: one transfer faults.
+fn lends(images: &Images, tally: &mut Tally) -> Result<()> {
+    let machine = Machine {
+        smmu: true,
+        ..machine()
+    };
+    let counted = format!("; {ACCESSES} accesses of its");
+    run(
+        images,
+        machine,
+        |session| until_listed(session, &counted),
+        tally,
+    )?;
+    tally.pass(1);
     Ok(())
 }
 
 /// Asks Gear2 for its list until a text stands there.
-fn until_counted(session: &mut Session, text: &str) -> Result<()> {
+fn until_listed(session: &mut Session, text: &str) -> Result<()> {
     for _ in 0..LOOKS {
         session.send(&format!("{ESCAPE}l"))?;
         session.listen(PAUSE)?;
@@ -202,6 +235,20 @@ fn memory_of(monitor: monitor::Socket, directory: &Path) -> Result<Vec<u8>> {
     fs::remove_file(&file)?;
     ensure!(memory.len() == (MEMORY_MIB as usize) << 20, "not all of it");
     Ok(memory)
+}
+
+/// Returns the first words of the stream table entries that have an owner, which are found by their
+/// shape: shareability as the device says, S2R, S2AFFD and S2AA64, nothing for stage 1.
+fn stream_entries(memory: &[u8]) -> Vec<u64> {
+    let words = |entry: &[u8]| -> Vec<u64> {
+        let words = entry.as_chunks::<8>().0.iter();
+        words.map(|word| u64::from_le_bytes(*word)).collect()
+    };
+    let entries = memory.chunks_exact(ENTRY).map(words);
+    let owned = entries.filter(|words| {
+        words[1] == 1 << 44 && words[2] >> 51 == 0b1000_0101 && words[4..] == [0; 4]
+    });
+    owned.map(|words| words[0]).collect()
 }
 
 /// Returns the addresses at which the pattern stands in memory.

@@ -252,4 +252,8 @@ impl LiveTables for VmTables<'_> {
     fn invalidate(&mut self) {
         *self.1 += 1;
     }
+
+    fn keeps_pages(&self) -> bool {
+        self.0.keeps_pages()
+    }
 }

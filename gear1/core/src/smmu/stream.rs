@@ -2,12 +2,15 @@
 //!
 //! A StreamID names a device: on PCI the bus, device and function. The first level has an entry for
 //! each [`STREAMS`] StreamIDs. An entry without a second level, and a stream table entry of zeroes,
-//! abort. The tables do not change once the SMMU translates: a change of a VM's memory is one of its
-//! stage 2.
+//! abort. Once the SMMU translates, one field of an entry changes: whether the streams of a VM are
+//! shut. A change of a VM's memory is one of its stage 2.
 //!
-//! Requirements: G1-DMA-001.
+//! Requirements: G1-DMA-001, G1-DMA-002.
 
 use tock_registers::register_bitfields;
+
+use super::Device;
+use super::command::{Queue, Ticket};
 
 /// Bits of a StreamID that choose an entry of the second level (STRTAB_BASE_CFG.SPLIT).
 pub const SPLIT: u32 = 8;
@@ -25,7 +28,7 @@ const SHAPE: u64 = 0x7_ffff;
 register_bitfields! { u64,
     /// First word of a stream table entry.
     ENTRY0 [
-        CONFIG OFFSET(1) NUMBITS(3) [Stage2 = 0b110],
+        CONFIG OFFSET(1) NUMBITS(3) [Abort = 0b000, Stage2 = 0b110],
         VALID OFFSET(0) NUMBITS(1) [],
     ],
     /// Second word.
@@ -62,16 +65,16 @@ pub struct Stage2 {
     pub vtcr: u64,
 }
 
-/// Returns the stream table entry of a stream that goes through this stage 2 alone. Accesses that
-/// fault are aborted at once, not stalled: a stalled device would keep what it shares with others.
+/// Returns the stream table entry of a stream that goes through this stage 2 alone, or is shut.
+/// Accesses that fault are aborted at once, not stalled: a stalled device would keep what it shares
+/// with others.
 #[must_use]
-pub fn entry(stage2: &Stage2) -> [u64; ENTRY_WORDS] {
+pub fn entry(stage2: &Stage2, is_open: bool) -> [u64; ENTRY_WORDS] {
     let shape = ENTRY2::SHAPE.val(stage2.vtcr & SHAPE);
     let faults = ENTRY2::S2R::SET + ENTRY2::S2AFFD::SET;
     let vmid = ENTRY2::S2VMID.val(stage2.vmid.into());
     [
-        // planted: a device's accesses pass by stage 2
-        (ENTRY0::VALID::SET + ENTRY0::CONFIG::Stage2).value,
+        first(is_open),
         ENTRY1::SHCFG::Incoming.value,
         (faults + ENTRY2::S2AA64::SET + shape + vmid).value,
         stage2.root,
@@ -82,8 +85,81 @@ pub fn entry(stage2: &Stage2) -> [u64; ENTRY_WORDS] {
     ]
 }
 
+/// Returns the first word of an entry.
+fn first(is_open: bool) -> u64 {
+    let config = if is_open {
+        // planted: a device's accesses pass by stage 2
+        ENTRY0::CONFIG::Stage2
+    } else {
+        ENTRY0::CONFIG::Abort
+    };
+    (ENTRY0::VALID::SET + config).value
+}
+
+/// Tables of the second level, one after the other.
+pub trait Tables {
+    /// Returns the number of entries.
+    fn count(&self) -> usize;
+    /// Reads a word of an entry.
+    fn read(&self, entry: usize, word: usize) -> u64;
+    /// Writes the first word of an entry, at once.
+    fn write_first(&mut self, entry: usize, value: u64);
+}
+
+/// Shuts the streams of a VM, or opens them. The SMMU is to read the entries anew. The first word is
+/// all that changes: an entry is whole at each moment, as hardware reads it by such words (3.21.3).
+pub fn switch(tables: &mut impl Tables, vmid: u16, opens: bool) {
+    let first = first(opens);
+    // Bound: MAX_STREAM_TABLES (8) x 256 entries.
+    for entry in 0..tables.count() {
+        let third = tables.read(entry, 2);
+        // An entry that has no owner is all zeroes.
+        // planted: a VM that stops shuts another VM's streams
+        if third != 0 && ENTRY2::S2VMID.read(third) == u64::from(vmid) {
+            tables.write_first(entry, first);
+        }
+    }
+}
+
 /// Returns the entry of the first level that leads to a table of the second.
 #[must_use]
 pub fn first_level(table: u64) -> u64 {
     table | FIRST::SPAN.val((SPLIT + 1).into()).value
+}
+
+/// Whether a VM's devices reach its memory, as far as the SMMU has been told.
+#[derive(Debug)]
+pub struct Streams {
+    are_open: bool,
+    /// The SMMU has not yet done the last change.
+    ticket: Option<Ticket>,
+}
+
+impl Streams {
+    /// Streams as init left them.
+    #[must_use]
+    pub const fn new(are_open: bool) -> Self {
+        Self {
+            are_open,
+            ticket: None,
+        }
+    }
+
+    /// Tells whether the SMMU has yet to be told that the streams are open, or shut.
+    #[must_use]
+    pub const fn differ(&self, are_open: bool) -> bool {
+        self.are_open != are_open
+    }
+
+    /// Notes what the SMMU was told.
+    pub const fn told(&mut self, are_open: bool, ticket: Ticket) {
+        (self.are_open, self.ticket) = (are_open, Some(ticket));
+    }
+
+    /// Tells whether the SMMU has done what it was told last.
+    pub fn are_done(&mut self, queue: &Queue, device: &impl Device) -> bool {
+        let is_open = |ticket: &mut Ticket| !queue.is_done(device, *ticket);
+        self.ticket = self.ticket.take_if(is_open);
+        self.ticket.is_none()
+    }
 }

@@ -1,4 +1,4 @@
-//! Requirements: G1-CPU-004.
+//! Requirements: G1-CPU-004, G1-DMA-004.
 
 use super::{Attributes, Geometry, Memory, PageState};
 use crate::addr::{Ipa, Pa};
@@ -111,4 +111,31 @@ fn walks_return_what_was_mapped() {
     assert_eq!(walk(0).unwrap().attributes, Attributes::CODE);
     assert_eq!(walk(4096), None);
     assert_eq!(walk(u64::MAX), None);
+}
+
+/// What devices use is mapped by pages and stays so, as no break-before-make is possible under an
+/// access of a device. An empty table goes: nothing is mapped there.
+///
+/// Requirement: G1-DMA-004.
+#[test]
+fn pages_that_devices_use_never_become_a_block() {
+    const BLOCK: u64 = 2 << 20;
+    for keeps_pages in [false, true] {
+        let stage2 = Geometry::choose(2, 1 << 32).unwrap().stage2(Pa::new(0));
+        let mut tables = FakeTables::new(1, 8);
+        tables.keeps_pages = keeps_pages;
+        let attributes = Attributes::RAM.with_state(PageState::Owned);
+        for page in (0..BLOCK).step_by(4096) {
+            let (ipa, pa) = (Ipa::new(BLOCK + page), Pa::new(BLOCK + page));
+            stage2.map(&mut tables, ipa, pa, 4096, attributes).unwrap();
+        }
+        let merged = stage2.tidy(&mut tables, Ipa::new(BLOCK));
+        let (size, _) = stage2.descriptor(&tables, Ipa::new(BLOCK));
+        let expected = if keeps_pages {
+            (false, 4096)
+        } else {
+            (true, BLOCK)
+        };
+        assert_eq!((merged, size), expected);
+    }
 }

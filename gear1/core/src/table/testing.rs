@@ -68,6 +68,8 @@ pub(crate) struct FakeTables {
     available: usize,
     /// There is none for now, whatever is available.
     pub(crate) is_empty: bool,
+    /// Devices walk the tables.
+    pub(crate) keeps_pages: bool,
 }
 
 impl FakeTables {
@@ -81,6 +83,7 @@ impl FakeTables {
             next: FIRST,
             available,
             is_empty: false,
+            keeps_pages: false,
         }
     }
 
@@ -145,4 +148,8 @@ impl LiveTables for FakeTables {
     }
 
     fn invalidate(&mut self) {}
+
+    fn keeps_pages(&self) -> bool {
+        self.keeps_pages
+    }
 }

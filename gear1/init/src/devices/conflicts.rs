@@ -95,11 +95,14 @@ impl Walk<'_, '_, '_> {
             Region::new(board.gic.gicd, board.gic.gicd + 0x1_0000),
             Region::new(board.gic.gicr, board.gic.gicr + board.gicr_size),
         ];
+        let smmu = board.smmu.as_ref().map(|smmu| smmu.registers);
         let uart = uart.map(|uart| uart_page(uart.base));
         let console = self.vm.console.map(|console| uart_page(console.ipa));
         // planted: a VM gets pages of the interrupt controller
         if is_over(&gic) {
             Some("it lies in a page of the interrupt controller")
+        } else if is_over(smmu.as_slice()) {
+            Some("it lies in the registers of the SMMU")
         } else if is_over(&board.memory) {
             Some("it lies in memory")
         } else if is_over(uart.as_slice()) {

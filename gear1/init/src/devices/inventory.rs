@@ -106,21 +106,27 @@ pub fn bus_masters(tree: &Blob<'_>) -> Vec<String> {
     let (root, mut list) = (tree.root(), Vec::new());
     let is_smmu = |node: &Node<'_>| is_compatible(node, &[SMMU]) && !is_disabled(node);
     let smmu = find(&root, &is_smmu).and_then(|smmu| phandle(&smmu));
-    add_masters(&root, "", smmu, &mut list);
+    add_masters(&root, "", (&root, smmu), &mut list);
     list
 }
 
 /// Adds the bus masters below a node, a node's children before itself.
-fn add_masters(node: &Node<'_>, path: &str, smmu: Option<u32>, list: &mut Vec<String>) {
+/// `smmu`: its phandle, in the tree below the root.
+fn add_masters(
+    node: &Node<'_>,
+    path: &str,
+    (root, smmu): (&Node<'_>, Option<u32>),
+    list: &mut Vec<String>,
+) {
     for child in node.children().filter(|child| !is_disabled(child)) {
         let path = alloc::format!("{path}/{}", child.name());
         let mut kinds = MASTERS.iter();
         let stops = kinds.any(|kind| is_compatible(&child, &[kind.compatible]));
         let tells = DMA.iter().any(|name| child.property(name).is_some());
-        add_masters(&child, &path, smmu, list);
+        add_masters(&child, &path, (root, smmu), list);
         let masters = stops || tells || pci::is_bridge(&child);
         let is_smmu = is_compatible(&child, &[SMMU]);
-        if masters && !is_smmu && !smmu.is_some_and(|smmu| is_translated(&child, smmu)) {
+        if masters && !is_smmu && !smmu.is_some_and(|smmu| is_translated(&child, root, smmu)) {
             list.push(path);
         }
     }
@@ -128,11 +134,11 @@ fn add_masters(node: &Node<'_>, path: &str, smmu: Option<u32>, list: &mut Vec<St
 
 /// Tells whether all accesses of a device, or of all functions behind a bridge, go through this
 /// SMMU.
-fn is_translated(node: &Node<'_>, smmu: u32) -> bool {
+fn is_translated(node: &Node<'_>, root: &Node<'_>, smmu: u32) -> bool {
     if pci::is_bridge(node) {
         return streams::rows(node).is_some_and(|rows| covers(node, smmu, rows));
     }
-    let own = streams::own(node).unwrap_or_default();
+    let own = streams::own(node, root).unwrap_or_default();
     !own.is_empty() && own.iter().all(|(phandle, _)| *phandle == smmu)
 }
 

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use gearv_manifest::blob::Node;
 
+use super::{cell, find, phandle};
 use crate::refusal::{Refusal, refusal};
 
 /// Consecutive StreamIDs.
@@ -35,29 +36,52 @@ impl Streams {
 /// streams that it and those behind it have.
 pub(super) type Row = (u32, u32, Streams);
 
-/// Returns the streams of a device or a PCI host bridge, with the phandle of the SMMU of each.
-pub(super) fn of(node: &Node<'_>, path: &str) -> Result<Vec<(u32, Streams)>, Refusal> {
-    let mut list = own(node).ok_or_else(|| {
+/// Most StreamIDs of a row: as many functions as a PCI segment has.
+const MAX_COUNT: u32 = 0x1_0000;
+
+/// Returns the streams of a device or a PCI host bridge in the tree below `root`, with the phandle
+/// of the SMMU of each.
+pub(super) fn of(
+    node: &Node<'_>,
+    path: &str,
+    root: &Node<'_>,
+) -> Result<Vec<(u32, Streams)>, Refusal> {
+    let mut list = own(node, root).ok_or_else(|| {
         refusal!(
             Board,
-            "{path}: iommus: not whole pairs of an SMMU and a StreamID"
+            "{path}: iommus: not whole pairs of an IOMMU and what it names a stream by"
         )
     })?;
-    let rows = rows(node).ok_or_else(|| refusal!(Board, "{path}: iommu-map: not whole rows"))?;
+    let rows = rows(node).ok_or_else(|| {
+        refusal!(
+            Board,
+            "{path}: iommu-map: not whole rows of 1 to {MAX_COUNT} StreamIDs"
+        )
+    })?;
     list.extend(rows.iter().map(|(_, smmu, streams)| (*smmu, *streams)));
     Ok(list)
 }
 
-/// Returns the streams of a device itself: an SMMUv3 has one cell for each.
-pub(super) fn own(node: &Node<'_>) -> Option<Vec<(u32, Streams)>> {
+/// Returns the streams of a device itself. Each IOMMU says by how many cells it names a stream; the
+/// first is the StreamID, where the IOMMU is an SMMU.
+pub(super) fn own(node: &Node<'_>, root: &Node<'_>) -> Option<Vec<(u32, Streams)>> {
     let mut list = Vec::new();
     let Some(property) = node.property("iommus") else {
         return Some(list);
     };
     let mut cells = property.cells()?;
     while let Some(smmu) = cells.next() {
-        let (first, count) = (cells.next()?, 1);
-        list.push((smmu, Streams { first, count }));
+        let iommu = find(root, &|node| phandle(node) == Some(smmu))?;
+        let named_by = cell(&iommu, "#iommu-cells")?;
+        let mut name = Vec::new();
+        for _ in 0..named_by {
+            name.push(cells.next()?);
+        }
+        let streams = name.first().map(|first| Streams {
+            first: *first,
+            count: 1,
+        });
+        list.extend(streams.map(|streams| (smmu, streams)));
     }
     Some(list)
 }
@@ -75,7 +99,9 @@ pub(super) fn rows(node: &Node<'_>) -> Option<Vec<Row>> {
     let mut cells = property.cells()?;
     while let Some(requester) = cells.next() {
         let (smmu, first, count) = (cells.next()?, cells.next()?, cells.next()?);
-        first.checked_add(count)?;
+        if !(1..=MAX_COUNT).contains(&count) || first.checked_add(count).is_none() {
+            return None;
+        }
         list.push((requester, smmu, Streams { first, count }));
     }
     Some(list)

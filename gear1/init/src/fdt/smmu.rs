@@ -10,7 +10,7 @@ use gearv_manifest::blob::Node;
 use super::bus::Bus;
 use super::{FIRST_SPI, SPI};
 use crate::refusal::{Refusal, refusal};
-use crate::region::Region;
+use crate::region::{Region, pages};
 
 /// Compatible string.
 pub(crate) const SMMU: &str = "arm,smmu-v3";
@@ -26,7 +26,7 @@ pub struct Smmu {
     pub path: String,
     /// Phandle, by which nodes of devices name the SMMU.
     pub phandle: Option<u32>,
-    /// Registers.
+    /// Registers, of which Gear1 uses the first [`REGISTERS_SIZE`] bytes. No VM has any.
     pub registers: Region,
     /// INTID of the event queue's interrupt, and whether it is edge-triggered.
     pub interrupt: Option<(u32, bool)>,
@@ -57,10 +57,20 @@ pub(super) fn read(
             "{path}: reg: not two pages of 64 KiB, as an SMMUv3 has them"
         )
     })?;
+    if node
+        .property("#iommu-cells")
+        .and_then(|cells| cells.cells()?.next())
+        != Some(1)
+    {
+        return Err(refusal!(
+            Board,
+            "{path}: #iommu-cells: not 1, as an SMMUv3 names streams"
+        ));
+    }
     *seen = Some(Smmu {
         path: path.to_string(),
         phandle: node.property("phandle").and_then(|one| one.cells()?.next()),
-        registers: Region::new(registers.start, registers.start + REGISTERS_SIZE),
+        registers: pages(registers),
         interrupt: event_interrupt(node),
     });
     Ok(())

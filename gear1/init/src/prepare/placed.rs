@@ -219,14 +219,19 @@ impl<'a> Placed<'a> {
         // The empty tree is a root without a table below, so that its translation faults at once.
         let null = next_root(&system.geometry, &mut tables)?;
         let roots = next_roots(system, &mut tables)?;
-        partition.apply(&roots, system.manifest, &mut tables)?;
+        let manifest = system.manifest;
+        let vms = manifest.vms.iter();
+        let by_pages = vms.filter(|vm| system.owners.has_pages(manifest, vm));
+        let by_pages: Vec<_> = by_pages.map(|vm| vm.id).collect();
+        partition.apply(&roots, manifest, &by_pages, &mut tables)?;
         let memory = tables.memory;
         let mut info = self.information(system, &null, &roots);
         self.load_vms(system, partition, &roots, &mut info, memory);
         self.fill_shared(system, &mut info, memory);
         if let Some(smmu) = &self.smmu {
             // planted: the SMMU stays off
-            smmu.start(system.given.board, &mut info, memory)?;
+            let (board, hz) = (system.given.board, system.given.counter_hz);
+            smmu.start(board, hz, &mut info, memory)?;
         }
         // Tables are taken from the pool's start, so one number tells the runtime where to go on.
         info.pool_used = self.pool.bytes() - pool.total();

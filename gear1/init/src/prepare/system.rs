@@ -21,7 +21,7 @@ use crate::doorbells;
 use crate::fdt::Board;
 use crate::passthrough::{Passthrough, check_owners};
 use crate::refusal::{Fault, Refusal, refusal};
-use crate::smmu::OwnedStreams;
+use crate::smmu::{self, OwnedStreams};
 use crate::vm;
 
 /// Tables that Gear2's pieces take at most, beside its heap's. They lie in a few regions of its
@@ -95,6 +95,7 @@ impl<'m, 'a> Owners<'m, 'a> {
             fed: board_watchdog::find(manifest, board, faults),
         };
         check_owners(owners.all(), faults);
+        smmu::check(board, &owners.streams())?;
         board_watchdog::check_owners(&owners.fed, owners.all(), faults);
         // Behind the owners: whether a doorbell's interrupt is a device's depends on who has what.
         if !manifest.channels.is_empty() {
@@ -121,6 +122,15 @@ impl<'m, 'a> Owners<'m, 'a> {
             })
         });
         all.collect()
+    }
+
+    /// Tells whether a VM's own memory is mapped by pages. What a VM shares is a page of its own in
+    /// its stage 2; a block that is split for it is away for a moment, and an access of a device
+    /// would fail then.
+    pub(super) fn has_pages(&self, manifest: &Manifest<'_>, vm: &Vm<'_>) -> bool {
+        let mut all = self.all();
+        let has_streams = all.any(|owner| owner.vm.id == vm.id && !owner.streams().is_empty());
+        has_streams && manifest.peers(vm).next().is_some()
     }
 
     /// Returns the first address behind all that the VMs see beside memory.
@@ -181,7 +191,12 @@ pub(super) fn pool_size(
     let vms = manifest.vms.iter().map(|vm| {
         let shared = manifest.shared_of(vm);
         let shared = shared.map(|shared| 2 * tables(shared.bytes));
-        let own = tables(vm.memory.bytes) + SPARE_TABLES + STOLEN_TIME_TABLES;
+        let of_pages = match owners.has_pages(manifest, vm) {
+            // Level 3 tables of a range that begins anywhere.
+            true => (vm.memory.bytes >> 21) + 2,
+            false => 0,
+        };
+        let own = tables(vm.memory.bytes) + of_pages + SPARE_TABLES + STOLEN_TIME_TABLES;
         own + shared.sum::<u64>() + sharing_tables(manifest, vm)
     });
     roots + (gear2 + vms.sum::<u64>() + owners.table_count()) * PAGE_SIZE

@@ -1,16 +1,17 @@
 //! The SMMU through the whole of init, on QEMU's `virt`.
 //!
-//! Requirements: G1-DMA-001.
+//! Requirements: G1-DMA-001, G1-DMA-002, G1-DMA-004.
 
 use alloc::vec::Vec;
-use std::string::String;
+use std::string::{String, ToString};
 
 use gear1_abi::boot::{BootInfo, BootStreams, IrqOwner};
 use gearv_manifest::blob::Blob;
 
 use crate::devices::bus_masters;
+use crate::fdt;
 use crate::prepare::tests::{Case, stage2};
-use crate::testing::{FakeMemory, FakeSmmu};
+use crate::testing::{FakeMemory, FakeSmmu, VIRT_GICV2, tree};
 use crate::trees::{Tree, cells, text};
 
 const RT: &str = "/vms/rt";
@@ -32,6 +33,7 @@ fn with_smmu(board: Tree) -> Tree {
         )
         .set(SMMU, "dma-coherent", Vec::new())
         .set(SMMU, "phandle", cells(&[PHANDLE]))
+        .set(SMMU, "#iommu-cells", cells(&[1]))
         .set(BRIDGE, "iommu-map", cells(&[0, PHANDLE, 0, 0x1_0000]))
 }
 
@@ -81,8 +83,9 @@ fn entry(memory: &FakeMemory, stream: u64) -> Option<Vec<u64>> {
 /// Returns VTTBR_EL2 of a stream as its entry says, if its accesses are translated.
 fn translated(memory: &FakeMemory, info: &BootInfo, stream: u64) -> Option<(u64, u64)> {
     let entry = entry(memory, stream)?;
-    (entry[0] & 1 != 0).then(|| {
-        assert_eq!(entry[0] >> 1 & 7, 0b110, "stage 2 alone");
+    let config = entry[0] >> 1 & 7;
+    (entry[0] & 1 != 0 && config != 0).then(|| {
+        assert_eq!(config, 0b110, "stage 2 alone");
         assert_eq!(entry[2] >> 32 & 0x7_ffff, info.vtcr_el2 & 0x7_ffff);
         (entry[2] & 0xffff, entry[3])
     })
@@ -106,6 +109,11 @@ fn a_bridge_of_a_vms_has_the_vms_stage_2() {
     assert_eq!(info.smmu.streams[0], streams);
     assert_eq!(info.smmu.streams[1], BootStreams::default());
     assert_eq!((info.smmu.registers, info.smmu.intid), (0x905_0000, 106));
+    // A second, and one table for all buses.
+    assert_eq!(
+        (info.smmu.patience, info.smmu.stream_tables),
+        (62_500_000, 1)
+    );
     // The event queue interrupts Gear2, by an edge; INTx the VM, by levels.
     assert_eq!(info.irq_owner[106], IrqOwner::GEAR2);
     assert_ne!(info.irq_edge[3] >> 10 & 1, 0);
@@ -175,6 +183,156 @@ fn a_device_has_its_own_streams_and_no_others() {
     assert_eq!(entry(&memory, 0x100), None, "a block without any owner");
 }
 
+/// Nothing that firmware had a device do reaches the memory of a VM that is not loaded.
+///
+/// Requirement: G1-DMA-002.
+#[test]
+fn the_streams_of_a_vm_that_is_not_loaded_are_shut() {
+    let mut case = case();
+    case.manifest = case.manifest.set(RT, "no-autostart", Vec::new());
+    let (memory, info) = case.booted();
+    assert!(!info.vms[2].loaded);
+    assert_eq!(translated(&memory, &info, 8), None);
+    // The entry is there, for the runtime to open.
+    let entry = entry(&memory, 8).unwrap();
+    assert_eq!((entry[0], entry[3]), (1, info.vms[2].root));
+}
+
+/// Bridges are stopped by configuration space of their first bus.
+///
+/// Requirement: G1-DMA-002.
+#[test]
+fn the_functions_of_a_bridge_can_be_stopped() {
+    let (_, info) = case().booted();
+    let bus = &info.masters[0];
+    assert_eq!(
+        (bus.register, bus.functions, bus.vm),
+        (0x40_1000_0000, 256, 2)
+    );
+    assert_eq!(info.masters[1].register, 0);
+}
+
+/// What devices walk has no block of the VM's own memory, if pages of it may go: a block that is
+/// split is away for a moment.
+///
+/// Requirement: G1-DMA-004.
+#[test]
+fn a_vm_with_devices_that_shares_memory_has_pages_only() {
+    let sizes = |peers: bool| {
+        let mut case = case();
+        case.manifest = case
+            .manifest
+            .set(RT, "devices", text("/pl031@9010000"))
+            .set("/vms/linux", "kind", text("device"))
+            .set("/vms/linux", "devices", text(BRIDGE));
+        if peers {
+            case.manifest = case.manifest.set("/vms/linux", "ffa-peers", text("flat"));
+        }
+        let (memory, info) = case.booted();
+        let (vm, own) = (&info.vms[0], &info.vms[0].regions[0]);
+        let leaves = stage2(&memory, vm.root);
+        let own = own.ipa..own.ipa + own.size;
+        let leaves = leaves.iter().filter(|leaf| own.contains(&leaf.input));
+        let sizes: Vec<u64> = leaves.map(|leaf| leaf.output.bytes()).collect();
+        (sizes.len(), sizes.into_iter().max().unwrap())
+    };
+    assert_eq!(sizes(true), (1024, 4096));
+    assert_eq!(sizes(false).1, 2 << 20);
+}
+
+/// Requirement: G1-DMA-001.
+#[test]
+fn devices_that_would_reach_a_gicv2s_cpu_interface_are_refused() {
+    let mut case = case();
+    case.board = with_smmu(tree(VIRT_GICV2));
+    let refused = case.refused();
+    let expected = "device tree: /smmuv3@9050000: a VM owns devices behind it, and the interrupt \
+                    controller is a GICv2, whose CPU interface they would reach";
+    assert_eq!(refused, expected);
+}
+
+/// Requirement: G1-DMA-001.
+#[test]
+fn a_device_in_the_smmus_registers_is_no_vms() {
+    let clock = "/pl031@9010000";
+    let mut case = case();
+    case.manifest = case.manifest.set(RT, "devices", text(clock));
+    // Behind the first 128 KiB, which are all that Gear1 uses.
+    case.board = case
+        .board
+        .set(SMMU, "reg", cells(&[0, 0x905_0000, 0, 0x4_0000]))
+        .set(clock, "reg", cells(&[0, 0x908_0000, 0, 0x1000]));
+    let refused = case.refused();
+    assert!(
+        refused.contains("M-DEV-008") && refused.contains("registers of the SMMU"),
+        "{refused}"
+    );
+}
+
+/// Another IOMMU may name a stream by several cells; an SMMUv3 does not.
+///
+/// Requirement: G1-DMA-001.
+#[test]
+fn an_iommu_says_how_it_names_streams() {
+    let clock = "/pl031@9010000";
+    let with = |iommus: &[u32]| {
+        let mut case = case();
+        case.manifest = case.manifest.set(RT, "devices", text(clock));
+        case.board = case
+            .board
+            .set("/other-iommu", "phandle", cells(&[PHANDLE + 1]))
+            .set("/other-iommu", "#iommu-cells", cells(&[2]))
+            .set(clock, "iommus", cells(iommus));
+        case
+    };
+    let (_, info) = with(&[PHANDLE + 1, PHANDLE, 5, PHANDLE, 9]).booted();
+    let streams = info.smmu.streams.map(|range| (range.first, range.count));
+    assert_eq!(streams[..2], [(9, 1), (0, 0)]);
+    for wrong in [&[PHANDLE + 1, 9][..], &[PHANDLE + 2, 9], &[PHANDLE]] {
+        let refused = with(wrong).refused();
+        assert!(refused.contains("iommus: not whole pairs"), "{refused}");
+    }
+    let mut two = with(&[PHANDLE, 9]);
+    two.board = two.board.set(SMMU, "#iommu-cells", cells(&[2]));
+    let board = fdt::read(two.board.flatten().as_slice()).board;
+    let refused = board.unwrap_err().to_string();
+    assert!(refused.contains("#iommu-cells: not 1"), "{refused}");
+}
+
+/// Requirement: G1-DMA-001.
+#[test]
+fn rows_have_as_many_streams_as_a_segment_has_functions() {
+    for count in [0, 0x1_0001, u32::MAX] {
+        let mut case = case();
+        case.board = case
+            .board
+            .set(BRIDGE, "iommu-map", cells(&[0, PHANDLE, 0, count]));
+        let refused = case.refused();
+        assert!(
+            refused.contains("iommu-map: not whole rows of 1 to 65536 StreamIDs"),
+            "{refused}"
+        );
+    }
+}
+
+/// Requirement: G1-DMA-001.
+#[test]
+fn streams_that_are_too_scattered_are_refused() {
+    let with = |blocks: u32| {
+        let clock = "/pl031@9010000";
+        let mut case = case();
+        case.manifest = case.manifest.set(RT, "devices", text(clock));
+        let iommus = (0..blocks).flat_map(|block| [PHANDLE, block * 0x101]);
+        let iommus: Vec<u32> = iommus.collect();
+        case.board = case.board.set(clock, "iommus", cells(&iommus));
+        case
+    };
+    let (_, info) = with(8).booted();
+    assert_eq!(info.smmu.stream_tables, 8);
+    let refused = with(9).refused();
+    assert!(refused.contains("lie in 9 different blocks"), "{refused}");
+}
+
 /// Requirement: G1-DMA-001.
 #[test]
 fn a_stream_has_one_owner() {
@@ -206,6 +364,7 @@ fn an_smmu_that_cannot_be_driven_is_refused_by_name() {
         (0x0, 0x0d44_101a, "it has no stage 2"),
         (0x0, 0x0d44_100b, "its walks are not coherent"),
         (0x4, 0x0273_000f, "it has fewer StreamIDs"),
+        (0x0, 0x0e44_101b, "it stalls each access"),
         (0x14, 0x71, "its physical addresses have fewer bits"),
         (0x4, 0x2273_0010, "its queues have less than a page"),
     ];

@@ -3,6 +3,9 @@
 //! A device can fault as often as its VM likes. The SMMU's interrupt therefore stays active, and
 //! comes no second time, until a look finds no event, and looks have a pause in between.
 
+use core::fmt;
+
+use gear1_abi::call::DmaKind;
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::CpuLoop;
@@ -53,24 +56,33 @@ impl<P: Platform> CpuLoop<'_, P> {
             return;
         }
         let name = owner.map_or("nobody", |config| &config.name);
-        let did = if event.is_write { "write" } else { "read" };
         let lost = if event.is_overflow {
             "; more were lost"
         } else {
             ""
         };
-        let DmaEvent {
-            stream,
-            address,
-            number,
-            ..
-        } = event;
+        let DmaEvent { stream, number, .. } = event;
+        let refused = Refused(event);
         self.say(
             owner.map(|config| config.id),
             format_args!(
-                "a device of {name} (StreamID {stream:#x}) may not {did} {address:#x}: event \
-                 {number:#x}, {count} by now{lost}"
+                "a device of {name} (StreamID {stream:#x}) {refused}: event {number:#x}, \
+                 {count} by now{lost}"
             ),
         );
+    }
+}
+
+/// What is refused, as far as the event tells.
+struct Refused<'e>(&'e DmaEvent);
+
+impl fmt::Display for Refused<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.0.address;
+        match self.0.kind {
+            DmaKind::Read => write!(out, "may not read {address:#x}"),
+            DmaKind::Write => write!(out, "may not write {address:#x}"),
+            DmaKind::Unknown => write!(out, "reaches nothing"),
+        }
     }
 }

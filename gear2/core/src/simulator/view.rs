@@ -30,6 +30,11 @@ impl Simulation {
         self.world.borrow_mut().smmu.fault(vm, address);
     }
 
+    /// A device that no VM has tries to reach memory.
+    pub(crate) fn fault_dma_of_nobody(&self) {
+        self.world.borrow_mut().smmu.fault_of_nobody();
+    }
+
     /// Returns the number of interrupts of the SMMU.
     pub(crate) fn dma_interrupts(&self) -> u64 {
         self.world.borrow().smmu.interrupts

@@ -5,8 +5,10 @@
 //! `ram-mib` it then writes a pattern everywhere else in so much of the board's memory; the host
 //! looks for the pattern afterwards. With `target-mib` it writes there alone. With `victim-mib` it
 //! reads the code of another VM that runs this same image, which is the VM's own code if the
-//! device has reached it; `exposed=1` says that it should. `role=1` is that other VM. With `late=1`
-//! the VM turns itself off while the device is about to write.
+//! device has reached it; `exposed=1` says that it should. `role=1` is that other VM. With `lends=1`
+//! the VM lends a page, which the device loses too, and takes it back. With `late=1`
+//! the VM resets itself while the device is about to write. Its next life, which finds the device
+//! set up, sees that the device was kept from memory, and that it works again.
 //!
 //! Requirements: G1-DMA-001, G1-DMA-002, G1-DMA-003.
 #![no_std]
@@ -14,8 +16,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use test_guests::mmio::{read8, read32, read64, write8, write16, write32, write64};
-use test_guests::{Machine, check, cpu, gic, guest, report, say, timer};
+use test_guests::ffa::{self, Descriptor, function, regs};
+use test_guests::mmio::{read8, read16, read32, read64, write8, write16, write32, write64};
+use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, timer};
 
 guest!(main, irq = on_interrupt);
 
@@ -27,8 +30,9 @@ const EDU: u32 = 0x11e8_1234;
 /// Configuration space: command, first base address.
 const COMMAND: u64 = 0x4;
 const BAR0: u64 = 0x10;
-/// Memory, and master of the bus.
-const ENABLE: u16 = 0b110;
+/// Bits of the command: memory, and master of the bus.
+const MEMORY: u16 = 0b010;
+const MASTER: u16 = 0b100;
 /// Interrupts of the bridge's four lines.
 const LINES: core::ops::Range<u32> = 35..39;
 
@@ -59,6 +63,11 @@ const MIB: u64 = 1 << 20;
 /// Offset of what the device writes after the VM's end.
 const LATE: u64 = 0x1000;
 const RAM: u64 = 0x4000_0000;
+/// Offsets of the buffers of FF-A and of the page that is lent, and the endpoint that gets it.
+const TX: u64 = 0x4000;
+const LENT: u64 = 0x8000;
+const PAGE: u64 = 0x1000;
+const PEER: u64 = 2;
 
 /// Interrupts of the device so far.
 static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
@@ -80,12 +89,19 @@ fn main(machine: &Machine) {
         return report::fail("edu", format_args!("not on the bus"));
     };
     report::pass("edu");
-    write32(function + BAR0, REGISTERS as u32);
-    write16(function + COMMAND, ENABLE);
     // Behind the image and the stacks.
     let own = machine.ram.end - MIB;
+    let command = read16(function + COMMAND);
+    if command & MEMORY != 0 {
+        was_stopped(command, own);
+    }
+    write32(function + BAR0, REGISTERS as u32);
+    write16(function + COMMAND, MEMORY | MASTER);
     fill(own, machine.option("seed").unwrap_or(1));
     works(own);
+    if command & MEMORY != 0 {
+        return;
+    }
     interrupts(own);
     if let Some(ram) = machine.option("ram-mib") {
         let count = attack(machine, RAM..RAM + ram * MIB, own);
@@ -97,10 +113,22 @@ fn main(machine: &Machine) {
     if let Some(victim) = machine.option("victim-mib") {
         spies(machine, victim * MIB, own);
     }
-    if machine.option("late") == Some(1) {
-        // To the VM's own memory, which the VM does not have any more when the transfer ends.
-        begin(BUFFER, own + LATE, TO_MEMORY);
+    if machine.option("lends") == Some(1) {
+        lends(own);
     }
+    if machine.option("late") == Some(1) {
+        // To the VM's own memory, which is that of its next life when the transfer ends.
+        begin(BUFFER, own + LATE, TO_MEMORY);
+        psci::system_reset();
+    }
+}
+
+/// What the device was to do for the former life has not reached this one.
+fn was_stopped(command: u16, own: u64) {
+    report::equal("master-is-off", command & MASTER, 0);
+    await_end("late-transfer");
+    let is_untouched = (0..SIZE).all(|at| read8(own + LATE + at) == 0);
+    check!("late-write", is_untouched, "the device has written");
 }
 
 /// Returns the configuration space of the device.
@@ -166,6 +194,44 @@ fn spies(machine: &Machine, victim: u64, own: u64) {
     report::equal("another's-code-is-read", has_read, exposed);
 }
 
+/// Lends a page to the other VM. The device, which has used the page before, loses it until it is
+/// back.
+fn lends(own: u64) {
+    let (tx, page) = (own + TX, own + LENT);
+    let mapped = ffa::hvc(regs([function::RXTX_MAP, tx, tx + PAGE, 1]));
+    report::equal("buffers", ffa::status_of(&mapped), 0);
+    transfer(own, BUFFER, 0);
+    transfer(BUFFER, page, TO_MEMORY);
+    let handle = lend(tx, page);
+    transfer(BUFFER, page + SIZE, TO_MEMORY);
+    let back = ffa::hvc(ffa::reclaim(handle, 0));
+    report::equal("reclaim", ffa::status_of(&back), 0);
+    let has = |at: u64| (0..SIZE).all(|byte| read8(own + byte) == read8(at + byte));
+    check!("own-page", has(page), "the device has not written");
+    report::equal("lent-page", has(page + SIZE), false);
+    transfer(BUFFER, page + SIZE, TO_MEMORY);
+    check!(
+        "page-is-back",
+        has(page + SIZE),
+        "the device has not written"
+    );
+}
+
+/// Offers the page to the other VM. Returns the transaction's handle.
+fn lend(tx: u64, page: u64) -> u64 {
+    Descriptor {
+        pages: 1,
+        ranges: 1,
+        ..Descriptor::of_call(function::LEND, ffa::own_endpoint(), PEER)
+    }
+    .write(tx);
+    ffa::write_range(tx + ffa::HEADER, page, 1);
+    let size = ffa::HEADER + 16;
+    let answer = ffa::hvc(regs([function::LEND, size, size]));
+    report::equal("lend", ffa::status_of(&answer), 0);
+    ffa::handle_of(&answer, 2)
+}
+
 /// Has the device copy the pattern's bytes.
 fn begin(source: u64, destination: u64, how: u64) {
     write64(REGISTERS + SOURCE, source);
@@ -177,14 +243,20 @@ fn begin(source: u64, destination: u64, how: u64) {
 /// Has the device copy the pattern's bytes, and waits until it has.
 fn transfer(source: u64, destination: u64, how: u64) {
     begin(source, destination, how);
+    await_end("transfer");
+}
+
+/// Waits until the device has done what it was told last.
+fn await_end(name: &str) {
     for _ in 0..PATIENCE {
         timer::sleep_us(TRANSFER_US);
         if read32(REGISTERS + RUN) & START as u32 == 0 {
             return;
         }
     }
+    let (source, destination) = (read64(REGISTERS + SOURCE), read64(REGISTERS + DESTINATION));
     report::fail(
-        "transfer",
+        name,
         format_args!("{source:x} to {destination:x}: not done"),
     );
 }

@@ -32,14 +32,14 @@ fn two_vms() -> Simulation {
 fn an_aborted_access_is_told_with_its_owner() {
     let mut simulation = two_vms();
     simulation.fault_dma(1, 0x4123_4000);
-    simulation.fault_dma(u64::MAX, 0x1000);
+    simulation.fault_dma_of_nobody();
     pass(&mut simulation, 3 * PAUSE);
     let shown = simulation.shown();
     let told = |text: &str| shown.matches(text).count();
     let owned = "a device of guest1 (StreamID 0x8) may not write 0x41234000: event 0x10, 1 by now";
     assert_eq!(told(owned), 1, "{shown}");
     assert_eq!(
-        told("a device of nobody (StreamID 0x8) may not write 0x1000"),
+        told("a device of nobody (StreamID 0x9) reaches nothing: event 0x4, 1 by now"),
         1,
         "{shown}"
     );

@@ -30,6 +30,12 @@ impl Smmu {
         self.events.push_back([0, vm, 8, address, 1, 0x10, 0, 0]);
     }
 
+    /// A device that nobody owns faults: the record has no address.
+    pub(in crate::simulator) fn fault_of_nobody(&mut self) {
+        self.pending |= self.events.is_empty();
+        self.events.push_back([0, u64::MAX, 9, 0, 2, 0x04, 0, 0]);
+    }
+
     /// Tells whether the interrupt is delivered now: an active one waits.
     pub(in crate::simulator) const fn is_due(&self) -> bool {
         self.pending && !self.active
