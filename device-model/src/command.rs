@@ -12,7 +12,7 @@ use gear1_abi::exit::ExitReason;
 use gear2_protocol::{PROTOCOL_VERSION, op, outcome};
 
 use crate::client::{Client, LogReader, Vm};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::json;
 
 pub mod answer;
@@ -24,6 +24,7 @@ mod info;
 mod last_words;
 mod line;
 mod manual;
+mod metrics;
 mod pause;
 mod records;
 mod refusal;
@@ -47,12 +48,19 @@ pub use table::wrap;
 /// The device tree of the device VM, which tells where the memory of its guests is.
 const TREE: &str = "/proc/device-tree";
 
+/// Says why `metrics` has no JSON.
+const METRICS_JSON: &str = "`metrics` has a format for programs already, Prometheus' text; \
+                            `gearctl stats --json` prints figures as JSON";
+
 /// Does what a command line says, and prints to `out`.
 pub fn run(line: &Line, out: &mut dyn Write) -> Result<(), Error> {
     match &line.command {
         // What is of this program alone needs no GDM.
         Command::Completions { shell } => write(out, &manual::completions(*shell)),
         Command::Man { directory } => manual::man(directory.as_deref(), out),
+        Command::Metrics { .. } if line.json => Err(Error::new(ErrorKind::Usage, METRICS_JSON)),
+        // Whoever asks decides whether GDM is asked.
+        Command::Metrics { socket: Some(path) } => metrics::serve(&line.run_directory, path),
         // The terminal is no output like others: its size changes, and keys come from it.
         Command::Top {
             vcpus,
@@ -75,6 +83,8 @@ fn ask(command: &Command, line: &Line, out: &mut dyn Write) -> Result<(), Error>
     let client = &mut connection;
     let mut print = |answer: &Answer| show(answer, line, out);
     let answer = match command {
+        // A format of its own, and no table.
+        Command::Metrics { .. } => return write(out, &metrics::collect(client)?),
         Command::Console(words) => return enter(connection, words, line),
         Command::Top { vcpus, count, .. } => {
             let count = count.unwrap_or(u64::MAX);

@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Output};
 use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// Runs `gearctl`.
 fn gearctl(words: &[&str]) -> Output {
@@ -148,6 +149,9 @@ fn answers_that_are_not_understood_are_of_another_version() {
 /// A machine with one VM, which runs and is never stopped.
 fn one_vm(line: &str) -> String {
     let request: serde_json::Value = serde_json::from_str(line).unwrap();
+    if request["request"] == "figures" {
+        return r#"{"version":1,"answer":"figures","value":[]}"#.into();
+    }
     if request["request"] != "call" {
         let about = r#"{"protocol":0,"vcpus":1,"vms":1,"starts":1,"beats":1,"hz":1000}"#;
         return format!(r#"{{"version":1,"answer":"about","value":{about}}}"#);
@@ -279,4 +283,33 @@ fn top_prints_lines_to_a_pipe() {
     assert_eq!(status(&output), Some(0));
     assert_eq!(shown.matches("VM     SHARE").count(), 2, "{shown}");
     assert!(!shown.contains('\x1b'), "{shown:?}");
+}
+
+/// Metrics come to a scraper at a socket, as long as nobody ends the program.
+#[test]
+fn metrics_are_served_at_a_socket() {
+    let answer = with_gdm(one_vm, |directory| {
+        let path = format!("{directory}/metrics");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gearctl"));
+        command.args(["--run", directory, "metrics", "--socket", &path]);
+        let mut server = command.spawn().unwrap();
+        let mut scraper = loop {
+            match UnixStream::connect(&path) {
+                Ok(stream) => break stream,
+                Err(_) => thread::sleep(Duration::from_millis(10)),
+            }
+            assert_eq!(server.try_wait().unwrap(), None);
+        };
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        scraper.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        scraper.read_to_string(&mut answer).unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        answer
+    });
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    let row = "gearv_vm_state{vm=\"linux\",state=\"running\"} 1\n";
+    assert!(answer.contains(row), "{answer}");
 }

@@ -163,6 +163,12 @@ pub enum Command {
         /// Name or number of the VM; all without
         vm: Option<String>,
     },
+    /// The figures of VMs, vCPUs and devices as metrics, in Prometheus' text format
+    Metrics {
+        /// Serve the metrics by HTTP at this Unix socket, as /metrics, until a signal ends it
+        #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+        socket: Option<String>,
+    },
     /// Each second, what VMs did: share, waits, stolen time, preemptions, exits
     ///
     /// On a terminal with keys and the history of a VM. With a number of seconds, with --lines and in
