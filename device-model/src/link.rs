@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use vmm_sys_util::sock_ctrl_msg::ScmSocket;
 
 use crate::order::{Answer, Order};
+use crate::sys;
 
 #[cfg(test)]
 mod tests;
@@ -147,13 +148,13 @@ impl Link {
     /// Receives a message, with the descriptor that came along; `None`: the other side has ended.
     pub(crate) fn receive(&self) -> io::Result<Option<(Message, Option<File>)>> {
         let mut bytes = [0; SIZE];
-        let (length, descriptor) = self.0.recv_with_fd(&mut bytes)?;
+        let (length, descriptor) = sys::receive(&self.0, &mut bytes)?;
         match length {
             0 => Ok(None),
             SIZE => {
                 let message = Message::of(&bytes);
                 let message = message.ok_or_else(|| io::Error::other("no such message"))?;
-                Ok(Some((message, descriptor)))
+                Ok(Some((message, descriptor.map(File::from))))
             }
             _ => Err(io::Error::other("a message came in part")),
         }

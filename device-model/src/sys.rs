@@ -17,11 +17,13 @@ use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iowr_nr};
 
 pub(crate) mod confine;
 mod deferred;
+mod receive;
 pub(crate) mod tap;
 
 pub(crate) use deferred::Deferred;
 #[cfg(test)]
 pub(crate) use deferred::{forget_signal, signal_this_thread};
+pub(crate) use receive::receive;
 
 /// Direction of a vectored transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 
 use super::{Link, Message};
@@ -41,6 +42,22 @@ fn each_message_arrives_with_its_descriptor() {
     }
     drop(ours);
     assert!(theirs.receive().unwrap().is_none(), "the end");
+}
+
+/// A program that a process starts has none of the descriptors that came: with a copy of a socket,
+/// the socket's other side would wait for its end.
+#[test]
+fn a_descriptor_that_came_is_not_inherited() {
+    let (ours, theirs) = Link::pair().unwrap();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    ours.send(Message::Kick(3), Some(&writer)).unwrap();
+    let (_, descriptor) = Link::of(theirs).receive().unwrap().unwrap();
+    let descriptor = descriptor.unwrap();
+    let path = format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd());
+    let info = std::fs::read_to_string(path).unwrap();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = i32::from_str_radix(flags.unwrap().trim(), 8).unwrap();
+    assert_ne!(flags & libc::O_CLOEXEC, 0, "{info}");
 }
 
 #[test]

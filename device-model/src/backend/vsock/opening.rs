@@ -5,7 +5,7 @@
 //! The thread sends a port and gets a connected socket or an error. All that a subverted thread can
 //! have the broker do is to connect to `SOCKET_P` for some number P.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
@@ -109,9 +109,9 @@ pub(super) enum Answer {
 /// Takes the broker's next answer.
 pub(super) fn answer(broker: &UnixStream) -> Answer {
     let mut bytes = [0; ANSWER];
-    let (length, file) = match broker.recv_with_fd(&mut bytes) {
+    let (length, descriptor) = match sys::receive(broker, &mut bytes) {
         Ok(got) => got,
-        Err(error) if error.errno() == libc::EAGAIN || error.errno() == libc::EINTR => {
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
             return Answer::None;
         }
         Err(_) => return Answer::Ended,
@@ -124,8 +124,8 @@ pub(super) fn answer(broker: &UnixStream) -> Answer {
     if length != ANSWER {
         return Answer::Ended;
     }
-    let stream = match file {
-        Some(file) => Ok(UnixStream::from(OwnedFd::from(file))),
+    let stream = match descriptor {
+        Some(descriptor) => Ok(UnixStream::from(descriptor)),
         None => Err(io::Error::from_raw_os_error(i32::from_le_bytes(*error))),
     };
     Answer::Of(u32::from_le_bytes(*port), stream)

@@ -18,7 +18,7 @@ fn a_program_that_sends_no_more_still_receives() {
     assert_eq!(take(&mut program, 6), b"answer");
     sockets.shut(host, PORT, end::BOTH);
     sockets.expect(op::RST);
-    assert!(is_closed(&mut program));
+    assert!(closes(&mut program));
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn a_guest_that_sends_no_more_still_receives() {
     sockets.send_data(host, PORT, b"last");
     sockets.shut(host, PORT, end::SEND);
     assert_eq!(take(&mut program, 4), b"last");
-    assert!(is_closed(&mut program));
+    assert!(closes(&mut program));
     program.write_all(b"answer").unwrap();
     let (_, data) = sockets.next();
     assert_eq!(data, b"answer");
@@ -49,7 +49,7 @@ fn a_guest_that_receives_no_more_still_sends() {
     assert_eq!(take(&mut program, 5), b"still");
     sockets.shut(host, PORT, end::SEND);
     sockets.expect(op::RST);
-    assert!(is_closed(&mut program));
+    assert!(closes(&mut program));
 }
 
 #[test]
@@ -125,13 +125,13 @@ fn a_driver_that_resets_the_device_ends_all_connections() {
     let (mut program, _) = sockets.call(PORT);
     let mut caller = sockets.program();
     sockets.guest.write(register::STATUS, 0);
-    assert!(is_closed(&mut program));
+    assert!(closes(&mut program));
     sockets.guest.work();
-    assert!(is_closed(&mut caller));
+    assert!(closes(&mut caller));
     // Without a driver nobody would answer.
     let mut later = sockets.program();
     sockets.guest.work();
-    assert!(is_closed(&mut later));
+    assert!(closes(&mut later));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_guest_is_told_that_its_connections_ended_with_gdm() {
     sockets.guest.work();
     assert_eq!(sockets.guest.used_index(EVENTS), 0);
     sockets.guest.kill_gdm();
-    assert!(is_closed(&mut program));
+    assert!(closes(&mut program));
     sockets.guest.start_gdm(open(&sockets.directory));
     sockets.guest.work();
     assert_eq!(sockets.guest.used(EVENTS, 0), (0, 4));

@@ -21,7 +21,7 @@ fn ends_its_connection(spoil: impl Fn(&mut Header)) {
     spoil(&mut header);
     sockets.send(header, b"8 bytes.");
     assert_eq!(sockets.expect(op::RST).target_port, PORT, "{header:?}");
-    assert!(is_closed(&mut program), "{header:?}");
+    assert!(closes(&mut program), "{header:?}");
     sockets.send_data(other, PORT + 1, b"well");
     assert_eq!(take(&mut bystander, 4), b"well");
     assert_eq!(sockets.guest.status() & NEEDS_RESET, 0);
@@ -57,7 +57,7 @@ fn a_packet_before_the_connection_is_open_ends_it() {
         let host = sockets.expect(op::REQUEST).source_port;
         sockets.tell(host, PORT, op);
         sockets.expect(op::RST);
-        assert!(is_closed(&mut program), "{op}");
+        assert!(closes(&mut program), "{op}");
     }
 }
 
@@ -78,7 +78,7 @@ fn data_beyond_the_room_ends_the_connection() {
     while let Ok(length @ 1..) = program.read(&mut [0; 0x1000]) {
         got += length;
     }
-    assert!(got > 0 && is_closed(&mut program));
+    assert!(got > 0 && closes(&mut program));
 }
 
 #[test]

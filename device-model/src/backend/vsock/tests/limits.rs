@@ -20,7 +20,7 @@ fn a_guest_has_so_many_connections_and_programs_wait() {
     sockets.tell(7, 3, op::RST);
     sockets.guest.work();
     assert_eq!(sockets.expect(op::REQUEST).target_port, 5);
-    assert!(is_closed(&mut programs[3]));
+    assert!(closes(&mut programs[3]));
     assert!(!is_closed(&mut programs[4]));
 }
 

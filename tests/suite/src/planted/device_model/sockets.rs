@@ -64,6 +64,11 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     ),
     Bug::on_host(BY_FLOW, "one connection has all turns", Change::Drop),
     Bug::on_host(
+        "device-model/src/link/tests.rs",
+        "programs inherit the descriptors that came",
+        Change::Swap("libc::MSG_CMSG_CLOEXEC", "0"),
+    ),
+    Bug::on_host(
         BY_FLOW,
         "a guest without room is asked without end",
         Change::Swap("&= self.credit() == 0", "= false"),
