@@ -22,6 +22,7 @@ use crate::progress::Step;
 use crate::qemu::{Boot, Console, Machine, Qemu};
 use crate::tools::Tools;
 use crate::trace::OTHER_GEAR1;
+use crate::workspace::Built;
 use crate::{
     apps_userland, device_userland, guest_userland, initramfs, jitter_userland, payloads,
     served_userland, symbolize, uio_userland, wake_userland, workspace,
@@ -382,10 +383,11 @@ pub fn build_gear2(feature: &str) -> Result<PathBuf> {
     Ok(flat)
 }
 
-/// Builds a bare-metal test guest and returns its flat image. All guests are one package with a
-/// binary each.
+/// Builds a bare-metal test guest, once a process, and returns its flat image. All guests are one
+/// package with a binary each.
 pub fn build_guest(bin: &str) -> Result<PathBuf> {
-    flat_bare("test-guests", bin, &[])
+    static BUILT: Built<PathBuf> = Built::new();
+    BUILT.get(bin, || flat_bare("test-guests", bin, &[]))
 }
 
 /// Builds a bare-metal binary and returns its flat image, `target/gearv/<bin>.bin`. Flat images are

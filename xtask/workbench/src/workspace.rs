@@ -1,9 +1,11 @@
 //! Paths in the workspace, and runs of cargo on it.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -167,8 +169,38 @@ pub fn build_bare_of(
     Ok(target_dir.join(BARE_TARGET).join("image").join(bin))
 }
 
-/// Builds static Linux programs and returns them in the order of `bins`.
+/// Files that this process has built, by what they were built from.
+///
+/// cargo would find nothing to do, and take half a second to say so; the tests ask some hundred
+/// times.
+pub(crate) struct Built<T>(Mutex<BTreeMap<String, T>>);
+
+impl<T: Clone> Built<T> {
+    /// Makes the record of a process that has built nothing.
+    pub(crate) const fn new() -> Built<T> {
+        Built(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Returns what was built for `key`, or builds it. A build that failed is tried again.
+    pub(crate) fn get(&self, key: &str, build: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mut built = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = built.get(key) {
+            return Ok(found.clone());
+        }
+        let made = build()?;
+        built.insert(key.to_owned(), made.clone());
+        Ok(made)
+    }
+}
+
+/// Builds static Linux programs, once a process, and returns them in the order of `bins`.
 pub fn build_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
+    static BUILT: Built<Vec<PathBuf>> = Built::new();
+    let key = format!("{package} {}", bins.join(" "));
+    BUILT.get(&key, || compile_static(package, bins))
+}
+
+fn compile_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
     ensure_targets(&[STATIC_TARGET])?;
     let mut command = cargo();
     command.args(["build", "--release", "--target", STATIC_TARGET]);
