@@ -14,6 +14,8 @@ use crate::part::{Part, Tally};
 const PLANTED: u64 = 50;
 const UNTOUCHED: &str = "eoi";
 const COLUMN: &str = "GearV EL0 max GICv3";
+/// Columns that only `--slow` compares: with Gear2 at EL1, each model and each GIC has one left.
+const SLOW: [&str; 2] = ["GearV EL1 max GICv2", "GearV EL1 a57 GICv3"];
 /// Place of the planted instructions: the vector of synchronous exceptions from AArch64, which
 /// calls come by. The vectors have no room, so two of the instructions are branches to the others
 /// and back.
@@ -42,8 +44,12 @@ pub(super) fn parts() -> Vec<Part> {
         .filter(|column| matches!(column.under, Under::GearV { .. }));
     let mut parts: Vec<Part> = gearv
         .map(|column| {
-            let name = format!("path lengths: {}", column.name());
-            Part::new(name, move |tally| compare(&column, tally)).beside()
+            let name = column.name();
+            let is_slow = SLOW.contains(&name.as_str());
+            let part = Part::new(format!("path lengths: {name}"), move |tally| {
+                compare(&column, tally)
+            });
+            part.slow(is_slow).beside()
         })
         .collect();
     parts.push(Part::new("path lengths: policies", policies));

@@ -31,15 +31,14 @@ fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
         let name = format!("guest {bin} without GearV{}", with(gic));
         Some(Part::new(name, move |tally| boot_native(row, bin, gic, tally)).slow(row.slow))
     });
-    let models = row.models.iter().map(|&model| (model, 3));
-    let gicv2 = row
-        .models
-        .first()
-        .filter(|_| row.gicv2)
-        .map(|&model| (model, 2));
-    let under = models.chain(gicv2).map(move |(model, gic)| {
+    let models = row.models.iter().map(|&model| (model, 3, row.slow));
+    let slow_models = row.slow_models.iter().map(|&model| (model, 3, true));
+    let gicv2 = row.models.first().filter(|_| row.gicv2);
+    let gicv2 = gicv2.map(|&model| (model, 2, row.slow));
+    let all = models.chain(slow_models).chain(gicv2);
+    let under = all.map(move |(model, gic, is_slow)| {
         let name = format!("guest {} on {model}{}", row.manifest, with(gic));
-        Part::new(name, move |tally| boot(row, model, gic, tally)).slow(row.slow)
+        Part::new(name, move |tally| boot(row, model, gic, tally)).slow(is_slow)
     });
     native.chain(under)
 }
