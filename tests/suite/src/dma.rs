@@ -134,10 +134,12 @@ fn attacks(images: &Images, tally: &mut Tally) -> Result<()> {
         holds(!found.contains(&(SOURCE + LATE)), || "it is".to_owned()),
     );
     let entries = stream_entries(&memory);
-    let are_shut = entries.len() == STREAMS && entries.iter().all(|first| *first == SHUT);
+    let shut = entries.iter().filter(|first| **first == SHUT).count();
     tally.check(
         "the streams of a VM that has ended are shut",
-        holds(are_shut, || format!("first words: {entries:x?}")),
+        holds((entries.len(), shut) == (STREAMS, STREAMS), || {
+            format!("{shut} of {} entries are", entries.len())
+        }),
     );
     Ok(())
 }
