@@ -39,6 +39,8 @@ pub const LATENCY_US: RangeInclusive<u32> = 0..=1_000_000;
 pub const LONGEST_MS: u32 = 3_600_000;
 /// The largest `boot-order`.
 pub const MAX_BOOT_ORDER: u32 = 1000;
+/// The largest `dma-fault-limit`.
+pub const MOST_DMA_FAULTS: u32 = 1_000_000;
 /// The largest `restart-limit`.
 pub const MOST_RESTARTS: u32 = 16;
 /// Values of `iops-limit`.

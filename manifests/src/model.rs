@@ -340,6 +340,9 @@ pub struct Vm<'a> {
     /// Longest time for which a guest may use a CPU without an exit of its own, in milliseconds; 0:
     /// no limit.
     pub progress_ms: u32,
+    /// Number of aborted accesses of its devices after which the VM is treated as after a fault; 0:
+    /// no limit.
+    pub dma_fault_limit: u32,
     /// Address of the emulated watchdog's two register pages, or of the page of the heartbeat
     /// (IPA).
     pub watchdog_ipa: u64,

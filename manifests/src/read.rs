@@ -344,6 +344,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         tells: vm.text("tells", report),
         watchdog_ms: vm.number("watchdog-ms", report).unwrap_or(0),
         progress_ms: vm.number("progress-ms", report).unwrap_or(0),
+        dma_fault_limit: vm.number("dma-fault-limit", report).unwrap_or(0),
         watchdog_ipa: vm
             .long("watchdog-address", report)
             .unwrap_or(WatchdogDevice::DEFAULT_IPA),

@@ -7,7 +7,7 @@ use core::ops::RangeInclusive;
 use crate::archive::TRAILER;
 use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
-use crate::limits::{LONGEST_MS, MAX_BOOT_ORDER, SHARED_INTIDS};
+use crate::limits::{LONGEST_MS, MAX_BOOT_ORDER, MOST_DMA_FAULTS, SHARED_INTIDS};
 use crate::model::{
     CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, Vm, VmKind,
 };
@@ -103,6 +103,7 @@ fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &m
     check_digests(vm, report);
     check_payload(vm, report);
     check_start(vm, report);
+    check_dma_faults(vm, report);
     check_restarts(vm, report);
     give_up::check(manifest, vm, complete, report);
     channels::check_tells(manifest, vm, report);
@@ -248,6 +249,15 @@ fn check_scheduled_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut R
     }
     if vm.gic == GicMode::PassThrough {
         report.error(error(Rule::PassThroughGic, vm, "gic"));
+    }
+}
+
+/// Judges how many aborted accesses of its devices a VM may have.
+fn check_dma_faults<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let limit = vm.dma_fault_limit;
+    if limit > MOST_DMA_FAULTS {
+        let found = Found::Number(limit.into());
+        report.error(error(Rule::OutOfRange, vm, "dma-fault-limit").found(found));
     }
 }
 

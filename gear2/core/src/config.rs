@@ -166,6 +166,9 @@ pub(crate) struct VmConfig {
     /// Longest time for which a guest's vCPU may run without an exit of the guest's own, in ticks;
     /// 0: no limit.
     pub(crate) progress: u64,
+    /// Number of aborted accesses of its devices after which the VM is treated as after a fault; 0:
+    /// no limit.
+    pub(crate) dma_fault_limit: u64,
     /// Whether Gear2 starts the VM at boot.
     pub(crate) autostart: bool,
     /// Rank at boot: VMs with a smaller one start earlier.
@@ -533,6 +536,7 @@ impl VmConfig {
             } else {
                 0
             },
+            dma_fault_limit: vm.dma_fault_limit.into(),
             // Gear1 starts real-time VMs with the machine.
             autostart: vm.autostart && scheduled,
             boot_order: vm.boot_order,

@@ -25,7 +25,7 @@ pub(crate) enum Cause {
     Off,
     /// The VM has reset itself.
     Reset,
-    /// A vCPU could not go on.
+    /// A vCPU could not go on, or too many accesses of its devices were aborted.
     Crash,
     /// The VM showed no sign of life.
     Hang,

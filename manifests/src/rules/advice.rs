@@ -80,6 +80,9 @@ fn check_effects<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
     if vm.kind != VmKind::Guest && vm.progress_ms != 0 {
         useless("progress-ms", "Gear2 watches over the progress of guests");
     }
+    if vm.devices.is_empty() && vm.dma_fault_limit != 0 {
+        useless("dma-fault-limit", "the VM owns no devices");
+    }
     if vm.kind != VmKind::Guest && vm.virtio_ipa != Vm::DEFAULT_VIRTIO {
         useless("virtio-address", "only a guest has virtio devices");
     }

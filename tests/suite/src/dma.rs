@@ -67,6 +67,7 @@ pub(super) fn parts() -> Vec<Part> {
         }
         attacks(&images("dma", None)?, tally)?;
         lends(&images("dma-lends", None)?, tally)?;
+        tally.check("a VM whose device attacks is stopped", is_stopped());
         reaches(&images("dma-exposed", None)?, tally)
     })]
 }
@@ -159,6 +160,24 @@ fn lends(images: &Images, tally: &mut Tally) -> Result<()> {
     )?;
     tally.pass(1);
     Ok(())
+}
+
+/// A VM with a limit of aborted accesses is stopped in the middle of its attack.
+fn is_stopped() -> Result<()> {
+    let images = images("dma-stopped", None)?;
+    let directory = images.archive.with_file_name("");
+    let machine = Machine {
+        smmu: true,
+        second_serial: Some(Serial::new(&directory)?.file),
+        ..machine()
+    };
+    let command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
+    let mut session = images.start_by(command, &directory.join("console.log"))?;
+    session.expect(
+        "dma ends: 100 accesses of its devices were aborted",
+        TIMEOUT,
+    )?;
+    until_listed(&mut session, OFF)
 }
 
 /// Asks Gear2 for its list until a text stands there.

@@ -53,6 +53,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         tells: None,
         watchdog_ms: 0,
         progress_ms: 0,
+        dma_fault_limit: 0,
         watchdog_ipa: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),

@@ -6,11 +6,13 @@
 use core::fmt;
 
 use gear1_abi::call::DmaKind;
+use gear1_abi::id::VmId;
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::CpuLoop;
 use super::jobs::DMA_JOB;
 use crate::gear1::{DmaEvent, Gear1};
+use crate::last_words::Cause;
 use crate::machine::Platform;
 
 /// Events that one look takes: as many as the SMMU keeps.
@@ -35,7 +37,8 @@ impl<P: Platform> CpuLoop<'_, P> {
                 break;
             };
             is_over = false;
-            self.tell_dma(&event);
+            let count = self.tell_dma(&event);
+            self.judge_dma(gear1, event.vm, count);
         }
         if is_over {
             self.jobs &= !DMA_JOB;
@@ -46,14 +49,34 @@ impl<P: Platform> CpuLoop<'_, P> {
         now.saturating_add(self.machine.config.ticks(PAUSE_US))
     }
 
-    /// Counts an event, and tells people.
-    fn tell_dma(&mut self, event: &DmaEvent) {
+    /// Has a VM end whose devices have been aborted as often as the manifest allows. A real-time VM
+    /// has no other end by Gear2 than a stop, and is started again as after a fault.
+    fn judge_dma(&mut self, gear1: &mut impl Gear1, vm: Option<VmId>, count: u64) {
+        let owner = vm.and_then(|vm| self.machine.vm(vm));
+        let Some((config, shared)) = owner else {
+            return;
+        };
+        let limit = config.dma_fault_limit;
+        // planted: a VM whose devices attack goes on
+        if limit == 0 || !count.is_multiple_of(limit) {
+            return;
+        }
+        let name = &config.name;
+        self.say(
+            Some(config.id),
+            format_args!("{name} ends: {limit} accesses of its devices were aborted"),
+        );
+        self.end_as_after_fault(gear1, config, shared, Cause::Crash);
+    }
+
+    /// Counts an event, tells people, and returns the number of its VM's events.
+    fn tell_dma(&mut self, event: &DmaEvent) -> u64 {
         let machine = self.machine;
         let owner = event.vm.and_then(|vm| machine.vm(vm));
         let owner = owner.map(|(config, _)| config);
         let count = machine.count_dma(owner.map(|config| config.id));
         if count > TOLD && !count.is_power_of_two() {
-            return;
+            return count;
         }
         let name = owner.map_or("nobody", |config| &config.name);
         let lost = if event.is_overflow {
@@ -70,6 +93,7 @@ impl<P: Platform> CpuLoop<'_, P> {
                  {count} by now{lost}"
             ),
         );
+        count
     }
 }
 

@@ -14,13 +14,14 @@ use gear1_abi::call::VmState;
 use gear1_abi::event::Ended;
 use gear1_abi::id::{MAX_VMS, VcpuId, VmId};
 use gear1_abi::regs::NO_DEADLINE;
+use gearv_manifest::Restart;
 
 use super::CpuLoop;
 use crate::config::VmConfig;
 use crate::device_model::Pulse;
 use crate::gear1::Gear1;
 use crate::last_words::Cause;
-use crate::lifecycle::{Lifecycle, Step};
+use crate::lifecycle::{Goal, Lifecycle, Step};
 use crate::machine::{Missing, Platform, SharedVm};
 use crate::scheduler::Choice;
 
@@ -181,21 +182,30 @@ impl<P: Platform> CpuLoop<'_, P> {
             Some(config.id),
             format_args!("{name}: the device model shows no sign of life"),
         );
-        self.end_as_after_fault(gear1, config, shared);
+        self.end_as_after_fault(gear1, config, shared, Cause::Hang);
     }
 
-    /// Has follow what follows from a fault of a VM. The caller returns when its job is due.
+    /// Has follow what follows from a fault of a VM. The caller returns when its job is due. A
+    /// real-time VM, which runs without Gear2 and would go on, is restarted or stopped by Gear2.
     pub(super) fn end_as_after_fault(
         &mut self,
         gear1: &mut impl Gear1,
         config: &VmConfig,
         shared: &SharedVm<P>,
+        cause: Cause,
     ) {
         // planted: nobody is told of a VM that hangs
         self.machine.tell(gear1, config);
-        if let Some(goal) = self.machine.goal_after(gear1, config, Ended::Fault) {
+        let goal = if config.scheduled {
+            self.machine.goal_after(gear1, config, Ended::Fault)
+        } else if config.restart == Restart::Never {
+            Some(Goal::Stop)
+        } else {
+            Some(Goal::Restart)
+        };
+        if let Some(goal) = goal {
             let mut lifecycle = shared.lifecycle.lock();
-            lifecycle.set_cause(Cause::Hang);
+            lifecycle.set_cause(cause);
             lifecycle.ended(goal);
             self.machine.keep(config.id, &lifecycle);
         }

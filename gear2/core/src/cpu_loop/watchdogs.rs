@@ -7,6 +7,7 @@ use super::CpuLoop;
 use super::jobs::{WAIT_PAUSE_US, WATCHDOG_JOB};
 use crate::config::VmConfig;
 use crate::gear1::Gear1;
+use crate::last_words::Cause;
 use crate::machine::{Look, Platform, SharedVm, Sign, Slow, Usage};
 
 impl<P: Platform> CpuLoop<'_, P> {
@@ -112,7 +113,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         };
         self.say(vm, format_args!("{name} hangs: {how}"));
         // In this order: a Gear2 that fails in between looks at the watchdog again.
-        self.end_as_after_fault(gear1, config, shared);
+        self.end_as_after_fault(gear1, config, shared, Cause::Hang);
         self.machine.has_bitten(config, shared);
     }
 }

@@ -62,6 +62,7 @@ fn model_with_pages() -> (
         devices: 1,
         watchdog: 0,
         progress: 0,
+        dma_fault_limit: 0,
         boot_order: 0,
         dump: false,
         safe_state: crate::config::SafeState::Stop,

@@ -47,6 +47,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         must_run: false,
         watchdog: 0,
         progress: 0,
+        dma_fault_limit: 0,
         autostart: true,
         boot_order: 0,
         scheduled: true,

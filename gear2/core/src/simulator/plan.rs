@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) watchdog: u64,
     /// Longest time for which a vCPU may run without an exit of its own; 0: no limit.
     pub(crate) progress: u64,
+    /// Aborted accesses of its devices at which the VM ends; 0: no limit.
+    pub(crate) dma_fault_limit: u64,
     pub(crate) boot_order: u32,
     /// Whether its registers may be read while it is paused.
     pub(crate) dump: bool,
@@ -90,6 +92,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             must_run: false,
             watchdog: plan.watchdog,
             progress: plan.progress,
+            dma_fault_limit: plan.dma_fault_limit,
             safe_state: plan.safe_state,
             tells: plan.tells,
             power_button: plan.power_button,

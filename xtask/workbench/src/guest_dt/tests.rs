@@ -49,6 +49,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         parameters: Default::default(),
         watchdog_ms: 0,
         progress_ms: 0,
+        dma_fault_limit: 0,
         watchdog_ipa: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),

@@ -88,6 +88,11 @@ const TABLE: &[Row] = &[
         "<10000>",
     ),
     (
+        "dma-fault-limit",
+        "a number from 0 to 1000000, 0 for none",
+        "<100>",
+    ),
+    (
         "boot-order-timeout-ms",
         "a number of milliseconds from 0 to 3600000, 0 for ever",
         "<120000>",

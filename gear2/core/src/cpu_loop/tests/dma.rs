@@ -2,6 +2,8 @@
 //!
 //! Requirements: G1-DMA-003.
 
+use gearv_manifest::Restart;
+
 use super::*;
 
 /// Time between two looks.
@@ -98,4 +100,37 @@ fn a_restarted_gear2_goes_on_with_what_was_left() {
         first.contains("0x9000") && second.contains("0xa000"),
         "{first}{second}"
     );
+}
+
+/// A VM with a limit ends each time so many accesses were aborted, as after a fault.
+#[test]
+fn a_vm_whose_devices_attack_is_ended_at_its_limit() {
+    let attacker = Plan {
+        dma_fault_limit: 3,
+        restart: Restart::OnFailure,
+        ..plan(Guest::Spins, &[0])
+    };
+    let mut simulation = Simulation::new(1, &[attacker, plan(Guest::Spins, &[0])], 7);
+    pass(&mut simulation, 100_000);
+    simulation.shown();
+    let mut attack = |vm: u64, times: usize| {
+        for _ in 0..times {
+            simulation.fault_dma(vm, 0x9000);
+        }
+        pass(&mut simulation, 300_000);
+        simulation.shown()
+    };
+    let shown = attack(0, 2) + &attack(1, 5);
+    assert!(
+        !shown.contains("ends") && !shown.contains("restarted"),
+        "{shown}"
+    );
+    let shown = attack(0, 1);
+    let said = "guest0 ends: 3 accesses of its devices were aborted";
+    assert!(
+        shown.contains(said) && shown.contains("guest0 restarted"),
+        "{shown}"
+    );
+    assert!(!attack(0, 2).contains("ends"), "its next life has as many");
+    assert!(attack(0, 1).contains(said));
 }

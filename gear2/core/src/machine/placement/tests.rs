@@ -45,6 +45,7 @@ fn a_kept_word_closes_no_whole_pool() {
         devices: 0,
         watchdog: 0,
         progress: 0,
+        dma_fault_limit: 0,
         boot_order: 0,
         dump: false,
         safe_state: crate::config::SafeState::Stop,
