@@ -29,6 +29,19 @@ pub(crate) fn on_machine(
     machine: Machine,
     check: impl FnOnce(&mut Session, &Compiled) -> Result<()>,
 ) -> Result<()> {
+    at_prompt(name, machine, |session, manifest| {
+        shell(session, "until gearctl version; do sleep 0.2; done")?;
+        check(session, manifest)
+    })
+}
+
+/// Boots `tests/manifests/NAME.dts` like [`on_machine`], and runs `check` at the prompt of the device
+/// VM's userland, whichever kind of VM has it.
+pub(crate) fn at_prompt(
+    name: &str,
+    machine: Machine,
+    check: impl FnOnce(&mut Session, &Compiled) -> Result<()>,
+) -> Result<()> {
     let manifest = workspace::root().join(format!("tests/manifests/{name}.dts"));
     let images = build_images::build(&manifest)?;
     let machine = Machine {
@@ -37,17 +50,15 @@ pub(crate) fn on_machine(
     };
     let log = images.archive.with_file_name("test.log");
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-    let ready = wait_for_gearctl(&mut session);
+    let ready = wait_for_prompt(&mut session);
     let result = ready.and_then(|()| check(&mut session, &images.manifest));
     result.with_context(|| last_words(&session))
 }
 
-/// Waits for the prompt, and for the device model behind it.
-fn wait_for_gearctl(session: &mut Session) -> Result<()> {
+/// Waits for the prompt, and widens it.
+pub(crate) fn wait_for_prompt(session: &mut Session) -> Result<()> {
     session.expect(device_userland::READY, BOOT)?;
-    widen(session)?;
-    shell(session, "until gearctl version; do sleep 0.2; done")?;
-    Ok(())
+    widen(session)
 }
 
 /// Turns the machine off by the device VM, which may do that, and waits for QEMU's end.

@@ -50,6 +50,7 @@ mod mutants;
 mod nbd;
 mod part;
 mod parts;
+mod pci_linux;
 mod peripherals;
 mod planted;
 mod programs;

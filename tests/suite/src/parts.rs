@@ -19,9 +19,9 @@ use crate::record::{self, Run};
 use crate::{
     bench, board_watchdogs, boards, boot, channels, chaos, coverage, cpu_time, devices, dma,
     documents, examples, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host, hostile,
-    images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, peripherals, planted,
-    programs, realtime, refusals, running, schedules, storage, supervision, tour, userlands,
-    watchdogs, worst_cases,
+    images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, pci_linux, peripherals,
+    planted, programs, realtime, refusals, running, schedules, storage, supervision, tour,
+    userlands, watchdogs, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end.
@@ -70,6 +70,7 @@ fn parts() -> Vec<Part> {
     parts.extend(hostile::parts());
     parts.extend(gearctl_sched::parts());
     parts.extend(moves::parts());
+    parts.extend(pci_linux::parts());
     parts.extend(storage::parts());
     parts.extend(programs::parts());
     parts.extend(devices::parts());

@@ -1,0 +1,80 @@
+//! Stock drivers of Linux on PCI devices behind the SMMU, and the same devices in the next life of
+//! their VM.
+//!
+//! Requirements: G1-DMA-001, G1-DMA-002.
+
+use std::fs::{self, File};
+
+use anyhow::{Context, Result, ensure};
+use workbench::expect::Session;
+use workbench::qemu::Machine;
+use workbench::workspace;
+use xtask::smoke::shell;
+
+use crate::device_shell::{at_prompt, power_off, wait_for_prompt};
+use crate::part::{Part, Tally};
+
+/// Bytes of the disk, and of what is written to it.
+const DISK: u64 = 64 << 20;
+const WRITTEN_MIB: u32 = 48;
+/// What Gear2 says of an access that the SMMU has aborted.
+const ABORTED: &str = " may not ";
+
+pub(super) fn parts() -> Vec<Part> {
+    let part = |kind: &str, manifest: &'static str| {
+        let name = format!("PCI devices of Linux in a {kind} VM");
+        Part::new(name, move |tally| on_pci(manifest, tally)).slow(true)
+    };
+    vec![
+        part("device", "pci-linux"),
+        part("real-time", "pci-rt-linux"),
+    ]
+}
+
+fn on_pci(manifest: &str, tally: &mut Tally) -> Result<()> {
+    let image = workspace::output_dir().join("pci-linux.img");
+    fs::create_dir_all(workspace::output_dir())?;
+    File::create(&image)?.set_len(DISK)?;
+    let drive = format!("if=none,id=disk,format=raw,file={}", image.display());
+    let options = [
+        "-drive",
+        &drive,
+        "-device",
+        "virtio-blk-pci,drive=disk,disable-legacy=on,iommu_platform=on,serial=behind",
+        "-netdev",
+        "user,id=net,restrict=on",
+        "-device",
+        "virtio-net-pci,netdev=net,disable-legacy=on,iommu_platform=on,romfile=",
+    ];
+    let machine = Machine {
+        smmu: true,
+        cpus: 3,
+        options: options.map(Into::into).to_vec(),
+        ..Machine::default()
+    };
+    at_prompt(manifest, machine, |session, _| {
+        uses(session).context("first life")?;
+        tally.pass(1);
+        session.send("reboot -f\n")?;
+        wait_for_prompt(session)?;
+        uses(session).context("second life")?;
+        tally.pass(1);
+        power_off(session)
+    })
+}
+
+/// Writes a disk, reads it back from the disk itself, and reaches the network's router.
+fn uses(session: &mut Session) -> Result<()> {
+    shell(session, "cat /sys/block/vda/serial | grep -x behind")?;
+    let write = format!(
+        "dd if=/dev/urandom of=/run/pattern bs=1M count={WRITTEN_MIB} && \
+         dd if=/run/pattern of=/dev/vda bs=1M oflag=direct && \
+         dd if=/dev/vda bs=1M count={WRITTEN_MIB} iflag=direct | cmp - /run/pattern"
+    );
+    shell(session, &write)?;
+    // The device VM's init has made the card a port of its bridge.
+    shell(session, "ping -c 3 -w 30 10.0.2.2")?;
+    let transcript = session.transcript();
+    ensure!(!transcript.contains(ABORTED), "an access was aborted");
+    Ok(())
+}
