@@ -314,6 +314,9 @@ rules_and_warnings! {
     /// Each exception level needs an image of Gear2 of its own.
     PrivilegeNotSupported = "M-GR2-001", "this build of GearV does not run Gear2 at this level",
         "write privilege = \"el0\" or leave it out";
+    /// Nobody would find a record of what was to be recorded.
+    TraceWithoutRing = "M-GR2-002", "trace-from-boot needs rings of trace records",
+        "write trace-kib, or remove trace-from-boot";
 
     /// VMs that share a CPU cannot share its CPU interface.
     PassThroughGic = "M-GIC-001", "only a real-time VM can have the physical interrupt controller",

@@ -37,6 +37,9 @@ pub const LATENCY_US: RangeInclusive<u32> = 0..=1_000_000;
 /// The longest time in milliseconds that a manifest gives for restarts, watchdogs and the order of
 /// boot: an hour. Longer ones are probably microseconds, and would never end.
 pub const LONGEST_MS: u32 = 3_600_000;
+/// Values of `trace-kib`, of which the powers of two are sizes of a ring: a piece of the layout holds
+/// the largest with its header.
+pub const TRACE_KIB: RangeInclusive<u32> = 16..=8192;
 /// The largest `boot-order`.
 pub const MAX_BOOT_ORDER: u32 = 1000;
 /// The largest `dma-fault-limit`.

@@ -210,6 +210,10 @@ pub struct Gear2Config<'a> {
     pub restart_limit: u32,
     /// Length of the window, in milliseconds.
     pub restart_window_ms: u32,
+    /// Size of each CPU's ring of trace records in KiB; 0: there are none.
+    pub trace_kib: u32,
+    /// Whether each CPU writes its ring from its start on.
+    pub trace_from_boot: bool,
     /// SHA-256 of the image, in hexadecimal digits.
     pub digest: Option<&'a str>,
 }
@@ -233,6 +237,16 @@ impl Gear2Config<'_> {
         self.watchdog_ms.unwrap_or(default)
     }
 
+    /// Returns the bytes of each CPU's ring of trace records: the largest power of two that
+    /// `trace_kib` holds; 0: there are no rings.
+    #[must_use]
+    pub const fn trace_bytes(&self) -> u64 {
+        match self.trace_kib.checked_ilog2() {
+            Some(exponent) => 1 << (exponent + 10),
+            None => 0,
+        }
+    }
+
     /// Configuration for a manifest that does not mention Gear2.
     pub const DEFAULT: Self = Self {
         image: GEAR2_MEMBER,
@@ -244,6 +258,8 @@ impl Gear2Config<'_> {
         boot_order_timeout_ms: 120_000,
         restart_limit: 8,
         restart_window_ms: 60_000,
+        trace_kib: 0,
+        trace_from_boot: false,
         digest: None,
     };
 }

@@ -168,6 +168,10 @@ fn read_gear2<'a>(gear2: &Section<'a>, report: &mut Report<'_, 'a>) -> Gear2Conf
         restart_window_ms: gear2
             .number("restart-window-ms", report)
             .unwrap_or(DEFAULT.restart_window_ms),
+        trace_kib: gear2
+            .number("trace-kib", report)
+            .unwrap_or(DEFAULT.trace_kib),
+        trace_from_boot: gear2.switch("trace-from-boot", report),
         digest: gear2.digest("image", "image-sha256", report),
     }
 }

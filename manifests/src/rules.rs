@@ -7,7 +7,7 @@ use core::ops::RangeInclusive;
 use crate::archive::TRAILER;
 use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
-use crate::limits::{LONGEST_MS, MAX_BOOT_ORDER, MOST_DMA_FAULTS, SHARED_INTIDS};
+use crate::limits::{LONGEST_MS, MAX_BOOT_ORDER, MOST_DMA_FAULTS, SHARED_INTIDS, TRACE_KIB};
 use crate::model::{
     CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, Vm, VmKind,
 };
@@ -167,6 +167,13 @@ fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     // The default is the one name of the archive's own that may stand here.
     if !is_file_name(gear2.image) && gear2.image != GEAR2_MEMBER {
         report.error(error(Rule::FileName, "image").found(Found::Text(gear2.image)));
+    }
+    if gear2.trace_kib != 0 && !TRACE_KIB.contains(&gear2.trace_kib) {
+        let found = Found::Number(gear2.trace_kib.into());
+        report.error(error(Rule::OutOfRange, "trace-kib").found(found));
+    }
+    if gear2.trace_kib == 0 && gear2.trace_from_boot {
+        report.error(error(Rule::TraceWithoutRing, "trace-from-boot"));
     }
     let values = [gear2.restart_limit, gear2.restart_window_ms];
     for ((property, range, _), value) in RESTART_RANGES.into_iter().zip(values) {

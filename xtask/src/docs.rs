@@ -60,6 +60,7 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("Requirements: faults", "docs/requirements/faults.md"),
     ("Requirements: channels", "docs/requirements/channels.md"),
     ("Requirements: devices", "docs/requirements/dma.md"),
+    ("Requirements: tracing", "docs/requirements/trace.md"),
     ("Requirements: runtime", "docs/requirements/runtime.md"),
     (
         "Requirements: supervision",

@@ -433,6 +433,10 @@ pub struct BootInfo {
     pub feed_period: u64,
     /// Counter ticks in two cycles of a clock of 32 kHz, for which some devices have to wait.
     pub settle_ticks: u64,
+    /// Bytes of each CPU's ring of [`trace`](crate::trace) records, a power of two; 0: there are none.
+    pub trace_size: u64,
+    /// Whether each CPU writes its ring from its start on.
+    pub trace_from_boot: bool,
 }
 
 /// Receiver of a physical interrupt.

@@ -76,6 +76,9 @@ pub mod number {
     /// `(cursor)`: reads a log record; X1 = next cursor, X2.. = the record's words
     /// ([`Record`](crate::record::Record)). `NotFound` when there is none.
     pub const LOG_READ: u16 = 25;
+    /// `(on)`: has this CPU write its ring of [`trace`](crate::trace) records (1), or no longer (0).
+    /// `NotFound`: it has no ring.
+    pub const TRACE: u16 = 26;
     /// `(op)`: powers the machine off (0) or resets it (1). Does not return.
     pub const SYSTEM: u16 = 32;
     /// `(pc, detail)`: Gear2 cannot go on (its panic) and is restarted. Does not return.

@@ -56,7 +56,7 @@ exit_reasons! {
     Timer = "timer",
     /// Physical interrupt injected into the running vCPU.
     IrqDirect = "irq-direct",
-    /// Physical interrupt for somebody else.
+    /// Physical interrupt for somebody else, or one that was gone when it was acknowledged.
     IrqOther = "irq-other",
     /// Another CPU raised a request (pending interrupt, wake-up, stop).
     Kick = "kick",
@@ -70,4 +70,6 @@ exit_reasons! {
     Channel = "channel",
     /// Access to an emulated PL061, answered in Gear1.
     MmioPl061 = "mmio-pl061",
+    /// Access that runs again: what it faulted on has changed meanwhile, or its VM stops.
+    Again = "again",
 }

@@ -65,4 +65,7 @@ pub struct Gear2Info {
     pub register_pages: u64,
     /// INTID of the SMMU's event queue, which is Gear2's; 0: there is none.
     pub smmu_intid: u32,
+    /// Bytes of each CPU's ring of [`trace`](crate::trace) records at
+    /// [`layout::gear2::TRACE`](crate::layout::gear2::TRACE); 0: there are none.
+    pub trace_size: u64,
 }

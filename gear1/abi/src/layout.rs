@@ -19,6 +19,7 @@
 //! | 0x8007_0000_0000 | stolen time or heartbeat, one page per VM, which that VM reads or writes | RW |
 //! | 0x8008_0000_0000 | the SMMU's command and event queues, a page each | RW |
 //! | 0x8008_1000_0000 | second level of the SMMU's stream table | RW |
+//! | 0x8009_0000_0000 | rings of trace records, 16 MiB apart | RW |
 //!
 //! Gear2's intermediate physical address space ([`gear2`]).
 //!
@@ -31,6 +32,7 @@
 //! | 0x4000_0000 | boot UART, unless the device VM owns it | device |
 //! | 0x5000_0000 | memory shared with the device model, if there is a device VM | RW |
 //! | 0x5100_0000 | register pages of the virtio devices of served VMs, a page for each VM | RW |
+//! | 0x5200_0000 | rings of trace records, 16 MiB apart, if the manifest has them | R |
 //! | 0x6000_0000 | one page that outlives restarts, then the heap | RW |
 //!
 //! A guest's memory, interrupt controller and PL011 are at the addresses in its device tree. The
@@ -97,6 +99,11 @@ pub mod el2 {
     /// The SMMU's stream table entries: tables of the second level, 16 KiB each, one after the
     /// other.
     pub const SMMU_STREAMS: u64 = 0x8008_1000_0000;
+    /// CPU *i*'s piece for its ring of trace records: `TRACE + i * TRACE_STRIDE`. A page, with the
+    /// ring's [`Header`](crate::trace::Header) at its end, and the records behind it.
+    pub const TRACE: u64 = 0x8009_0000_0000;
+    /// Distance between the pieces of two CPUs, in bytes.
+    pub const TRACE_STRIDE: u64 = 0x100_0000;
 }
 
 /// Layout of Gear2's intermediate physical address space (flat: its addresses are IPAs).
@@ -123,6 +130,8 @@ pub mod gear2 {
     /// Register pages of served VMs (`gear2-protocol`), one after the other, uncached as for all who
     /// see them.
     pub const REGISTERS: u64 = 0x5100_0000;
+    /// Rings of trace records, as at [`el2::TRACE`](super::el2::TRACE), and with the same stride.
+    pub const TRACE: u64 = 0x5200_0000;
     /// Heap, read-write, as large as the manifest says.
     pub const HEAP: u64 = 0x6000_0000;
 }

@@ -21,6 +21,7 @@ pub mod info;
 pub mod layout;
 pub mod record;
 pub mod regs;
+pub mod trace;
 
 /// Version of every structure and call in this crate: major in the upper half,
 /// minor in the lower. Images whose major versions differ refuse each other.

@@ -11,14 +11,15 @@
 //! (`extern "C" fn(&mut ThisCpu<T>, esr: u64) -> Resume`) and
 //! `gear1_halted(&HaltFrame, stack: u64) -> !`.
 //!
-//! Requirements: G1-RUN-002, G1-RUN-003.
+//! Requirements: G1-RUN-002, G1-RUN-003, G1-TRC-001.
 
 use core::arch::global_asm;
 use core::mem::offset_of;
 
+use gear1_abi::trace;
 use gear1_core::context::Frame;
 
-use crate::this_cpu::{CURRENT, ENTERED, STACK_TOP, ThisCpu};
+use crate::this_cpu::{CURRENT, ENTERED, RUNNING, STACK_TOP, TRACE, ThisCpu};
 
 /// Registers that the exception return restores.
 #[must_use = "a handler that returns another one restores another context's registers"]
@@ -98,9 +99,44 @@ global_asm!(
     // X0 = &mut ThisCpu, SP = the CPU's stack; X1 = ESR_EL2 for gear1_sync.
     .macro CALL handler
     mrs x0, tpidr_el2
+    CALL_FROM_X0 \handler
+    .endm
+    .macro CALL_FROM_X0 handler
     ldr x2, [x0, #{stack_top}]
     mov sp, x2
     bl \handler
+    .endm
+
+    // Writes a record into the CPU's ring. W1 = syndrome. Out: X0 = &mut ThisCpu. Clobbers X2 to X6,
+    // which are stored. Twelve instructions at most with what sets W1. The position is released behind
+    // the record, so that a reader on another CPU never counts a record that it does not see.
+    .macro RECORD
+    mrs x0, tpidr_el2
+    ldr x2, [x0, #{trace}]
+    ldp x3, x4, [x2, #{position}]
+    mrs x5, cntpct_el0
+    ldr x6, [x0, #{running}]
+    bfi x6, x1, #32, #32
+    and x4, x3, x4
+    add x4, x2, x4
+    stp x5, x6, [x4, #{header_size}]
+    add x3, x3, #{record_size}
+    stlr x3, [x2]
+    .endm
+
+    // An interrupt, with its INTID as far as the interrupt controller tells it in one instruction.
+    .macro TRACED_IRQ
+    .balign 128
+    SAVE_CALLER_SAVED
+    .if {gicv2}
+    mov w1, #-1
+    .else
+    mrs x1, icc_hppir1_el1
+    orr w1, w1, #{interrupt}
+    .endif
+    RECORD
+    CALL_FROM_X0 gear1_irq
+    b resume_in_place
     .endm
 
     // An exception inside EL2 ends in a halt: nothing is resumed, so TPIDR_EL0
@@ -193,11 +229,8 @@ gear1_take_serror_last:
     PUT_BACK
     ret
 
-    // planted: instructions on the way of calls
-    .section .text.vectors, "ax"
-    .balign 2048
-    .global gear1_vectors
-gear1_vectors:
+    // The first half of a table of vectors.
+    .macro FROM_EL2
     FATAL 0
     FATAL 1
     FATAL 2
@@ -206,6 +239,14 @@ gear1_vectors:
     FATAL 5
     FATAL 6
     RECOVERABLE 7, gear1_take_serror_first, gear1_take_serror_last, take_serror_after
+    .endm
+
+    // planted: instructions on the way of calls
+    .section .text.vectors, "ax"
+    .balign 2048
+    .global gear1_vectors
+gear1_vectors:
+    FROM_EL2
     .balign 128
     // planted: a branch on the way of calls
     SAVE_CALLER_SAVED
@@ -215,9 +256,10 @@ gear1_vectors:
     tbz x1, #30, 1f
     tbz x1, #29, sync_in_place
     tbz x1, #9, sync_in_place
-    b 2f
+    b sync_with_all
 1:  tbz x1, #20, sync_in_place
-2:  SAVE_CALLEE_SAVED sp
+sync_with_all:
+    SAVE_CALLEE_SAVED sp
     CALL gear1_sync
     b resume
     .balign 128
@@ -252,6 +294,40 @@ gear1_vectors:
     CALL gear1_serror
     b resume_in_place
     .balign 128
+
+    // The same while the CPU traces. SErrors are no exits that are counted, and have no record.
+    .if {traced}
+    .global gear1_traced_vectors
+gear1_traced_vectors:
+    FROM_EL2
+    .balign 128
+    SAVE_CALLER_SAVED
+    mrs x1, esr_el2
+    RECORD
+    tbz x1, #30, 1f
+    tbz x1, #29, sync_in_place
+    tbz x1, #9, sync_in_place
+    b sync_with_all
+1:  tbz x1, #20, sync_in_place
+    b sync_with_all
+    TRACED_IRQ
+    TRACED_IRQ
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_serror
+    b resume_in_place
+    .balign 128
+    SAVE_CALLER_SAVED
+    mrs x1, esr_el2
+    RECORD
+    b sync_with_all
+    TRACED_IRQ
+    TRACED_IRQ
+    .balign 128
+    SAVE_CALLER_SAVED
+    CALL gear1_serror
+    b resume_in_place
+    .endif
 
 sync_in_place:
     CALL gear1_sync
@@ -373,6 +449,14 @@ halt_stack_top:
     stack_top = const STACK_TOP,
     current = const CURRENT,
     entered = const ENTERED,
+    trace = const TRACE,
+    running = const RUNNING,
+    position = const offset_of!(trace::Header, position),
+    header_size = const trace::HEADER_SIZE,
+    record_size = const trace::RECORD_SIZE,
+    interrupt = const trace::INTERRUPT,
+    traced = const cfg!(feature = "trace") as u64,
+    gicv2 = const cfg!(feature = "gicv2") as u64,
     halt_size = const (size_of::<HaltFrame>() + 15) & !15,
     vector = const offset_of!(HaltFrame, vector),
     sp = const offset_of!(HaltFrame, sp),
@@ -380,10 +464,15 @@ halt_stack_top:
     far = const offset_of!(HaltFrame, far),
 );
 const _: () = assert!(offset_of!(HaltFrame, elr) == offset_of!(HaltFrame, esr) + 8);
+// STLR has no offset, and LDP loads both words.
+const _: () = assert!(offset_of!(trace::Header, position) == 0);
+const _: () = assert!(offset_of!(trace::Header, mask) == 8);
 const _: () = assert!(offset_of!(HaltFrame, spsr) == offset_of!(HaltFrame, far) + 8);
 
 unsafe extern "C" {
     static gear1_vectors: [u8; 0];
+    #[cfg(feature = "trace")]
+    static gear1_traced_vectors: [u8; 0];
     fn gear1_resume(resume: Resume) -> !;
     pub(crate) safe fn gear1_translate(address: u64, from_el0: u64) -> u64;
     pub(crate) safe fn gear1_take_serror() -> u64;
@@ -391,9 +480,26 @@ unsafe extern "C" {
 
 /// Installs the exception vectors on this CPU.
 pub fn install_vectors() {
-    let address = (&raw const gear1_vectors).addr() as u64;
-    // SAFETY: the table above is 2 KiB aligned, mapped executable for good, and
-    // holds a handler for every vector.
+    install((&raw const gear1_vectors).addr() as u64);
+}
+
+/// Installs the vectors that write the CPU's ring of trace records, or those that do not. Tells
+/// whether the CPU has a ring; without one nothing changes.
+#[cfg(feature = "trace")]
+pub fn set_tracing<T>(cpu: &ThisCpu<T>, on: bool) -> bool {
+    let has_ring = cpu.trace != 0;
+    if has_ring && on {
+        install((&raw const gear1_traced_vectors).addr() as u64);
+    } else if has_ring {
+        install_vectors();
+    }
+    has_ring
+}
+
+/// Makes a table above the one of this CPU.
+fn install(address: u64) {
+    // SAFETY: both tables above are 2 KiB aligned, mapped executable for good, and hold a handler for
+    // every vector. The one that records is installed only where the CPU has a ring.
     unsafe {
         core::arch::asm!("msr vbar_el2, {}", "isb", in(reg) address, options(nostack, preserves_flags))
     };

@@ -79,6 +79,8 @@ pub mod sync;
 pub mod this_cpu;
 #[cfg(target_arch = "aarch64")]
 pub mod tlb;
+#[cfg(all(target_arch = "aarch64", feature = "trace"))]
+pub mod trace;
 #[cfg(target_arch = "aarch64")]
 pub mod translate;
 #[cfg(target_arch = "aarch64")]

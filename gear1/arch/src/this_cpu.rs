@@ -46,6 +46,8 @@ pub struct ThisCpu<T> {
     current: *mut Frame,
     /// Top of this CPU's stack (EL2 VA).
     stack_top: u64,
+    /// Header of the CPU's ring of trace records (EL2 VA); 0: the CPU has none.
+    pub(crate) trace: u64,
     index: CpuIndex,
     /// The vCPU whose frame `current` is; none: Gear2.
     running: Option<&'static VcpuShared>,
@@ -61,6 +63,8 @@ pub struct ThisCpu<T> {
 pub(crate) const ENTERED: usize = offset_of!(ThisCpu<()>, entered);
 pub(crate) const CURRENT: usize = offset_of!(ThisCpu<()>, current);
 pub(crate) const STACK_TOP: usize = offset_of!(ThisCpu<()>, stack_top);
+pub(crate) const TRACE: usize = offset_of!(ThisCpu<()>, trace);
+pub(crate) const RUNNING: usize = offset_of!(ThisCpu<()>, running);
 
 impl<T> ThisCpu<T> {
     /// State of a CPU that is not up. Nobody uses it before `Cpus::attach` has set its pointers.
@@ -69,6 +73,7 @@ impl<T> ThisCpu<T> {
             entered: ptr::null_mut(),
             current: ptr::null_mut(),
             stack_top: 0,
+            trace: 0,
             // Set in `Cpus::attach`.
             index: match CpuIndex::new(0) {
                 Some(index) => index,

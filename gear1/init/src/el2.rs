@@ -25,6 +25,7 @@ use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 use crate::smmu;
 use crate::table_memory::BootTables;
+use crate::trace;
 
 /// Bytes that are mapped for each CPU's redistributor: RD and SGI frames.
 const GICR_SIZE: u64 = 0x2_0000;
@@ -54,13 +55,16 @@ pub struct Runtime {
     pub stolen_time: Pa,
 }
 
-/// Devices that the runtime drives, beside the interrupt controller and the UART.
+/// Devices that the runtime drives, beside the interrupt controller and the UART, and the rings that
+/// it writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Driven<'d> {
     /// Devices that are fed.
     pub fed: &'d [Fed],
     /// The SMMU, if a VM owns a device behind it.
     pub smmu: Option<&'d smmu::Placed>,
+    /// The rings of trace records, if the manifest has them.
+    pub trace: Option<trace::Rings>,
 }
 
 /// Loads the runtime from its flat image `file` and builds its tables.
@@ -106,6 +110,7 @@ pub fn load<M: PhysicalMemory>(
     space.map_uart()?;
     space.map_watchdogs(driven.fed)?;
     space.map_smmu(driven.smmu)?;
+    space.map_trace(driven.trace)?;
     space.map_windows()?;
     space.map_gic()?;
     Ok(runtime)
@@ -230,6 +235,15 @@ impl<M: PhysicalMemory> AddressSpace<'_, '_, M> {
             entries.bytes(),
             Rights::ReadWrite,
         )
+    }
+
+    /// Maps the rings of trace records.
+    fn map_trace(&mut self, rings: Option<trace::Rings>) -> Result<(), Refusal> {
+        for piece in rings.into_iter().flat_map(trace::Rings::pieces) {
+            let input = el2::TRACE + piece.offset;
+            self.map(input, piece.pa, piece.size, Rights::ReadWrite)?;
+        }
+        Ok(())
     }
 
     /// Gives each CPU an empty table for its windows, and maps that table itself: the runtime has

@@ -28,6 +28,7 @@ use crate::layout::FreeMemory;
 use crate::partition::{Mapping, Purpose, Space};
 use crate::refusal::Refusal;
 use crate::region::Region;
+use crate::trace;
 
 /// VMID of Gear2, which has a stage 2 as VMs do, at EL0 as well as at EL1.
 pub const VMID: u16 = 1;
@@ -53,6 +54,8 @@ pub struct Sources<'s> {
     pub counter_hz: u32,
     /// INTID of the SMMU's event queue; 0: Gear2 gets none.
     pub smmu_intid: u32,
+    /// The rings of trace records, if there are any.
+    pub trace: Option<trace::Rings>,
 }
 
 /// Gear2 before its stage 2 is built, which the check of the whole partition precedes.
@@ -80,6 +83,7 @@ pub fn load<M: PhysicalMemory>(
     add_stacks(sources, free, memory, &mut mappings)?;
     mappings.push(take_heap(sources, free, memory)?);
     mappings.extend(sources.shared.map(control_region));
+    mappings.extend(sources.trace.iter().flat_map(|rings| rings.mappings()));
     mappings.extend(sources.uart.map(|uart| {
         let page = Pa::new(uart.page());
         piece(gear2::UART, page, PAGE_SIZE, Attributes::DEVICE, "UART")
@@ -248,6 +252,7 @@ fn information(sources: &Sources<'_>) -> Gear2Info {
             None => 0,
         },
         smmu_intid: sources.smmu_intid,
+        trace_size: sources.trace.map_or(0, |rings| rings.size),
     };
     let slots = info.mpidr.iter_mut().zip(&mut info.cluster);
     for ((mpidr, cluster), cpu) in slots.zip(&board.cpus) {

@@ -42,6 +42,7 @@ pub mod region;
 pub mod shared;
 pub mod smmu;
 pub mod table_memory;
+pub mod trace;
 pub mod vm;
 
 #[cfg(test)]

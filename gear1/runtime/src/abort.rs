@@ -51,10 +51,10 @@ pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     }
     let abort = syndrome.data_abort();
     let Some(ipa) = faulting_ipa(guest.cpu, abort) else {
-        return Handled::Same;
+        return again(guest.loaded);
     };
     if ffa::is_allowed_now(guest.loaded, abort, ipa) {
-        return Handled::Same;
+        return again(guest.loaded);
     }
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
     // planted: Gear1 halts where an access has no syndrome
@@ -63,6 +63,14 @@ pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
         return inject::abort(guest.reborrow(), syndrome, ipa);
     }
     emulate(guest.reborrow(), syndrome, ipa)
+}
+
+/// Has the access run again.
+#[cold]
+#[inline(never)]
+fn again(loaded: &Loaded) -> Handled {
+    loaded.shared.count(ExitReason::Again);
+    Handled::Same
 }
 
 /// Answers an access to a device that Gear1 or Gear2 emulates. The most frequent comes first: the
@@ -156,6 +164,7 @@ fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
     if let Some(context) = guest.cpu.context()
         && context.nesting.is_stuck(ELR_EL2.get())
     {
+        loaded.shared.count(ExitReason::MmioGear2);
         // Gear2 has answered this very access of the handler with an abort again and again.
         return inject::stop(guest.reborrow(), ExitReason::MmioGear2, ipa);
     }
@@ -195,6 +204,6 @@ pub(crate) fn instruction(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
         Some(ipa) if !ffa::is_allowed_now(guest.loaded, abort, ipa) => {
             inject::abort(guest.reborrow(), syndrome, ipa)
         }
-        Some(_) | None => Handled::Same,
+        Some(_) | None => again(guest.loaded),
     }
 }

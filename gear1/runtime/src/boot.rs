@@ -197,6 +197,8 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
     init_registers(cpu, machine);
     init_data(cpu, machine);
+    #[cfg(feature = "trace")]
+    begin_trace(cpu, machine.handover);
     if cpu.index().index() == 0 {
         // SAFETY: the runtime starts, and no page of a guest is mapped.
         unsafe { wipe_init(cpu.local(), machine.handover) };
@@ -237,6 +239,16 @@ fn init_data(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.has_ras = cpu::has_ras();
     cpu.data.misreports_stage2 = cpu::misreports_stage2_faults();
     cpu.data.world = World::of_this_cpu(machine.handover);
+}
+
+/// Gives the calling CPU its ring of trace records, and has it write them if it is to do so from its
+/// start on. Without an order of Gear2's that is the only way for a real-time VM's CPU.
+#[cfg(feature = "trace")]
+fn begin_trace(cpu: &mut Cpu, boot: Handover) {
+    gear1_arch::trace::attach(cpu, boot, machine::vcpus());
+    if boot.trace_from_boot {
+        entry::set_tracing(cpu, true);
+    }
 }
 
 /// Makes what this CPU is there for run next: a real-time VM, or Gear2's loop.

@@ -9,7 +9,7 @@
 //! function the slow ways would store registers on the stack before the fast ones end, which costs
 //! every exit some instructions.
 //!
-//! Requirements: G1-RUN-003, G1-GIC-006, G1-FLT-006.
+//! Requirements: G1-RUN-003, G1-GIC-006, G1-FLT-006, G1-TRC-002.
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::call::{Failure, number};
@@ -228,7 +228,7 @@ extern "C" fn gear1_serror(cpu: &mut Cpu) -> Resume {
 #[unsafe(no_mangle)]
 extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
     let Some(irq) = Gic::acknowledge() else {
-        return Resume::Same;
+        return gone(cpu);
     };
     if Gic::intid(irq) == gic::VIRTUAL_TIMER
         && let Some(shared) = cpu.running()
@@ -245,6 +245,16 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
         return kicked(cpu, irq, shared);
     }
     interrupt(cpu, irq)
+}
+
+/// An interrupt that was gone when it was acknowledged. It has cost the guest an exit, which counts.
+#[cold]
+#[inline(never)]
+fn gone(cpu: &Cpu) -> Resume {
+    if let Some(shared) = cpu.running() {
+        shared.count(ExitReason::IrqOther);
+    }
+    Resume::Same
 }
 
 /// Another CPU has something for this one, which runs a guest. The interrupt ends before the

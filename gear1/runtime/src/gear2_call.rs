@@ -13,6 +13,8 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId};
 use gear1_abi::record::CURSOR_CPU_SHIFT;
 use gear1_arch::cpu;
+#[cfg(feature = "trace")]
+use gear1_arch::entry;
 use gear1_arch::entry::Resume;
 use gear1_core::vgic::{IntId, VcpuIndex, VmGic};
 
@@ -83,6 +85,10 @@ fn call(cpu: &mut Cpu, machine: &Machine, immediate: u16, arguments: (u64, u64, 
         number::DMA_EVENT => smmu::take_event(machine).ok_or(Status::NotFound),
         number::EXIT_STATS => exit_stats(id()?, b),
         number::LOG_READ => log_read(machine, a),
+        #[cfg(feature = "trace")]
+        number::TRACE if entry::set_tracing(cpu, a != 0) => Ok(NOTHING),
+        #[cfg(feature = "trace")]
+        number::TRACE => Err(Status::NotFound),
         number::SYSTEM => lifecycle::system(cpu, machine, a != 0),
         _ => Err(Status::NoSuchCall),
     }

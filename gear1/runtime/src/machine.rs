@@ -395,6 +395,12 @@ pub(crate) fn vcpu(id: VcpuId) -> &'static VcpuShared {
     id.select(&VCPUS)
 }
 
+/// Returns the shared parts of all vCPUs, by which trace records name them.
+#[cfg(feature = "trace")]
+pub(crate) fn vcpus() -> &'static [VcpuShared; MAX_VCPUS] {
+    &VCPUS
+}
+
 /// Returns the number of a VM's life.
 #[inline]
 pub(crate) fn life(id: VmId) -> &'static AtomicU32 {

@@ -563,5 +563,13 @@ pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Re
 pub(crate) fn exit_if_frozen(mut guest: Guest<'_>) -> Option<Handled> {
     let frozen = guest.cpu.data.real_time == RealTime::PassThrough;
     (frozen && guest.loaded.shared.requests().intersects(Requests::STOP))
-        .then(|| after_interrupt(guest.reborrow(), ExitReason::Kick))
+        .then(|| exit_frozen(guest.reborrow()))
+}
+
+/// Stops a vCPU at the fault of its memory, which counts as an access that runs again.
+#[cold]
+#[inline(never)]
+fn exit_frozen(mut guest: Guest<'_>) -> Handled {
+    guest.loaded.shared.count(ExitReason::Again);
+    after_interrupt(guest.reborrow(), ExitReason::Kick)
 }

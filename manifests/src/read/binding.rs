@@ -46,6 +46,8 @@ pub const GEAR2_PROPERTIES: &[&str] = &[
     "restart-limit",
     "restart-window-ms",
     "boot-order-timeout-ms",
+    "trace-kib",
+    "trace-from-boot",
     "image-sha256",
 ];
 /// Nodes below `/gear2`.
@@ -180,6 +182,7 @@ pub const CELL_PROPERTIES: &[&str] = &[
     "boot-order",
     "boot-order-timeout-ms",
     "restart-limit",
+    "trace-kib",
     "restart-window-ms",
     "restart-backoff-ms",
     "device-id",

@@ -69,6 +69,7 @@ fn gear2_is_restarted_eight_times_a_minute() {
     accepts(&smallest(), |manifest| {
         let gear2 = &manifest.gear2;
         assert_eq!((gear2.restart_limit, gear2.restart_window_ms), (8, 60_000));
+        assert_eq!((gear2.trace_bytes(), gear2.trace_from_boot), (0, false));
     });
 }
 
@@ -85,10 +86,16 @@ fn reads_gear2() {
         .set("/gear2", "watchdog-ms", cells(&[0]))
         .set("/gear2", "boot-order-timeout-ms", cells(&[7000]))
         .set("/gear2", "restart-limit", cells(&[3]))
-        .set("/gear2", "restart-window-ms", cells(&[5000]));
+        .set("/gear2", "restart-window-ms", cells(&[5000]))
+        .set("/gear2", "trace-kib", cells(&[100]))
+        .set("/gear2", "trace-from-boot", std::vec![]);
     accepts(&tree, |manifest| {
         let gear2 = &manifest.gear2;
         assert_eq!((gear2.restart_limit, gear2.restart_window_ms), (3, 5000));
+        assert_eq!(
+            (gear2.trace_bytes(), gear2.trace_from_boot),
+            (64 << 10, true)
+        );
         assert_eq!((gear2.image, gear2.memory_bytes), ("my-gear2.bin", 8 << 20));
         assert_eq!(
             (gear2.policy.scheduler, gear2.policy.slice_us()),

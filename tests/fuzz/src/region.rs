@@ -172,6 +172,7 @@ fn info() -> Gear2Info {
         vcpu_count: [0; MAX_VMS],
         register_pages: 0,
         smmu_intid: 0,
+        trace_size: 0,
     };
     for vm in 0..VMS as usize {
         info.first_vcpu[vm] = vm as u16;

@@ -225,6 +225,10 @@ fn variant_lints(tally: &mut Tally) -> Result<()> {
         let name = format!("clippy of the runtime, {features}");
         tally.check(&name, run(&mut runtime));
     }
+    let mut untraced = clippy(workspace::BARE_TARGET);
+    untraced.args(["--package", "gear1-runtime", "--no-default-features"]);
+    untraced.args(["--features", "image"]).args(DENIED);
+    tally.check("clippy of the runtime without traces", run(&mut untraced));
     workspace::ensure_targets(&[workspace::STATIC_TARGET])?;
     let mut vmm = clippy(workspace::STATIC_TARGET);
     vmm.args(["--release", "--package", "kvm-vmm"]).args(DENIED);

@@ -76,6 +76,8 @@ pub(super) fn of_machine(
         watchdogs: Default::default(),
         feed_period: 0,
         settle_ticks: 0,
+        trace_size: system.manifest.gear2.trace_bytes(),
+        trace_from_boot: system.manifest.gear2.trace_from_boot,
     });
     fill_cpus(&mut info, board, system.manifest);
     board_watchdog::fill(&mut info, &system.owners.fed, given.counter_hz);

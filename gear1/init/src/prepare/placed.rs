@@ -31,6 +31,7 @@ use crate::region::{Region, subtract};
 use crate::shared;
 use crate::smmu;
 use crate::table_memory::BootTables;
+use crate::trace;
 use crate::vm;
 
 /// Root tables are taken from the pool's start, which is aligned to the largest of them.
@@ -59,7 +60,8 @@ impl<'a> Placed<'a> {
     /// Gives out memory, and loads Gear1's runtime and Gear2. Memory with a fixed address goes
     /// first, and what fits anywhere goes last:
     ///
-    /// 1. memory that VMs share from boot on, and VMs with an address in the manifest
+    /// 1. memory that VMs share from boot on, VMs with an address in the manifest, and the rings of
+    ///    trace records
     /// 2. the pool, the runtime, and the device VM's regions, in the smallest holes
     /// 3. Gear2
     /// 4. the other VMs, in what is left
@@ -75,8 +77,9 @@ impl<'a> Placed<'a> {
         let manifest = system.manifest;
         shared::take(free, manifest)?;
         let fixed = layout::take_fixed(free, manifest)?;
+        let rings = trace::take(manifest, system.given.board, free, memory)?;
         let before = free.clone();
-        let (pool, smmu, runtime) = place_runtime(system, free, memory)?;
+        let (pool, smmu, runtime) = place_runtime(system, rings, free, memory)?;
         let mut gear1 = free.given_since(&before, "the runtime");
         // Not among Gear1's own: the device VM has these regions in its stage 2, and the check of
         // the list refuses a mapping of what Gear1 keeps.
@@ -88,7 +91,7 @@ impl<'a> Placed<'a> {
         let uart = system.given.board.uart.filter(|uart| !has_uart(uart));
         let control = shared.as_ref().map(|shared| shared.control);
         let smmu_intid = smmu.as_ref().map_or(0, smmu::Placed::intid);
-        let gear2 = load_gear2(system, (uart, smmu_intid), control, free, memory)?;
+        let gear2 = load_gear2(system, (uart, smmu_intid), control, rings, free, memory)?;
         let starts = layout::take_rest(free, manifest, &fixed)?;
         let before = free.clone();
         let vms = prepare_vms(system, &starts, shared.as_ref(), free)?;
@@ -296,11 +299,13 @@ impl<'a> Placed<'a> {
 /// memory, and loads the runtime, which maps both.
 fn place_runtime<M: PhysicalMemory>(
     system: &System<'_, '_>,
+    trace: Option<trace::Rings>,
     free: &mut FreeMemory,
     memory: &mut M,
 ) -> Result<(Region, Option<smmu::Placed>, Runtime), Refusal> {
     let (given, manifest) = (system.given, system.manifest);
-    let pool_size = pool_size(manifest, &system.geometry, system.owners);
+    let cpu_count = given.board.cpus.len();
+    let pool_size = pool_size(manifest, cpu_count, &system.geometry, system.owners);
     let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
     let pool = Region::new(pool, pool + pool_size);
     let vm_count = manifest.vms.len();
@@ -309,6 +314,7 @@ fn place_runtime<M: PhysicalMemory>(
     let driven = Driven {
         fed: &system.owners.fed,
         smmu: smmu.as_ref(),
+        trace,
     };
     let runtime = el2::load(
         given.runtime,
@@ -378,6 +384,7 @@ fn load_gear2<M: PhysicalMemory>(
     system: &System<'_, '_>,
     (uart, smmu_intid): (Option<Uart>, u32),
     shared: Option<Region>,
+    trace: Option<trace::Rings>,
     free: &mut FreeMemory,
     memory: &mut M,
 ) -> Result<gear2::Loaded, Refusal> {
@@ -393,6 +400,7 @@ fn load_gear2<M: PhysicalMemory>(
         shared,
         counter_hz: system.given.counter_hz,
         smmu_intid,
+        trace,
     };
     gear2::load(&sources, free, memory)
 }

@@ -22,6 +22,7 @@ use crate::fdt::Board;
 use crate::passthrough::{Passthrough, check_owners};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::smmu::{self, OwnedStreams};
+use crate::trace;
 use crate::vm;
 
 /// Tables that Gear2's pieces take at most, beside its heap's. They lie in a few regions of its
@@ -181,13 +182,15 @@ fn address_limit(board: &Board, manifest: &Manifest<'_>, owners: &Owners<'_, '_>
 /// one each, Gear2's and the empty one.
 pub(super) fn pool_size(
     manifest: &Manifest<'_>,
+    cpu_count: usize,
     geometry: &Geometry,
     owners: &Owners<'_, '_>,
 ) -> u64 {
     // Level 2 tables of a range that begins anywhere, and a level 1 table.
     let tables = |bytes: u64| (bytes >> 30) + 3;
     let roots = (manifest.vms.len() as u64 + 2) * geometry.root_size();
-    let gear2 = GEAR2_TABLES + tables(manifest.gear2.memory_bytes);
+    let trace = trace::table_count(manifest, cpu_count);
+    let gear2 = GEAR2_TABLES + tables(manifest.gear2.memory_bytes) + trace;
     let vms = manifest.vms.iter().map(|vm| {
         let shared = manifest.shared_of(vm);
         let shared = shared.map(|shared| 2 * tables(shared.bytes));

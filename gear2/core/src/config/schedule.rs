@@ -99,6 +99,7 @@ fn info(manifest: &Manifest<'_>, cpu_count: usize, counter_hz: u32) -> Gear2Info
         vcpu_count: [0; MAX_VMS],
         register_pages: 0,
         smmu_intid: 0,
+        trace_size: 0,
     };
     let mut next = 0;
     let slots = info.first_vcpu.iter_mut().zip(&mut info.vcpu_count);

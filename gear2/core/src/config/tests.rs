@@ -92,6 +92,7 @@ fn info(vcpu_counts: &[u16]) -> Gear2Info {
         vcpu_count: [0; _],
         register_pages: 0,
         smmu_intid: 106,
+        trace_size: 0,
     };
     let mut first = 0;
     for (place, &count) in vcpu_counts.iter().enumerate() {

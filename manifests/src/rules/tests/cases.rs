@@ -178,6 +178,14 @@ fn value_cases() -> Vec<Case> {
             smallest().set("/gear2", "restart-window-ms", cells(&[0])),
             "M-SYN-006: /gear2: restart-window-ms: "
         ),
+        (
+            smallest().set("/gear2", "trace-kib", cells(&[15])),
+            "M-SYN-006: /gear2: trace-kib: "
+        ),
+        (
+            smallest().set("/gear2", "trace-from-boot", Vec::new()),
+            "M-GR2-002: /gear2: trace-from-boot: "
+        ),
     ]
 }
 

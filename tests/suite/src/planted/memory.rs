@@ -16,6 +16,27 @@ const FFA: Finder = Finder::Guest("ffa", "cortex-a57");
 
 pub(super) const BUGS: &[Bug] = &[
     Bug {
+        name: "a record is taken for another vCPU's",
+        change: Change::Swap("self.first_vcpu", "self.first_vcpu - self.vcpu_stride"),
+        breaks: &["G1-TRC-001"],
+        test: "gear1/abi/src/trace/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "an exit is in another group than its reason",
+        change: Change::Swap("0x20 | 0x24", "0x20"),
+        breaks: &["G1-TRC-002"],
+        test: "gear1/abi/src/trace/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "Gear2 writes the records of Gear1",
+        change: Change::Swap("READ_ONLY_UNOWNED", "WRITTEN_UNOWNED"),
+        breaks: &["G1-TRC-003"],
+        test: "gear1/init/src/trace/tests.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a piece that is wiped lies in two regions",
         change: Change::Swap("PIECE || ", "PIECE || with_it == 0 && "),
         breaks: &["G1-MEM-015"],

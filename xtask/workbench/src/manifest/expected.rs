@@ -148,6 +148,12 @@ const TABLE: &[Row] = &[
         "\"never\", \"on-failure\" or \"always\"",
         "\"on-failure\"",
     ),
+    (
+        "trace-kib",
+        "a number from 16 to 8192, or 0 for none",
+        "<256>",
+    ),
+    ("trace-from-boot", "", ""),
     ("restart-limit", "a number from 0 to 16", "<10>"),
     (
         "restart-window-ms",
