@@ -13,7 +13,9 @@ use crate::control::name_of;
 use crate::error::{Error, ErrorKind};
 use crate::json;
 use crate::order::Order;
-use crate::wire::{About, Answer, Answered, Asked, Called, Device, Figures, Request, VERSION};
+use crate::wire::{
+    About, Answer, Answered, Asked, Called, Device, Figures, Request, VERSION, Words,
+};
 
 /// Longest time until GDM answers: several times as long as GDM waits for Gear2, so that GDM's own
 /// error comes first.
@@ -140,6 +142,22 @@ impl Client {
             arguments,
         })? {
             Answer::Call(called) => Ok(called),
+            other => Err(garbled(other.name())),
+        }
+    }
+
+    /// Asks Gear2 for an operation that answers with more words.
+    pub fn words(&mut self, operation: u32, arguments: &[u64]) -> Result<Words, Error> {
+        let mut all = [0; 4];
+        all.iter_mut()
+            .zip(arguments)
+            .for_each(|(word, argument)| *word = *argument);
+        let arguments = all;
+        match self.ask(Request::Words {
+            operation,
+            arguments,
+        })? {
+            Answer::Words(words) => Ok(words),
             other => Err(garbled(other.name())),
         }
     }

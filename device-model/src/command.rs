@@ -35,6 +35,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod top;
+mod trace;
 mod wait;
 
 use answer::{
@@ -101,6 +102,9 @@ fn ask(command: &Command, line: &Line, out: &mut dyn Write) -> Result<(), Error>
             *channel,
             file,
         )?),
+        Command::Trace { seconds, output } => {
+            Answer::Trace(trace::take(client, seconds.0, output)?)
+        }
         Command::Dump { vm, file } => Answer::Dump(dump::take(client, Path::new(TREE), vm, file)?),
         command => answer(client, command)?,
     };

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use gear2_protocol::{Region, op};
+use gear2_protocol::{Region, TRACE_WORDS, op, outcome};
 
 use crate::board::DeviceNode;
 use crate::choices::Choices;
@@ -23,7 +23,7 @@ use crate::error::ErrorKind;
 use crate::mapping::{Doorbell, finish_stores};
 use crate::orders::Desk;
 use crate::sys::{self, Wait};
-use crate::wire::{About, Answer, Answered, Asked, Called, Head, Request, VERSION};
+use crate::wire::{About, Answer, Answered, Asked, Called, Head, Request, VERSION, Words};
 use crate::{json, progress};
 
 mod devices;
@@ -79,6 +79,25 @@ impl Mailbox {
 
     /// Asks Gear2 for an operation and waits for its answer.
     pub fn call(&self, op: u32, arguments: [u64; 4]) -> Result<Called, Silent> {
+        self.call_and(op, arguments, |called| called)
+    }
+
+    /// Asks Gear2 for an operation that has more words than the mailbox, and waits for its answer.
+    pub fn words(&self, op: u32, arguments: [u64; 4]) -> Result<Words, Silent> {
+        self.call_and(op, arguments, |called| {
+            let words = self.region.trace.iter().take(word_count(op, &called));
+            let words = words.map(|word| word.load(Ordering::Relaxed)).collect();
+            Words { called, words }
+        })
+    }
+
+    /// Asks Gear2 for an operation, and takes in the answer before another one is asked for.
+    fn call_and<T>(
+        &self,
+        op: u32,
+        arguments: [u64; 4],
+        take: impl FnOnce(Called) -> T,
+    ) -> Result<T, Silent> {
         let doorbell = self.doorbell.lock();
         let doorbell = doorbell.unwrap_or_else(PoisonError::into_inner);
         let control = &self.region.control;
@@ -97,7 +116,7 @@ impl Mailbox {
             *result = word.load(Ordering::Relaxed);
         }
         let outcome = control.outcome.load(Ordering::Relaxed);
-        Ok(Called { outcome, results })
+        Ok(take(Called { outcome, results }))
     }
 
     /// Writes an operation. Its number comes last: Gear2 takes the words before as the operation's
@@ -135,6 +154,18 @@ impl Mailbox {
         name.filter(|name| !name.is_empty())
             .unwrap_or_else(|| format!("vm{vm}"))
     }
+}
+
+/// Returns how many words an answer has beside those of the mailbox. Gear2 may say more than there are.
+fn word_count(op: u32, called: &Called) -> usize {
+    let [first, second, ..] = called.results;
+    let count = match (op, called.outcome) {
+        (op::TRACE_READ, outcome::OK) => second.saturating_mul(TRACE_WORDS as u64),
+        // A time and a count for each reason, twice.
+        (op::TRACE_NOTE, outcome::OK) => first.saturating_add(1).saturating_mul(2),
+        _ => 0,
+    };
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 /// Returns the text in result words: bytes in memory order, up to a zero.
@@ -343,6 +374,13 @@ impl<'m> Server<'m> {
                 operation,
                 arguments,
             } => self.call(operation, arguments),
+            Request::Words {
+                operation,
+                arguments,
+            } => match self.mailbox.words(operation, arguments) {
+                Ok(words) => Answer::Words(words),
+                Err(silent) => Answer::error(ErrorKind::Unreachable, silent.to_string()),
+            },
         }
     }
 

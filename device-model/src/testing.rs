@@ -27,8 +27,10 @@ use crate::state::DeviceState;
 use crate::transport::{COMMON_FEATURES, register};
 use crate::worker::{Arrival, Away, Wiring, Worker};
 use sched::FakeSched;
+use trace::FakeTrace;
 
 mod sched;
+pub(crate) mod trace;
 
 /// Guest address of the RAM.
 pub(crate) const RAM: u64 = 0x4000_0000;
@@ -447,6 +449,7 @@ pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
     let control = &region.control;
     let mut log = FakeLog::default();
     let mut sched = FakeSched::default();
+    let mut trace = FakeTrace::default();
     while !stop.load(Ordering::Relaxed) {
         let asked = control.asked.load(Ordering::Acquire);
         if asked == control.answered.load(Ordering::Relaxed) {
@@ -461,6 +464,7 @@ pub(crate) fn fake_gear2(region: &Region, stop: &AtomicBool) {
         let (outcome, results) = match control.op.load(Ordering::Relaxed) {
             op::LOG_READ => log.read(first),
             op @ op::SCHED_CPU..=op::SCHED_SET_POOL => sched.answer(op, arguments),
+            op @ op::TRACE..=op::TRACE_NOTE => trace.answer(region, op, [first, second]),
             op => fake_answer(op, first, second),
         };
         for (word, result) in control.results.iter().zip(results) {

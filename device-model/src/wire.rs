@@ -54,6 +54,13 @@ pub enum Request {
         /// Arguments of the operation.
         arguments: [u64; 4],
     },
+    /// The same, of an operation that answers with more words than six.
+    Words {
+        /// The operation.
+        operation: u32,
+        /// Arguments of the operation.
+        arguments: [u64; 4],
+    },
 }
 
 /// A line of GDM's: one for each line to GDM, in their order.
@@ -83,6 +90,8 @@ pub enum Answer {
     Order(u64),
     /// Gear2's answer.
     Call(Called),
+    /// Gear2's answer, and its further words.
+    Words(Words),
     /// The request is not done.
     Error(Refusal),
 }
@@ -160,6 +169,16 @@ pub struct Called {
     pub results: [u64; 6],
 }
 
+/// Answer of Gear2 to an operation with more words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Words {
+    /// Outcome and result words.
+    pub called: Called,
+    /// Further words.
+    pub words: Vec<u64>,
+}
+
 /// Why a request is not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -185,6 +204,7 @@ impl Answer {
             Self::Devices(_) => "devices",
             Self::Order(_) => "order",
             Self::Call(_) => "call",
+            Self::Words(_) => "words",
             Self::Error(_) => "error",
         }
     }

@@ -61,6 +61,8 @@ pub enum Answer {
     Screenshot(Screenshot),
     /// `dump`
     Dump(Dump),
+    /// `trace`
+    Trace(Trace),
     /// `stats`
     Stats(Stats),
     /// `top`, a line each second
@@ -225,6 +227,58 @@ pub struct Dump {
     pub vmcoreinfo: bool,
     /// Milliseconds for which the VM was paused; null if it was paused already, or has stopped.
     pub paused_ms: Option<u64>,
+}
+
+/// A trace of all CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Trace {
+    /// The file.
+    pub file: String,
+    /// Records of exits and of Gear2's calls.
+    pub traps: u64,
+    /// Records of Gear2's choices and wake-ups.
+    pub decisions: u64,
+    /// Records that were overwritten before they were read.
+    pub lost: u64,
+    /// Result of the comparison.
+    pub agreement: Agreement,
+    /// vCPUs whose exits were not compared: those of real-time VMs, and those that moved as the trace
+    /// began or ended.
+    pub not_compared: Vec<u64>,
+    /// Exits by vCPU and group, without groups that have none.
+    pub exits: Vec<TracedExits>,
+}
+
+/// Whether records and counters agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Agreement {
+    /// As many exits were recorded as were counted, of each vCPU and group.
+    Exact,
+    /// Other numbers were recorded than were counted.
+    Differs,
+    /// Records were lost.
+    Lost,
+    /// Nothing was counted: the rings were read as they were.
+    NotCompared,
+}
+
+/// Exits of a vCPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TracedExits {
+    /// Number of the vCPU.
+    pub vcpu: u64,
+    /// Name of the VM.
+    pub vm: String,
+    /// Exits that a syndrome tells apart.
+    pub group: String,
+    /// Exits that were recorded.
+    pub recorded: u64,
+    /// Exits that were counted.
+    pub counted: u64,
 }
 
 /// A part of a time in percent, with one decimal place.

@@ -145,6 +145,18 @@ pub enum Command {
         #[arg(value_hint = ValueHint::FilePath)]
         file: String,
     },
+    /// Record what each CPU does, to a file that Perfetto opens
+    ///
+    /// Exits of all vCPUs, wake-ups and choices of Gear2, on one time line (Trace Event format). The
+    /// manifest has `trace-kib`. The number of exits of each vCPU is compared with its counters.
+    Trace {
+        /// How long; 0 for what the rings hold already
+        #[arg(long, default_value = "1", value_parser = seconds)]
+        seconds: Seconds,
+        /// File to write
+        #[arg(long, value_name = "FILE", default_value = "trace.json", value_hint = ValueHint::FilePath)]
+        output: String,
+    },
     /// Connect with a VM's serial console, from its last screen on; Ctrl-] leaves
     Console(Console),
     /// Write the last frame of a VM's screen as PNG

@@ -63,7 +63,12 @@ fn lines() -> Vec<Value> {
         operation: 1,
         arguments: [u64::MAX, 0, 0, 0],
     };
+    let words = Request::Words {
+        operation: 29,
+        arguments: [8, 16, 0, 0],
+    };
     let requests = [
+        words,
         Request::About,
         Request::Figures,
         Request::Devices,
@@ -88,6 +93,7 @@ fn lines() -> Vec<Value> {
         Answer::Devices(vec![Device::default()]),
         Answer::Order(7),
         Answer::Call(Called::default()),
+        Answer::Words(Words::default()),
         Answer::error(ErrorKind::Refused, "why"),
     ];
     let requests = requests.map(|request| read_back(&Asked { version, request }));

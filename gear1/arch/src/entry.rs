@@ -120,6 +120,7 @@ global_asm!(
     and x4, x3, x4
     add x4, x2, x4
     stp x5, x6, [x4, #{header_size}]
+    // planted: each record is written over the last one
     add x3, x3, #{record_size}
     stlr x3, [x2]
     .endm

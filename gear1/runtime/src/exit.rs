@@ -235,6 +235,7 @@ extern "C" fn gear1_irq(cpu: &mut Cpu) -> Resume {
         && vgic::replay(cpu, shared, cpu.data.timer_interrupt.get())
     {
         Gic::drop_priority(irq);
+        // planted: a timer interrupt that repeats is not counted
         shared.count(ExitReason::Timer);
         return Resume::Same;
     }

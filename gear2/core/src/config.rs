@@ -28,6 +28,7 @@ use crate::balancer::{self, Balancer};
 use crate::pl011::PAGE_BYTES;
 use crate::restarts::RestartPolicy;
 use crate::scheduler::{Admission, Budget, Plan, Policy, PolicyKind, Refused, Share, Window};
+use crate::trace::Gear1Ring;
 
 mod safe_state;
 #[cfg(feature = "host")]
@@ -99,6 +100,10 @@ pub struct Config {
     pub(crate) uart_intid: u32,
     /// INTID of the SMMU's event queue; 0: the machine has none that interrupts.
     pub(crate) smmu_intid: u32,
+    /// Whether Gear1 writes its rings of trace records since boot.
+    pub(crate) trace_from_boot: bool,
+    /// Gear1's rings of trace records, by CPU, until the machine takes them.
+    pub rings: Vec<Gear1Ring>,
     /// The CPUs of no pool.
     pub(crate) default_pool: PoolConfig,
     /// Pools of CPUs, in the order of the manifest.
@@ -275,6 +280,8 @@ impl Config {
             counter_hz,
             uart_intid: info.uart_intid,
             smmu_intid: info.smmu_intid,
+            trace_from_boot: manifest.gear2.trace_from_boot,
+            rings: Vec::new(),
             default_pool: PoolConfig::new(info, manifest, None),
             pools: (0..manifest.pools.len())
                 .map(|pool| PoolConfig::new(info, manifest, Some(pool)))

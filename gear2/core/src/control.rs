@@ -23,6 +23,7 @@ use crate::machine::{Machine, Platform};
 
 mod health;
 mod sched;
+mod trace;
 
 /// Work that a control operation leaves to the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(crate) enum Task {
     Ask(VmId, Goal),
     /// The VM was paused or resumed: all its loops are to look again.
     LookAgain(VmId),
+    /// All loops have an order about traces.
+    Trace,
 }
 
 /// Result words of an answer.
@@ -102,6 +105,9 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::SCHED_SHARE => sched::share(machine, vm()?, second),
         op::SCHED_SET => sched::set(machine, gear1, vm()?, [second, third, fourth]),
         op::SCHED_SET_POOL => sched::set_pool(machine, gear1, vm()?, second),
+        op::TRACE => trace::switch(machine, gear1, first),
+        op::TRACE_READ => trace::read(machine, first, second),
+        op::TRACE_NOTE => trace::note(machine, first),
         _ => Err(outcome::UNKNOWN),
     }
 }

@@ -33,6 +33,7 @@ use crate::report;
 use crate::scheduler::{Choice, Policy, Run};
 use jobs::{CONSOLE_JOB, WATCH_JOB, WATCHDOG_JOB, vm_job};
 use moves::{Moves, vcpus_of};
+use tracing::Tracing;
 
 mod dma;
 mod give_up;
@@ -42,6 +43,7 @@ mod real_time;
 mod shares;
 #[cfg(test)]
 mod tests;
+mod tracing;
 mod watchdogs;
 
 /// An answer that a vCPU waits for.
@@ -70,6 +72,8 @@ pub struct CpuLoop<'m, P: Platform> {
     cause: Option<VcpuId>,
     /// Counter value up to which all is charged.
     charged: u64,
+    /// Part in a trace.
+    tracing: Tracing,
 }
 
 impl<'m, P: Platform> CpuLoop<'m, P> {
@@ -94,6 +98,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             last: None,
             cause: None,
             charged: 0,
+            tracing: Tracing::default(),
         };
         this.settle();
         this
@@ -102,6 +107,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     /// Takes over the vCPUs of this CPU, and starts the VMs that run from boot on and whose first
     /// vCPU is one of them. Returns the first decision.
     pub fn start(&mut self, gear1: &mut impl Gear1) -> Decision {
+        self.begin_tracing(gear1);
         let now = gear1.now();
         self.charged = now;
         self.look_again(gear1, now);
@@ -310,6 +316,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         match control::serve(machine, gear1) {
             Task::None => {}
             Task::Ask(vm, goal) => self.ask(vm, goal),
+            Task::Trace => self.pass_trace_order(gear1),
             Task::LookAgain(vm) => self.have_all_look_again(gear1, vm, now),
         }
         // A GDM that has just been started missed the signals before.

@@ -161,6 +161,11 @@ impl<P: Platform> DeviceModel<P> {
         &self.region.control
     }
 
+    /// Returns the words for answers that are longer than the mailbox.
+    pub(crate) fn trace_words(&self) -> &'static [AtomicU64] {
+        &self.region.trace
+    }
+
     /// Performs an access of a vCPU, or has GDM do so and returns `None`: the vCPU waits for GDM's
     /// answer.
     #[inline]

@@ -285,6 +285,11 @@ pub trait Gear1: Conduit {
         Some((next, record))
     }
 
+    /// Has this CPU write its ring of trace records, or no longer.
+    fn trace(&mut self, on: bool) -> Result<(), Status> {
+        outcome(self.svc::<{ number::TRACE }>(args([u64::from(on)]))).map(drop)
+    }
+
     /// Powers the machine off. Does not return on the target, unless Gear1 refuses since a
     /// real-time VM runs.
     fn power_off(&mut self) -> Result<(), Status> {

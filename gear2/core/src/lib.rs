@@ -43,6 +43,7 @@ pub mod scheduler;
 pub mod scif;
 #[cfg(test)]
 mod simulator;
+mod trace;
 mod watchdog;
 
 pub use config::{Config, StartError};
@@ -51,3 +52,4 @@ pub use cpu_loop::CpuLoop;
 pub use gear1::{Conduit, Gear1, Times};
 pub use kept::Kept;
 pub use machine::{Machine, Platform, Shared};
+pub use trace::Gear1Ring;

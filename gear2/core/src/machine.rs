@@ -29,6 +29,7 @@ use crate::load::Load;
 use crate::pl011::Pl011;
 pub use crate::platform::Platform;
 pub(crate) use crate::platform::{Answer, Lock};
+use crate::trace::Trace;
 
 mod consoles;
 mod last_words;
@@ -41,7 +42,7 @@ mod watchdogs;
 
 use consoles::update_line;
 use placement::Placement;
-pub(crate) use placement::{LOOK, MOVE, Place, SHARE, Stage, Stays, WORDS};
+pub(crate) use placement::{LOOK, MOVE, Place, SHARE, Stage, Stays, TRACE, WORDS};
 use pools::Pools;
 pub(crate) use pools::Step;
 pub(crate) use shares::Parameter;
@@ -82,6 +83,8 @@ pub struct Machine<P: Platform> {
     blamed: AtomicU32,
     /// VMs, a bit each, whose input waits for the end of a pause.
     paced: AtomicU32,
+    /// Rings of trace records, and what the loops do about them.
+    pub(crate) trace: Trace<P>,
     /// Aborted accesses of each VM's devices, and last of all of devices that nobody owns.
     dma: [AtomicU64; MAX_VMS + 1],
 }
@@ -168,6 +171,7 @@ impl<P: Platform> Machine<P> {
             restarts: last.map_or(0, |last| last.count),
             blamed: AtomicU32::new(0),
             paced: AtomicU32::new(0),
+            trace: Trace::new(core::mem::take(&mut config.rings)),
             dma: [const { AtomicU64::new(0) }; MAX_VMS + 1],
             config,
         };

@@ -132,6 +132,14 @@ pub trait Policy: Send {
 
     /// Chooses what runs from `now` on. The choice holds until its time or until the next call.
     fn pick(&mut self, now: u64) -> Choice;
+
+    /// Returns the policy whose calls this one passes on, if it is one that records them.
+    fn recorded<'a>(self: Box<Self>) -> Option<Box<dyn Policy + 'a>>
+    where
+        Self: 'a,
+    {
+        None
+    }
 }
 
 /// Returns the part of a turn that is not worth a run of its own, at an event that finds no more of

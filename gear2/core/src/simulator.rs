@@ -12,8 +12,9 @@ use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
+use core::sync::atomic::AtomicU64;
 
-use gear1_abi::call::{Decision, VcpuState, number};
+use gear1_abi::call::{Decision, VcpuState, number as call};
 use gear1_abi::event::Event;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, VmId};
 use gear1_abi::regs::{NO_DEADLINE, Regs};
@@ -28,6 +29,7 @@ use crate::gear1::{Conduit, Times};
 use crate::kept::Kept;
 use crate::machine::{Machine, Platform, Shared};
 use crate::scheduler::{PolicyKind, Window};
+use crate::trace::Gear1Ring;
 
 pub(crate) mod gdm;
 mod guest;
@@ -91,7 +93,7 @@ pub(crate) struct Handle {
 
 impl Conduit for Handle {
     fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
-        assert_ne!(NUMBER, number::NEXT, "the simulation makes this call");
+        assert_ne!(NUMBER, call::NEXT, "the simulation makes this call");
         if self.world.borrow().fails_in == Some(0) {
             std::panic::resume_unwind(Box::new(Failed));
         }
@@ -111,8 +113,30 @@ fn new_machine(
     gear1: &mut Handle,
 ) -> &'static Machine<Simulated> {
     let shared = region.map(|region| Shared { region, pages: &[] });
-    let machine = Machine::new(config.clone(), uart, shared, kept, gear1);
-    Box::leak(Box::new(machine))
+    let rings = match gear1.world.borrow().has_rings {
+        true => config.cpus.len(),
+        false => 0,
+    };
+    let mut config = config.clone();
+    config.rings = (0..rings).map(|_| empty_ring()).collect();
+    Box::leak(Box::new(Machine::new(config, uart, shared, kept, gear1)))
+}
+
+/// Numbers vCPUs and channels through all VMs, as Gear1 does.
+fn number(world: &mut World, plans: &[Plan]) {
+    let (mut first, mut first_channel) = (0, 0);
+    for (vm, plan) in world.vms.iter_mut().zip(plans) {
+        vm.first = first;
+        first += plan.cpus.len();
+        vm.first_channel = first_channel;
+        first_channel += plan.devices;
+    }
+}
+
+/// Makes a ring of Gear1's that nobody has written.
+fn empty_ring() -> Gear1Ring {
+    let words = (0..8 + 2 * 256).map(|_| AtomicU64::new(0));
+    Gear1Ring::new(Vec::leak(words.collect()))
 }
 
 /// Options of a simulated machine.
@@ -136,6 +160,8 @@ pub(crate) struct Options {
     pub(crate) own_pool: usize,
     /// Difference of that pool from the other one.
     pub(crate) own: Option<fn(&mut PoolConfig)>,
+    /// Gear1 has rings of trace records.
+    pub(crate) rings: bool,
 }
 
 /// A simulated machine with Gear2 on it.
@@ -224,6 +250,7 @@ impl Simulation {
         }
         let world = Rc::new(RefCell::new(World {
             now: START,
+            has_rings: options.rings,
             random: seed | 1,
             cpus: (0..cpu_count).map(|_| Cpu::default()).collect(),
             vcpus: config.vcpus().map(|(_, vcpu)| new_vcpu(&vcpu)).collect(),
@@ -255,13 +282,7 @@ impl Simulation {
             silent: None,
             powered_down: None,
         }));
-        let (mut first, mut first_channel) = (0, 0);
-        for (vm, plan) in world.borrow_mut().vms.iter_mut().zip(plans) {
-            vm.first = first;
-            first += plan.cpus.len();
-            vm.first_channel = first_channel;
-            first_channel += plan.devices;
-        }
+        number(&mut world.borrow_mut(), plans);
         let kept = Box::leak(Box::new(Kept::new()));
         let mut handle = Handle {
             world: Rc::clone(&world),

@@ -1,10 +1,15 @@
 //! Memory that Gear1 prepared: the description of the machine, the manifest, and the region shared
 //! with the device model.
 
-use gear1_abi::id::MAX_VMS;
+use alloc::vec::Vec;
+use core::sync::atomic::AtomicU64;
+
+use gear1_abi::id::{MAX_CPUS, MAX_VMS};
 use gear1_abi::info::Gear2Info;
-use gear1_abi::layout::gear2::{HEAP, INFO, MANIFEST, REGISTERS, SHARED};
-use gear2_core::{Kept, Shared};
+use gear1_abi::layout::el2::TRACE_STRIDE;
+use gear1_abi::layout::gear2::{HEAP, INFO, MANIFEST, REGISTERS, SHARED, TRACE};
+use gear1_abi::trace::{HEADER_OFFSET, HEADER_SIZE};
+use gear2_core::{Gear1Ring, Kept, Shared};
 use gear2_protocol::{REGION_SIZE, Region, RegisterPage};
 
 /// Returns the description of the machine. Only its first two fields mean anything
@@ -45,6 +50,24 @@ fn pages(info: &Gear2Info) -> &'static [RegisterPage] {
     // demands. A page consists of atomics only, which are read and written by plain loads and
     // stores, so that what the device VM stores there meanwhile is no data race.
     unsafe { core::slice::from_raw_parts(REGISTERS as *const RegisterPage, count) }
+}
+
+/// Returns Gear1's rings of trace records, by CPU.
+pub(crate) fn rings(info: &Gear2Info) -> Vec<Gear1Ring> {
+    let cpus = match info.trace_size {
+        0 => 0,
+        _ => info.cpu_count.min(MAX_CPUS as u32) as usize,
+    };
+    let length = (HEADER_SIZE + info.trace_size) as usize / 8;
+    let ring = |cpu: usize| {
+        let header = TRACE as usize + cpu * TRACE_STRIDE as usize + HEADER_OFFSET as usize;
+        // SAFETY: Gear1 maps a page and `trace_size` bytes behind it for each CPU for good, readable,
+        // and says so in an `info` of our ABI version; the header is at the page's end, aligned. The
+        // words are atomics that are only loaded, so that what Gear1 stores there meanwhile is no data
+        // race.
+        Gear1Ring::new(unsafe { core::slice::from_raw_parts(header as *const AtomicU64, length) })
+    };
+    (0..cpus).map(ring).collect()
 }
 
 /// Returns what outlives a restart: the first page of the memory for the heap.

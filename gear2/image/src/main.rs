@@ -63,7 +63,8 @@ fn machine() -> Result<Machine<Target>, StartError> {
     let info = inputs::info();
     gear2_core::config::check_abi(info)?;
     heap::give(info.heap_size);
-    let config = Config::new(info, inputs::manifest(info))?;
+    let mut config = Config::new(info, inputs::manifest(info))?;
+    config.rings = inputs::rings(info);
     let uart = BootUart::take(info.uart_kind);
     let (shared, kept) = (inputs::shared(info), inputs::kept());
     Ok(Machine::new(config, uart, shared, kept, &mut Supervisor))

@@ -41,7 +41,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 3.4 | [`op::VM_HEALTH`], without which `gearctl list` has dashes, and [`op::LAST_WORDS`] and the operations behind it, without which there is no `gearctl last-words` |
 /// | 3.5 | [`op::VCPU_REGISTERS`], without which there is no `gearctl dump`, and [`device_word::HOLD_ASKED`], without which devices of a VM that is paused go on, and [`vm_flag::SUSPENDED`] |
 /// | 3.6 | [`op::VM_POWER_BUTTON`], without which `gearctl shutdown` presses buttons of input devices only |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0006;
+/// | 3.7 | [`op::TRACE`] and the operations behind it, without which there is no `gearctl trace` |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0007;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -135,6 +136,12 @@ pub mod device_word {
     pub const RESET_SEEN: usize = 511;
 }
 
+/// Most records of a [`TRACE_READ`](op::TRACE_READ).
+pub const TRACE_RECORDS: usize = 512;
+/// Words of a record: the counter; the vCPU's number plus 1 in the lower half, 0 for none, and in the
+/// upper half the syndrome of Gear1's record, or a constant of [`traced`] of Gear2's.
+pub const TRACE_WORDS: usize = 2;
+
 /// Offsets of the parts in the region.
 pub mod offset {
     /// [`Header`](super::Header).
@@ -145,6 +152,9 @@ pub mod offset {
     /// vCPU of the machine. Slots of other VMs' vCPUs are not used there: the process that serves
     /// a VM maps that VM's page alone.
     pub const MMIO: usize = 0x16_0000;
+    /// Words that Gear2 answers [`TRACE_READ`](super::op::TRACE_READ) and
+    /// [`TRACE_NOTE`](super::op::TRACE_NOTE) with. They are the answer's until the next operation.
+    pub const TRACE: usize = 0x17_0000;
     /// One [`DEVICE_SIZE`] page for each virtio device. Except for the words in
     /// [`device_word`](super::device_word), the page belongs to GDM and holds the state that must
     /// survive a restart of GDM.
@@ -171,6 +181,7 @@ pub mod offset {
 }
 
 const _: () = assert!(offset::CONSOLES + MAX_CONSOLES * offset::CONSOLE_SIZE <= offset::MMIO);
+const _: () = assert!(offset::MMIO + MAX_CONSOLES * 0x1000 <= offset::TRACE);
 const _: () = assert!(offset::DEVICES + MAX_DEVICES * offset::DEVICE_SIZE <= offset::CONSOLES);
 
 /// Start of the region, written by Gear2 before the device VM starts.
@@ -332,6 +343,35 @@ pub mod op {
     /// `(vm)`: presses and releases the VM's power button. `NOT_FOUND`: the manifest gives it none.
     /// `WRONG_STATE`: the VM does not run, or is paused.
     pub const VM_POWER_BUTTON: u32 = 27;
+    /// `(mode)`: 1 begins to trace on all CPUs of Gear2's, 0 ends that, 2 changes nothing. Each CPU
+    /// notes the counters of its vCPUs at the beginning and at the end. Result words: bytes of a ring
+    /// of Gear1's; bytes of one of Gear2's; 1 if Gear1's are written since boot; CPUs of Gear2's, a bit
+    /// each. `BUSY`: not all CPUs have done so yet; ask again. `NOT_FOUND`: the manifest has no rings.
+    /// `UNKNOWN`: this Gear1 was built without tracing.
+    pub const TRACE: u32 = 28;
+    /// `(ring, cursor)`: copies up to [`TRACE_RECORDS`](super::TRACE_RECORDS) records of a ring, from
+    /// the cursor on, to [`offset::TRACE`](super::offset::TRACE). Rings 0 to 7 are Gear1's of these
+    /// CPUs, 8 to 15 Gear2's. Cursor 2^64 − 1: behind the newest record. Result words: the next
+    /// cursor; the number of records; bytes of records that were overwritten unread.
+    pub const TRACE_READ: u32 = 29;
+    /// `(vcpu)`: copies what was noted of a vCPU at the beginning and at the end to
+    /// [`offset::TRACE`](super::offset::TRACE): the counter, and its exits by reason, twice. Result
+    /// word: the number of reasons. `NOT_FOUND`: one of the two was not noted.
+    pub const TRACE_NOTE: u32 = 30;
+}
+
+/// Events in a record of a ring of Gear2's.
+pub mod traced {
+    /// The vCPU can run.
+    pub const WOKEN: u32 = 0;
+    /// The vCPU cannot run.
+    pub const BLOCKED: u32 = 1;
+    /// The vCPU yields the rest of its turn.
+    pub const YIELDED: u32 = 2;
+    /// The vCPU is chosen to run.
+    pub const CHOSEN: u32 = 3;
+    /// No vCPU may run.
+    pub const IDLE: u32 = 4;
 }
 
 /// Causes of a VM's end.

@@ -7,7 +7,7 @@ use core::ops::Deref;
 
 use crate::{
     AtomicU8, AtomicU32, AtomicU64, ConsoleRing, Control, Header, MAX_CONSOLES, MAX_DEVICES,
-    MmioSlot, Ordering, REGION_SIZE, VIRTIO_STRIDE, offset,
+    MmioSlot, Ordering, REGION_SIZE, TRACE_RECORDS, TRACE_WORDS, VIRTIO_STRIDE, offset,
 };
 
 /// Slots in a VM's page: one for each vCPU that there can be.
@@ -20,7 +20,10 @@ const BEFORE_CONSOLES: usize =
 /// Bytes between the header and the control mailbox.
 const BEFORE_CONTROL: usize = offset::CONTROL - 0x1000;
 /// Bytes behind the pages of slots.
-const BEHIND_SLOTS: usize = REGION_SIZE - offset::MMIO - MAX_CONSOLES * 0x1000;
+const BEHIND_SLOTS: usize = offset::TRACE - offset::MMIO - MAX_CONSOLES * 0x1000;
+/// Words for records, and bytes behind them.
+const TRACE_AREA: usize = TRACE_RECORDS * TRACE_WORDS;
+const BEHIND_TRACE: usize = REGION_SIZE - offset::TRACE - TRACE_AREA * 8;
 
 /// Something that has pages of its own.
 #[derive(Debug, Default)]
@@ -96,13 +99,17 @@ pub struct Region {
     pub consoles: [ConsoleBlock; MAX_CONSOLES],
     /// By VM, the slots of its vCPUs, each at the vCPU's number.
     pub slots: [Page<[MmioSlot; SLOTS]>; MAX_CONSOLES],
-    reserved_last: [AtomicU8; BEHIND_SLOTS],
+    reserved_then: [AtomicU8; BEHIND_SLOTS],
+    /// Answers of more words than the mailbox has.
+    pub trace: [AtomicU64; TRACE_AREA],
+    reserved_last: [AtomicU8; BEHIND_TRACE],
 }
 
 const _: () = {
     assert!(size_of::<Region>() == REGION_SIZE);
     assert!(size_of::<RegisterPage>() == 4096);
     assert!(offset_of!(Region, slots) == offset::MMIO);
+    assert!(offset_of!(Region, trace) == offset::TRACE);
     assert!(offset_of!(Region, control) == offset::CONTROL);
     assert!(offset_of!(Region, devices) == offset::DEVICES);
     assert!(offset_of!(Region, consoles) == offset::CONSOLES);
@@ -151,6 +158,8 @@ impl Region {
             reserved_also: bytes(),
             consoles: [const { ConsoleBlock::new() }; MAX_CONSOLES],
             slots: [const { Page([const { MmioSlot::new() }; SLOTS]) }; MAX_CONSOLES],
+            reserved_then: bytes(),
+            trace: words(),
             reserved_last: bytes(),
         }
     }
@@ -165,6 +174,7 @@ impl Region {
         self.control.clear();
         self.devices.iter().for_each(|page| zero(page));
         self.consoles.iter().for_each(ConsoleBlock::clear);
+        zero(&self.trace);
     }
 }
 

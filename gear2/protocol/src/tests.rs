@@ -34,6 +34,7 @@ fn the_version_says_which_numbers_hold() {
     let parts = [
         offset::HEADER,
         offset::MMIO,
+        offset::TRACE,
         offset::CONTROL,
         offset::DEVICES,
         offset::CONSOLES,
@@ -81,6 +82,9 @@ fn the_version_says_which_numbers_hold() {
         op::LAST_CONSOLE,
         op::VCPU_REGISTERS,
         op::VM_POWER_BUTTON,
+        op::TRACE,
+        op::TRACE_READ,
+        op::TRACE_NOTE,
     ];
     let states = [slot::IDLE, slot::POSTED, slot::DONE, slot::ABORT];
     assert_eq!(
@@ -94,18 +98,29 @@ fn the_version_says_which_numbers_hold() {
             states
         ),
         (
-            0x0003_0006,
+            0x0003_0007,
             [0, 8, 0x800, 0x900, 0x908],
             [462, 463, 464, 503, 504, 505, 506, 507, 508, 509, 510, 511],
             [2, 9],
-            [0, 0x16_0000, 0x2000, 0x1_0000, 0x4_0000, 0x2000, 0x1000],
+            [
+                0, 0x16_0000, 0x17_0000, 0x2000, 0x1_0000, 0x4_0000, 0x2000, 0x1000
+            ],
             [
                 0x1000, 0x1_2000, 0x1_0000, 0x1000, 0x800, 0x20_0000, 32, 32, 96, 16
             ],
             [0, 1, 2, 3],
         )
     );
-    assert!(operations.into_iter().eq(0..28));
+    assert!(operations.into_iter().eq(0..31));
+    assert_eq!([TRACE_RECORDS, TRACE_WORDS], [512, 2]);
+    let events = [
+        traced::WOKEN,
+        traced::BLOCKED,
+        traced::YIELDED,
+        traced::CHOSEN,
+        traced::IDLE,
+    ];
+    assert!(events.into_iter().eq(0..5));
     assert_eq!(LINE_REQUEST, 0);
     assert_eq!(
         [0, 7, 8, 31].map(line_of_channel),

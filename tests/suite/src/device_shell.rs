@@ -4,6 +4,7 @@
 //! begins when the device model answers. QEMU's CPUs run on those of a busy host, so each wait is
 //! long; a machine that fails shows its last lines.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -29,21 +30,35 @@ pub(crate) fn on_machine(
     machine: Machine,
     check: impl FnOnce(&mut Session, &Compiled) -> Result<()>,
 ) -> Result<()> {
-    at_prompt(name, machine, |session, manifest| {
+    under(None, name, machine, check)
+}
+
+/// Does the same under another Gear1 than the usual one.
+pub(crate) fn under(
+    gear1: Option<PathBuf>,
+    name: &str,
+    machine: Machine,
+    check: impl FnOnce(&mut Session, &Compiled) -> Result<()>,
+) -> Result<()> {
+    at_prompt(gear1, name, machine, |session, manifest| {
         shell(session, "until gearctl version; do sleep 0.2; done")?;
         check(session, manifest)
     })
 }
 
-/// Boots `tests/manifests/NAME.dts` like [`on_machine`], and runs `check` at the prompt of the device
-/// VM's userland, whichever kind of VM has it.
+/// Boots `tests/manifests/NAME.dts` like [`under`], and runs `check` at the prompt of the device VM's
+/// userland, whichever kind of VM has it.
 pub(crate) fn at_prompt(
+    gear1: Option<PathBuf>,
     name: &str,
     machine: Machine,
     check: impl FnOnce(&mut Session, &Compiled) -> Result<()>,
 ) -> Result<()> {
     let manifest = workspace::root().join(format!("tests/manifests/{name}.dts"));
-    let images = build_images::build(&manifest)?;
+    let mut images = build_images::build(&manifest)?;
+    if let Some(gear1) = gear1 {
+        images.gear1 = gear1;
+    }
     let machine = Machine {
         memory_mib: run::memory_for(&images)?,
         ..machine

@@ -64,6 +64,7 @@ mod storage;
 mod supervision;
 mod table;
 mod tour;
+mod tracing;
 mod userlands;
 mod watchdogs;
 mod worst_cases;

@@ -20,7 +20,7 @@ use crate::{
     bench, board_watchdogs, boards, boot, channels, chaos, coverage, cpu_time, devices, dma,
     documents, examples, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host, hostile,
     images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, pci_linux, peripherals,
-    planted, programs, realtime, refusals, running, schedules, storage, supervision, tour,
+    planted, programs, realtime, refusals, running, schedules, storage, supervision, tour, tracing,
     userlands, watchdogs, worst_cases,
 };
 
@@ -69,6 +69,7 @@ fn parts() -> Vec<Part> {
     parts.extend(userlands::parts());
     parts.extend(hostile::parts());
     parts.extend(gearctl_sched::parts());
+    parts.extend(tracing::parts());
     parts.extend(moves::parts());
     parts.extend(pci_linux::parts());
     parts.extend(storage::parts());

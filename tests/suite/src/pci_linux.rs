@@ -52,7 +52,7 @@ fn on_pci(manifest: &str, tally: &mut Tally) -> Result<()> {
         options: options.map(Into::into).to_vec(),
         ..Machine::default()
     };
-    at_prompt(manifest, machine, |session, _| {
+    at_prompt(None, manifest, machine, |session, _| {
         uses(session).context("first life")?;
         tally.pass(1);
         session.send("reboot -f\n")?;

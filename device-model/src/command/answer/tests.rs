@@ -112,7 +112,13 @@ fn lines() -> Vec<String> {
     ];
     let directory = Directory::new("schema");
     let picture = format!("screenshot linux {}/a.png", directory.text());
-    let commands = commands.into_iter().chain([picture.as_str()]);
+    let trace = format!(
+        "trace --seconds 0.01 --output {}/trace.json",
+        directory.text()
+    );
+    let commands = commands
+        .into_iter()
+        .chain([picture.as_str(), trace.as_str()]);
     let mut lines: Vec<String> = commands.map(printed).collect();
     // A guest's memory is at hand in a device VM alone.
     lines.push(crate::command::json_line(&super::Answer::Dump(

@@ -25,6 +25,7 @@ impl Answer {
             Self::Events(events) => Json::of(events),
             Self::Screenshot(picture) => Json::of(picture),
             Self::Dump(dump) => Json::of(dump),
+            Self::Trace(trace) => Json::of(trace),
             Self::Stats(stats) => of_stats(stats),
             Self::Top(loads) => rows(loads, load),
             Self::Sched(sched) => of_sched(sched),

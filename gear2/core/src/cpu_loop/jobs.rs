@@ -69,6 +69,9 @@ pub(super) const BALANCE_JOB: u32 = 4 << MAX_VMS;
 /// The job of looking at accesses of devices that the SMMU has aborted.
 pub(super) const DMA_JOB: u32 = 16 << MAX_VMS;
 
+/// The job of carrying out an order about traces.
+pub(super) const TRACE_JOB: u32 = 32 << MAX_VMS;
+
 /// Returns the job of bringing a VM to its goal.
 pub(super) const fn vm_job(vm: VmId) -> u32 {
     1 << vm.index()
@@ -141,6 +144,9 @@ impl<P: Platform> CpuLoop<'_, P> {
         }
         if self.jobs & DMA_JOB != 0 {
             due = due.min(self.look_at_dma(gear1, now));
+        }
+        if self.jobs & TRACE_JOB != 0 {
+            due = due.min(self.go_on_tracing(gear1, now));
         }
         // Last, as the other jobs say something.
         if self.jobs & CONSOLE_JOB != 0 {

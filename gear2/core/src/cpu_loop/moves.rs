@@ -13,12 +13,12 @@ use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId};
 use gear1_abi::regs::NO_DEADLINE;
 
 use super::CpuLoop;
-use super::jobs::BALANCE_JOB;
+use super::jobs::{BALANCE_JOB, TRACE_JOB};
 use crate::balancer::Other;
 use crate::gear1::Gear1;
 use crate::kept::bit;
 use crate::load::Seen;
-use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays, Step, WORDS};
+use crate::machine::{LOOK, MOVE, Place, Platform, SHARE, Stage, Stays, Step, TRACE, WORDS};
 use crate::scheduler::{Choice, Share};
 
 /// State of a loop's moves.
@@ -110,6 +110,9 @@ impl<P: Platform> CpuLoop<'_, P> {
         }
         if errands & WORDS != 0 {
             self.let_go_of_registers(gear1);
+        }
+        if errands & TRACE != 0 {
+            self.take_job(TRACE_JOB, 0);
         }
         if errands == 0 || errands & LOOK != 0 {
             self.look_again(gear1, now);

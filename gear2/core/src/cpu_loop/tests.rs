@@ -371,4 +371,5 @@ mod moves;
 mod policies;
 mod pools;
 mod restart;
+mod tracing;
 mod watchdogs;

@@ -40,6 +40,8 @@ pub(crate) const MOVE: u32 = 2;
 pub(crate) const SHARE: u32 = 4;
 /// Errand of a poke: let go of the registers of vCPUs that are off.
 pub(crate) const WORDS: u32 = 8;
+/// Errand of a poke: carry out an order about traces.
+pub(crate) const TRACE: u32 = 16;
 
 /// Reason why a vCPU stays where it is, or a VM's parameters stay what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

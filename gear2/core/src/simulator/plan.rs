@@ -119,6 +119,8 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
         counter_hz: 1_000_000,
         uart_intid: UART_INTID,
         smmu_intid: SMMU_INTID,
+        trace_from_boot: false,
+        rings: Vec::new(),
         default_pool: PoolConfig {
             name: "default".into(),
             cpus: CpuSet::first(cpu_count),

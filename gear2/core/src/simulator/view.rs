@@ -78,6 +78,12 @@ impl Simulation {
         world.vms.iter().map(|vm| vm.signalled).collect()
     }
 
+    /// Returns which CPUs write their rings of trace records.
+    pub(crate) fn traces(&self) -> Vec<bool> {
+        let world = self.world.borrow();
+        world.cpus.iter().map(|cpu| cpu.traces).collect()
+    }
+
     /// Returns the state of a vCPU.
     pub(crate) fn vcpu_state(&self, vcpu: usize) -> VcpuState {
         self.world.borrow().vcpus[vcpu].state

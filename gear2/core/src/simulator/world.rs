@@ -120,11 +120,15 @@ pub(super) struct Cpu {
     pub(super) real_time: u32,
     /// Wake-ups of vCPUs that have left the CPU, a bit each.
     pub(super) crossed: u32,
+    /// Writes its ring of trace records.
+    pub(super) traces: bool,
 }
 
 /// The state of the simulated machine.
 pub(crate) struct World {
     pub(crate) now: u64,
+    /// Gear1 was built with tracing.
+    pub(crate) has_rings: bool,
     pub(super) random: u64,
     pub(super) cpus: Vec<Cpu>,
     pub(super) vcpus: Vec<Vcpu>,

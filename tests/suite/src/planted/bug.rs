@@ -51,6 +51,8 @@ pub(super) enum Finder {
     Chaos,
     /// A device that attacks all memory.
     Dma,
+    /// A device VM that traces a guest.
+    Trace,
     /// A microcontroller that watches a line, beside a Gear1 that hangs.
     Microcontroller,
     /// The last words of a guest that fails in each way.

@@ -14,7 +14,7 @@ use super::list::bugs;
 use crate::part::Tally;
 use crate::{
     architecture, board_watchdogs, boot, change, chaos, dma, gear2_registers, guests, realtime,
-    refusals, supervision,
+    refusals, supervision, tracing,
 };
 
 #[cfg(test)]
@@ -102,6 +102,7 @@ impl Finder {
             Finder::Gear2Registers => gear2_registers::registers_under(Some(gear1), &mut tally),
             Finder::Chaos => chaos::attack_other(gear1, None, chaos::FEW / 4, &mut tally),
             Finder::Dma => dma::attacks_other(gear1, &mut tally),
+            Finder::Trace => tracing::run_other(gear1, &mut tally),
             Finder::Microcontroller => {
                 board_watchdogs::see_resets_of(Some((gear1, PLANTED)), &mut tally)
             }

@@ -7,6 +7,20 @@ const REBOOT: Finder = Finder::Guest("reboot", "cortex-a57");
 
 pub(super) const BUGS: &[Bug] = &[
     Bug {
+        name: "each record is written over the last one",
+        change: Change::Drop,
+        breaks: &["G1-TRC-001"],
+        test: "tests/suite/src/tracing.rs",
+        finder: Finder::Trace,
+    },
+    Bug {
+        name: "a timer interrupt that repeats is not counted",
+        change: Change::Drop,
+        breaks: &["G1-TRC-002"],
+        test: "tests/suite/src/tracing.rs",
+        finder: Finder::Trace,
+    },
+    Bug {
         name: "Gear2 reads registers of a VM that runs",
         change: Change::Swap("!runs &&", "runs ||"),
         breaks: &["G1-RUN-012"],

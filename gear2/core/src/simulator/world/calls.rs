@@ -48,6 +48,11 @@ impl World {
             number::DMA_EVENT => self.smmu.take(&mut results),
             number::EXIT_STATS => self.exit_stats(index, args, &mut results),
             number::LOG_READ => self.log_read(args, &mut results),
+            number::TRACE if self.has_rings => {
+                self.cpus[cpu].traces = args[0] != 0;
+                Status::Ok
+            }
+            number::TRACE => Status::NoSuchCall,
             // Gear1 refuses while a real-time VM runs that must not end.
             number::SYSTEM if self.keeps_power_on => Status::WrongState,
             number::SYSTEM => {
