@@ -51,10 +51,10 @@ pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     }
     let abort = syndrome.data_abort();
     let Some(ipa) = faulting_ipa(guest.cpu, abort) else {
-        return again(guest.loaded);
+        return gone(guest.loaded);
     };
     if ffa::is_allowed_now(guest.loaded, abort, ipa) {
-        return again(guest.loaded);
+        return Handled::Same;
     }
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
     // planted: Gear1 halts where an access has no syndrome
@@ -65,10 +65,10 @@ pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     emulate(guest.reborrow(), syndrome, ipa)
 }
 
-/// Has the access run again.
+/// Has an access run again whose translation is gone.
 #[cold]
 #[inline(never)]
-fn again(loaded: &Loaded) -> Handled {
+fn gone(loaded: &Loaded) -> Handled {
     loaded.shared.count(ExitReason::Again);
     Handled::Same
 }
@@ -204,6 +204,7 @@ pub(crate) fn instruction(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
         Some(ipa) if !ffa::is_allowed_now(guest.loaded, abort, ipa) => {
             inject::abort(guest.reborrow(), syndrome, ipa)
         }
-        Some(_) | None => again(guest.loaded),
+        Some(_) => Handled::Same,
+        None => gone(guest.loaded),
     }
 }

@@ -395,12 +395,14 @@ pub(crate) fn release(cpu: &Cpu, machine: &Machine, vm: VmId) -> End {
 #[inline(always)]
 pub(crate) fn is_allowed_now(loaded: &Loaded, abort: DataAbort, ipa: u64) -> bool {
     // planted: no longer: a real-time VM's path takes no lock of others
-    loaded.boot.peers != 0 && is_mapped_now(loaded.machine, loaded.vm, abort, ipa)
+    loaded.boot.peers != 0 && is_mapped_now(loaded, abort, ipa)
 }
 
-/// Walks the VM's stage 2 for an access that faulted there.
+/// Walks the VM's stage 2 for an access that faulted there. One that is allowed runs again, which
+/// counts.
 #[inline(never)]
-fn is_mapped_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa: u64) -> bool {
+fn is_mapped_now(loaded: &Loaded, abort: DataAbort, ipa: u64) -> bool {
+    let (machine, vm) = (loaded.machine, loaded.vm);
     let mut shared = SHARED.lock();
     let tables = Tables {
         pool: Pool::new(machine.handover),
@@ -410,11 +412,15 @@ fn is_mapped_now(machine: &Machine, vm: VmId, abort: DataAbort, ipa: u64) -> boo
         free: &mut shared.free,
     };
     let leaf = stage2(machine, vm).walk(&tables, Ipa::new(ipa));
-    match abort.kind() {
+    let is_allowed = match abort.kind() {
         FaultKind::Translation => leaf.is_some(),
         FaultKind::Permission => abort.is_write() && leaf.is_some_and(|leaf| leaf.attributes.write),
         FaultKind::Other => false,
+    };
+    if is_allowed {
+        loaded.shared.count(ExitReason::Again);
     }
+    is_allowed
 }
 
 /// Looks at all tables, now and when it is dropped, while nobody changes what VMs share.

@@ -567,7 +567,6 @@ pub(crate) fn exit_if_frozen(mut guest: Guest<'_>) -> Option<Handled> {
 }
 
 /// Stops a vCPU at the fault of its memory, which counts as an access that runs again.
-#[cold]
 #[inline(never)]
 fn exit_frozen(mut guest: Guest<'_>) -> Handled {
     guest.loaded.shared.count(ExitReason::Again);
