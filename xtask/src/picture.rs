@@ -163,7 +163,7 @@ fn top_of(session: &mut Session, guest: &VmSummary) -> Result<String> {
     leave(session)?;
     let size = (drawing::COLUMNS, TOP_LINES);
     Ok(drawing::screen(
-        &top(session, size, &TOP_KEYS)?,
+        &top(session, size, &TOP_KEYS, |_| true)?,
         "gearctl top",
     ))
 }

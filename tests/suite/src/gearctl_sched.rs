@@ -19,6 +19,7 @@ use workbench::qemu::Machine;
 use xtask::smoke::device_vm::{json, number};
 use xtask::smoke::shell;
 use xtask::smoke::top::top;
+use xtask::terminal::Terminal;
 
 use crate::device_shell::{on_machine, power_off};
 use crate::part::{Part, Tally};
@@ -69,7 +70,14 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
 /// `gearctl top` has the screen for itself, obeys keys, and leaves the terminal as it was.
 fn top_is_shown(session: &mut Session) -> Result<()> {
     let second = Duration::from_secs(1);
-    let by_vm = top(session, (80, 20), &[(4 * second, "j")])?;
+    // The second row is chosen: its name is that of the chart.
+    let title = |screen: &Terminal| {
+        let row = screen.row(3);
+        let second_vm = row.split(' ').next().unwrap_or_default().to_owned();
+        format!(" {second_vm}: share, to 100 %, ")
+    };
+    let is_second = |screen: &Terminal| screen.row(13).contains(&title(screen));
+    let by_vm = top(session, (80, 20), &[(4 * second, "j")], is_second)?;
     ensure!(
         by_vm.row(0).starts_with("gearctl top  5 VMs by number, "),
         "{}",
@@ -82,24 +90,15 @@ fn top_is_shown(session: &mut Session) -> Result<()> {
         let row = row.with_context(|| format!("{vm} is not in {rows:?}"))?;
         ensure!(row.contains(" % "), "{row}");
     }
-    // The second row was chosen: its name is that of the chart.
-    let second_vm = rows[1].split(' ').next().unwrap_or_default();
-    let title = by_vm.row(13);
-    ensure!(
-        title.contains(&format!(" {second_vm}: share, to 100 %, ")),
-        "{title}"
-    );
+    ensure!(is_second(&by_vm), "{}", by_vm.row(13));
     ensure!(
         by_vm.row(19).starts_with("q quit  v VMs/vCPUs"),
         "{}",
         by_vm.row(19)
     );
-    let by_vcpu = top(session, (80, 20), &[(2 * second, "v")])?;
-    ensure!(
-        by_vcpu.row(0).contains(" vCPUs by number, "),
-        "{}",
-        by_vcpu.row(0)
-    );
+    let is_by_vcpu = |screen: &Terminal| screen.row(0).contains(" vCPUs by number, ");
+    let by_vcpu = top(session, (80, 20), &[(2 * second, "v")], is_by_vcpu)?;
+    ensure!(is_by_vcpu(&by_vcpu), "{}", by_vcpu.row(0));
     ensure!(
         by_vcpu.row(1).starts_with("VCPU  VM "),
         "{}",

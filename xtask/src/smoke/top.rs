@@ -15,15 +15,17 @@ const LEAVES: &str = "\x1b[?1049l";
 /// A frame is printed at once: a pause of this length is its end. The next one comes a second after
 /// it began.
 const QUIET: Duration = Duration::from_millis(300);
-/// Looks for the end of a frame.
-const LOOKS: usize = 50;
+/// Looks for the end of a frame that shows what is awaited: a busy host needs some.
+const LOOKS: usize = 200;
 
 /// Runs `gearctl top` in the device VM on a terminal of this size, types keys, each after a time, and
-/// returns what the terminal shows then. The key `q` ends it.
+/// returns what the terminal shows once `is_awaited` holds for it, or at the last look. The key `q`
+/// ends it.
 pub fn top(
     session: &mut Session,
     (columns, lines): (usize, usize),
     keys: &[(Duration, &str)],
+    is_awaited: impl Fn(&Terminal) -> bool,
 ) -> Result<Terminal> {
     shell(session, &format!("stty cols {columns} rows {lines}"))?;
     let begin = session.transcript().len();
@@ -34,20 +36,19 @@ pub fn top(
         session.send(key)?;
     }
     let mut known = begin;
+    let mut terminal = Terminal::new(columns, lines);
     for _ in 0..LOOKS {
         session.listen(QUIET)?;
-        let all = session.transcript().len();
-        if all == known {
+        let shown = session.transcript().get(begin..);
+        let shown = shown.context("top prints nothing")?;
+        terminal = Terminal::new(columns, lines);
+        terminal.show(shown);
+        let all = begin + shown.len();
+        if all == known && is_awaited(&terminal) {
             break;
         }
         known = all;
     }
-    let shown = session
-        .transcript()
-        .get(begin..)
-        .context("top prints nothing")?;
-    let mut terminal = Terminal::new(columns, lines);
-    terminal.show(shown);
     session.send("q")?;
     // What is typed before belongs to the program.
     session.expect(LEAVES, FIRST)?;
