@@ -54,13 +54,17 @@ const ENTRY: usize = 64;
 const SHUT: u64 = 1;
 /// What Gear2's list says of the VM that has ended.
 const OFF: &str = "0 dma stopped";
+/// Attacks of the long part, those between two lines of the guest, and the longest wait for a line.
+const RANDOM: u64 = 1_000_000;
+const PROGRESS: u64 = 10_000;
+const PATIENCE: Duration = Duration::from_secs(600);
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Looks at Gear2's list, and the time between two.
 const LOOKS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(super) fn parts() -> Vec<Part> {
-    vec![Part::new("guest dma", |tally| {
+    let short = Part::new("guest dma", |tally| {
         for (manifest, smmu) in [("dma", true), ("dma-exposed", false)] {
             let name = format!("{manifest}: check warns only without an SMMU");
             tally.check(&name, warns(manifest, smmu));
@@ -69,7 +73,9 @@ pub(super) fn parts() -> Vec<Part> {
         lends(&images("dma-lends", None)?, tally)?;
         tally.check("a VM whose device attacks is stopped", is_stopped());
         reaches(&images("dma-exposed", None)?, tally)
-    })]
+    });
+    let long = Part::new("a bus master attacks for long", attacks_for_long);
+    vec![short, long.slow(true)]
 }
 
 /// Has the device attack under another Gear1.
@@ -190,6 +196,36 @@ fn until_listed(session: &mut Session, text: &str) -> Result<()> {
         }
     }
     bail!("the list does not say {text:?}")
+}
+
+/// A million accesses at random addresses reach nothing.
+fn attacks_for_long(tally: &mut Tally) -> Result<()> {
+    let images = images("dma-long", None)?;
+    let directory = images.archive.with_file_name("");
+    let serial = Serial::new(&directory)?;
+    let machine = Machine {
+        smmu: true,
+        second_serial: Some(serial.file.clone()),
+        ..machine()
+    };
+    let mut command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
+    let monitor = Monitor::add_to(&mut command);
+    let mut session = images.start_by(command, &directory.join("console.log"))?;
+    for step in 1..=RANDOM / PROGRESS {
+        let number = step * PROGRESS;
+        let line = format!("dma: {number} random accesses");
+        serial.wait_within(&line, PATIENCE, &mut session)?;
+    }
+    serial.wait_for("DONE", &mut session)?;
+    let found = places(&memory_of(monitor, &directory)?);
+    let outside: Vec<_> = found.iter().filter(|place| !OWN.contains(place)).collect();
+    tally.check(
+        "no byte outside of the VM's memory",
+        holds(outside.is_empty() && !found.is_empty(), || {
+            format!("written: {outside:x?}")
+        }),
+    );
+    Ok(())
 }
 
 /// Without one: the device reaches the other VM, so that the test above shows something.

@@ -5,7 +5,8 @@
 //! `ram-mib` it then writes a pattern everywhere else in so much of the board's memory; the host
 //! looks for the pattern afterwards. With `target-mib` it writes there alone. With `victim-mib` it
 //! reads the code of another VM that runs this same image, which is the VM's own code if the
-//! device has reached it; `exposed=1` says that it should. `role=1` is that other VM. With `lends=1`
+//! device has reached it; `exposed=1` says that it should. `role=1` is that other VM. With `random`
+//! it reads and writes so often at random addresses that are not the VM's. With `lends=1`
 //! the VM lends a page, which the device loses too, and takes it back. With `late=1`
 //! the VM resets itself while the device is about to write. Its next life, which finds the device
 //! set up, sees that the device was kept from memory, and that it works again.
@@ -16,6 +17,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use test_guests::attack::Random;
 use test_guests::ffa::{self, Descriptor, function, regs};
 use test_guests::mmio::{read8, read16, read32, read64, write8, write16, write32, write64};
 use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, timer};
@@ -63,6 +65,10 @@ const MIB: u64 = 1 << 20;
 /// Offset of what the device writes after the VM's end.
 const LATE: u64 = 0x1000;
 const RAM: u64 = 0x4000_0000;
+/// End of RAM, and of what the device reaches, and the attacks between two lines about them.
+const RAM_END: u64 = RAM + 128 * MIB;
+const REACH: u64 = 1 << 40;
+const PROGRESS: u64 = 10_000;
 /// Offsets of the buffers of FF-A and of the page that is lent, and the endpoint that gets it.
 const TX: u64 = 0x4000;
 const LENT: u64 = 0x8000;
@@ -112,6 +118,9 @@ fn main(machine: &Machine) {
     }
     if let Some(victim) = machine.option("victim-mib") {
         spies(machine, victim * MIB, own);
+    }
+    if let Some(count) = machine.option("random") {
+        attack_at_random(machine, count, own);
     }
     if machine.option("lends") == Some(1) {
         lends(own);
@@ -179,6 +188,30 @@ fn attack(machine: &Machine, memory: core::ops::Range<u64>, own: u64) -> usize {
     targets
         .map(|target| transfer(BUFFER, target, TO_MEMORY))
         .count()
+}
+
+/// Has the device read and write at addresses that are not the VM's: in RAM, and anywhere below the
+/// size of the device's addresses.
+fn attack_at_random(machine: &Machine, count: u64, own: u64) {
+    let mut random = Random::new(machine.option("seed").unwrap_or(1));
+    transfer(own, BUFFER, 0);
+    for number in 1..=count {
+        let end = if random.below(8) == 0 { REACH } else { RAM_END };
+        let target = random.below(end) & !(SIZE - 1);
+        if machine.ram.contains(&target) {
+            continue;
+        }
+        // What is read stays in the device, which writes it nowhere: only events are left of it.
+        if random.below(4) == 0 {
+            transfer(target, BUFFER, 0);
+            transfer(own, BUFFER, 0);
+        } else {
+            transfer(BUFFER, target, TO_MEMORY);
+        }
+        if number % PROGRESS == 0 {
+            say!("dma: {number} random accesses");
+        }
+    }
 }
 
 /// Has the device read another VM's code, and compares that with this VM's own, which is the same.

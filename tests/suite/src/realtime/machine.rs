@@ -39,7 +39,17 @@ impl Serial {
 
     /// Waits until a line stands there.
     pub(crate) fn wait_for(&self, line: &str, session: &mut Session) -> Result<()> {
-        self.wait_until(session, TIMEOUT, |text| {
+        self.wait_within(line, TIMEOUT, session)
+    }
+
+    /// Waits until a line stands there, for so long.
+    pub(crate) fn wait_within(
+        &self,
+        line: &str,
+        timeout: Duration,
+        session: &mut Session,
+    ) -> Result<()> {
+        self.wait_until(session, timeout, |text| {
             text.lines().any(|found| found == line)
         })
         .with_context(|| format!("no {line:?}"))
