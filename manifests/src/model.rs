@@ -353,14 +353,11 @@ pub struct Vm<'a> {
     /// or that a guest may leave its emulated watchdog without a refresh, in milliseconds; 0: no
     /// limit.
     pub watchdog_ms: u32,
-    /// Longest time for which a guest may use a CPU without an exit of its own, in milliseconds; 0:
-    /// no limit.
+    /// Longest time in ms for which a guest may use a CPU without an exit of its own; 0: no limit.
     pub progress_ms: u32,
-    /// Number of aborted accesses of its devices after which the VM is treated as after a fault; 0:
-    /// no limit.
+    /// Aborted accesses of its devices after which the VM ends as after a fault; 0: no limit.
     pub dma_fault_limit: u32,
-    /// Address of the emulated watchdog's two register pages, or of the page of the heartbeat
-    /// (IPA).
+    /// Address of the watchdog's two register pages, or of the heartbeat's page (IPA).
     pub watchdog_ipa: u64,
     /// Way in which the VM gets interrupts.
     pub gic: GicMode,

@@ -168,11 +168,9 @@ pub(crate) struct VmConfig {
     /// Longest time without a heartbeat of the device model in this VM, or without a refresh of a
     /// guest's watchdog, in ticks; 0: no limit.
     pub(crate) watchdog: u64,
-    /// Longest time for which a guest's vCPU may run without an exit of the guest's own, in ticks;
-    /// 0: no limit.
+    /// Most ticks for which a guest's vCPU may run without an exit of its own; 0: no limit.
     pub(crate) progress: u64,
-    /// Number of aborted accesses of its devices after which the VM is treated as after a fault; 0:
-    /// no limit.
+    /// Aborted accesses of its devices after which the VM ends as after a fault; 0: no limit.
     pub(crate) dma_fault_limit: u64,
     /// Whether Gear2 starts the VM at boot.
     pub(crate) autostart: bool,
