@@ -217,6 +217,13 @@ impl Session {
         Ok(())
     }
 
+    /// Receives all that a child has printed which has ended: its end closes the line, unless a
+    /// process that the child has left keeps it open. No longer than `limit`.
+    pub fn receive_to_end(&mut self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while matches!(self.receive(deadline), Ok(true)) {}
+    }
+
     /// Begins a wait whose limit counts the time in which the child could run. Without a process,
     /// the wall clock counts.
     fn patience(&self, limit: Duration) -> Patience {
