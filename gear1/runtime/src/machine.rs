@@ -358,6 +358,8 @@ static SILENT: [AtomicU32; MAX_VMS] = [const { AtomicU32::new(0) }; MAX_VMS];
 /// Returns the state of a running VM that is readable without its lock.
 #[inline]
 pub(crate) fn running(id: VmId) -> &'static RunningLife {
+    #[cfg(feature = "check-locks")]
+    gear1_arch::confine::look();
     id.select(&RUNNING)
 }
 
