@@ -240,7 +240,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 
     /// Takes in an event, and returns the answer that a vCPU waits for, if the event asks for one.
-    /// `Deadline` alone changes nothing: the policy looks at the time in any case.
+    /// `Deadline` changes no more than who pays: the policy looks at the time in any case.
     ///
     /// Rare events have functions that are not inlined: their code here would cost each wake-up
     /// instructions that save registers.
@@ -272,7 +272,10 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Event::Poke(_) => self.errands(gear1, now),
             Event::Doorbell(_) => self.serve(gear1, now),
             Event::Refused(status) => self.refused(gear1, status, now),
-            Event::Deadline(_) => {}
+            Event::Deadline(_) => {
+                let ended = self.last.map(|last| last.vcpu);
+                self.cause = ended.filter(|vcpu| self.scheduler.pays_for_end(*vcpu));
+            }
         }
         None
     }

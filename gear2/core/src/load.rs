@@ -158,6 +158,10 @@ impl Policy for Measured<'_> {
         self.policy.ran(vcpu, ticks, now);
     }
 
+    fn pays_for_end(&self, vcpu: VcpuId) -> bool {
+        self.policy.pays_for_end(vcpu)
+    }
+
     fn pick(&mut self, now: u64) -> Choice {
         // One store for all changes of an event: the choice at its end is what others can act on.
         if self.ready != self.published {

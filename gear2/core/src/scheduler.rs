@@ -130,6 +130,12 @@ pub trait Policy: Send {
     /// Charges a vCPU the `ticks` up to `now`, in which it ran or the gears worked for it.
     fn ran(&mut self, vcpu: VcpuId, ticks: u64, now: u64);
 
+    /// Tells whether the work of the gears after the end of a vCPU's turn is that vCPU's price, and
+    /// not that of the vCPU whose turn follows.
+    fn pays_for_end(&self, _vcpu: VcpuId) -> bool {
+        false
+    }
+
     /// Chooses what runs from `now` on. The choice holds until its time or until the next call.
     fn pick(&mut self, now: u64) -> Choice;
 

@@ -223,6 +223,10 @@ impl Policy for Recorded<'_> {
         self.policy.ran(vcpu, ticks, now);
     }
 
+    fn pays_for_end(&self, vcpu: VcpuId) -> bool {
+        self.policy.pays_for_end(vcpu)
+    }
+
     fn pick(&mut self, now: u64) -> Choice {
         let choice = self.policy.pick(now);
         match choice {

@@ -217,6 +217,10 @@ impl<R: Policy> Policy for Arinc653<R> {
         }
     }
 
+    fn pays_for_end(&self, vcpu: VcpuId) -> bool {
+        self.windowed(vcpu).is_none() && self.rest.pays_for_end(vcpu)
+    }
+
     fn pick(&mut self, now: u64) -> Choice {
         self.settle(now);
         let (window, mut end) = self.table.at(now);

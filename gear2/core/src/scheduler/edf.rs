@@ -243,6 +243,11 @@ impl<R: Policy> Policy for Edf<R> {
         }
     }
 
+    /// A server whose budget is used up pays for the way back, as one that blocks does.
+    fn pays_for_end(&self, vcpu: VcpuId) -> bool {
+        self.servers[vcpu.index()].is_some_and(|server| server.left == 0)
+    }
+
     /// Without spent servers, which is the usual case, the first one of a queue decides.
     fn pick(&mut self, now: u64) -> Choice {
         if self.spent.len() != 0 {

@@ -399,6 +399,9 @@ impl VirtualCpu {
             self.event = Event::None;
         } else {
             self.leave(index, Event::End);
+            if self.policy.pays_for_end(run.vcpu) {
+                self.cause = Some(index);
+            }
         }
         Ok(())
     }

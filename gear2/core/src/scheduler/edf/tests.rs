@@ -158,6 +158,31 @@ fn who_wakes_late_in_its_period_begins_anew() {
     assert_eq!((run.vcpu, run.until), (vcpu(0), 1_940));
 }
 
+/// A server that preempts, uses its budget up and is preempted in turn costs the job that it
+/// interrupted nothing: it pays the way to itself and the way back.
+#[test]
+fn the_way_back_from_a_spent_server_is_the_spent_server_s() {
+    let costs = Costs::new(20, 6, 7);
+    let job = Load::Periodic {
+        period: 10_000,
+        work: 3_000 - 2 * costs.end.other - costs.end.same,
+        phase: 0,
+    };
+    let greedy = Load::Random {
+        work: 400,
+        sleep: 1,
+    };
+    let tasks = [
+        (server(0, 3_000, 10_000), job),
+        (server(1, 200, 1_000), greedy),
+    ];
+    let mut cpu = Harness::new("edf", &plan(), &tasks, 0);
+    cpu.conserves = false;
+    cpu.costs = costs;
+    cpu.run_until(200_000);
+    assert_eq!(cpu.tasks[0].missed(cpu.now), 0);
+}
+
 /// A change of the servers while they run.
 #[derive(Clone, Copy, Debug)]
 enum Change {
