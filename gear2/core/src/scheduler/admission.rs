@@ -31,6 +31,12 @@ impl Default for Admission {
 }
 
 impl Admission {
+    /// Returns the ticks of a switch, rounded up.
+    pub(super) fn switch_ticks(&self) -> u64 {
+        let ns = u64::from(self.switch_ns);
+        self.counter_hz.saturating_mul(ns).div_ceil(1_000_000_000)
+    }
+
     /// Returns the part of the CPU that a budget asks for, in millionths.
     pub(super) fn demand(&self, budget: Budget) -> Result<u64, Refused> {
         budget.check()?;

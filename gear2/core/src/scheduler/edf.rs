@@ -3,7 +3,8 @@
 //! A vCPU with a [`Share::server`] is a constant-bandwidth server in its hard form: it has a
 //! deadline and a budget. Of the ready servers with budget, the one with the earliest deadline
 //! runs. A server without budget waits for its deadline, which then moves by a period. A server
-//! that wakes keeps deadline and budget if they do not exceed its share, else it begins anew. vCPUs
+//! that wakes keeps deadline and budget if they do not exceed its share, else it begins anew. A rest
+//! that the switches of a turn would take is no budget: the server waits for its deadline. vCPUs
 //! without a server run by the inner policy while no server can.
 //!
 //! A server that leaves, or gives up a part of its budget, may have used more than its share of the
@@ -40,6 +41,8 @@ pub struct Edf<R> {
     /// Ready vCPUs of the inner policy.
     rest_ready: Set,
     room: Room,
+    /// Ticks of the two switches of a turn. A rest of a budget that is no longer is of no use.
+    switches: u64,
 }
 
 impl<R: Policy> Edf<R> {
@@ -54,6 +57,7 @@ impl<R: Policy> Edf<R> {
             rest,
             rest_ready: Set::default(),
             room: Room::new(admission),
+            switches: 2 * admission.switch_ticks(),
         }
     }
 
@@ -95,11 +99,30 @@ impl<R: Policy> Edf<R> {
     #[inline(never)]
     fn pick_beside_spent(&mut self, now: u64) -> Choice {
         self.replenish(now);
-        let back = self.spent.first().map_or(NO_DEADLINE, |(_, time)| time);
         match self.first() {
-            Some((vcpu, left)) => run(vcpu, now.saturating_add(left).min(back)),
-            None => self.rest.pick(now).until_at_most(back),
+            Some((vcpu, left)) => {
+                let back = self.preempted_at(vcpu);
+                run(vcpu, now.saturating_add(left).min(back))
+            }
+            None => {
+                let back = self.spent.first().map_or(NO_DEADLINE, |(_, time)| time);
+                self.rest.pick(now).until_at_most(back)
+            }
         }
+    }
+
+    /// Returns when the first spent server gets its budget back with an earlier deadline than that of
+    /// `vcpu`. One that gets a later deadline ends no turn: `vcpu` would pay for the way to Gear2 and
+    /// back, without end if there are many.
+    fn preempted_at(&self, vcpu: VcpuId) -> u64 {
+        let server_of = |vcpu: VcpuId| vcpu.select(&self.servers).as_ref();
+        let limit = server_of(vcpu).map_or(NO_DEADLINE, |server| server.deadline);
+        let preempts = |one: &(VcpuId, u64)| {
+            let period = server_of(one.0).map_or(0, |server| server.budget.period);
+            one.1.saturating_add(period) < limit
+        };
+        let times = self.spent.iter().filter(preempts).map(|(_, time)| time);
+        times.min().unwrap_or(NO_DEADLINE)
     }
 
     /// Begins the next periods of spent servers whose deadlines have come.
@@ -198,6 +221,10 @@ impl<R: Policy> Policy for Edf<R> {
         server.ready = true;
         if server.is_stale(now) {
             server.begin(now.saturating_add(server.budget.period));
+        } else if server.left <= self.switches {
+            // A job that begins shortly before the deadline of the last one would pay for the way to
+            // such a turn and back, and lack the time in its own period.
+            server.left = 0;
         }
         let queue = match server.left {
             0 => &mut self.spent,

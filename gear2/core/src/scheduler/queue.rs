@@ -114,6 +114,12 @@ impl Queue {
         (self.len != 0).then(|| (self.heap[0].vcpu(), self.heap[0].key()))
     }
 
+    /// Returns all vCPUs with their keys, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (VcpuId, u64)> {
+        let entries = self.heap.iter().take(self.len);
+        entries.map(|entry| (entry.vcpu(), entry.key()))
+    }
+
     /// Inserts a vCPU, or moves it behind those with the same key.
     pub(super) fn insert(&mut self, vcpu: VcpuId, key: u64) {
         self.arrivals += 1;
