@@ -251,6 +251,14 @@ impl Client {
         self.fetch(op::VCPU_INFO, &[vcpu])
     }
 
+    /// Tells whether the ticks for which a vCPU ran have time that it may have spent idle. `None`:
+    /// Gear2 is an older one, which counts no idle time.
+    pub fn may_have_idled(&mut self, vcpu: u64) -> Result<Option<bool>, Error> {
+        let answer = self.call(op::VCPU_UNSEEN, &[vcpu])?;
+        let [unseen, ..] = answer.results;
+        Ok((answer.outcome == outcome::OK).then_some(unseen != 0))
+    }
+
     /// Returns how often a vCPU exited for a reason, and the ticks spent on it in Gear2.
     pub fn exits(&mut self, vcpu: u64, reason: u64) -> Result<[u64; 2], Error> {
         let [exits, ticks, ..] = self.fetch(op::EXIT_STATS, &[vcpu, reason])?;

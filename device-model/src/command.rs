@@ -311,6 +311,7 @@ fn vcpu_row(
     // The exits of all reasons go to one list: a program selects by the field `vcpu`.
     let total = exit_rows(client, vm, vcpu, exits)?;
     let ran = (!vm.real_time).then_some(ran);
+    let may_have_idled = client.may_have_idled(vcpu)?.filter(|_| !vm.real_time);
     Ok(VcpuStats {
         vcpu,
         vm: vm.name.clone(),
@@ -318,6 +319,7 @@ fn vcpu_row(
         state: vcpu_state(state),
         ran_ticks: ran,
         share_percent: ran.map(|ran| Percent::of(ran, counter)),
+        may_have_idled,
         exits: total,
     })
 }

@@ -568,6 +568,7 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
         }
         (op::EXIT_STATS, _) => (outcome::OK, [0; 6]),
         (op::VCPU_INFO, vcpu) => (outcome::OK, [50 * vcpu, vcpu, 3, 0, 0, 0]),
+        (op::VCPU_UNSEEN, vcpu) => (outcome::OK, [u64::from(vcpu == 2), 0, 0, 0, 0, 0]),
         (op::VERSION, _) => (outcome::OK, [0x1_0000, 0x1_0002, 1000, 4, 77, 0]),
         _ => (outcome::NOT_FOUND, [0; 6]),
     }

@@ -332,6 +332,9 @@ pub struct VcpuStats {
     pub ran_ticks: Option<u64>,
     /// Part of the time since the boot; null for a real-time VM's, which has a CPU of its own.
     pub share_percent: Option<Percent>,
+    /// Whether the ticks include idle time: that in which the vCPU had its CPU to itself, and
+    /// nobody looked. null: an older Gear2 counts none, and nobody counts a real-time VM's.
+    pub may_have_idled: Option<bool>,
     /// Number of exits.
     pub exits: u64,
 }

@@ -71,6 +71,7 @@ fn vcpu(client: &mut Client, vm: &Vm, index: u64, number: u64) -> Result<Vcpu, E
         false => Some(sched::place(vm, index, client, number)?),
     };
     let counted = |figure: u64| (!vm.real_time).then_some(figure);
+    let may_have_idled = client.may_have_idled(number)?.filter(|_| !vm.real_time);
     Ok(Vcpu {
         vm: vm.name.clone(),
         index,
@@ -80,6 +81,7 @@ fn vcpu(client: &mut Client, vm: &Vm, index: u64, number: u64) -> Result<Vcpu, E
         pinned: place.as_ref().map(|place| place.pinned),
         allowed: place.map(|place| place.allowed),
         ran_ticks: counted(ran),
+        may_have_idled,
         waited_ticks: counted(waited),
         stolen_ticks: counted(stolen),
         preemptions: counted(preemptions),

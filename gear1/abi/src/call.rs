@@ -2,8 +2,8 @@
 //! X7.
 //!
 //! A call keeps X19 to X30, SP and the flags' owner conventions of a function call (AAPCS64); every
-//! other register is lost. Results arrive in X0 to X7, of [`NEXT`](number::NEXT) also in X8. All
-//! other calls return a [`Status`] in X0.
+//! other register is lost. Results arrive in X0 to X7, of [`NEXT`](number::NEXT) also in X8 and X9.
+//! All other calls return a [`Status`] in X0.
 //!
 //! Times are physical counter ticks (CNTPCT_EL0).
 //!
@@ -16,7 +16,9 @@ use crate::regs::{NO_VCPU, Regs};
 pub mod number {
     /// Takes a [`Decision`](super::Decision), returns an [`Event`](crate::event::Event), its time
     /// in X7, and in X8 when the decision took effect: its vCPU was entered, or the wait began. If
-    /// an event was pending, X8 is the caller's.
+    /// an event was pending, X8 is the caller's. If the vCPU has waited inside Gear1
+    /// ([`Waits::Stays`](super::Waits)), the ticks of that are added to X9, which holds
+    /// [`WAITS_HERE`](super::WAITS_HERE) besides if the vCPU still waits; else X9 is the caller's.
     pub const NEXT: u16 = 0;
     /// `()`: returns [`ABI_VERSION`](crate::ABI_VERSION) in X1, the counter in X2, how often Gear2
     /// was restarted in X3; of the last restart the [`Failure`](super::Failure) in X4, Gear2's PC
@@ -33,7 +35,8 @@ pub mod number {
     pub const VCPU_REPLY: u16 = 4;
     /// `(vcpu)`: returns in X1 the ticks stolen from the vCPU as its VM sees them, in X2 those and
     /// the ticks of a wait that lasts, in X3 how often the vCPU was preempted; all since the start
-    /// of its VM.
+    /// of its VM. In X4 the ticks for which vCPUs have waited inside Gear1 on its owner CPU
+    /// since the loop there began, in X5 1 if the vCPU waits there now.
     pub const VCPU_WAITS: u16 = 5;
     /// `(vcpu, first)`: returns in X1 to X6 six registers of a vCPU that does not run, from number
     /// `first` of [`vcpu_reg`](super::vcpu_reg) on, as they were when it left its guest; 0 stands
@@ -168,6 +171,25 @@ reg_enum! {
     }
 }
 
+reg_enum! {
+    /// What WFI and WFE of a vCPU do while it runs by a decision: bits of the decision's word.
+    u64 Waits {
+        /// WFI is the event `Wfi`.
+        Leaves = 0,
+        /// WFI is the event `Wfi`, WFE the event `Wfe`: somebody else wants the CPU.
+        GivesWay = 0x100,
+        /// At WFI the vCPU waits inside Gear1 until it is woken, and goes on; or until there is an
+        /// event for Gear2, which comes with [`WAITS_HERE`].
+        Stays = 0x200,
+        /// WFI does not trap: the CPU waits inside the guest, and nobody counts for how long.
+        Alone = 0x400,
+    }
+}
+
+/// Bit of X9 of [`NEXT`](number::NEXT): the vCPU of the decision waits in WFI. It is in `Wfi`, or
+/// was woken, of which a `Wake` tells.
+pub const WAITS_HERE: u64 = 1 << 63;
+
 /// Gear2's request for this CPU: the answer of a loop to an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -181,8 +203,8 @@ pub enum Decision {
         reply: Reply,
         /// The value with `Reply::Value`.
         value: u64,
-        /// Return at WFE too: somebody else wants this CPU.
-        trap_wfe: bool,
+        /// What WFI and WFE do.
+        waits: Waits,
     },
     /// Wait for an event.
     Idle {
@@ -193,8 +215,8 @@ pub enum Decision {
 
 const RUN: u64 = 0;
 const IDLE: u64 = 1;
-const TRAP_WFE: u64 = 1 << 8;
 const REPLY_SHIFT: u32 = 16;
+const REPLY_MASK: u64 = 0xff << REPLY_SHIFT;
 
 impl Decision {
     /// Returns the argument registers of [`number::NEXT`].
@@ -205,10 +227,9 @@ impl Decision {
                 deadline,
                 reply,
                 value,
-                trap_wfe,
+                waits,
             } => {
-                let wfe = if trap_wfe { TRAP_WFE } else { 0 };
-                let word = RUN | wfe | (reply as u64) << REPLY_SHIFT;
+                let word = RUN | waits as u64 | (reply as u64) << REPLY_SHIFT;
                 [word, vcpu.reg(), deadline, value, 0, 0, 0, 0]
             }
             Self::Idle { deadline } => [IDLE, NO_VCPU, deadline, 0, 0, 0, 0, 0],
@@ -218,26 +239,37 @@ impl Decision {
     /// Returns the decision in the argument registers, or `None` when they hold none.
     #[inline]
     pub const fn decode(regs: &Regs) -> Option<Self> {
-        let [word, vcpu, deadline, ..] = *regs;
+        let [word, vcpu, deadline, value, ..] = *regs;
         match word & 0xff {
-            RUN => match VcpuId::from_reg(vcpu) {
-                Some(vcpu) => Self::decode_run_of(regs, vcpu),
-                None => None,
+            RUN => match (
+                VcpuId::from_reg(vcpu),
+                reply_of(word),
+                Waits::from_reg(word & !(REPLY_MASK | 0xff)),
+            ) {
+                (Some(vcpu), Some(reply), Some(waits)) => Some(Self::Run {
+                    vcpu,
+                    deadline,
+                    reply,
+                    value,
+                    waits,
+                }),
+                _ => None,
             },
             IDLE => Some(Self::Idle { deadline }),
             _ => None,
         }
     }
 
-    /// Returns the decision in the argument registers if it runs `vcpu`. A caller that compares with
-    /// a vCPU anyway saves the look whether the register names one that can exist.
+    /// Returns the decision in the argument registers if it runs `vcpu` with these `waits`. A caller
+    /// that compares with a vCPU anyway saves the look whether the register names one that can
+    /// exist, and whether the word says of the waits what can be said.
     #[inline]
-    pub const fn decode_run_of(regs: &Regs, vcpu: VcpuId) -> Option<Self> {
+    pub const fn decode_run_of(regs: &Regs, vcpu: VcpuId, waits: Waits) -> Option<Self> {
         let [word, named, deadline, value, ..] = *regs;
-        if word & 0xff != RUN || named != vcpu.reg() {
+        if word & !REPLY_MASK != RUN | waits as u64 || named != vcpu.reg() {
             return None;
         }
-        let Some(reply) = Reply::from_reg((word >> REPLY_SHIFT) & 0xff) else {
+        let Some(reply) = reply_of(word) else {
             return None;
         };
         Some(Self::Run {
@@ -245,9 +277,14 @@ impl Decision {
             deadline,
             reply,
             value,
-            trap_wfe: word & TRAP_WFE != 0,
+            waits,
         })
     }
+}
+
+/// Returns the reply in the word of a decision.
+const fn reply_of(word: u64) -> Option<Reply> {
+    Reply::from_reg((word & REPLY_MASK) >> REPLY_SHIFT)
 }
 
 reg_enum! {

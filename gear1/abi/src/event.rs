@@ -139,7 +139,7 @@ pub enum Event {
     Hypercall(VcpuId, [u64; 5]),
     /// The vCPU waits in WFI. A `Wake` follows when an interrupt or its timer is due.
     Wfi(VcpuId),
-    /// The vCPU executed WFE while `trap_wfe` was set; it stays runnable.
+    /// The vCPU executed WFE while [`Waits::GivesWay`](crate::call::Waits) was set; it stays runnable.
     Wfe(VcpuId),
     /// The vCPU is off: PSCI CPU_OFF, or its VM stops.
     Off(VcpuId),

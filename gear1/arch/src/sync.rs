@@ -5,6 +5,7 @@
 //! Requirements: G1-VCPU-002.
 
 use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -79,11 +80,14 @@ impl<T> Drop for Claim<'_, T> {
     }
 }
 
-/// A value written once, before any other CPU reads it.
+/// A value written once, before any other CPU reads it. It is never dropped.
+///
+/// Without a value the memory is not initialized, so that a `static` is in `.bss`: a niche of an
+/// `Option` puts all of it into the image.
 pub struct Once<T> {
     begun: AtomicBool,
     set: AtomicBool,
-    value: UnsafeCell<Option<T>>,
+    value: UnsafeCell<MaybeUninit<T>>,
 }
 
 // SAFETY: the value is written once, by the call that found `begun` false, before `set` is
@@ -102,7 +106,7 @@ impl<T> Once<T> {
         Self {
             begun: AtomicBool::new(false),
             set: AtomicBool::new(false),
-            value: UnsafeCell::new(None),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
 
@@ -112,7 +116,8 @@ impl<T> Once<T> {
             return;
         }
         // SAFETY: `begun` was false, so nobody else writes; `set` is false, so nobody reads.
-        unsafe { *self.value.get() = Some(value) };
+        let place = unsafe { &mut *self.value.get() };
+        place.write(value);
         self.set.store(true, Ordering::Release);
     }
 
@@ -122,7 +127,9 @@ impl<T> Once<T> {
         if !self.set.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `set` was released after the only write.
-        unsafe { (*self.value.get()).as_ref() }
+        // SAFETY: `set` was released after the only write: nobody writes any more.
+        let place = unsafe { &*self.value.get() };
+        // SAFETY: that write initialized the value.
+        Some(unsafe { place.assume_init_ref() })
     }
 }

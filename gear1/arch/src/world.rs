@@ -6,6 +6,7 @@
 //!
 //! Requirements: G1-RUN-003. G1-TIM-006.
 
+use gear1_abi::call::Waits;
 use gear1_abi::id::VmId;
 use gear1_abi::layout::gear2;
 use gear1_core::context::{El1State, Frame, SCTLR_EL1_RESET, VcpuContext};
@@ -239,18 +240,12 @@ impl World {
     /// Gear2, whose frame `gear2` is, has trapped on this CPU, or never runs here. The CPU's
     /// `ThisCpu` restores `guest.frame` next. `self` is of this CPU. In `guest`, `vttbr` is
     /// [`vttbr_of`] the guest's VM, `hcr` is `hcr::GUEST` with at most the traps less that the VM's
-    /// mode allows, and `frame.pstate` is EL0's or EL1's. Without `fp_trap`, the FP registers hold
-    /// the guest's values.
+    /// mode allows, as [`hcr_with`] changed it last, and `frame.pstate` is EL0's or EL1's. Without
+    /// `fp_trap`, the FP registers hold the guest's values.
     #[inline(always)]
-    pub unsafe fn enter_guest(
-        &self,
-        gear2: &mut Frame,
-        guest: &VcpuContext,
-        trap_wfe: bool,
-        fp_trap: bool,
-    ) {
+    pub unsafe fn enter_guest(&self, gear2: &mut Frame, guest: &VcpuContext, fp_trap: bool) {
         store_gear2(gear2);
-        self.switch_to_guest(guest, hcr_of(guest, trap_wfe));
+        self.switch_to_guest(guest, guest.hcr);
         set_guest(guest, fp_trap);
         if guest.monitors.has != 0 {
             monitors::enter(&guest.monitors);
@@ -268,11 +263,10 @@ impl World {
         &self,
         gear2: &mut Frame,
         guest: &VcpuContext,
-        trap_wfe: bool,
         fp_trap: bool,
     ) {
         store_gear2(gear2);
-        self.switch_from_el0_to_guest(guest, hcr_of(guest, trap_wfe));
+        self.switch_from_el0_to_guest(guest, guest.hcr);
         set_guest(guest, fp_trap);
         load_return_state(&guest.frame);
     }
@@ -366,14 +360,16 @@ fn store_gear2(gear2: &mut Frame) {
     gear2.sp_el0 = SP_EL0.get();
 }
 
-/// Returns HCR_EL2 of a guest.
-#[inline(always)]
-fn hcr_of(guest: &VcpuContext, trap_wfe: bool) -> u64 {
-    if trap_wfe {
-        guest.hcr | hcr::TWE
-    } else {
-        guest.hcr
-    }
+/// Returns HCR_EL2 of a guest with the traps that its waits need.
+#[must_use]
+pub const fn hcr_with(hcr: u64, waits: Waits) -> u64 {
+    let others = hcr & !(hcr::TWI | hcr::TWE);
+    // Without branches, as each switch to another vCPU comes by here.
+    let waits = waits as u64;
+    let twi = (!waits & Waits::Alone as u64) << (hcr::TWI.ilog2() - (Waits::Alone as u64).ilog2());
+    let twe =
+        (waits & Waits::GivesWay as u64) << (hcr::TWE.ilog2() - (Waits::GivesWay as u64).ilog2());
+    others | twi | twe
 }
 
 /// Sets the guest's registers that act at EL0.

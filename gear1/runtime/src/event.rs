@@ -51,9 +51,15 @@ pub(crate) fn pending_event(cpu: &mut Cpu, running: Option<VcpuId>) -> Option<Ev
 /// Tells whether there is something that this CPU's loop has not heard yet.
 #[inline(always)]
 pub(crate) fn is_pending(cpu: &Cpu) -> bool {
+    is_pending_at(cpu, cpu::now)
+}
+
+/// Tells so for a time that `now` returns.
+#[inline(always)]
+pub(crate) fn is_pending_at(cpu: &Cpu, now: impl FnOnce() -> u64) -> bool {
     let shared = machine::cpu_shared(cpu.index());
     // No deadline is the end of time.
-    cpu.data.has_gear2_irq || shared.is_pending() || cpu.data.deadline <= cpu::now()
+    cpu.data.has_gear2_irq || shared.is_pending() || cpu.data.deadline <= now()
 }
 
 /// Takes the first pending event in the order of `docs/abi.md`. Interrupts come first, as each

@@ -15,6 +15,7 @@ use gear1_abi::boot::RealTime;
 use gear1_abi::call::{Failure, number};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest;
+use gear1_abi::id::VcpuId;
 use gear1_arch::entry::Resume;
 use gear1_arch::exception;
 use gear1_arch::gic::Acknowledged;
@@ -26,8 +27,9 @@ use crate::gic::{self, Gic, HostGic};
 use crate::halt::{HaltReason, halt};
 use crate::machine::{Cpu, Guest};
 use crate::vcpu::Handled;
+use crate::vgic::Sent;
 use crate::{
-    abort, gear2_call, guest_call, inject, irq, realtime, run, supervise, sysreg, vcpu, vgic,
+    abort, event, gear2_call, guest_call, inject, irq, realtime, run, supervise, sysreg, vcpu, vgic,
 };
 
 /// Returns the guest that has trapped on the CPU.
@@ -103,14 +105,22 @@ fn hvc(cpu: &mut Cpu, shared: &VcpuShared) -> Resume {
         return Resume::Same;
     }
     if guest::is_vendor(function) {
-        return vendor_call(cpu);
+        return vendor_call(cpu, function);
     }
     call(cpu, ExitReason::Hvc)
 }
 
 /// A call of the vendor's range, most of which are Gear2's.
 #[inline(never)]
-fn vendor_call(cpu: &mut Cpu) -> Resume {
+fn vendor_call(cpu: &mut Cpu, function: u64) -> Resume {
+    // SAFETY: `gear1_sync` comes here by way of `hvc`, for the guest that has trapped.
+    let resume = unsafe { guest_call::vendor_at_once(cpu, function) };
+    resume.unwrap_or_else(|| slow_vendor_call(cpu))
+}
+
+/// Another one, from its beginning.
+#[inline(never)]
+fn slow_vendor_call(cpu: &mut Cpu) -> Resume {
     let mut guest = trapped(cpu);
     let handled = guest_call::vendor(guest.reborrow(), ExitReason::Hvc);
     finish(guest.reborrow(), handled)
@@ -139,16 +149,25 @@ fn system_register(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Re
     slow_register(cpu, access)
 }
 
-/// An SGI: the same as the vCPU's last one, and its own, or another.
+/// An SGI: most are for one vCPU.
 #[inline(never)]
 fn sgi1r(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
-    if sysreg::replay_own_sgi(cpu, access, shared) {
-        return Resume::Same;
+    match sysreg::sgi_at_once(cpu, access, shared) {
+        Sent::Done => Resume::Same,
+        Sent::Woke(id) => sgi_woke(cpu, id),
+        Sent::No => sgi(cpu, access),
     }
-    sgi(cpu, access)
 }
 
-/// An SGI to another vCPU, or another one than before.
+/// An SGI to another vCPU, which is sent, and has woken the vCPU.
+#[inline(never)]
+fn sgi_woke(cpu: &mut Cpu, id: VcpuId) -> Resume {
+    let mut guest = trapped(cpu);
+    let handled = sysreg::sgi_woke(guest.reborrow(), id);
+    finish(guest.reborrow(), handled)
+}
+
+/// An SGI to several vCPUs, to one that is off, or to the sender and another one than before.
 #[inline(never)]
 fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
     let mut guest = trapped(cpu);
@@ -266,6 +285,21 @@ fn kicked(cpu: &mut Cpu, irq: Acknowledged, shared: &VcpuShared) -> Resume {
     Gic::end(irq);
     stop::obey();
     shared.count(ExitReason::Kick);
+    // What was replayed is delivered, whatever else there is.
+    let has_sgi = shared.requests().sgis() != 0;
+    if has_sgi
+        && vgic::replay_posted(cpu, shared)
+        && !event::is_pending(cpu)
+        && !supervise::is_called(cpu)
+    {
+        return Resume::Same;
+    }
+    kicked_for_more(cpu)
+}
+
+/// The kick is for more than an SGI that repeats.
+#[inline(never)]
+fn kicked_for_more(cpu: &mut Cpu) -> Resume {
     let mut guest = trapped(cpu);
     if supervise::is_called(guest.cpu) {
         return supervise::leave_and_rejoin(guest.reborrow());

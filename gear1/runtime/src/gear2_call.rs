@@ -8,7 +8,7 @@
 //! Requirements: G1-RUN-005, G1-RUN-010, G1-TIM-010.
 
 use gear1_abi::ABI_VERSION;
-use gear1_abi::call::{Failure, Reply, Status, number};
+use gear1_abi::call::{Failure, Reply, Status, VcpuState, number};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId};
 use gear1_abi::record::CURSOR_CPU_SHIFT;
@@ -125,15 +125,15 @@ fn vcpu_state(id: VcpuId) -> Answer {
 
 /// VCPU_WAITS. A vCPU that some CPU has loaded does not wait, even if it was woken while loaded.
 fn vcpu_waits(id: VcpuId) -> Answer {
-    let shared = machine::vcpu(id);
-    let waits = if machine::is_context_claimed(id) {
-        0
-    } else {
-        shared.waits_for(cpu::now())
-    };
+    let (shared, now) = (machine::vcpu(id), cpu::now());
+    let is_loaded = machine::is_context_claimed(id);
+    let waits = if is_loaded { 0 } else { shared.waits_for(now) };
     let stolen = shared.stolen();
     let waited = stolen.wrapping_add(waits);
-    Ok([stolen, waited, shared.preemptions(), 0, 0, 0])
+    let (all, lasts) = machine::cpu_shared(shared.owner_cpu()).waits(now);
+    // A CPU waits with the vCPU that it has loaded.
+    let here = lasts && is_loaded && shared.is(VcpuState::Wfi);
+    Ok([stolen, waited, shared.preemptions(), all, here.into(), 0])
 }
 
 /// Gives a vCPU of this CPU's to another CPU: its registers leave this one. Only the owner CPU may,

@@ -8,11 +8,12 @@
 
 use gear1_abi::ABI_VERSION;
 use gear1_abi::boot::{BootRegion, RealTime};
-use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::call::{VcpuState, VmState, Waits};
 use gear1_abi::event::{Event, VmEnd};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::{self, NOT_SUPPORTED};
 use gear1_abi::id::{VcpuId, VmId};
+use gear1_arch::entry::Resume;
 use gear1_arch::exception;
 use gear1_core::ffa::is_ffa;
 use gear1_core::psci::{self, Call, affinity, ret};
@@ -21,7 +22,7 @@ use gear1_core::vcpu::{Requests, VcpuShared};
 
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{ffa, kick, lifecycle, messages, realtime, vcpu, vm_state};
+use crate::{ffa, kick, lifecycle, messages, realtime, vcpu, vm_state, wait};
 
 /// Size of a vCPU's structure in the VM's page of stolen time; the next vCPU's follows.
 const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
@@ -260,15 +261,45 @@ fn call_uid(cpu: &mut Cpu) {
     frame.set_reg(3, d);
 }
 
-/// Hands a call to Gear2 and waits for its reply. Gear2 gets X0 to X4 and no other register, as it
-/// never sees a guest's.
+/// Hands a call to Gear2 and waits for its reply.
 #[inline(always)]
 fn hypercall(mut guest: Guest<'_>) -> Handled {
+    let event = hypercall_event(guest.cpu, guest.loaded);
+    let (state, reason) = (VcpuState::AwaitsHypercall, ExitReason::HypercallGear2);
+    vcpu::leave(guest.reborrow(), state, reason, &event)
+}
+
+/// Does so for the call of the vendor's range with this function without a stack frame. `None`: the
+/// call is Gear1's, or the way is a longer one, and nothing has been done.
+///
+/// # Safety
+///
+/// The loaded guest has trapped on this CPU.
+#[inline(always)]
+pub(crate) unsafe fn vendor_at_once(cpu: &mut Cpu, function: u64) -> Option<Resume> {
+    let loaded = cpu.data.loaded?;
+    let is_gear1s = matches!(
+        function as u32,
+        guest::EXIT_STATS | guest::GEARV_VERSION | guest::CALL_UID
+    );
+    // First what never holds where Gear2 is at EL1.
+    if !vcpu::is_switched_shortly(cpu) || is_gear1s || cpu.data.real_time != RealTime::No {
+        return None;
+    }
+    let event = hypercall_event(cpu, loaded);
+    loaded.shared.set_state(VcpuState::AwaitsHypercall);
     let reason = ExitReason::HypercallGear2;
-    let [x0, x1, x2, x3, x4, ..] = guest.cpu.frame().x;
-    let event = Event::Hypercall(guest.loaded.id, [x0, x1, x2, x3, x4]);
-    guest.loaded.shared.count(reason);
-    vcpu::leave(guest.reborrow(), VcpuState::AwaitsHypercall, reason, &event)
+    // SAFETY: the caller's condition; `is_switched_shortly` held above.
+    Some(unsafe { vcpu::leave_at_once(cpu, loaded, reason, &event) })
+}
+
+/// Counts a call that goes to Gear2, and returns its event: X0 to X4 and no other register, as Gear2
+/// never sees a guest's.
+#[inline(always)]
+fn hypercall_event(cpu: &mut Cpu, loaded: &Loaded) -> Event {
+    let [x0, x1, x2, x3, x4, ..] = cpu.frame().x;
+    loaded.shared.count(ExitReason::HypercallGear2);
+    Event::Hypercall(loaded.id, [x0, x1, x2, x3, x4])
 }
 
 /// WFI and WFE. The PC moves first: whatever ends the wait, the guest continues behind it.
@@ -288,19 +319,33 @@ pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     }
     // planted: exits by WFI are not counted
     loaded.shared.count(ExitReason::Wfi);
-    block(guest.reborrow(), ExitReason::Wfi)
+    block_at_once(guest.reborrow(), ExitReason::Wfi)
 }
 
 /// Blocks the running vCPU until something wakes it, unless something is due.
 #[inline(never)]
-fn block(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+fn block(guest: Guest<'_>, reason: ExitReason) -> Handled {
+    block_at_once(guest, reason)
+}
+
+/// Does so inside the function that calls it.
+#[inline(always)]
+fn block_at_once(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
-    if vcpu::is_due(guest.cpu, machine, loaded, Requests::ICACHE) {
+    if !vcpu::waits_at_once(guest.cpu, loaded.shared, Requests::ICACHE)
+        && vcpu::is_due(guest.cpu, machine, loaded, Requests::ICACHE)
+    {
         // The request may be a stop, which this CPU is not told of again. Without a request, the
         // list registers hold what is due, or the maintenance interrupt brings it.
         return vcpu::after_interrupt(guest.reborrow(), reason);
     }
-    vcpu::leave_as_is(guest.reborrow(), reason, &Event::Wfi(loaded.id))
+    match guest.cpu.data.waits {
+        // Counters of performance monitors stop on the way to Gear2 alone.
+        Waits::Stays | Waits::Alone if guest.cpu.data.monitors == 0 => {
+            wait::stay(guest.reborrow(), reason)
+        }
+        _ => wait::leave(guest.reborrow(), reason),
+    }
 }
 
 /// Blocks the running vCPU likewise; it starts anew as was requested once it wakes, which is at

@@ -17,7 +17,7 @@ use gear1_core::monitors::PMU_INTID;
 use gear1_core::vgic::{FIRST_LPI, IntId};
 
 use crate::gic::{self, Gic, HostGic};
-use crate::machine::{Cpu, Machine};
+use crate::machine::{Cpu, Loaded, Machine};
 use crate::vgic::PMU_IRQ;
 use crate::{kick, log, timer, vgic};
 
@@ -84,6 +84,16 @@ fn virtual_timer(cpu: &Cpu, machine: &Machine) {
     vgic::inject_timer(cpu, machine, loaded);
     if loaded.shared.state() == VcpuState::Wfi && loaded.shared.wake_up() {
         kick::wake(cpu, machine, loaded.id);
+    }
+}
+
+/// The virtual timer of the loaded vCPU, which is Running: the interrupt goes into a list register,
+/// most often into that of the last time.
+#[inline(always)]
+pub(crate) fn timer_of_running(cpu: &Cpu, loaded: &Loaded, irq: Acknowledged) {
+    Gic::drop_priority(irq);
+    if !vgic::replay(cpu, loaded.shared, cpu.data.timer_interrupt.get()) {
+        vgic::inject_timer(cpu, loaded.machine, loaded);
     }
 }
 

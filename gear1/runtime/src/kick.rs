@@ -5,7 +5,7 @@
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::cpu;
-use gear1_core::vcpu::{Notify, Requests};
+use gear1_core::vcpu::{Notify, Requests, VcpuShared};
 use gear1_core::vgic::Kicks;
 
 use crate::gic::{Gic, HostGic};
@@ -47,6 +47,15 @@ pub(crate) fn wake(cpu: &Cpu, machine: &Machine, id: VcpuId) {
     let target = shared.owner_cpu();
     machine::cpu_shared(target).wake(id.index());
     kick_cpu(cpu, machine, target);
+}
+
+/// Interrupts the CPU that runs a vCPU of an ordinary VM, which is another CPU than the caller's.
+#[inline(always)]
+pub(crate) fn kick_running(machine: &Machine, vcpu: &VcpuShared) {
+    match *vcpu.owner_cpu().select(&machine.kicks) {
+        0 => {}
+        kick => Gic::send_sgi(kick),
+    }
 }
 
 fn kick_owner(cpu: &Cpu, machine: &Machine, id: VcpuId) {

@@ -6,7 +6,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gear1_abi::boot::{BootChannel, BootInfo, BootVm, IrqOwner, MAX_DOORBELLS, RealTime};
-use gear1_abi::call::{Failure, VmState};
+use gear1_abi::call::{Failure, VmState, Waits};
 use gear1_abi::event::{Ended, Ends};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
@@ -213,6 +213,8 @@ pub(crate) struct CpuData {
     /// SGI that was posted to the loaded vCPU last, while the next one can be delivered without
     /// the VM's lock.
     pub(crate) posted_sgi: Cell<LrReplay>,
+    /// What WFI and WFE of the loaded vCPU do, by Gear2's last decision to run it.
+    pub(crate) waits: Waits,
     /// Mode of the real-time VM that has this CPU, if one has it.
     pub(crate) real_time: RealTime,
     /// Debug and performance monitors of the loaded vCPU.
@@ -260,6 +262,7 @@ impl CpuData {
             list_registers: 0,
             timer_interrupt: Cell::new(LrReplay::NONE),
             posted_sgi: Cell::new(LrReplay::NONE),
+            waits: Waits::Leaves,
             real_time: RealTime::No,
             monitors: 0,
             gicd_hpfar: 0,

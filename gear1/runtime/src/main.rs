@@ -123,6 +123,7 @@ mod vcpu;
 mod vgic;
 mod vgic_mmio;
 mod vm_state;
+mod wait;
 
 use core::panic::PanicInfo;
 

@@ -115,7 +115,7 @@ fn wait_for_start(cpu: &mut Cpu, machine: &'static Machine, vm: VmId) {
         // planted: a guest finds its kick pending
     }
     // SAFETY: Gear2 never runs here. The callers return `Switch`, or enter the guest first.
-    let _switch = unsafe { vcpu::enter(cpu, false) };
+    let _switch = unsafe { vcpu::enter(cpu) };
 }
 
 /// Does what stands between this CPU and its vCPU, or waits for an interrupt. Tells whether the

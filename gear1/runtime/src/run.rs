@@ -2,7 +2,7 @@
 //!
 //! Requirements: G1-RUN-006, G1-TIM-007, G1-VCPU-001, G1-VCPU-002.
 
-use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState};
+use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState, Waits};
 use gear1_abi::event::Event;
 use gear1_abi::id::VcpuId;
 use gear1_abi::regs::Regs;
@@ -55,8 +55,8 @@ fn next_slowly(cpu: &mut Cpu) -> Resume {
     unsafe { next(cpu, machine) }
 }
 
-/// Carries out a decision that changes neither the loaded vCPU nor the deadline. `None`: it is
-/// another one, or something stands against it, and nothing has been done.
+/// Carries out a decision that changes neither the loaded vCPU, nor its waits, nor the deadline.
+/// `None`: it is another one, or something stands against it, and nothing has been done.
 ///
 /// A loaded vCPU exists and is this CPU's own: [`run_vcpu`] looks for no more. The reply's abort
 /// and a vCPU in Wfi are left to it, as they come seldom.
@@ -68,8 +68,8 @@ fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
         deadline,
         reply,
         value,
-        trap_wfe,
-    }) = Decision::decode_run_of(&arguments(cpu), loaded.id)
+        waits: _,
+    }) = Decision::decode_run_of(&arguments(cpu), loaded.id, cpu.data.waits)
     else {
         return None;
     };
@@ -100,15 +100,15 @@ fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
         // No request was handled, so nothing here can have woken a vCPU of this CPU since the look
         // at pending events.
         // SAFETY: Gear2 has trapped, as for `next_at_once`; the rest was looked at above.
-        return Some(unsafe { vcpu::enter_at_once(cpu, loaded, trap_wfe) });
+        return Some(unsafe { vcpu::enter_at_once(cpu, loaded) });
     }
-    Some(handle_and_enter(cpu, loaded, trap_wfe))
+    Some(handle_and_enter(cpu, loaded))
 }
 
 /// Handles the requests of the loaded vCPU, which is Running already, and enters it.
 #[inline(never)]
-fn handle_and_enter(cpu: &mut Cpu, loaded: &Loaded, trap_wfe: bool) -> Resume {
-    enter_claimed(cpu, loaded.machine, loaded.shared, true, trap_wfe)
+fn handle_and_enter(cpu: &mut Cpu, loaded: &Loaded) -> Resume {
+    enter_claimed(cpu, loaded.machine, loaded.shared, true)
 }
 
 /// Handles `SVC #NEXT`, whatever is decided.
@@ -128,7 +128,7 @@ pub(crate) unsafe fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
             deadline,
             reply,
             value,
-            trap_wfe,
+            waits,
         }) => run_vcpu(
             cpu,
             machine,
@@ -137,7 +137,7 @@ pub(crate) unsafe fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
                 deadline,
                 reply,
                 value,
-                trap_wfe,
+                waits,
             },
         ),
         Some(Decision::Idle { deadline }) => match cpu.data.loaded {
@@ -156,7 +156,7 @@ struct Run {
     deadline: u64,
     reply: Reply,
     value: u64,
-    trap_wfe: bool,
+    waits: Waits,
 }
 
 /// Carries out a decision to run a vCPU, in the order that `docs/abi.md` promises. A reply comes
@@ -198,7 +198,8 @@ fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
         }
         timer::take_expired(cpu, machine);
     }
-    enter_claimed(cpu, machine, shared, is_loaded, what.trap_wfe)
+    vcpu::set_waits(cpu, what.waits);
+    enter_claimed(cpu, machine, shared, is_loaded)
 }
 
 /// Enters the loaded vCPU, which is Running already, unless an event comes first. `was_loaded`: it
@@ -209,7 +210,6 @@ fn enter_claimed(
     machine: &Machine,
     shared: &VcpuShared,
     was_loaded: bool,
-    trap_wfe: bool,
 ) -> Resume {
     if let Some(event) = &vcpu::prepare_entry(cpu, machine) {
         return answer(cpu, event);
@@ -224,7 +224,7 @@ fn enter_claimed(
         return answer(cpu, event);
     }
     // SAFETY: Gear2 has trapped, as for `next` and `next_at_once`.
-    unsafe { vcpu::enter(cpu, trap_wfe) }
+    unsafe { vcpu::enter(cpu) }
 }
 
 /// Waits for an event while the loaded vCPU could run, because Gear2 holds it back: its cap is used

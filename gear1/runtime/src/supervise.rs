@@ -144,11 +144,19 @@ pub(crate) fn rejoin(cpu: &mut Cpu, machine: &Machine) -> Resume {
 #[cold]
 #[inline(never)]
 pub(crate) fn leave_and_rejoin(guest: Guest<'_>) -> Resume {
+    guest.loaded.shared.set_state(VcpuState::Ready);
+    stop_waiting_and_rejoin(guest)
+}
+
+/// Takes part in a restart while this CPU waits with the loaded vCPU, whose state tells the new
+/// loop what the vCPU waits for.
+#[cold]
+#[inline(never)]
+pub(crate) fn stop_waiting_and_rejoin(guest: Guest<'_>) -> Resume {
     let Guest { cpu, loaded, .. } = guest;
-    loaded.shared.set_state(VcpuState::Ready);
     if let (Some(context), gear2, data) = cpu.parts() {
-        // SAFETY: the loaded guest was running and trapped; `enter_anew` follows, which makes
-        // Gear2's frame the next one, and gives it a PSTATE.
+        // SAFETY: the loaded guest has trapped; `enter_anew` follows, which makes Gear2's frame the
+        // next one, and gives it a PSTATE.
         unsafe { data.world.leave_guest(context, gear2) };
     }
     rejoin(cpu, loaded.machine)
@@ -172,7 +180,9 @@ fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     let index = cpu.index();
     cpu.data.exit.vcpu = None;
     cpu.data.deadline = NO_DEADLINE;
-    machine::cpu_shared(index).ring();
+    let shared = machine::cpu_shared(index);
+    shared.ring();
+    shared.forget_waits();
     if machine::irq_cpu(boot, IrqOwner::GEAR2) == index.index() {
         replay_interrupts(cpu, boot);
     }

@@ -27,6 +27,7 @@ use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
+use crate::vgic::Sent;
 use crate::{inject, kick, log, monitors, passthrough, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
@@ -68,17 +69,24 @@ pub(crate) fn is_sgi1r(access: SysregAccess) -> bool {
     access.id() == ICC_SGI1R_EL1
 }
 
-/// Sends an SGI at once, if it is the same as the vCPU's last one, and its own. Tells whether it
-/// is.
+/// Sends an SGI at once, if it is for one vCPU: for the sender, if it is the same as the last one;
+/// or for another one that is on.
 #[inline(always)]
-pub(crate) fn replay_own_sgi(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> bool {
+pub(crate) fn sgi_at_once(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Sent {
     let value = cpu.frame().reg(access.register());
-    let is_replayed = vgic::replay_own(cpu, shared, value);
-    if is_replayed {
+    let sent = vgic::sgi1r_at_once(cpu, shared, value);
+    if !matches!(sent, Sent::No) {
         shared.count(ExitReason::Sgi);
         exception::skip_instruction();
     }
-    is_replayed
+    sent
+}
+
+/// Ends such an SGI that has woken a vCPU.
+#[inline(always)]
+pub(crate) fn sgi_woke(mut guest: Guest<'_>, id: VcpuId) -> Handled {
+    kick::wake(guest.cpu, guest.loaded.machine, id);
+    vcpu::woke_somebody(guest.reborrow(), ExitReason::Sgi)
 }
 
 /// Another trapped MSR, MRS or system instruction: the frequent ones first, since each comparison

@@ -9,16 +9,16 @@
 use core::sync::atomic::Ordering;
 
 use gear1_abi::boot::RealTime;
-use gear1_abi::call::VcpuState;
+use gear1_abi::call::{VcpuState, Waits};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VcpuId;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTV_CTL_EL0, CNTVOFF_EL2, Readable as _, VDISR_EL2, Writeable as _};
-use gear1_arch::{cache, cpu, el1, fp, stolen_time, tlb};
+use gear1_arch::{cache, cpu, el1, fp, stolen_time, tlb, world};
 use gear1_core::context::{El1State, FpState, Frame};
 use gear1_core::timer::PhysicalTimer;
-use gear1_core::vcpu::{Requests, Start};
+use gear1_core::vcpu::{Requests, Start, VcpuShared};
 use gear1_core::vgic::{IntId, LrReplay, is_quiet};
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
@@ -124,8 +124,11 @@ pub(crate) unsafe fn load_another(
         if timer_due && !gic.hw_active(index, IntId::VIRTUAL_TIMER) {
             _flushed = gic.inject_hw(index, IntId::VIRTUAL_TIMER);
         }
-        // The physical timer interrupt is active exactly while the vCPU owes its end.
-        Gic::set_ppi_active(this, TIMER, gic.hw_active(index, IntId::VIRTUAL_TIMER));
+        // The physical timer interrupt is active exactly while the vCPU owes its end: of the vCPU
+        // before, `unload` has left it inactive.
+        if gic.hw_active(index, IntId::VIRTUAL_TIMER) {
+            Gic::set_ppi_active(this, TIMER, true);
+        }
         gic.flush(index, lrs)
     });
     cpu.data.loaded = Some(loaded);
@@ -367,15 +370,11 @@ pub(crate) fn is_switched_shortly(cpu: &mut Cpu) -> bool {
 ///
 /// As for [`enter`]. `loaded` is the loaded vCPU, and [`is_switched_shortly`] holds.
 #[inline(always)]
-pub(crate) unsafe fn enter_at_once(
-    cpu: &mut Cpu,
-    loaded: &'static Loaded,
-    trap_wfe: bool,
-) -> Resume {
+pub(crate) unsafe fn enter_at_once(cpu: &mut Cpu, loaded: &'static Loaded) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts() {
         let fp_trap = begin_run(data, gear2, loaded);
         // SAFETY: as in `enter`; `is_switched_shortly` holds.
-        unsafe { (data.world).enter_guest_shortly(gear2, context, trap_wfe, fp_trap) };
+        unsafe { (data.world).enter_guest_shortly(gear2, context, fp_trap) };
         // SAFETY: `enter_guest_shortly` has prepared the CPU, and this function returns `Switch`.
         unsafe { cpu.set_guest(loaded.shared) };
     }
@@ -392,13 +391,22 @@ fn begin_run(data: &mut CpuData, gear2: &mut Frame, loaded: &Loaded) -> bool {
     data.fp_owner != Some(loaded.id)
 }
 
+/// Sets what WFI and WFE of the loaded vCPU do from its next entry on.
+#[inline(always)]
+pub(crate) fn set_waits(cpu: &mut Cpu, waits: Waits) {
+    if let (Some(context), _, data) = cpu.parts() {
+        data.waits = waits;
+        context.hcr = world::hcr_with(context.hcr, waits);
+    }
+}
+
 /// Makes the loaded vCPU's context the one restored next.
 ///
 /// # Safety
 ///
 /// Gear2 has trapped on this CPU, or never runs here.
 #[inline(never)]
-pub(crate) unsafe fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
+pub(crate) unsafe fn enter(cpu: &mut Cpu) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded
     {
@@ -406,7 +414,7 @@ pub(crate) unsafe fn enter(cpu: &mut Cpu, trap_wfe: bool) -> Resume {
         // SAFETY: the caller's condition; the guest's frame is the next one below. `boot::start_vm`
         // alone sets `vttbr` and `hcr`, of each vCPU that is loadable. `pstate` is
         // what SPSR_EL2 held when the guest left, a reset's or an `Entry`'s.
-        unsafe { data.world.enter_guest(gear2, context, trap_wfe, fp_trap) };
+        unsafe { data.world.enter_guest(gear2, context, fp_trap) };
         // SAFETY: `enter_guest` has prepared the CPU, and this function returns `Switch`.
         unsafe { cpu.set_guest(loaded.shared) };
     }
@@ -533,14 +541,22 @@ pub(crate) fn woke_somebody_or(
     }
 }
 
+/// Lets the running vCPU wait, unless it has list registers in use, or is asked for more than
+/// `expected`. Tells whether it is in `Wfi` now; [`is_due`] says more.
+#[inline(always)]
+pub(crate) fn waits_at_once(cpu: &Cpu, shared: &VcpuShared, expected: Requests) -> bool {
+    is_quiet(&mut Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected)
+}
+
 /// Tells whether something is due for the running vCPU: an interrupt, or a request
 /// beside `expected`. If not, it is in `Wfi` now. A waker sees that or is seen (G1-VCPU-001): it
 /// raises the request before it reads the state. With something in the list registers that the VM's
 /// state tells about, both are under the VM's lock; messages and SGIs come without it, so they are
 /// looked for once more.
+#[inline(never)]
 pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Requests) -> bool {
     let shared = loaded.shared;
-    if is_quiet(&mut Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected) {
+    if waits_at_once(cpu, shared, expected) {
         return false;
     }
     // A request alone keeps the vCPU awake, whatever the list registers hold.

@@ -5,11 +5,11 @@ use core::cell::Cell;
 
 use gear1_abi::boot::{BootVm, RealTime};
 use gear1_abi::call::{VcpuState, VmState};
-use gear1_abi::id::VmId;
+use gear1_abi::id::{VcpuId, VmId};
 use gear1_arch::monitors;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
 use gear1_core::monitors::PMU_INTID;
-use gear1_core::vcpu::{Requests, VcpuShared};
+use gear1_core::vcpu::{Notify, Requests, VcpuShared};
 use gear1_core::vgic::{IntId, Kicks, LrReplay, VcpuIndex, VmGic, only_target};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
@@ -194,7 +194,7 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
 /// Fast path: if the only pending request is the SGI delivered last, rewrites its list register
 /// without the VM's lock, as [`replay`] does.
 #[inline(always)]
-fn replay_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
+pub(crate) fn replay_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
     let last = cpu.data.posted_sgi.get();
     let sgi = Requests::sgi(last.number());
     shared.requests() == sgi
@@ -202,15 +202,46 @@ fn replay_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
         && shared.take(sgi)
 }
 
-/// Makes the SGI that the running vCPU sends to itself alone pending, if it is the one that came
-/// last.
+/// What became of an SGI.
+pub(crate) enum Sent {
+    /// It is sent.
+    Done,
+    /// It is posted, and this vCPU is Ready by it: its owner CPU's loop must be told.
+    Woke(VcpuId),
+    /// Nothing is done: the SGI is of another kind.
+    No,
+}
+
+/// Carries out the running vCPU's write of ICC_SGI1R_EL1 without a stack frame, if the SGI is for
+/// one vCPU: for the writer, if it is the SGI that came last, or for another one that is on.
 #[inline(always)]
-pub(crate) fn replay_own(cpu: &Cpu, shared: &VcpuShared, value: u64) -> bool {
-    let last = cpu.data.posted_sgi.get();
-    let loaded = cpu.data.loaded;
-    let is_own = |index| loaded.is_some_and(|loaded| loaded.index.index() == index);
-    only_target(value).is_some_and(|(index, sgi)| sgi == last.number() && is_own(index))
-        && replay(cpu, shared, last)
+pub(crate) fn sgi1r_at_once(cpu: &Cpu, shared: &VcpuShared, value: u64) -> Sent {
+    let Some(((index, sgi), loaded)) = only_target(value).zip(cpu.data.loaded) else {
+        return Sent::No;
+    };
+    if index == loaded.index.index() {
+        let last = cpu.data.posted_sgi.get();
+        return match sgi == last.number() && replay(cpu, shared, last) {
+            true => Sent::Done,
+            false => Sent::No,
+        };
+    }
+    if cpu.data.real_time != RealTime::No {
+        return Sent::No;
+    }
+    let Some(id) = machine::vcpu_of(loaded.machine, loaded.vm, index) else {
+        return Sent::No;
+    };
+    let target = machine::vcpu(id);
+    if target.is(VcpuState::Off) {
+        return Sent::No;
+    }
+    match target.request(Requests::sgi(sgi)) {
+        Notify::Kick => kick::kick_running(loaded.machine, target),
+        Notify::Wake => return Sent::Woke(id),
+        Notify::Nobody => {}
+    }
+    Sent::Done
 }
 
 /// Makes the posted SGIs of a vCPU of the VM pending.

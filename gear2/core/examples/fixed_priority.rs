@@ -56,6 +56,7 @@ const fn run(vcpu: VcpuId) -> Choice {
         vcpu,
         until: NO_DEADLINE,
         contended: false,
+        alone: false,
     })
 }
 

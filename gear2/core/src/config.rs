@@ -18,7 +18,7 @@ use gear1_abi::event::Mmio;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::info::{Gear2Info, INFO_MAGIC};
 use gear1_abi::{ABI_VERSION, abi_compatible};
-use gear2_protocol::{RTC_DEVICE, VIRTIO_STRIDE};
+use gear2_protocol::RTC_DEVICE;
 use gearv_manifest::{
     Console, CpuSet, Manifest, ManifestError, Restart, Rtc, Supply, Vm, VmKind, WatchdogDevice,
     limits,
@@ -35,10 +35,12 @@ mod safe_state;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod virtio;
 
 pub(crate) use safe_state::SafeState;
 #[cfg(feature = "host")]
 pub use schedule::{CpuSchedule, VcpuSchedule};
+pub(crate) use virtio::VirtioPage;
 
 /// Why Gear2 does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,55 +185,14 @@ pub(crate) struct VmConfig {
     pub(crate) affinity: CpuSet,
     /// Guest address (IPA) and interrupt of the watchdog that Gear2 emulates for the VM.
     pub(crate) watchdog_device: Option<WatchdogDevice>,
+    /// Whether the VM has performance monitors.
+    pub(crate) has_pmu: bool,
     /// Real-time clock, if the VM has one.
     pub(crate) rtc: Option<Rtc>,
     /// Virtio devices, if the VM has any.
     pub(crate) virtio: Option<VirtioPage>,
     /// Range of the VM's vCPUs, with the parked vCPUs that Gear2 does not schedule.
     pub(crate) vcpus: Range<usize>,
-}
-
-/// The page of a guest's virtio-mmio registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct VirtioPage {
-    /// Guest address of the page (IPA).
-    pub(crate) ipa: u64,
-    /// Channel of the first device.
-    pub(crate) first_channel: u32,
-    /// Number of devices.
-    pub(crate) count: u32,
-    /// Number of the page among those of all VMs.
-    pub(crate) number: usize,
-}
-
-impl VirtioPage {
-    fn new(manifest: &Manifest<'_>, vm: &Vm<'_>) -> Option<Self> {
-        let (first, _) = manifest.virtio_of(vm.id).next()?;
-        Some(Self {
-            ipa: vm.virtio_ipa,
-            first_channel: u32::try_from(first).ok()?,
-            count: u32::try_from(manifest.virtio_of(vm.id).count()).ok()?,
-            number: manifest.virtio_vms().position(|one| one.id == vm.id)?,
-        })
-    }
-
-    /// Returns channel and register offset of an access, `None` if no device is there or the
-    /// access is not aligned.
-    #[inline]
-    pub(crate) fn locate(&self, access: Mmio) -> Option<(u32, u32)> {
-        let offset = access.ipa.checked_sub(self.ipa)?;
-        let device = u32::try_from(offset / VIRTIO_STRIDE).ok()?;
-        let register = u32::try_from(offset % VIRTIO_STRIDE).ok()?;
-        // An access that is not aligned would reach into the next register.
-        let aligned = access.ipa.trailing_zeros() >= u32::from(access.size_log2);
-        let there = device < self.count && aligned;
-        there.then_some((self.first_channel + device, register))
-    }
-
-    /// Iterates over the channels of the devices.
-    pub(crate) const fn channels(&self) -> Range<u32> {
-        self.first_channel..self.first_channel + self.count
-    }
 }
 
 /// Returns device and register offset of an access to a real-time clock. A PL031 takes words alone
@@ -548,6 +509,7 @@ impl VmConfig {
             scheduled,
             affinity: manifest.cpus_of(vm, cpu_count),
             watchdog_device: vm.watchdog(),
+            has_pmu: vm.pmu,
             rtc: vm.rtc,
             virtio: VirtioPage::new(manifest, vm),
             vcpus: first..first + vm.vcpu_count,

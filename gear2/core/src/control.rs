@@ -87,6 +87,7 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::VM_POWER_BUTTON => press_power_button(machine, gear1, vm()?),
         op::EXIT_STATS => exit_stats(gear1, vcpu()?, second),
         op::VCPU_INFO => vcpu_info(machine, gear1, vcpu()?),
+        op::VCPU_UNSEEN => done([machine.is_unseen(vcpu()?).into(), 0, 0, 0, 0, 0]),
         op::LOG_READ => log_read(gear1, first),
         op::VERSION => version(machine, gear1),
         op::VM_FAULT => vm_fault(machine, vm()?),
@@ -287,14 +288,15 @@ fn exit_stats(gear1: &mut impl Gear1, vcpu: VcpuId, reason: u64) -> Answer {
 /// its waits.
 fn vcpu_info<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, vcpu: VcpuId) -> Answer {
     let (state, cpu) = gear1.vcpu_info(vcpu).map_err(|_| outcome::NOT_FOUND)?;
-    let runs = VcpuState::from_reg(state) == Some(VcpuState::Running);
-    let ran = machine.ran(vcpu, runs, gear1.now());
+    machine.look_at_accounts(gear1);
+    let ran = machine.ran(gear1, vcpu);
     // A real-time VM's vCPU has its CPU always.
     let waits = gear1.vcpu_waits(vcpu).map_err(|_| outcome::NOT_FOUND)?;
     let Waits {
         stolen,
         waited,
         preemptions,
+        ..
     } = waits;
     done([ran, cpu, state, waited, stolen, preemptions])
 }

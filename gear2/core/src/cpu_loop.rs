@@ -16,7 +16,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use core::fmt;
 
-use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState};
+use gear1_abi::call::{Decision, Reply, Status, VcpuState, VmState, Waits};
 use gear1_abi::event::{Event, Fault, Mmio};
 use gear1_abi::guest::{GEAR2_NOP, NOT_SUPPORTED};
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
@@ -30,11 +30,12 @@ use crate::lifecycle::{Goal, Lifecycle};
 use crate::load::Measured;
 use crate::machine::{Answer, Later, Machine, Platform, SharedVm};
 use crate::report;
-use crate::scheduler::{Choice, Policy, Run};
+use crate::scheduler::{Choice, Policy};
 use jobs::{CONSOLE_JOB, WATCH_JOB, WATCHDOG_JOB, vm_job};
 use moves::{Moves, vcpus_of};
 use tracing::Tracing;
 
+mod charges;
 mod dma;
 mod give_up;
 mod jobs;
@@ -44,6 +45,7 @@ mod shares;
 #[cfg(test)]
 mod tests;
 mod tracing;
+mod waits;
 mod watchdogs;
 
 /// An answer that a vCPU waits for.
@@ -64,16 +66,31 @@ pub struct CpuLoop<'m, P: Platform> {
     jobs: u32,
     /// Counter value by which the jobs are due, if there are any.
     job_deadline: u64,
-    /// Running vCPU, and the time until which only an event that wakes or stops a vCPU changes the
-    /// choice.
+    /// Running vCPU.
     last: Option<Run>,
+    /// What WFI does of a vCPU beside which no other one can run.
+    waits: Waits,
     /// vCPU for which the gears worked since the last event, if another one or none runs now: their
     /// work is charged to it. Without one, the work is charged to the vCPU that runs.
     cause: Option<VcpuId>,
     /// Counter value up to which all is charged.
     charged: u64,
+    /// Ticks for which the running vCPU has waited inside Gear1 since, and whether it still does.
+    open_wait: u64,
+    /// Ticks for which vCPUs have waited inside Gear1 since the loop began, without these.
+    waited: u64,
     /// Part in a trace.
     tracing: Tracing,
+}
+
+/// A vCPU that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    vcpu: VcpuId,
+    /// Time until which only an event that wakes or stops a vCPU changes the choice.
+    until: u64,
+    /// What its WFI and WFE do.
+    waits: Waits,
 }
 
 impl<'m, P: Platform> CpuLoop<'m, P> {
@@ -96,9 +113,12 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             jobs: 0,
             job_deadline: NO_DEADLINE,
             last: None,
+            waits: Waits::Leaves,
             cause: None,
             charged: 0,
             tracing: Tracing::default(),
+            open_wait: 0,
+            waited: 0,
         };
         this.settle();
         this
@@ -166,8 +186,14 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     #[inline]
     pub fn on_event(&mut self, gear1: &mut impl Gear1, event: Event, times: Times) -> Decision {
         let now = times.now;
+        if times.waited != 0 {
+            self.note_wait(times.waited);
+        }
         // Before anything else looks at the event: its words are still where Gear1 left them.
         if let Some(decision) = self.set_up(event, now) {
+            return decision;
+        }
+        if let Some(decision) = self.call_at_once(event, now) {
             return decision;
         }
         if let Some(cause) = self.cause {
@@ -202,41 +228,15 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         (model.set_up_at_once(vcpu, access)).then(|| run(last, Answer::Value(0).words()))
     }
 
-    /// Charges the vCPU for which the gears worked between two events. If it slept in between and
-    /// wakes now, the work is charged with what follows, as the vCPU most often runs next.
-    #[inline]
-    fn charge_work(&mut self, cause: VcpuId, event: Event, times: Times) {
-        let ended = times.work_ended();
-        if self.last.is_none() && event == Event::Wake(cause) {
-            let idle = times.now.saturating_sub(ended);
-            self.charged = self.charged.saturating_add(idle);
-            return;
-        }
-        self.cause = None;
-        // planted: the work of the gears is nobody's
-        self.charge_to(cause, ended);
-    }
-
-    /// Charges the vCPU that ran for the time up to `now`. Idle time is nobody's.
-    #[inline]
-    fn charge(&mut self, now: u64) {
-        match (self.last, self.cause) {
-            (Some(last), _) => self.charge_to(last.vcpu, now),
-            // Open, as the vCPU wakes now.
-            (None, Some(_)) => {}
-            (None, None) => self.charged = now,
-        }
-    }
-
-    /// Charges a vCPU for all that is not charged yet up to `until`.
-    #[inline]
-    fn charge_to(&mut self, vcpu: VcpuId, until: u64) {
-        let ticks = until.saturating_sub(self.charged);
-        if ticks != 0 {
-            self.charged = until;
-            self.machine.account(vcpu, ticks);
-            self.scheduler.ran(vcpu, ticks, until);
-        }
+    /// Answers a call, if the vCPU runs again in any case, as long as before.
+    #[inline(always)]
+    fn call_at_once(&self, event: Event, now: u64) -> Option<Decision> {
+        let (Event::Hypercall(vcpu, call), None, Some(last)) = (event, self.cause, self.last)
+        else {
+            return None;
+        };
+        let goes_on = vcpu == last.vcpu && now < last.until;
+        goes_on.then(|| run(last, hypercall::<P>(call).words()))
     }
 
     /// Takes in an event, and returns the answer that a vCPU waits for, if the event asks for one.
@@ -363,10 +363,14 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         };
         let mut idle_until = job_deadline;
         self.last = match choice {
-            Choice::Run(choice) => Some(Run {
-                until: choice.until.min(job_deadline),
-                ..choice
-            }),
+            Choice::Run(choice) => {
+                let (waits, until) = self.waits_of(choice, now);
+                Some(Run {
+                    vcpu: choice.vcpu,
+                    until: until.min(job_deadline),
+                    waits,
+                })
+            }
             Choice::Idle { until } => {
                 idle_until = until.min(job_deadline);
                 None
@@ -391,7 +395,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             Some(choice) => {
                 // People who ask for the vCPU's time get the time from here on too, which no event
                 // has charged yet.
-                self.machine.runs(choice.vcpu, self.charged);
+                self.machine.runs(choice.vcpu, self.charged, self.waited);
                 run(choice, words)
             }
             None => Decision::Idle {
@@ -568,15 +572,14 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     }
 }
 
-/// Returns the decision to run a vCPU. A vCPU that others wait for gives the CPU up at WFE, since
-/// it may spin for a lock that one of them holds.
+/// Returns the decision to run a vCPU.
 const fn run(choice: Run, (reply, value): (Reply, u64)) -> Decision {
     Decision::Run {
         vcpu: choice.vcpu,
         deadline: choice.until,
         reply,
         value,
-        trap_wfe: choice.contended,
+        waits: choice.waits,
     }
 }
 

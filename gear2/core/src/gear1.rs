@@ -47,6 +47,10 @@ pub struct Waits {
     pub waited: u64,
     /// Number of preemptions.
     pub preemptions: u64,
+    /// Ticks for which any vCPU of its CPU has waited inside Gear1, since the loop there began.
+    pub here: u64,
+    /// Whether the vCPU waits there now.
+    pub is_here: bool,
 }
 
 /// Access of a device that the SMMU has aborted.
@@ -74,6 +78,10 @@ pub struct Times {
     pub began: u64,
     /// The event came.
     pub now: u64,
+    /// Ticks for which the vCPU of the decision has waited inside Gear1, and
+    /// [`WAITS_HERE`](gear1_abi::call::WAITS_HERE) if it still does: it is in WFI, or was woken by
+    /// what a `Wake` tells of.
+    pub waited: u64,
 }
 
 impl Times {
@@ -92,9 +100,9 @@ pub trait Conduit {
     /// Makes the call `NUMBER` with `arguments` in X0 to X7 and returns X0 to X7.
     fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs;
 
-    /// Makes the call [`NEXT`](number::NEXT) with zero in X8. Returns X8 as well.
-    fn svc_next(&mut self, arguments: Regs) -> (Regs, u64) {
-        (self.svc::<{ number::NEXT }>(arguments), 0)
+    /// Makes the call [`NEXT`](number::NEXT) with zeroes in X8 and X9. Returns both as well.
+    fn svc_next(&mut self, arguments: Regs) -> (Regs, [u64; 2]) {
+        (self.svc::<{ number::NEXT }>(arguments), [0, 0])
     }
 }
 
@@ -102,10 +110,11 @@ pub trait Conduit {
 pub trait Gear1: Conduit {
     /// Executes a decision. Returns the next event and its times.
     fn next(&mut self, decision: Decision) -> (Event, Times) {
-        let (regs, began) = self.svc_next(decision.encode());
+        let (regs, [began, waited]) = self.svc_next(decision.encode());
         let times = Times {
             began,
             now: regs[7],
+            waited,
         };
         // An event of a later minor version: look at everything again.
         (Event::decode(&regs).unwrap_or(Event::Poke(None)), times)
@@ -175,11 +184,13 @@ pub trait Gear1: Conduit {
     /// Returns how long a vCPU has waited and how often it was preempted.
     fn vcpu_waits(&mut self, vcpu: VcpuId) -> Result<Waits, Status> {
         let regs = outcome(self.svc::<{ number::VCPU_WAITS }>(args([vcpu.reg()])))?;
-        let [_, stolen, waited, preemptions, ..] = regs;
+        let [_, stolen, waited, preemptions, here, is_here, ..] = regs;
         Ok(Waits {
             stolen,
             waited,
             preemptions,
+            here,
+            is_here: is_here != 0,
         })
     }
 

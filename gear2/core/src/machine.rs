@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 use gear1_abi::ABI_VERSION;
 use gear1_abi::call::VmState;
 use gear1_abi::event::{Ended, Mmio};
-use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
+use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VMS, VcpuId, VmId};
 use spin::mutex::TicketMutex;
 
 use crate::config::{Config, VmConfig, version};
@@ -31,6 +31,7 @@ pub use crate::platform::Platform;
 pub(crate) use crate::platform::{Answer, Lock};
 use crate::trace::Trace;
 
+mod accounts;
 mod consoles;
 mod last_words;
 mod placement;
@@ -40,9 +41,10 @@ mod shares;
 mod take_over;
 mod watchdogs;
 
+use accounts::Accounts;
 use consoles::update_line;
 use placement::Placement;
-pub(crate) use placement::{LOOK, MOVE, Place, SHARE, Stage, Stays, TRACE, WORDS};
+pub(crate) use placement::{LOOK, LOOK_AT_WAITS, MOVE, Place, SHARE, Stage, Stays, TRACE, WORDS};
 use pools::Pools;
 pub(crate) use pools::Step;
 pub(crate) use shares::Parameter;
@@ -63,8 +65,8 @@ pub struct Machine<P: Platform> {
     pub(crate) device_model: Option<DeviceModel<P>>,
     /// State of each VM, in the order of the manifest.
     vms: Vec<SharedVm<P>>,
-    /// Ticks that each vCPU ran and that the gears worked for it, loads of its VM included.
-    ran: [AtomicU64; MAX_VCPUS],
+    /// Accounts of the vCPUs.
+    accounts: Accounts,
     /// CPUs of vCPUs, and their moves.
     pub(crate) placement: Placement,
     /// Pools of the VMs.
@@ -73,8 +75,6 @@ pub struct Machine<P: Platform> {
     pub(crate) shares: Lock<Shares, P>,
     /// Loads of the CPUs, if there is a balancer.
     pub(crate) loads: [Load; MAX_CPUS],
-    /// Counter value up to which `ran` has the time of a vCPU that runs.
-    charged: [AtomicU64; MAX_VCPUS],
     /// Words that a restart of Gear2 leaves as they are.
     kept: &'static Kept,
     /// Number of restarts of Gear2.
@@ -161,12 +161,11 @@ impl<P: Platform> Machine<P> {
             console,
             device_model: shared
                 .map(|shared| DeviceModel::new(&config, shared, kept, last.is_some())),
-            ran: [const { AtomicU64::new(0) }; MAX_VCPUS],
+            accounts: Accounts::new(),
             placement: Placement::new(&config),
             pools: Pools::new(&config),
             shares: TicketMutex::new(Shares::new(&config)),
             loads: core::array::from_fn(|_| Load::default()),
-            charged: [const { AtomicU64::new(0) }; MAX_VCPUS],
             kept,
             restarts: last.map_or(0, |last| last.count),
             blamed: AtomicU32::new(0),
@@ -368,27 +367,6 @@ impl<P: Platform> Machine<P> {
         self.dma
             .get(vm.index())
             .map_or(0, |count| count.load(Relaxed))
-    }
-
-    /// Charges a vCPU.
-    #[inline]
-    pub(crate) fn account(&self, vcpu: VcpuId, ticks: u64) {
-        // Relaxed: a figure for people and no order for anybody.
-        vcpu.select(&self.ran).fetch_add(ticks, Relaxed);
-    }
-
-    /// Notes up to when a vCPU that runs from now on is charged.
-    #[inline]
-    pub(crate) fn runs(&self, vcpu: VcpuId, charged: u64) {
-        vcpu.select(&self.charged).store(charged, Relaxed);
-    }
-
-    /// Returns the ticks that a vCPU is charged for. One that `runs` has the ticks up to `now` that
-    /// its loop will charge with its next event.
-    pub(crate) fn ran(&self, vcpu: VcpuId, runs: bool, now: u64) -> u64 {
-        let charged = vcpu.select(&self.charged).load(Relaxed);
-        let open = if runs { now.saturating_sub(charged) } else { 0 };
-        vcpu.select(&self.ran).load(Relaxed).wrapping_add(open)
     }
 
     /// Tells whether a VM's vCPUs are not to run.

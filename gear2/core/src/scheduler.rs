@@ -51,6 +51,9 @@ pub struct Run {
     pub until: u64,
     /// Another vCPU could run now, if this one yields.
     pub contended: bool,
+    /// No other vCPU could run before `until` if this one blocks, and the policy need not hear of
+    /// that: the vCPU may block and wake as often as it wants before the policy is called again.
+    pub alone: bool,
 }
 
 /// Choice of a policy.

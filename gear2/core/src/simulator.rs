@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::sync::atomic::AtomicU64;
 
-use gear1_abi::call::{Decision, VcpuState, number as call};
+use gear1_abi::call::{Decision, VcpuState, WAITS_HERE, Waits, number as call};
 use gear1_abi::event::Event;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, VmId};
 use gear1_abi::regs::{NO_DEADLINE, Regs};
@@ -328,7 +328,11 @@ impl Simulation {
             world.irq_open = false;
             world.smmu.repeat();
             for here in &mut world.cpus {
-                if let Some(index) = here.runs.take() {
+                let waits = here.waits_since.take().is_some();
+                (here.waited, here.waited_before) = (0, 0);
+                if let Some(index) = here.runs.take()
+                    && !waits
+                {
                     let vcpu = &mut world.vcpus[index];
                     // A vCPU that has to leave does so when it is run next.
                     let leaves = core::mem::take(&mut vcpu.leave);
@@ -360,16 +364,29 @@ impl Simulation {
         }
         let mut world = self.world.borrow_mut();
         world.now = due;
-        let event = world.event(0);
+        let Some(event) = world.event(0) else {
+            return true;
+        };
         let now = world.now;
+        let waited = core::mem::take(&mut world.cpus[0].waited);
         drop(world);
         if !matches!(event, Event::Hypercall(..)) {
             let mut handle = self.handle(0);
-            let times = Times { began: 0, now };
+            let times = Times {
+                began: 0,
+                now,
+                waited,
+            };
             let decision = self.loops[0].on_event(&mut handle, event, times);
             self.decided(0, decision);
         }
         true
+    }
+
+    /// Returns what WFI does of the vCPU that a CPU runs, if it runs one.
+    pub(crate) fn waits(&self, cpu: usize) -> Option<Waits> {
+        let here = &self.world.borrow().cpus[cpu];
+        here.runs.map(|_| here.waits)
     }
 
     /// Tells whether a vCPU is in a state.
@@ -434,14 +451,23 @@ impl Simulation {
             world.gdm_acts();
             return true;
         }
-        let event = self.refusals[cpu]
-            .take()
-            .unwrap_or_else(|| world.event(cpu));
+        let waits = world.cpus[cpu].waits_since.is_some();
+        let refusal = self.refusals[cpu].take();
+        let Some(event) = refusal.or_else(|| world.event(cpu)) else {
+            // Gear2 hears nothing of it.
+            return true;
+        };
         // The way to Gear2 takes time, too: a deadline may be over when an exit arrives.
         let delay = world.below(20);
         world.now = (world.now + delay).max(world.cpus[cpu].began);
         let (began, now) = (world.cpus[cpu].began, world.now);
-        let times = Times { began, now };
+        let waited = core::mem::take(&mut world.cpus[cpu].waited);
+        let flag = if waits { WAITS_HERE } else { 0 };
+        let times = Times {
+            began,
+            now,
+            waited: waited | flag,
+        };
         world.ledger.event(cpu, event, times);
         drop(world);
         let event = Event::decode(&event.encode()).unwrap();

@@ -34,15 +34,15 @@ impl Conduit for Supervisor {
     }
 
     #[inline(always)]
-    fn svc_next(&mut self, arguments: Regs) -> (Regs, u64) {
+    fn svc_next(&mut self, arguments: Regs) -> (Regs, [u64; 2]) {
         call::<{ number::NEXT }>(arguments)
     }
 }
 
-/// Makes a call. Eight registers go in and come out, and X8, which is zero and which NEXT alone
-/// changes; a call with fewer arguments passes zeroes.
+/// Makes a call. Eight registers go in and come out, and X8 and X9, which are zero and which NEXT
+/// alone changes; a call with fewer arguments passes zeroes.
 #[inline(always)]
-fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, u64) {
+fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, [u64; 2]) {
     let [
         mut x0,
         mut x1,
@@ -53,7 +53,7 @@ fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, u64) {
         mut x6,
         mut x7,
     ] = arguments;
-    let mut x8 = 0;
+    let (mut x8, mut x9) = (0, 0);
     // SAFETY: to Gear2 a call is a function call (`gear1_abi::call`): Gear1 touches no memory
     // that Gear2 can see and keeps X19 to X30 and SP. What it may lose is declared lost.
     unsafe {
@@ -68,10 +68,11 @@ fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, u64) {
             inout("x5") x5,
             inout("x6") x6,
             inout("x7") x7,
-            // Zero goes in: NEXT leaves X8 as it is when an event was pending.
+            // Zeroes go in: NEXT leaves X8 as it is when an event was pending, and X9 when the vCPU
+            // has not waited inside Gear1.
             inout("x8") x8,
-            // X9 to X18 are the callee's to change, as by AAPCS64.
-            lateout("x9") _,
+            inout("x9") x9,
+            // X10 to X18 are the callee's to change, as by AAPCS64.
             lateout("x10") _,
             lateout("x11") _,
             lateout("x12") _,
@@ -84,7 +85,7 @@ fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, u64) {
             options(nostack),
         );
     }
-    ([x0, x1, x2, x3, x4, x5, x6, x7], x8)
+    ([x0, x1, x2, x3, x4, x5, x6, x7], [x8, x9])
 }
 
 /// Waiting for another loop.

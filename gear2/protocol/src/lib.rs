@@ -42,7 +42,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 3.5 | [`op::VCPU_REGISTERS`], without which there is no `gearctl dump`, and [`device_word::HOLD_ASKED`], without which devices of a VM that is paused go on, and [`vm_flag::SUSPENDED`] |
 /// | 3.6 | [`op::VM_POWER_BUTTON`], without which `gearctl shutdown` presses buttons of input devices only |
 /// | 3.7 | [`op::TRACE`] and the operations behind it, without which there is no `gearctl trace` |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0007;
+/// | 3.8 | [`op::VCPU_UNSEEN`], without which `gearctl` takes the idle time of a vCPU that has its CPU to itself for time that the vCPU ran |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0008;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -271,7 +272,8 @@ pub mod op {
     pub const EXIT_STATS: u32 = 7;
     /// `(vcpu)`: result words: ticks it ran, CPU, state; since the start of its VM: ticks that it
     /// was ready and did not run, those of them that the VM sees as stolen time (a wait that lasts
-    /// is not), how often it was preempted.
+    /// is not), how often it was preempted. For 3 s after each question, every WFI traps, so that
+    /// the ticks between two questions are those that it ran ([`VCPU_UNSEEN`]).
     pub const VCPU_INFO: u32 = 8;
     /// `(cursor)`: result words: next cursor and a record's five words; `NOT_FOUND` at the end.
     pub const LOG_READ: u32 = 9;
@@ -358,6 +360,9 @@ pub mod op {
     /// [`offset::TRACE`](super::offset::TRACE): the counter, and its exits by reason, twice. Result
     /// word: the number of reasons. `NOT_FOUND`: one of the two was not noted.
     pub const TRACE_NOTE: u32 = 30;
+    /// `(vcpu)`: result word: 1 if the ticks that it ran since the boot have time in which its WFI
+    /// did not trap, and which it may have spent idle; else 0.
+    pub const VCPU_UNSEEN: u32 = 31;
 }
 
 /// Events in a record of a ring of Gear2's.

@@ -85,6 +85,7 @@ fn the_version_says_which_numbers_hold() {
         op::TRACE,
         op::TRACE_READ,
         op::TRACE_NOTE,
+        op::VCPU_UNSEEN,
     ];
     let states = [slot::IDLE, slot::POSTED, slot::DONE, slot::ABORT];
     assert_eq!(
@@ -98,7 +99,7 @@ fn the_version_says_which_numbers_hold() {
             states
         ),
         (
-            0x0003_0007,
+            0x0003_0008,
             [0, 8, 0x800, 0x900, 0x908],
             [462, 463, 464, 503, 504, 505, 506, 507, 508, 509, 510, 511],
             [2, 9],
@@ -111,7 +112,7 @@ fn the_version_says_which_numbers_hold() {
             [0, 1, 2, 3],
         )
     );
-    assert!(operations.into_iter().eq(0..31));
+    assert!(operations.into_iter().eq(0..32));
     assert_eq!([TRACE_RECORDS, TRACE_WORDS], [512, 2]);
     let events = [
         traced::WOKEN,

@@ -117,6 +117,7 @@ pub(crate) fn run(bytes: &[u8]) {
         let times = Times {
             began: gear1.now - 500,
             now: gear1.now,
+            waited: 0,
         };
         let _decision = cpu_loop.on_event(&mut gear1, event(piece), times);
     }

@@ -169,6 +169,14 @@ fn share(share: Option<Percent>) -> Json {
     share.map_or_else(|| OWN_CPU.into(), percent).into()
 }
 
+/// Returns a vCPU's share since the boot, of which idle time may be a part.
+fn share_since_boot(vcpu: &VcpuStats) -> Json {
+    match (vcpu.share_percent, vcpu.may_have_idled) {
+        (Some(most), Some(true)) => format!("at most {}", percent(most)).into(),
+        (of_cpu, _) => share(of_cpu),
+    }
+}
+
 fn of_stats(stats: &Stats) -> Json {
     let vcpu = |vcpu: &VcpuStats| {
         Json::object([
@@ -177,7 +185,7 @@ fn of_stats(stats: &Stats) -> Json {
             ("cpu", vcpu.cpu.into()),
             ("state", word(&vcpu.state).into()),
             ("ran_ticks", vcpu.ran_ticks.into()),
-            ("share", share(vcpu.share_percent)),
+            ("share", share_since_boot(vcpu)),
             ("exits", vcpu.exits.into()),
         ])
     };

@@ -62,6 +62,9 @@ pub struct Vcpu {
     pub allowed: Option<Vec<u64>>,
     /// Ticks in which it ran, since the boot.
     pub ran_ticks: Option<u64>,
+    /// Whether these include idle time: that in which the vCPU had its CPU to itself, and nobody
+    /// looked. null: an older Gear2 counts none, and nobody counts a real-time VM's.
+    pub may_have_idled: Option<bool>,
     /// Ticks in which it was ready and did not run, since the start of the VM.
     pub waited_ticks: Option<u64>,
     /// Number of them that the guest was told of.

@@ -22,10 +22,32 @@ fn vcpus_have_places_and_figures() {
     assert_eq!(gearctl(&["vcpu"]).unwrap().lines().count(), 6);
     // Gear2 has no account of a real-time VM.
     let json = gearctl(&["vcpu", "rt", "--json"]).unwrap();
-    let nothing = r#""pinned":null,"allowed":null,"ran_ticks":null,"waited_ticks":null"#;
+    let nothing = r#""pinned":null,"allowed":null,"ran_ticks":null,"may_have_idled":null,"waited_ticks":null"#;
     assert!(json.contains(nothing), "{json}");
     let error = attempt(&["vcpu", "nobody"]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::NotFound);
+}
+
+/// Gear2 sees nothing of the idle time of a vCPU whose WFI does not trap.
+#[test]
+fn a_share_that_may_be_idle_time_is_the_most() {
+    let shares = |vm| {
+        let text = gearctl(&["stats", vm]).unwrap();
+        text.matches("at most ").count()
+    };
+    let all: usize = ["linux", "rt"].into_iter().map(shares).sum();
+    assert_eq!(all, 1);
+    let json = gearctl(&["stats", "--json"]).unwrap();
+    assert_eq!(
+        json.matches(r#""may_have_idled":true"#).count(),
+        1,
+        "{json}"
+    );
+    assert_eq!(
+        json.matches(r#""may_have_idled":null"#).count(),
+        1,
+        "{json}"
+    );
 }
 
 #[test]

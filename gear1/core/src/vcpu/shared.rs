@@ -93,7 +93,7 @@ pub struct Start {
 pub enum Notify {
     /// No CPU: the vCPU checks its requests before it runs next.
     Nobody,
-    /// The CPU that runs the vCPU must be interrupted.
+    /// The CPU that runs the vCPU, or waits with it, must be interrupted.
     Kick,
     /// The vCPU waited and is ready: its owner CPU must get a wake-up.
     Wake,
@@ -209,16 +209,19 @@ impl VcpuShared {
     /// Turns the vCPU off, or asks a running one to turn itself off, and returns the CPU that the
     /// caller must notify. Called under the VM's lock when the VM stops. One call is enough: a vCPU
     /// that is in no waiting state was running meanwhile, and a request also reaches it if it waits
-    /// by now.
+    /// by now. The owner CPU of one in WFI may wait with it, and nothing else tells it of the stop.
     pub fn stop(&self) -> Notify {
+        // planted: nobody tells a CPU that waits with a vCPU that its VM stops
+        if self.transition(VcpuState::Wfi, VcpuState::Off) {
+            return Notify::Kick;
+        }
         let waiting = [
             VcpuState::Ready,
-            VcpuState::Wfi,
             VcpuState::AwaitsMmio,
             VcpuState::AwaitsHypercall,
         ];
         let mut waiting = waiting.into_iter();
-        // Bound: 4 states.
+        // Bound: 3 states.
         if self.is(VcpuState::Off) || waiting.any(|state| self.transition(state, VcpuState::Off)) {
             return Notify::Nobody;
         }

@@ -61,6 +61,8 @@ pub(crate) struct Machine {
     vm: Mutex<Vm>,
     /// Messages for the vCPU, which come without the VM's lock.
     messages: Mutex<u32>,
+    /// Pokes that the loop has taken.
+    pub(crate) pokes: Mutex<u32>,
 }
 
 /// Way in which the owner CPU blocks the vCPU.
@@ -92,6 +94,7 @@ impl Machine {
             kicks: Line::default(),
             vm: Mutex::default(),
             messages: Mutex::default(),
+            pokes: Mutex::default(),
         }
     }
 
@@ -188,10 +191,35 @@ impl Machine {
             if self.loops.take_wake() == Some(NUMBER) && self.vcpu.claim() {
                 return self.prepare_entry();
             }
+            if self.loops.take_poke() {
+                *self.pokes.lock().unwrap() += 1;
+            }
             if self.vcpu.state() == VcpuState::Off {
                 return Err(Left::Stopped);
             }
             self.kicks.wait();
+        }
+    }
+
+    /// `run::wait_here`: waits with the vCPU until it is woken, or there is an event for Gear2, whose
+    /// loop runs the vCPU then.
+    fn wait_here(&self) -> Result<u32, Left> {
+        loop {
+            if self.loops.is_pending() {
+                if !self.loops.take_only_wake(NUMBER) {
+                    return self.run();
+                }
+                let goes_on = self.vcpu.transition(VcpuState::Ready, VcpuState::Running);
+                return if goes_on {
+                    self.prepare_entry()
+                } else {
+                    Err(Left::Stopped)
+                };
+            }
+            self.kicks.wait();
+            if self.vcpu.is(VcpuState::Off) {
+                return Err(Left::Stopped);
+            }
         }
     }
 
@@ -211,6 +239,15 @@ impl Machine {
 
     /// Runs a guest that waits by WFI for `wanted` interrupts.
     pub(crate) fn waits(&self, how: Block, wanted: u32) -> Left {
+        self.waits_by(how, wanted, Self::run)
+    }
+
+    /// Runs such a guest whose CPU waits with it.
+    pub(crate) fn waits_here(&self, how: Block, wanted: u32) -> Left {
+        self.waits_by(how, wanted, Self::wait_here)
+    }
+
+    fn waits_by(&self, how: Block, wanted: u32, wait: fn(&Self) -> Result<u32, Left>) -> Left {
         let mut seen = 0;
         while seen < wanted {
             let got = if self.is_due(how, Requests::NONE) {
@@ -218,7 +255,7 @@ impl Machine {
                 let flushed = self.flush();
                 self.prepare_entry().map(|got| flushed + got)
             } else {
-                self.run()
+                wait(self)
             };
             match got {
                 Ok(got) => seen += got,

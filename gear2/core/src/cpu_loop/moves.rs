@@ -95,6 +95,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         {
             self.jobs |= BALANCE_JOB;
         }
+        self.judge_waits();
     }
 
     /// Goes about the errands of a poke. One without an errand, which a Gear2 that failed left, is
@@ -252,6 +253,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             let ready = machine.loads[self.cpu.index()].ready() & bit(vcpu) != 0;
             self.scheduler.remove(vcpu, now);
             self.moves.here &= !bit(vcpu);
+            self.judge_waits();
             // The short way back of `on_event` would run the vCPU once more.
             if self.last.is_some_and(|last| last.vcpu == vcpu) {
                 self.last = None;
@@ -276,6 +278,7 @@ impl<P: Platform> CpuLoop<'_, P> {
             return self.scheduler.remove(vcpu, now);
         }
         self.moves.here |= bit(vcpu);
+        self.judge_waits();
         if stage == Stage::Ready
             && let Some(config) = self.machine.config.vcpu(vcpu)
         {

@@ -329,6 +329,7 @@ impl Conduit for Agrees {
 const AT: Times = Times {
     began: 0,
     now: 1000,
+    waited: 0,
 };
 
 #[test]
@@ -372,4 +373,5 @@ mod policies;
 mod pools;
 mod restart;
 mod tracing;
+mod waits;
 mod watchdogs;

@@ -36,6 +36,7 @@ fn vm(restart: Restart, may_power_off: bool) -> VmConfig {
         name: "vm".into(),
         console: None,
         watchdog_device: None,
+        has_pmu: false,
         rtc: None,
         may_power_off,
         dump: false,

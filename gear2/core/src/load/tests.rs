@@ -62,6 +62,7 @@ fn a_measured_policy_tells_what_is_ready() {
         vcpu: vcpu(1),
         until: 510,
         contended: true,
+        alone: false,
     });
     assert_eq!(policy.pick(10), choice);
     assert_eq!(load.ready(), 1 << 1 | 1 << 5, "7 is not known here");

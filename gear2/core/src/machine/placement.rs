@@ -42,6 +42,8 @@ pub(crate) const SHARE: u32 = 4;
 pub(crate) const WORDS: u32 = 8;
 /// Errand of a poke: carry out an order about traces.
 pub(crate) const TRACE: u32 = 16;
+/// Errand of a poke: decide anew whether WFI traps, as every decision does.
+pub(crate) const LOOK_AT_WAITS: u32 = 32;
 
 /// Reason why a vCPU stays where it is, or a VM's parameters stay what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 //! watchdog's lock has the place of a UART's in the order of locks, and is held until Gear1 knows
 //! the level of the interrupt line.
 
-use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::call::VmState;
 use gear1_abi::event::Mmio;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 
@@ -237,7 +237,7 @@ impl<P: Platform> Machine<P> {
             return (look, None);
         }
         if runs && !excused && watched.device.is_over(now) {
-            let usage = self.usage(gear1, config, now);
+            let usage = self.usage(gear1, config);
             slow = watched.judge(usage, now).map(Slow::Starved).or(slow);
         }
         let look = self.look(gear1, config, &mut watched, (runs, excused));
@@ -259,8 +259,7 @@ impl<P: Platform> Machine<P> {
         let (mut exits, mut ran) = (0_u64, progress::Ran::default());
         let vcpus = config.vcpus.clone().filter_map(VcpuId::new);
         for (vcpu, ran) in vcpus.zip(&mut ran) {
-            let runs = gear1.vcpu_state(vcpu) == Ok(VcpuState::Running);
-            *ran = self.ran(vcpu, runs, now);
+            *ran = self.ran(gear1, vcpu);
             let counts = progress::own_reasons().map(|reason| gear1.exit_stats(vcpu, reason));
             let counts = counts.map(|count| count.map_or(0, |(count, _)| count));
             exits = exits.wrapping_add(counts.fold(0, u64::wrapping_add));
@@ -295,11 +294,10 @@ impl<P: Platform> Machine<P> {
     }
 
     /// Returns the use that the vCPUs of a VM have made of CPUs.
-    fn usage(&self, gear1: &mut impl Gear1, config: &VmConfig, now: u64) -> Usage {
+    fn usage(&self, gear1: &mut impl Gear1, config: &VmConfig) -> Usage {
         let mut usage = Usage::default();
         for vcpu in config.vcpus.clone().filter_map(VcpuId::new) {
-            let runs = gear1.vcpu_state(vcpu) == Ok(VcpuState::Running);
-            usage.ran = usage.ran.wrapping_add(self.ran(vcpu, runs, now));
+            usage.ran = usage.ran.wrapping_add(self.ran(gear1, vcpu));
             let waited = gear1.vcpu_waits(vcpu).map_or(0, |waits| waits.waited);
             usage.waited = usage.waited.wrapping_add(waited);
         }

@@ -241,6 +241,8 @@ impl<R: Policy> Policy for Arinc653<R> {
                         vcpu,
                         until: now.saturating_add(ticks),
                         contended,
+                        // Other VMs wait for the end of the window.
+                        alone: !contended,
                     })
                 }
             },

@@ -272,10 +272,12 @@ impl Policy for Bvt {
         let Some((vcpu, ticks)) = kept.or_else(|| self.switch()) else {
             return Choice::Idle { until: NO_DEADLINE };
         };
+        let contended = self.first().is_some();
         Choice::Run(Run {
             vcpu,
             until: now.saturating_add(ticks),
-            contended: self.first().is_some(),
+            contended,
+            alone: !contended,
         })
     }
 }

@@ -294,5 +294,7 @@ const fn run(vcpu: VcpuId, until: u64) -> Choice {
         until,
         // See `give_way`.
         contended: false,
+        // A server that wakes may begin a new period: `wake` judges.
+        alone: false,
     })
 }

@@ -271,6 +271,8 @@ impl Policy for Fair {
             vcpu,
             until: now.saturating_add(turn.min(left)).min(back),
             contended: !self.waiting.is_empty(),
+            // Ticks of a cap come back one period after their run: each run counts by itself.
+            alone: self.waiting.is_empty() && left == NO_DEADLINE,
         })
     }
 }

@@ -58,6 +58,7 @@ impl Policy for Null {
                 until: NO_DEADLINE,
                 // WFE is left to the vCPU: nobody else waits for the CPU.
                 contended: false,
+                alone: true,
             }),
             None => Choice::Idle { until: NO_DEADLINE },
         }

@@ -225,6 +225,7 @@ impl Policy for Priority {
             until,
             // A vCPU that spins at WFE gives way to its equals, and to those that it passed by age.
             contended: equals || self.aged,
+            alone: self.ready.len() == 1,
         })
     }
 }

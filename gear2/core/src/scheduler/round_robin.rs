@@ -130,6 +130,7 @@ impl Policy for RoundRobin {
             vcpu,
             until,
             contended,
+            alone: !contended,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::format;
 
-use gear1_abi::call::{Reply, VcpuState};
+use gear1_abi::call::{Reply, VcpuState, Waits};
 use gear1_abi::event::{Ended, Event, Fault, Mmio, VmEnd};
 use gear1_abi::guest::GEAR2_NOP;
 use gear1_abi::id::VcpuId;
@@ -76,7 +76,7 @@ impl World {
                 vcpu.wake_at = self.now + wake_in;
                 Event::Wfi(id)
             }
-            900..940 if self.cpus[self.vcpus[index].cpu].trap_wfe => Event::Wfe(id),
+            900..940 if self.cpus[self.vcpus[index].cpu].waits == Waits::GivesWay => Event::Wfe(id),
             900..940 => Event::Deadline(Some(id)),
             940..980 => {
                 // The call is CPU_ON of a sibling: the caller continues; Gear1 reports another

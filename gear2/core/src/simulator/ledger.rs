@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use gear1_abi::call::Decision;
+use gear1_abi::call::{Decision, WAITS_HERE};
 use gear1_abi::event::Event;
 use gear1_abi::id::{MAX_VCPUS, VcpuId};
 
@@ -81,9 +81,11 @@ impl Ledger {
         // Up to the guest's first instruction, Gear1 and Gear2 worked for the vCPU of the last
         // event, or, after an event that is about nobody, for the one that was chosen.
         self.charge(cause.or(chosen), began - since);
-        self.charge(chosen, times.now - began);
+        let waited = times.waited & !WAITS_HERE;
+        self.charge(None, waited);
+        self.charge(chosen, times.now - began - waited);
         if let Some(vcpu) = chosen {
-            self.ran[vcpu.index()] += times.now - began;
+            self.ran[vcpu.index()] += times.now - began - waited;
         }
         // After these two Gear2 answers before it charges: the guest goes on, and its next longer
         // event charges both intervals.

@@ -101,6 +101,7 @@ pub(crate) fn config(cpu_count: usize, plans: &[Plan]) -> Config {
             scheduled: !plan.real_time,
             affinity: plan.affinity.unwrap_or(CpuSet::first(cpu_count)),
             watchdog_device: (plan.watchdog != 0).then_some(WATCHDOG),
+            has_pmu: false,
             rtc: None,
             virtio: (plan.devices > 0).then_some(VirtioPage {
                 ipa: VIRTIO_IPA,

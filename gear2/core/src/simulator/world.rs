@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use gear1_abi::call::{Reply, VcpuState, VmState};
+use gear1_abi::call::{Reply, VcpuState, VmState, Waits};
 use gear1_abi::event::{Ended, Ends, Event};
 use gear1_abi::regs::NO_DEADLINE;
 
@@ -106,13 +106,19 @@ impl Vm {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Cpu {
     pub(super) runs: Option<usize>,
     /// Time at which the last decision took effect; 0: an event was pending.
     pub(super) began: u64,
     pub(super) deadline: u64,
-    pub(super) trap_wfe: bool,
+    pub(super) waits: Waits,
+    /// Time since which the vCPU that runs waits inside Gear1.
+    pub(super) waits_since: Option<u64>,
+    /// Ticks for which it has done so since the last event.
+    pub(super) waited: u64,
+    /// Ticks for which vCPUs have done so since Gear2's start, but for a wait that lasts.
+    pub(super) waited_before: u64,
     pub(super) poked: bool,
     pub(super) doorbell: bool,
     pub(super) irq: bool,
@@ -122,6 +128,37 @@ pub(super) struct Cpu {
     pub(super) crossed: u32,
     /// Writes its ring of trace records.
     pub(super) traces: bool,
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Self {
+            runs: None,
+            began: 0,
+            deadline: 0,
+            waits: Waits::Leaves,
+            waits_since: None,
+            waited: 0,
+            waited_before: 0,
+            poked: false,
+            doorbell: false,
+            irq: false,
+            real_time: 0,
+            crossed: 0,
+            traces: false,
+        }
+    }
+}
+
+impl Cpu {
+    /// Ends a wait inside Gear1.
+    pub(super) fn end_wait(&mut self, now: u64) {
+        if let Some(since) = self.waits_since.take() {
+            let ticks = now.saturating_sub(since);
+            self.waited += ticks;
+            self.waited_before += ticks;
+        }
+    }
 }
 
 /// The state of the simulated machine.
@@ -186,6 +223,11 @@ impl World {
         self.vcpus[vcpu].cpu
     }
 
+    /// Returns the ticks for which vCPUs of a CPU have waited inside Gear1.
+    pub(crate) fn waited_on(&self, cpu: usize) -> u64 {
+        self.cpus[cpu].waited_before
+    }
+
     /// Returns the number of vCPUs of a CPU.
     pub(crate) fn vcpus_on(&self, cpu: usize) -> usize {
         self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu).count()
@@ -194,7 +236,7 @@ impl World {
     /// Lets time pass. The vCPUs that were entered use it.
     pub(super) fn go_to(&mut self, time: u64) {
         for cpu in &self.cpus {
-            if let Some(index) = cpu.runs {
+            if let (Some(index), None) = (cpu.runs, cpu.waits_since) {
                 let from = self.now.max(cpu.began);
                 self.vcpus[index].used += time.saturating_sub(from);
             }

@@ -21,7 +21,7 @@ use workbench::expect::Session;
 use workbench::qemu::{Console, Machine, Qemu};
 use workbench::workspace;
 
-use super::column::{Column, SERVED, TIMEOUT, Under, log, machine_of, source};
+use super::column::{Column, SERVED, SHARED, TIMEOUT, Under, log, machine_of, source};
 
 /// Iterations of a row, the warm-up included: `tests/guests/src/bin/bench.rs`.
 const ITERATIONS: u64 = 1100;
@@ -79,9 +79,9 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
         bail!("{} is not under GearV", column.name());
     };
     let directory = if column.gic == 2 { "gicv2" } else { "" };
-    let manifest = manifest_of(row);
+    let (manifest, measured) = manifest_of(row);
     let images = |row: &str| build_images::build(&source(manifest, el1, &format!("row={row}"))?);
-    let with_row = images(row)?;
+    let with_row = images(measured)?;
     // Behind the build, which makes them.
     let gear1 = Program::load(&workspace::bare_elf_in(directory, "gear1-runtime"))?;
     let gear2 = Program::load(&workspace::bare_elf("gear2"))?;
@@ -100,12 +100,15 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
     Ok(())
 }
 
-/// Returns the manifest whose guest measures a row: rows of the device model need the device VM.
-fn manifest_of(row: &str) -> &'static str {
+/// Returns the manifest whose guest measures a row, and the guest's name of the row: rows of the
+/// device model need the device VM.
+fn manifest_of(row: &str) -> (&'static str, &str) {
     if row.starts_with("mmio_user_") {
-        SERVED
+        (SERVED, row)
+    } else if let Some(row) = row.strip_suffix(SHARED) {
+        ("bench-shared", row)
     } else {
-        "bench"
+        ("bench", row)
     }
 }
 

@@ -118,6 +118,7 @@ impl Column {
         }
         if let Under::GearV { .. } = self.under {
             figures.extend(self.run(qemu, wall, "bench-doorbell", None)?);
+            figures.extend(shared(self.run(qemu, wall, "bench-shared", None)?));
         }
         Ok(figures)
     }
@@ -193,6 +194,19 @@ pub(super) fn machine_of(images: &Images, machine: Machine) -> Result<Machine> {
         cpus: u32::try_from(images.manifest.cpu_count)?,
         ..machine
     })
+}
+
+/// End of the names of rows that are measured beside another VM on the same CPUs.
+pub(super) const SHARED: &str = "_shared";
+
+/// Returns the rows of waits of a guest that shares its CPUs, under names of their own. The others
+/// are as long as without the other VM.
+fn shared(figures: Figures) -> Figures {
+    let waits = ["timer_wfi", "ipi_wfi_entry"];
+    let rows = figures.into_iter();
+    rows.filter(|(row, _)| waits.contains(&row.as_str()))
+        .map(|(row, figure)| (format!("{row}{SHARED}"), figure))
+        .collect()
 }
 
 /// Builds the host of what a manifest describes.

@@ -234,6 +234,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "nobody tells a CPU that waits with a vCPU that its VM stops",
+        change: Change::Swap("Notify::Kick", "Notify::Nobody"),
+        breaks: &["G1-VCPU-003"],
+        test: "gear1/core/tests/protocol/here.rs",
+        finder: Finder::HostNamed("who_waits_here_stops"),
+    },
+    Bug {
         name: "a vCPU that runs is claimed again",
         change: Change::Swap(
             "compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)\n            .is_ok(",

@@ -72,19 +72,20 @@ fn measure(policy: &str, waker: &str, tally: &mut Tally) -> Result<()> {
 }
 
 fn manifest(policy: &str, waker: &str) -> String {
-    let vm = |id, vcpus, role: &str, more: &str| {
+    let vm = |id, vcpus, start_ms, role: &str, more: &str| {
         format!(
             "		vm{id} {{
 			vcpus = <{vcpus}>; cpus = <0>; memory-mib = <8>; {more}
 			image = \"artifact:guest:sched\";
-			cmdline = \"role={role} id={id} start-ms=500 ms={MS}\";
+			cmdline = \"role={role} id={id} start-ms={start_ms} ms={MS}\";
 			console {{ }};
 		}};
 "
         )
     };
     let periodic = format!("periodic period-us={PERIOD_US}");
-    let vms = vm(0, 1, &periodic, waker) + &vm(1, SPINNERS, "spin", "");
+    // The spinners begin first: of vCPUs that wake up at once, all but one wait for others.
+    let vms = vm(0, 1, 500, &periodic, waker) + &vm(1, SPINNERS, 490, "spin", "");
     format!(
         "/dts-v1/;
 / {{

@@ -239,7 +239,9 @@ fn a_reply_is_left_and_taken() {
 fn a_stop_turns_off_who_does_not_run() {
     step(VcpuShared::stop, |state, asked| match state {
         Running => (Running, asked.union(Requests::STOP), Notify::Kick),
-        Off | Ready | Wfi | AwaitsMmio | AwaitsHypercall => (Off, asked, Notify::Nobody),
+        // Its CPU may wait with it.
+        Wfi => (Off, asked, Notify::Kick),
+        Off | Ready | AwaitsMmio | AwaitsHypercall => (Off, asked, Notify::Nobody),
     });
 }
 

@@ -152,6 +152,27 @@ fn all_time_is_charged_to_its_cause() {
     }
 }
 
+/// Time for which a vCPU waits inside Gear1 is nobody's, although Gear2 hears of it late.
+#[test]
+fn waits_without_gear2_are_charged_to_nobody() {
+    for seed in 1..5 {
+        CHARGED.set(([0; MAX_VCPUS], 0));
+        let plans = [plan(Guest::Works, &[0, 0])];
+        let mut simulation = Simulation::with_policy(1, &plans, seed, &RECORDER);
+        for _ in 0..5_000 {
+            simulation.step();
+            let world = simulation.world.borrow();
+            if world.ledger.settled {
+                assert_eq!(charged(), world.ledger.charges);
+            }
+        }
+        let world = simulation.world.borrow();
+        let waited = world.waited_on(0);
+        assert!(waited > 10_000, "{waited}");
+        assert_eq!(world.refused, 0, "a vCPU that waits was to run");
+    }
+}
+
 /// Wake-ups without end for a vCPU cost that vCPU, not the one that runs.
 #[test]
 fn a_storm_of_wake_ups_is_charged_to_who_wakes() {

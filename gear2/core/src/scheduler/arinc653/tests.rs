@@ -105,6 +105,7 @@ fn other_windows_begin_with_a_frame() {
             vcpu,
             until,
             contended: false,
+            alone: true,
         })
     };
     assert_eq!(policy.pick(2_300), run(vcpu(0), 3_000));
@@ -180,6 +181,7 @@ proptest! {
                     vcpu: vcpu(window.vm.map_or(2, VmId::index)),
                     until,
                     contended: false,
+                    alone: true,
                 }));
                 prop_assert_eq!(choice, run.unwrap_or(Choice::Idle { until }));
                 now = until.min(now + steps.next().unwrap());

@@ -16,6 +16,7 @@ fn one_vcpu_has_the_cpu_without_a_timer() {
         vcpu: vcpu(3),
         until: NO_DEADLINE,
         contended: false,
+        alone: true,
     };
     assert_eq!(policy.pick(0), Choice::Run(run));
 }

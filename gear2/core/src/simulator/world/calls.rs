@@ -119,7 +119,14 @@ impl World {
         }
         let vcpu = index as u64;
         let waited = if self.starves { 2 * self.now } else { 0 };
-        results[1..4].copy_from_slice(&[100 + vcpu, 200 + vcpu + waited, 300 + vcpu]);
+        let cpu = &self.cpus[self.vcpus[index].cpu];
+        let lasts = cpu
+            .waits_since
+            .map_or(0, |since| self.now.saturating_sub(since));
+        let is_here = cpu.waits_since.is_some() && cpu.runs == Some(index);
+        let here = cpu.waited_before + lasts;
+        let [stolen, all, preemptions] = [100 + vcpu, 200 + vcpu + waited, 300 + vcpu];
+        results[1..6].copy_from_slice(&[stolen, all, preemptions, here, is_here.into()]);
         Status::Ok
     }
 

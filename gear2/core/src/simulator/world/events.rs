@@ -1,6 +1,6 @@
 //! Actions of the simulated CPUs: a decision is carried out, and the next event comes.
 
-use gear1_abi::call::{Decision, Reply, Status, VcpuState};
+use gear1_abi::call::{Decision, Reply, Status, VcpuState, Waits};
 use gear1_abi::event::{Event, Fault, VmEnd};
 use gear1_abi::id::VcpuId;
 use gear1_abi::regs::NO_DEADLINE;
@@ -30,7 +30,7 @@ impl World {
                 deadline,
                 reply,
                 value,
-                trap_wfe,
+                waits,
             } => {
                 let index = vcpu.index();
                 assert_eq!(self.vcpus[index].cpu, cpu, "runs on the wrong CPU");
@@ -65,7 +65,8 @@ impl World {
                 self.cpus[cpu] = Cpu {
                     runs: Some(index),
                     deadline,
-                    trap_wfe,
+                    waits,
+                    waits_since: None,
                     ..self.cpus[cpu]
                 };
             }
@@ -116,8 +117,12 @@ impl World {
         if here.poked || here.irq || smmu || here.doorbell || here.real_time | here.crossed != 0 {
             return self.now;
         }
-        for vcpu in self.vcpus.iter().filter(|vcpu| vcpu.cpu == cpu) {
+        let stopped = |index| here.waits_since.is_some() && here.runs == Some(index);
+        let vcpus = self.vcpus.iter().enumerate();
+        for (index, vcpu) in vcpus.filter(|(_, vcpu)| vcpu.cpu == cpu) {
             due = due.min(match vcpu.state {
+                // Gear1 is told of a stop as it waits.
+                VcpuState::Off if stopped(index) => self.now,
                 VcpuState::Ready if vcpu.wake => self.now,
                 VcpuState::Wfi => vcpu.wake_at.max(self.now),
                 VcpuState::Running if vcpu.leave => self.now,
@@ -131,8 +136,65 @@ impl World {
         due
     }
 
-    /// Returns the event that is due on the CPU now.
-    pub(in crate::simulator) fn event(&mut self, cpu: usize) -> Event {
+    /// Returns the event that is due on the CPU now. `None`: the vCPU begins to wait inside Gear1, or
+    /// goes on after that.
+    pub(in crate::simulator) fn event(&mut self, cpu: usize) -> Option<Event> {
+        if self.cpus[cpu].waits_since.is_some() {
+            return self.end_wait(cpu);
+        }
+        let event = self.exit(cpu);
+        let Event::Wfi(id) = event else {
+            return Some(event);
+        };
+        let vcpu = &mut self.vcpus[id.index()];
+        match self.cpus[cpu].waits {
+            Waits::Leaves | Waits::GivesWay => return Some(event),
+            // An event was pending, so that Gear1 did not enter the guest.
+            Waits::Stays | Waits::Alone if self.cpus[cpu].began == 0 => return Some(event),
+            // The way into the guest may not be over yet.
+            Waits::Stays => {
+                self.cpus[cpu].waits_since = Some(self.now.max(self.cpus[cpu].began));
+            }
+            // Nobody sees that the guest waits.
+            Waits::Alone => (vcpu.state, vcpu.acts_at) = (VcpuState::Running, vcpu.wake_at),
+        }
+        self.cpus[cpu].runs = Some(id.index());
+        None
+    }
+
+    /// Something is due on a CPU that waits with its vCPU: a wake-up of the vCPU alone lets it go on.
+    fn end_wait(&mut self, cpu: usize) -> Option<Event> {
+        let now = self.now;
+        let index = self.cpus[cpu].runs.unwrap();
+        self.cpus[cpu].end_wait(now);
+        let vcpu = &mut self.vcpus[index];
+        if vcpu.state == VcpuState::Off {
+            self.cpus[cpu].runs = None;
+            return Some(Event::Off(VcpuId::new(index).unwrap()));
+        }
+        let wakes = match vcpu.state {
+            VcpuState::Ready => vcpu.wake,
+            VcpuState::Wfi => vcpu.wake_at <= now,
+            _ => false,
+        };
+        let before = (vcpu.state, vcpu.wake, vcpu.wake_at);
+        (vcpu.state, vcpu.wake) = (VcpuState::Running, false);
+        if wakes
+            && !self.is_pending(cpu)
+            && self.cpus[cpu].crossed == 0
+            && now < self.cpus[cpu].deadline
+        {
+            self.vcpus[index].acts_at = now + 1 + self.below(300);
+            return None;
+        }
+        let vcpu = &mut self.vcpus[index];
+        (vcpu.state, vcpu.wake, vcpu.wake_at) = before;
+        self.cpus[cpu].runs = None;
+        Some(self.exit(cpu))
+    }
+
+    /// Returns the event that is due on the CPU now, whatever its vCPU's waits do.
+    fn exit(&mut self, cpu: usize) -> Event {
         let now = self.now;
         let runs = self.cpus[cpu].runs.take();
         let id = runs.and_then(VcpuId::new);

@@ -41,7 +41,7 @@ fn a_row_has_all_columns_the_goal_and_the_ratios() {
         "-",
     ];
     assert_eq!(row(&text, "hypercall"), expected);
-    assert!(row(&text, "timer_wfi").ends_with(&["380", "-", "-", "-"]));
+    assert!(row(&text, "timer_wfi").ends_with(&["70", "-", "-", "-"]));
     assert!(text.contains("guest 0123"));
 }
 
