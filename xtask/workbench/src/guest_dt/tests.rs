@@ -3,8 +3,8 @@
 use std::fs;
 
 use gearv_manifest::{
-    BINDING_VERSION, Blob, Console, CpuList, GicMode, Manifest, Memory, Node, Payload, Restart,
-    RestartLimit, Rtc, Service, VhostUser, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
+    BINDING_VERSION, Blob, Channel, Console, CpuList, GicMode, Manifest, Memory, Node, Payload,
+    Restart, RestartLimit, Rtc, Service, VhostUser, VirtioDevice, VirtioKind, Vm, VmId, VmKind,
 };
 
 use super::{escape, source};
@@ -87,9 +87,19 @@ fn manifest(vm: Vm<'static>) -> Manifest<'static> {
 
 /// Compiles the guest's tree and looks at its root.
 fn look(test: &str, vm: Vm<'static>, check: impl FnOnce(Node<'_>)) {
+    look_in(test, &manifest(vm), &vm, check);
+}
+
+/// Compiles the tree of a guest of this manifest and looks at its root.
+fn look_in(
+    test: &str,
+    manifest: &Manifest<'static>,
+    vm: &Vm<'static>,
+    check: impl FnOnce(Node<'_>),
+) {
     let folder = scratch(test);
     let dtb = compile_text(
-        &source(&manifest(vm), &vm),
+        &source(manifest, vm),
         &Tools::prepare().unwrap(),
         &folder.join("g.dtb"),
     )
@@ -260,5 +270,51 @@ fn a_heartbeat_is_a_page() {
         assert_eq!(bytes(root, node, "timeout-ms"), 10_u32.to_be_bytes());
         assert_eq!(bytes(root, node, "compatible"), b"gearv,heartbeat\0");
         assert!(root.child("watchdog@109020000").is_none());
+    });
+}
+
+/// A channel in the tree of each of its two VMs: who rings has the page, who is rung the interrupt,
+/// and Linux's UIO device has the channel's name.
+#[test]
+fn a_channel_is_a_node_for_uio_in_both_vms() {
+    let (rings, mut is_rung) = (guest(None), guest(None));
+    is_rung.name = "other";
+    is_rung.id = VmId::new(1).unwrap();
+    let mut manifest = manifest(rings);
+    manifest.vms.push(is_rung).unwrap();
+    let channel = Channel {
+        name: "frames",
+        from: rings.name,
+        to: is_rung.name,
+        memory: None,
+        min_interval_us: None,
+        ipa: 0x1_0b00_0000,
+        intid: 240,
+        power_button: false,
+    };
+    manifest.channels.push(channel).unwrap();
+    look_in("rings", &manifest, &rings, |root| {
+        let node = "frames@10b000000";
+        let page = [1, 0x0b00_0000, 0, 0x1000_u32].map(u32::to_be_bytes);
+        assert_eq!(bytes(root, node, "reg"), page.as_flattened());
+        assert_eq!(bytes(root, node, "reg-names"), b"doorbell\0");
+        assert_eq!(bytes(root, node, "linux,uio-name"), b"frames\0");
+        let compatible = b"gearv,channel\0generic-uio\0";
+        assert_eq!(bytes(root, node, "compatible"), compatible);
+        assert!(root.child(node).unwrap().property("interrupts").is_none());
+    });
+    look_in("is-rung", &manifest, &is_rung, |root| {
+        assert_eq!(bytes(root, "frames", "linux,uio-name"), b"frames\0");
+        // SPI 208, edge-triggered: INTID 240.
+        let interrupt = [0, 208, 1_u32].map(u32::to_be_bytes);
+        assert_eq!(
+            bytes(root, "frames", "interrupts"),
+            interrupt.as_flattened()
+        );
+        assert_eq!(
+            bytes(root, "frames/ring", "interrupts"),
+            interrupt.as_flattened()
+        );
+        assert!(root.child("frames").unwrap().property("reg").is_none());
     });
 }
