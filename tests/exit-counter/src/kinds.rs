@@ -6,6 +6,7 @@ const GEAR2: u64 = 1;
 /// Functions whose call tells the kind of an interrupt, the most telling first.
 const INTERRUPTS: &[&str] = &[
     "leave_and_rejoin",
+    "stop_waiting_and_rejoin",
     "rejoin",
     "failed",
     "expired",

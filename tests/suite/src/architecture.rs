@@ -152,8 +152,10 @@ fn translations(image: &Image) -> Result<()> {
 fn serrors_of_guests(image: &Image) -> Result<()> {
     for name in [
         "exit::device_access",
+        "exit::vendor_call",
+        "guest_call::wait",
         "vcpu::leave_as_is",
-        "supervise::leave_and_rejoin",
+        "supervise::stop_waiting_and_rejoin",
     ] {
         let function = image.named(name)?;
         let words = &mut function.words.iter();

@@ -141,7 +141,7 @@ fn of_what(detail: &str) -> String {
         "kicked" => "kick",
         "virtual_timer" => "virtual timer",
         "external" | "inject_external" => "a device's",
-        "rejoin" | "leave_and_rejoin" => "Gear2 is restarted",
+        "rejoin" | "leave_and_rejoin" | "stop_waiting_and_rejoin" => "Gear2 is restarted",
         "failed" => "Gear2 hangs",
         other => other,
     };
