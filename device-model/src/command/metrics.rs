@@ -4,7 +4,9 @@
 //! a VM's life: Prometheus takes a figure that falls for one that began anew. Real-time VMs have no
 //! times, as nobody counts these.
 
-use std::io::ErrorKind as Io;
+use std::io::{self, ErrorKind as Io};
+use std::thread::sleep;
+use std::time::Duration;
 
 use gear1_abi::exit::ExitReason;
 use gear2_protocol::PROTOCOL_VERSION;
@@ -23,6 +25,9 @@ mod tests;
 mod text;
 
 use text::{Kind, Text, sample};
+
+/// Time from a failed accept to the next try: what the system lacks may come back.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Figures of one moment. They are read one by one while the VMs run.
 struct Scrape {
@@ -65,14 +70,39 @@ pub(super) fn serve(run_directory: &str, path: &str) -> Result<(), Error> {
     // Nothing else is to be done while nobody asks.
     listener.set_nonblocking(false).map_err(at)?;
     let mut scrape = || Client::connect(run_directory).and_then(|mut client| collect(&mut client));
+    let mut failures = 0_u64;
     loop {
         match listener.accept() {
-            // A client that leaves early, or is slow, is its own affair.
-            Ok((stream, _)) => drop(http::answer(stream, http::PATIENCE, &mut scrape)),
+            Ok((stream, _)) => {
+                if failures > 0 {
+                    eprintln!(
+                        "gearctl: {path}: clients are accepted again; {failures} tries failed"
+                    );
+                    failures = 0;
+                }
+                // A client that leaves early, or is slow, is its own affair.
+                drop(http::answer(stream, http::PATIENCE, &mut scrape));
+            }
             Err(error) if matches!(error.kind(), Io::Interrupted | Io::ConnectionAborted) => {}
+            Err(error) if is_shortage(&error) => {
+                if failures == 0 {
+                    eprintln!("gearctl: {path}: no client is accepted for now: {error}");
+                }
+                failures += 1;
+                sleep(PAUSE);
+            }
             Err(error) => return Err(at(error)),
         }
     }
+}
+
+/// Tells whether the system lacked descriptors or memory. The client is waiting still.
+fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error
+        .raw_os_error()
+        // planted: a shortage of descriptors ends the server of metrics
+        .is_some_and(|number| shortages.contains(&number))
 }
 
 /// Tells whether a program may listen at a socket. Only a socket whose program has ended refuses: a

@@ -14,8 +14,14 @@ mod tests;
 /// meanwhile.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Most bytes of a request. A scraper sends a few hundred.
+/// Most bytes of a request's line and fields. A scraper sends a few hundred.
 const MOST: usize = 8192;
+
+/// Most bytes of a request that are read behind its longest length.
+const MOST_DISCARDED: usize = 1 << 20;
+
+/// End of the fields of a request.
+const END: &[u8] = b"\r\n\r\n";
 
 /// Content type of a sentence.
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -46,13 +52,21 @@ pub(super) fn answer(
     scrape: &mut dyn FnMut() -> Result<String, Error>,
 ) -> io::Result<()> {
     let head = head(&mut stream, Instant::now() + patience)?;
-    let line = head.lines().next().unwrap_or_default();
+    let head = head.as_deref();
+    let line = head.and_then(|head| head.lines().next());
+    let line = line.unwrap_or_default();
     let method = line.split(' ').next().unwrap_or_default();
     let Reply {
         status,
         content_type,
         body,
-    } = reply(line, scrape);
+    } = match head {
+        Some(_) => reply(line, scrape),
+        None => Reply::sentence(
+            "431 Request Header Fields Too Large",
+            &format!("line and fields of a request have at most {MOST} bytes"),
+        ),
+    };
     let allow = match status.starts_with("405") {
         true => "Allow: GET, HEAD\r\n",
         false => "",
@@ -66,11 +80,13 @@ pub(super) fn answer(
     if method != "HEAD" {
         text += &body;
     }
-    send(&mut stream, text.as_bytes(), Instant::now() + patience)
+    send(&mut stream, text.as_bytes(), Instant::now() + patience)?;
+    discard(&mut stream)
 }
 
-/// Reads until the empty line behind the request's fields. A body of the request is not read.
-fn head(stream: &mut UnixStream, end: Instant) -> io::Result<String> {
+/// Reads until the empty line behind the request's fields; `None` if they are too long. A body of the
+/// request is not read.
+fn head(stream: &mut UnixStream, end: Instant) -> io::Result<Option<String>> {
     let mut bytes = Vec::new();
     let mut piece = [0; 1024];
     loop {
@@ -83,10 +99,14 @@ fn head(stream: &mut UnixStream, end: Instant) -> io::Result<String> {
             Err(error) => return Err(error),
         };
         bytes.extend(piece.iter().take(length));
-        let is_whole = bytes.windows(4).any(|part| part == b"\r\n\r\n");
-        // A longer one is answered by what its first line has.
-        if is_whole || bytes.len() > MOST {
-            return Ok(String::from_utf8_lossy(&bytes).into_owned());
+        let whole = bytes.windows(END.len()).position(|part| part == END);
+        let length = whole.map_or(bytes.len(), |fields| fields + END.len());
+        // planted: a request that is too long is answered by its first line
+        if length > MOST {
+            return Ok(None);
+        }
+        if whole.is_some() {
+            return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
         }
     }
 }
@@ -125,6 +145,22 @@ fn send(stream: &mut UnixStream, mut bytes: &[u8], end: Instant) -> io::Result<(
             Ok(length) => bytes = bytes.get(length..).unwrap_or_default(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Takes what a client has sent beside what was read: the close of a socket with bytes in it is a
+/// reset, and the client would get an error behind the answer.
+fn discard(stream: &mut UnixStream) -> io::Result<()> {
+    let mut piece = [0; MOST];
+    stream.set_nonblocking(true)?;
+    // Bound: a client that sends on gets the reset.
+    for _ in 0..MOST_DISCARDED / MOST {
+        match stream.read(&mut piece) {
+            Ok(length) if length > 0 => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            _ => break,
         }
     }
     Ok(())

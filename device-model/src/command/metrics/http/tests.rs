@@ -70,12 +70,29 @@ fn a_scraper_is_told_that_gdm_does_not_answer() {
     assert!(text.ends_with("\r\n\r\nno gdm answers at /run/control\n"));
 }
 
-/// A client that sends no end of its fields is answered when they have the longest length.
+/// A request of the longest length gets the metrics, and a longer one is refused, whether or not it
+/// has an end. The client reads the answer, and the end of the connection behind it.
 #[test]
-fn a_request_without_an_end_is_cut() {
-    let (text, count) = answered(&"x".repeat(MOST + 1), scrape);
-    assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
-    assert_eq!(count, 0);
+fn a_request_that_is_too_long_is_refused() {
+    let start = "GET /metrics HTTP/1.1\r\nCookie: ";
+    let of_length = |length: usize| {
+        let value = "x".repeat(length - start.len() - END.len());
+        format!("{start}{value}\r\n\r\n")
+    };
+    let (text, count) = answered(&of_length(MOST), scrape);
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    assert_eq!(count, 1);
+    let endless = format!("{start}{}", "x".repeat(MOST));
+    for request in [of_length(MOST + 1), of_length(10 * MOST), endless] {
+        let (text, count) = answered(&request, scrape);
+        let status = "HTTP/1.1 431 Request Header Fields Too Large\r\n";
+        assert!(text.starts_with(status), "{text}");
+        assert!(text.contains("\r\nConnection: close\r\n"), "{text}");
+        assert_eq!(count, 0);
+    }
+    // A body counts for nothing: it is not read.
+    let with_body = of_length(MOST) + "body";
+    assert!(answered(&with_body, scrape).0.starts_with("HTTP/1.1 200 "));
 }
 
 /// The time counts for the whole request: a byte now and then does not begin it anew.

@@ -53,6 +53,16 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         Change::Swap("rest(end)?", "PATIENCE"),
     ),
     Bug::on_host(
+        "device-model/src/command/metrics/http/tests.rs",
+        "a request that is too long is answered by its first line",
+        Change::Swap("length > MOST", "false"),
+    ),
+    Bug::on_host(
+        "device-model/tests/metrics.rs",
+        "a shortage of descriptors ends the server of metrics",
+        Change::Swap("shortages.contains(&number)", "number == 0"),
+    ),
+    Bug::on_host(
         "device-model/src/command/metrics/tests.rs",
         "the socket of a busy program is taken",
         Change::Swap(
