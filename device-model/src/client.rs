@@ -191,6 +191,17 @@ impl Client {
         Ok(self.about()?.protocol >= 0x3_0005)
     }
 
+    /// Tells whether Gear2 has the devices of a VM rest that has stopped.
+    pub(crate) fn holds_stopped(&mut self) -> Result<bool, Error> {
+        Ok(self.about()?.protocol >= 0x3_0009)
+    }
+
+    /// Tells whether Gear1 and Gear2 tell FP registers.
+    pub(crate) fn tells_fp(&mut self) -> Result<bool, Error> {
+        let [gear1, gear2, ..] = self.version()?;
+        Ok(gear1 >= 0x1_0009 && gear2 >= 0x3_0009)
+    }
+
     /// Returns all VMs.
     pub fn vms(&mut self) -> Result<Vec<Vm>, Error> {
         // The region's header has the number: no answer of Gear2's is needed for it.

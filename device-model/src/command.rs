@@ -265,7 +265,7 @@ fn change(
 /// Pauses a VM, and returns when its devices rest, too.
 fn pause(client: &mut Client, name: &str) -> Result<Answer, Error> {
     let vm = client.find(name)?;
-    pause::begin(client, &vm)?;
+    pause::begin(client, &vm, false)?;
     pause::until_quiet(client, &vm)?;
     let (vm, outcome) = (vm.name, Outcome::Done);
     Ok(Answer::VmChanged(VmChanged { vm, outcome }))

@@ -17,6 +17,9 @@ pub const PAGE: u64 = 0x1000;
 /// Registers of a vCPU, by the numbers of [`vcpu_reg`].
 pub type Registers = [u64; vcpu_reg::COUNT];
 
+/// FP and SIMD registers of a vCPU, from [`vcpu_reg::FP`] on.
+pub type FpRegisters = [u64; vcpu_reg::FP_COUNT];
+
 /// A part of the RAM at an address of the guest's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {

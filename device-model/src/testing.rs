@@ -522,6 +522,8 @@ impl FakeLog {
 const DEVICE: u64 = vm_flag::DEVICE_MODEL | vm_flag::NO_CONSOLE;
 /// Flags of the fake guest, whose vCPUs are paused.
 const LINUX: u64 = vm_flag::MAY_POWER_OFF | vm_flag::PAUSED | vm_flag::QUIET | vm_flag::DUMP;
+/// Flags of a fake VM that has stopped, whose devices do not come to rest.
+const HALTED: u64 = vm_flag::PAUSED | vm_flag::DUMP;
 const REAL_TIME: u64 = vm_flag::REAL_TIME | vm_flag::NO_CONSOLE;
 
 /// Last console output of the fake guest.
@@ -534,6 +536,7 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
         (op::VM_INFO, 0) => (outcome::OK, [3, 2, 0, 0, DEVICE, 0]),
         (op::VM_INFO, 1) => (outcome::OK, [3, 2, 2, 5, LINUX, 1]),
         (op::VM_INFO, 2) => (outcome::OK, [3, 1, 4, 0, REAL_TIME, 0]),
+        (op::VM_INFO, 3) => (outcome::OK, [0, 1, 5, 0, HALTED, 0]),
         (op::VM_HEALTH, 1) => (outcome::OK, [4, 2, 1, 30_000, 0, 0]),
         (op::LAST_WORDS, 1) => {
             let length = LAST_CONSOLE.len() as u64;
@@ -555,6 +558,7 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
         (op::VM_NAME, 0) => (outcome::OK, name(b"device\0\0")),
         (op::VM_NAME, 1) => (outcome::OK, name(b"linux\0\0\0")),
         (op::VM_NAME, 2) => (outcome::OK, name(b"rt\0\0\0\0\0\0")),
+        (op::VM_NAME, 3) => (outcome::OK, name(b"halted\0\0")),
         (op::VM_STOP, 0) if second == 0 => (outcome::NEEDED, [0; 6]),
         (op::VM_STOP, _) => (outcome::STARTED, [0; 6]),
         (op::VM_START, 2) => (outcome::OK, [0; 6]),
@@ -569,7 +573,7 @@ fn fake_answer(op: u32, first: u64, second: u64) -> (u32, [u64; 6]) {
         (op::EXIT_STATS, _) => (outcome::OK, [0; 6]),
         (op::VCPU_INFO, vcpu) => (outcome::OK, [50 * vcpu, vcpu, 3, 0, 0, 0]),
         (op::VCPU_UNSEEN, vcpu) => (outcome::OK, [u64::from(vcpu == 2), 0, 0, 0, 0, 0]),
-        (op::VERSION, _) => (outcome::OK, [0x1_0000, 0x1_0002, 1000, 4, 77, 0]),
+        (op::VERSION, _) => (outcome::OK, [0x1_0009, 0x3_0009, 1000, 4, 77, 0]),
         _ => (outcome::NOT_FOUND, [0; 6]),
     }
 }

@@ -225,6 +225,11 @@ pub struct Dump {
     pub kernel_mappings: u64,
     /// Whether the memory had the note with which `crash` opens the file.
     pub vmcoreinfo: bool,
+    /// Whether it has FP and SIMD registers, which an older Gear1 does not tell.
+    pub fp_registers: bool,
+    /// Whether the devices rested meanwhile. An older Gear2 does not tell of those of a VM that has
+    /// stopped: they may have written to the memory.
+    pub devices_rested: bool,
     /// Milliseconds for which the VM was paused; null if it was paused already, or has stopped.
     pub paused_ms: Option<u64>,
 }

@@ -1,8 +1,8 @@
 //! `gearctl dump`: the memory and the registers of a VM, as a core file.
 //!
-//! The VM is paused meanwhile, and its devices rest, so that the file is of one moment. Whoever ends
-//! gearctl by a signal ends the dump, and the VM goes on; if gearctl is killed, the VM stays paused
-//! until `gearctl resume`.
+//! The VM is paused meanwhile, and its devices rest, also those of a VM that has stopped, so that the
+//! file is of one moment. Whoever ends gearctl by a signal ends the dump, and the VM goes on; if
+//! gearctl is killed, the VM stays paused until `gearctl resume`.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use gear1_abi::call::vcpu_reg::{COUNT, PER_CALL};
+use gear1_abi::call::vcpu_reg::{COUNT, FP, PER_CALL};
 use gear2_protocol::{op, outcome};
 use vm_memory::{Bytes as _, GuestAddress};
 
@@ -20,7 +20,7 @@ use super::{pause, refusal, vm_row};
 use crate::board::Board;
 use crate::client::{Client, Vm};
 use crate::core_file::elf::Content;
-use crate::core_file::{PAGE, Registers, translation, vmcoreinfo};
+use crate::core_file::{FpRegisters, PAGE, Registers, translation, vmcoreinfo};
 use crate::error::{Error, ErrorKind};
 use crate::mapping::{self, Memory};
 use crate::sys::Deferred;
@@ -133,13 +133,17 @@ fn with_paused(
     act: impl FnOnce(&mut Client) -> Result<Dump, Error>,
 ) -> Result<Dump, Error> {
     let begin = Instant::now();
-    let is_ours = vm_row(vm).state == State::Running && !vm.paused;
+    let runs = vm_row(vm).state == State::Running;
+    // An older Gear2 does not tell when the devices of a VM that has stopped are done.
+    let rests = runs || client.holds_stopped()?;
+    let is_ours = rests && !vm.paused;
     if is_ours {
-        pause::begin(client, vm)?;
+        pause::begin(client, vm, true)?;
     }
-    let quiet = match vm_row(vm).state {
-        State::Running => pause::until_quiet(client, vm),
-        _ => Ok(()),
+    let quiet = match rests {
+        // planted: a dump does not wait for the devices
+        true => pause::until_quiet(client, vm),
+        false => Ok(()),
     };
     let acted = quiet.and_then(|()| act(client));
     let (is_same, resumed) = go_on(client, vm, is_ours).map_err(|error| {
@@ -148,9 +152,10 @@ fn with_paused(
             format!("{sentence}; VM {name} may be paused still: `gearctl resume {name}`")
         })
     })?;
-    let paused_ms = is_ours.then(|| begin.elapsed().as_millis() as u64);
+    let paused_ms = (is_ours && runs).then(|| begin.elapsed().as_millis() as u64);
     let dump = Dump {
         paused_ms,
+        devices_rested: rests,
         ..acted?
     };
     if is_same && resumed == is_ours {
@@ -167,7 +172,7 @@ fn go_on(client: &mut Client, vm: &Vm, is_ours: bool) -> Result<(bool, bool), Er
     let is_same = now.state == vm.state && now.restarts == vm.restarts;
     let resumes = is_ours && is_same && now.paused;
     if resumes {
-        pause::end(client, vm)?;
+        pause::end(client, vm, true)?;
     }
     Ok((is_same && (is_ours || now.paused == vm.paused), resumes))
 }
@@ -181,13 +186,18 @@ fn write(
     signals: &Deferred,
 ) -> Result<Dump, Error> {
     let failed = |error: io::Error| Error::failed(error.to_string());
-    let vcpus = (0..vm.vcpus).map(|vcpu| registers(client, vm, vcpu));
-    let vcpus = vcpus.collect::<Result<Vec<_>, _>>()?;
+    let vcpus = (0..vm.vcpus).map(|vcpu| registers_from(client, vm, vcpu, 0));
+    let vcpus = vcpus.collect::<Result<Vec<Registers>, _>>()?;
+    let tells_fp = client.tells_fp()?;
+    let fp = (0..vm.vcpus).filter(|_| tells_fp);
+    let fp = fp.map(|vcpu| registers_from(client, vm, vcpu, FP as u64));
+    let fp = fp.collect::<Result<Vec<FpRegisters>, _>>()?;
     let first = vcpus.first().copied().unwrap_or([0; COUNT]);
     let mapped = translation::mapped(memory, *ram, &first);
     let vmcoreinfo = vmcoreinfo::find(memory, *ram);
     let content = Content {
         vcpus: &vcpus,
+        fp: &fp,
         ram: *ram,
         mapped: &mapped,
         vmcoreinfo: vmcoreinfo.as_deref(),
@@ -204,6 +214,8 @@ fn write(
         stored_bytes,
         kernel_mappings: mapped.len() as u64,
         vmcoreinfo: vmcoreinfo.is_some(),
+        fp_registers: tells_fp,
+        devices_rested: false,
         paused_ms: None,
     })
 }
@@ -256,10 +268,15 @@ fn is_zero(page: &[u8]) -> bool {
     words.fold(0, |any, word| any | word) == 0 && rest.iter().all(|byte| *byte == 0)
 }
 
-/// Returns all registers of a vCPU, named by its index in the VM.
-fn registers(client: &mut Client, vm: &Vm, vcpu: u64) -> Result<Registers, Error> {
-    let mut all = [0; COUNT];
-    for (first, part) in (0..).step_by(PER_CALL).zip(all.chunks_mut(PER_CALL)) {
+/// Returns registers of a vCPU, named by its index in the VM, from a number on.
+fn registers_from<const N: usize>(
+    client: &mut Client,
+    vm: &Vm,
+    vcpu: u64,
+    first: u64,
+) -> Result<[u64; N], Error> {
+    let mut all = [0; N];
+    for (first, part) in (first..).step_by(PER_CALL).zip(all.chunks_mut(PER_CALL)) {
         let six = six(client, vm, vcpu, first)?;
         part.copy_from_slice(six.get(..part.len()).unwrap_or_default());
     }

@@ -133,7 +133,10 @@ fn changes(then: &Vm, now: &Vm) -> Vec<(EventKind, &'static str)> {
             has_stopped(now) && !has_stopped(then),
             (EventKind::Stopped, "has stopped"),
         ),
-        (now.paused && !then.paused, (EventKind::Paused, "is paused")),
+        (
+            now.paused && !then.paused && !has_stopped(now),
+            (EventKind::Paused, "is paused"),
+        ),
         (
             !now.paused && then.paused && !has_stopped(now),
             (EventKind::Resumed, "goes on"),

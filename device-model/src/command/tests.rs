@@ -328,7 +328,7 @@ fn a_followed_log_tells_of_all_cpus_and_of_what_it_missed() {
 fn version_names_all_parts() {
     let text = gearctl(&["version"]).unwrap();
     assert!(
-        text.contains("gear1_abi: 1.0\ngear2_protocol: 1.2\n"),
+        text.contains("gear1_abi: 1.9\ngear2_protocol: 3.9\n"),
         "{text}"
     );
 }
@@ -585,7 +585,7 @@ fn an_answer_that_gear2_lacks_is_named() {
         gearctl_in(region, &["list"], None, &mut Vec::new()).unwrap_err()
     };
     assert_eq!(
-        lacks(4).sentence,
-        "Gear2 does not tell the state of VM 3: it does not exist"
+        lacks(5).sentence,
+        "Gear2 does not tell the state of VM 4: it does not exist"
     );
 }

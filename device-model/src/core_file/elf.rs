@@ -5,7 +5,7 @@
 
 use gear1_abi::call::vcpu_reg;
 
-use super::{Mapped, PAGE, Registers, vmcoreinfo};
+use super::{FpRegisters, Mapped, PAGE, Registers, vmcoreinfo};
 
 /// Bytes of the ELF header.
 const FILE_HEADER: u16 = 64;
@@ -18,6 +18,11 @@ const PT_NOTE: u32 = 4;
 const PF_ALL: u32 = 7;
 /// Registers of a thread, as Linux lays them out (`struct elf_prstatus`).
 const NT_PRSTATUS: u32 = 1;
+/// FP and SIMD registers of the thread whose NT_PRSTATUS precedes (`struct user_fpsimd_state`).
+const NT_FPREGSET: u32 = 2;
+/// Halves of V0 to V31, with which it begins, and its size.
+const VECTORS: usize = 64;
+const FPSIMD_STATE: usize = 528;
 /// Offset of the general registers in `struct elf_prstatus` of a 64-bit machine, and its size.
 const PR_REG: usize = 112;
 const PR_STATUS: usize = 392;
@@ -31,6 +36,8 @@ pub const NT_REGISTERS: u32 = 0x4756_0001;
 pub struct Content<'a> {
     /// Registers of each vCPU.
     pub vcpus: &'a [Registers],
+    /// FP registers of each vCPU; none if Gear1 does not tell them.
+    pub fp: &'a [FpRegisters],
     /// Guest-physical address of the RAM, and its bytes.
     pub ram: (u64, u64),
     /// Parts of the RAM at virtual addresses.
@@ -73,8 +80,13 @@ impl Content<'_> {
     /// Returns all notes.
     fn notes(&self) -> Vec<u8> {
         let mut notes = Vec::new();
+        let mut fp = self.fp.iter();
         for (index, registers) in (1..).zip(self.vcpus) {
             notes.extend(note(b"CORE\0", NT_PRSTATUS, &status(index, registers)));
+            // Readers take the note for the thread that was named last.
+            if let Some(registers) = fp.next() {
+                notes.extend(note(b"CORE\0", NT_FPREGSET, &fpsimd_state(registers)));
+            }
         }
         for registers in self.vcpus {
             let words = registers.iter().flat_map(|word| word.to_le_bytes());
@@ -145,6 +157,19 @@ fn status(thread: u32, registers: &Registers) -> Vec<u8> {
         *place = byte;
     }
     status
+}
+
+/// Returns a vCPU's `struct user_fpsimd_state`: V0 to V31, and the lower halves of FPSR and FPCR, as
+/// the upper ones are reserved.
+fn fpsimd_state(registers: &FpRegisters) -> Vec<u8> {
+    let (vectors, controls) = registers.split_at(VECTORS);
+    let mut state: Vec<u8> = vectors.iter().flat_map(|half| half.to_le_bytes()).collect();
+    // planted: FPSR and FPCR of a core file are exchanged
+    for register in controls {
+        state.extend((*register as u32).to_le_bytes());
+    }
+    state.resize(FPSIMD_STATE, 0);
+    state
 }
 
 /// Returns the stack pointer that the vCPU used: at EL1 PSTATE.SP chooses one.

@@ -34,6 +34,7 @@ fn a_core_file_is_what_readers_expect() {
     }];
     let content = Content {
         vcpus: &vcpus,
+        fp: &[],
         ram: (RAM, 0x10_0000),
         mapped: &mapped,
         vmcoreinfo: Some(b"OSRELEASE=6.12\n"),
@@ -92,6 +93,38 @@ fn a_core_file_is_what_readers_expect() {
     assert_eq!(of(1), [2_000, 2_030, second_sp, 2_032, 0x3c5]);
     assert_eq!(of(2), [3_000, 3_030, 3_031, 3_032, 0]);
     assert_eq!(word(3, 8 * vcpu_reg::TTBR1), 1_000 + vcpu_reg::TTBR1 as u64);
+}
+
+/// FP registers stand behind the thread that they are of, as Linux lays them out.
+#[test]
+fn fp_registers_are_those_of_linux() {
+    let fp = |vcpu: u64| std::array::from_fn(|number| 100 * vcpu + number as u64);
+    let content = Content {
+        vcpus: &[registers(1), registers(2)],
+        fp: &[fp(1), fp(2)],
+        ram: (RAM, PAGE),
+        mapped: &[],
+        vmcoreinfo: None,
+    };
+    let file = content.head();
+    let header = Header::parse(&*file).unwrap();
+    let segments = header.program_headers(ENDIAN, &*file).unwrap();
+    let notes = segments[0].notes(ENDIAN, &*file).unwrap().unwrap();
+    let notes: Vec<_> = notes.map(Result::unwrap).collect();
+    let kinds: Vec<_> = notes.iter().map(|note| note.n_type(ENDIAN).0).collect();
+    let [general, fp] = [elf::NT_PRSTATUS.0, elf::NT_PRFPREG.0];
+    assert_eq!(
+        kinds,
+        [general, fp, general, fp, NT_REGISTERS, NT_REGISTERS]
+    );
+    let state = notes[3].desc();
+    assert_eq!((notes[3].name(), state.len()), (&b"CORE"[..], 528));
+    let half = |at: usize| u64::from_le_bytes(state[at..at + 8].try_into().unwrap());
+    // V0 and V31, the low halves first.
+    let places = [0, 8, 16 * 31, 16 * 31 + 8];
+    assert_eq!(places.map(half), [200, 201, 262, 263]);
+    // FPSR and FPCR of 32 bits, and what is reserved.
+    assert_eq!([512, 520].map(half), [264 | 265 << 32, 0]);
 }
 
 /// Registers of a kernel with tables of 4 KiB, 39 bits of virtual addresses, its first table here.

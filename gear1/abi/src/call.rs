@@ -43,7 +43,8 @@ pub mod number {
     /// for those that there are not. `NotFound` unless the manifest has `last-words` or `dump` for
     /// its VM, and of a vCPU that was off in all of the VM's last life; `WrongState` while the VM
     /// runs, unless it has `dump`; `Busy` while another CPU holds them: the loop of the owner CPU
-    /// asks first. Of a real-time VM, those of the last life that has ended.
+    /// asks first. Of a real-time VM, those of the last life that has ended. FP registers are told
+    /// with `dump` alone.
     pub const VCPU_REGS: u16 = 6;
     /// `(vm)`: returns in X1 the VM's [`VmState`](super::VmState), in X2 the number of its vCPUs
     /// that are not off, in X3 the number of starts, in X4 how the VM
@@ -118,6 +119,10 @@ pub mod vcpu_reg {
     pub const TCR: usize = 43;
     /// Number of registers.
     pub const COUNT: usize = 44;
+    /// FP and SIMD registers: V0 to V31, the low half of each first, FPSR and FPCR.
+    pub const FP: usize = 64;
+    /// Number of registers from [`FP`] on.
+    pub const FP_COUNT: usize = 66;
     /// Registers of an answer.
     pub const PER_CALL: usize = 6;
 }

@@ -151,6 +151,17 @@ impl FpState {
         fpsr: 0,
         fpcr: 0,
     };
+
+    /// Returns the registers from [`vcpu_reg::FP`] on.
+    pub fn registers(&self) -> [u64; vcpu_reg::FP_COUNT] {
+        let vectors = self.v.as_flattened().iter().copied();
+        let mut all = [0; vcpu_reg::FP_COUNT];
+        // Bound: 66 registers.
+        for (register, value) in all.iter_mut().zip(vectors.chain([self.fpsr, self.fpcr])) {
+            *register = value;
+        }
+        all
+    }
 }
 
 /// All of a vCPU.

@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gear1_abi::boot::RealTime;
-use gear1_abi::call::vcpu_reg::{COUNT, PER_CALL};
+use gear1_abi::call::vcpu_reg::{COUNT, FP, PER_CALL};
 use gear1_abi::call::{Status, VcpuState};
 use gear1_abi::id::{MAX_CPUS, VcpuId, VmId};
 
@@ -85,23 +85,30 @@ pub(crate) unsafe fn answer(
     if !boot.last_words && !boot.dump {
         return Err(Status::NotFound);
     }
-    let registers = if boot.real_time == RealTime::No {
+    let first = first as usize;
+    if boot.real_time == RealTime::No {
         // SAFETY: the caller's condition.
-        unsafe { of_guest(cpu, machine, vm, id) }?
+        unsafe { of_guest(cpu, machine, vm, id, first) }
     } else {
-        of_real_time(vm, id).ok_or(Status::NotFound)?
-    };
-    let wanted = registers.get(first as usize..).unwrap_or_default();
+        let registers = of_real_time(vm, id).ok_or(Status::NotFound)?;
+        Ok(six(&registers, first))
+    }
+}
+
+/// Returns the first six of some registers, from an index on.
+fn six(registers: &[u64], first: usize) -> [u64; PER_CALL] {
     let mut answer = [0; PER_CALL];
+    let wanted = registers.get(first..).unwrap_or_default();
     // Bound: 6 registers.
     for (register, value) in answer.iter_mut().zip(wanted) {
         *register = *value;
     }
-    Ok(answer)
+    answer
 }
 
-/// Returns the registers of a vCPU whose VM does not run, or which does not run itself if the
-/// manifest has `dump` for the VM.
+/// Returns six registers of a vCPU whose VM does not run, or which does not run itself if the
+/// manifest has `dump` for the VM. Its CPU saves FP registers that it holds: as long as it may hold
+/// some, no other CPU claims the context, without which they could not be saved.
 ///
 /// # Safety
 ///
@@ -111,7 +118,8 @@ unsafe fn of_guest(
     machine: &Machine,
     vm: VmId,
     id: VcpuId,
-) -> Result<[u64; COUNT], Status> {
+    first: usize,
+) -> Result<[u64; PER_CALL], Status> {
     let dump = machine::boot_vm(machine, vm).dump;
     if !dump && !has_ended(vm, id) {
         return Err(Status::WrongState);
@@ -119,6 +127,14 @@ unsafe fn of_guest(
     if cpu.data.is_loaded(id) {
         // SAFETY: the caller's condition.
         unsafe { vcpu::unload(cpu, machine) };
+    }
+    let shared = machine::vcpu(id);
+    if shared.owner_cpu() == cpu.index() {
+        // planted: FP registers are told that a CPU still holds
+        vcpu::release_fp(cpu, id);
+        shared.note_saved_fp();
+    } else if dump && !shared.has_saved_fp() {
+        return Err(Status::Busy);
     }
     // A start takes the lock: no other CPU begins a life, and takes the registers, meanwhile.
     let inner = machine::lock_vm(vm);
@@ -130,7 +146,11 @@ unsafe fn of_guest(
     if context.life != inner.starts {
         return Err(Status::NotFound);
     }
-    Ok(context.registers())
+    Ok(match first.checked_sub(FP) {
+        None => six(&context.registers(), first),
+        Some(first) if dump => six(&context.fp.registers(), first),
+        Some(_) => [0; PER_CALL],
+    })
 }
 
 /// Tells whether a vCPU runs no more before its VM is started again.

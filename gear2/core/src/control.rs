@@ -82,8 +82,8 @@ fn perform<P: Platform>(machine: &Machine<P>, gear1: &mut impl Gear1, mailbox: &
         op::VM_START => ask(machine, gear1, vm()?, Goal::Run),
         op::VM_STOP => stop(machine, gear1, vm()?, second != 0),
         op::VM_RESTART => ask(machine, gear1, vm()?, Goal::Restart),
-        op::VM_PAUSE => pause(machine, gear1, vm()?, true),
-        op::VM_RESUME => pause(machine, gear1, vm()?, false),
+        op::VM_PAUSE => pause(machine, gear1, vm()?, true, second != 0),
+        op::VM_RESUME => pause(machine, gear1, vm()?, false, second != 0),
         op::VM_POWER_BUTTON => press_power_button(machine, gear1, vm()?),
         op::EXIT_STATS => exit_stats(gear1, vcpu()?, second),
         op::VCPU_INFO => vcpu_info(machine, gear1, vcpu()?),
@@ -217,16 +217,20 @@ fn stop<P: Platform>(
 }
 
 /// Pauses or resumes a running VM, or wakes one that has suspended itself. The device VM is not
-/// paused: nobody could resume it.
+/// paused: nobody could resume it. `devices`: a VM that has stopped will do, whose devices may still
+/// have requests under way; its next start ends the pause.
 fn pause<P: Platform>(
     machine: &Machine<P>,
     gear1: &mut impl Gear1,
     vm: &VmConfig,
     paused: bool,
+    devices: bool,
 ) -> Answer {
     let (_, shared) = machine.vm(vm.id).ok_or(outcome::NOT_FOUND)?;
     let lifecycle = shared.lifecycle.lock();
-    let running = gear1.vm_state(vm.id) == Ok(VmState::Running);
+    let state = gear1.vm_state(vm.id);
+    let running = state == Ok(VmState::Running);
+    let stands = running || devices && state == Ok(VmState::Stopped);
     let mine = vm.scheduled && !is_device_vm(machine, vm);
     let is_awake = machine.is_paused(vm.id) || paused || !running;
     if let Some(vcpu) = suspended(gear1, vm).filter(|_| !is_awake) {
@@ -234,11 +238,11 @@ fn pause<P: Platform>(
         let _ = gear1.vcpu_reply(vcpu, Reply::None, 0);
         return done(NOTHING);
     }
-    if !mine || !running || machine.is_paused(vm.id) == paused {
+    if !mine || !stands || machine.is_paused(vm.id) == paused {
         return Err(outcome::WRONG_STATE);
     }
     machine.set_paused(gear1, vm, paused);
-    if !paused {
+    if !paused && running {
         machine.excuse_pause(gear1, vm, shared);
     }
     drop(lifecycle);

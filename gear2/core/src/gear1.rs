@@ -198,10 +198,18 @@ pub trait Gear1: Conduit {
     fn vcpu_registers(&mut self, vcpu: VcpuId) -> Result<[u64; vcpu_reg::COUNT], Status> {
         let mut registers = [0; vcpu_reg::COUNT];
         for (first, part) in (0..).step_by(PER_CALL).zip(registers.chunks_mut(PER_CALL)) {
-            let regs = outcome(self.svc::<{ number::VCPU_REGS }>(args([vcpu.reg(), first])))?;
-            part.copy_from_slice(&regs[1..][..part.len()]);
+            let six = self.six_registers(vcpu, first)?;
+            part.copy_from_slice(&six[..part.len()]);
         }
         Ok(registers)
+    }
+
+    /// Returns six registers of a vCPU that does not run, from a number on; 0 stands for those that
+    /// there are not.
+    fn six_registers(&mut self, vcpu: VcpuId, first: u64) -> Result<[u64; PER_CALL], Status> {
+        let regs = outcome(self.svc::<{ number::VCPU_REGS }>(args([vcpu.reg(), first])))?;
+        let [_, six @ .., _] = regs;
+        Ok(six)
     }
 
     /// Sends the wake-ups of a vCPU to the loop on `cpu`.

@@ -8,7 +8,8 @@
 //! At the beginning and at the end of a trace each loop notes the counters of its vCPUs. Between two
 //! events of the loop its vCPUs do not run, so a vCPU's counters and the records of its exits are of
 //! one moment, whatever other vCPUs do meanwhile: as many records have a time between the two notes as
-//! its counters have grown.
+//! its counters have grown. A real-time VM runs meanwhile, on a CPU without a loop: its counters are
+//! noted when they have not changed for some time, between two of its exits.
 //!
 //! Requirements: G1-TRC-001.
 
@@ -37,6 +38,9 @@ type Words = [u64; RECORD_WORDS];
 const HEADER_WORDS: usize = HEADER_SIZE as usize / 8;
 /// Records that a ring of Gear2's holds; a power of two, so that a place in it is a mask away.
 const RECORDS: usize = 2048;
+/// Looks at the counters of a vCPU that runs until they stand still; one that exits all the time has
+/// no note.
+const LOOKS: usize = 4;
 /// Mode of [`Trace::order`] while the loops trace: its number is odd.
 const ON: u32 = 1;
 
@@ -339,13 +343,27 @@ impl<P: Platform> Trace<P> {
     /// vCPU does next is later by many calls of Gear1.
     pub(crate) fn note(&self, gear1: &mut impl Gear1, vcpu: VcpuId, order: u32) {
         let time = gear1.now();
-        let mut exits = [0; ExitReason::COUNT];
-        for (count, reason) in exits.iter_mut().zip(ExitReason::ALL) {
-            // The vCPU is one of the manifest's, and the reason one of Gear1's.
-            *count = gear1
-                .exit_stats(vcpu, *reason)
-                .map_or(0, |(count, _)| count);
+        let exits = counters(gear1, vcpu);
+        self.keep(vcpu, order, time, exits);
+    }
+
+    /// Notes the counters of a vCPU that may run meanwhile. Between two looks that find the same there
+    /// was a moment at which they had these values. A third look gives an exit that had its record
+    /// before that moment, and is not counted yet, the time to be counted.
+    pub(crate) fn note_running(&self, gear1: &mut impl Gear1, vcpu: VcpuId, order: u32) {
+        for _ in 0..LOOKS {
+            let exits = counters(gear1, vcpu);
+            let time = gear1.now();
+            let [second, third] = [(); 2].map(|()| counters(gear1, vcpu));
+            // planted: counters that change are noted
+            if second == exits && third == exits {
+                return self.keep(vcpu, order, time, exits);
+            }
         }
+    }
+
+    /// Keeps a note.
+    fn keep(&self, vcpu: VcpuId, order: u32, time: u64, exits: [u64; ExitReason::COUNT]) {
         if let Some(notes) = self.notes.get(vcpu.index()) {
             let at_end = usize::from(!is_on(order));
             notes.lock()[at_end] = Note { order, time, exits };
@@ -380,6 +398,18 @@ impl<P: Platform> Trace<P> {
         }
         Some(read)
     }
+}
+
+/// Returns the exits of a vCPU by reason.
+fn counters(gear1: &mut impl Gear1, vcpu: VcpuId) -> [u64; ExitReason::COUNT] {
+    let mut exits = [0; ExitReason::COUNT];
+    for (count, reason) in exits.iter_mut().zip(ExitReason::ALL) {
+        // The vCPU is one of the manifest's, and the reason one of Gear1's.
+        *count = gear1
+            .exit_stats(vcpu, *reason)
+            .map_or(0, |(count, _)| count);
+    }
+    exits
 }
 
 /// Tells whether the loops trace by an order.

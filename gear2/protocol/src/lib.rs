@@ -43,7 +43,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 3.6 | [`op::VM_POWER_BUTTON`], without which `gearctl shutdown` presses buttons of input devices only |
 /// | 3.7 | [`op::TRACE`] and the operations behind it, without which there is no `gearctl trace` |
 /// | 3.8 | [`op::VCPU_UNSEEN`], without which `gearctl` takes the idle time of a vCPU that has its CPU to itself for time that the vCPU ran |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0008;
+/// | 3.9 | `devices` of [`op::VM_PAUSE`], without which `gearctl dump` does not wait for the devices of a VM that has stopped, and FP registers in [`op::VCPU_REGISTERS`], without which a core file has none |
+pub const PROTOCOL_VERSION: u32 = 0x0003_0009;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -264,9 +265,10 @@ pub mod op {
     pub const VM_STOP: u32 = 3;
     /// `(vm)`: stops, loads and starts a VM.
     pub const VM_RESTART: u32 = 4;
-    /// `(vm)`: pauses the VM's vCPUs until `VM_RESUME`.
+    /// `(vm, devices)`: pauses the VM's vCPUs and devices until `VM_RESUME`. With `devices` = 1 a VM
+    /// that has stopped will do, too, whose devices rest until `VM_RESUME` or its next start.
     pub const VM_PAUSE: u32 = 5;
-    /// `(vm)`: the reverse; wakes a VM that has suspended itself.
+    /// `(vm, devices)`: the reverse; wakes a VM that has suspended itself.
     pub const VM_RESUME: u32 = 6;
     /// `(vcpu, reason)`: result words: exits, counter ticks in Gear2.
     pub const EXIT_STATS: u32 = 7;

@@ -16,7 +16,7 @@ use xtask::smoke::{BOOT, LONG, ready, shell, shell_within};
 
 use crate::part::{Part, Tally};
 
-mod pauses;
+pub(crate) mod pauses;
 
 /// Pauses in the normal run.
 const PAUSES: u32 = 5;

@@ -28,6 +28,8 @@ use xtask::smoke::{shell, shell_within};
 use crate::guests::count_verdicts;
 use crate::part::{Part, Tally, count_of};
 
+mod dumps;
+
 const BOOT: Duration = Duration::from_secs(180);
 /// Longest time of the attacks from within the device model.
 const ATTACKS: Duration = Duration::from_secs(900);
@@ -85,17 +87,33 @@ fn subverted(
     tally: &mut Tally,
 ) -> Result<()> {
     let manifest = workspace::root().join("tests/manifests/hostile-code.dts");
-    on_disk(&manifest, |session| {
+    on_disk(&manifest, None, |session| {
         attack(session, tally)?;
         honest_goes_on(session, tally)
     })?;
     Ok(())
 }
 
-/// Boots a manifest on a new disk, and runs `check` at the device VM's prompt. Returns the disk as
+/// Dumps the guest beside the subverted process under another Gear1.
+pub(super) fn dumps_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
+    let manifest = workspace::root().join("tests/manifests/hostile-code.dts");
+    on_disk(&manifest, Some(gear1), |session| {
+        shell(session, "until gearctl version; do sleep 0.2; done")?;
+        honest_goes_on(session, tally)
+    })?;
+    Ok(())
+}
+
+/// Boots a manifest on a new disk, under another Gear1 if one is given, and runs `check` at the device
+/// VM's prompt. Returns the disk as
 /// the machine left it.
-fn on_disk(manifest: &Path, check: impl FnOnce(&mut Session) -> Result<()>) -> Result<Vec<u8>> {
-    let images = build_images::build(manifest)?;
+fn on_disk(
+    manifest: &Path,
+    gear1: Option<PathBuf>,
+    check: impl FnOnce(&mut Session) -> Result<()>,
+) -> Result<Vec<u8>> {
+    let mut images = build_images::build(manifest)?;
+    images.gear1 = gear1.unwrap_or(images.gear1);
     let directory = images.archive.with_file_name("");
     let disk = directory.join("disk.img");
     fs::write(&disk, new_disk())?;
@@ -143,8 +161,10 @@ fn attacks_in(log: &str) -> String {
 
 /// The guest beside the subverted process has been served all the time, and turns off.
 fn honest_goes_on(session: &mut Session, tally: &mut Tally) -> Result<()> {
+    tally.check("a dump of a guest that runs", dumps::of_running(session));
     let said = console(session, "honest", "q")?;
-    judge(&said, "honest: ", 1, tally);
+    judge(&said, "honest: ", 2, tally);
+    tally.check("one of a guest that has ended", dumps::of_stopped(session));
     session.send("sync; poweroff -f\n")?;
     let status = session.expect_end(END)?;
     ensure!(status.success(), "QEMU ended with {status}");
@@ -185,7 +205,7 @@ fn attacked(operations: Option<u32>, tally: &mut Tally) -> Result<()> {
         Some(count) => longer(&manifest, count)?,
         None => manifest,
     };
-    let disk = on_disk(&manifest, |session| check(session, tally))?;
+    let disk = on_disk(&manifest, None, |session| check(session, tally))?;
     tally.check("the disk", check_disk(&disk));
     Ok(())
 }
@@ -228,7 +248,7 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
         judge(&said, "hostile: ", least, tally);
     }
     let said = console(session, "honest", "q")?;
-    judge(&said, "honest: ", 1, tally);
+    judge(&said, "honest: ", 2, tally);
     let virtio = printed_by(session, "gearctl console --all hostile --virtio")?;
     // The attacks' output overwrites earlier output in the ring.
     let found = virtio.contains("the honest driver after the attacks");

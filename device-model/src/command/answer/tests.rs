@@ -130,6 +130,8 @@ fn lines() -> Vec<String> {
             stored_bytes: 0,
             kernel_mappings: 0,
             vmcoreinfo: false,
+            fp_registers: true,
+            devices_rested: true,
             paused_ms: Some(7),
         },
     )));

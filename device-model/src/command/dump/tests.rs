@@ -1,6 +1,7 @@
 use std::sync::atomic::Ordering;
 
 use gear1_abi::call::VmState;
+use gear2_protocol::PROTOCOL_VERSION;
 use vm_memory::Bytes as _;
 
 use super::*;
@@ -70,6 +71,8 @@ fn a_paused_vm_is_written() {
             stored_bytes: PAGE,
             kernel_mappings: 0,
             vmcoreinfo: false,
+            fp_registers: true,
+            devices_rested: true,
             paused_ms: None,
         };
         assert_eq!(dump, expected);
@@ -79,13 +82,35 @@ fn a_paused_vm_is_written() {
         let at = core.len() - RAM_SIZE + (DATA - RAM) as usize;
         assert_eq!(&core[at..at + 4], b"here");
         let notes = core.windows(5).filter(|bytes| bytes == b"CORE\0").count();
-        assert_eq!(notes, 2);
+        // General and FP registers of each vCPU.
+        assert_eq!(notes, 4);
         // What cannot be finished leaves no file.
         let (memory, (ipa, size)) = &ram;
         let longer = (memory.clone(), (*ipa, size + PAGE));
         let error = to_file(&mut client, &vm, &longer, &path).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Failed);
         assert!(error.sentence.starts_with(&path), "{error}");
+        assert!(!Path::new(&path).exists());
+    });
+}
+
+/// Devices that still write to the memory of a VM that has stopped would mix states.
+#[test]
+fn the_devices_of_a_stopped_vm_are_waited_for() {
+    let region = region();
+    region.header.vm_count.store(4, Ordering::Relaxed);
+    let version = &region.header.version;
+    version.store(PROTOCOL_VERSION, Ordering::Relaxed);
+    let directory = Directory::new("dump-stopped");
+    let path = format!("{}/core", directory.text());
+    let ram = (memory(), (RAM, RAM_SIZE as u64));
+    with_gdm(region, |run_directory| {
+        let mut client = Client::connect(run_directory).unwrap();
+        let vm = client.find("halted").unwrap();
+        let error = to_file(&mut client, &vm, &ram, &path).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::TimedOut);
+        let what = "VM halted has stopped, but requests of its devices are still under way";
+        assert!(error.sentence.contains(what), "{error}");
         assert!(!Path::new(&path).exists());
     });
 }

@@ -1,4 +1,4 @@
-use super::{Frame, PSTATE_EL1H_MASKED, SCTLR_EL1_RESET, VcpuContext};
+use super::{FpState, Frame, PSTATE_EL1H_MASKED, SCTLR_EL1_RESET, VcpuContext};
 use crate::timer::PhysicalTimer;
 use crate::vcpu::Start;
 
@@ -17,6 +17,14 @@ fn register_31_is_zero_and_takes_nothing() {
     assert_eq!(frame.reg(30), 130);
     assert_eq!(frame.reg(31), 0);
     assert_eq!(frame.pc, 0);
+}
+
+#[test]
+fn fp_registers_have_their_numbers() {
+    let v = core::array::from_fn(|number| [2 * number as u64, 2 * number as u64 + 1]);
+    let (fpsr, fpcr) = (64, 65);
+    let all = FpState { v, fpsr, fpcr }.registers();
+    assert_eq!(all, core::array::from_fn(|number| number as u64));
 }
 
 #[test]

@@ -118,6 +118,8 @@ pub struct VcpuShared {
     stolen: AtomicU64,
     /// Number of times that the vCPU was unloaded ready.
     preemptions: AtomicU64,
+    /// [`VcpuShared::fp_taken`] when the FP registers were last known to be in the context.
+    fp_saved: AtomicU64,
     exits: [AtomicU64; ExitReason::COUNT],
     ticks: [AtomicU64; ExitReason::COUNT],
 }
@@ -145,6 +147,7 @@ impl VcpuShared {
             ready_since: AtomicU64::new(0),
             stolen: AtomicU64::new(0),
             preemptions: AtomicU64::new(0),
+            fp_saved: AtomicU64::new(0),
             exits: [const { AtomicU64::new(0) }; ExitReason::COUNT],
             ticks: [const { AtomicU64::new(0) }; ExitReason::COUNT],
         }
@@ -480,6 +483,23 @@ impl VcpuShared {
                 .map_or(0, |c| c.load(Ordering::Relaxed))
         };
         (read(&self.exits), read(&self.ticks))
+    }
+
+    /// Notes that the FP registers are in the context. Called by the owner CPU only, which alone can
+    /// hold them.
+    pub fn note_saved_fp(&self) {
+        self.fp_saved.store(self.fp_taken(), Ordering::SeqCst);
+    }
+
+    /// Returns whether the FP registers are in the context since such a note: each use of them in the
+    /// guest that takes them out of it is an exit.
+    pub fn has_saved_fp(&self) -> bool {
+        self.fp_saved.load(Ordering::SeqCst) == self.fp_taken()
+    }
+
+    /// Returns how often the FP registers were taken out of the context, from 1 on.
+    fn fp_taken(&self) -> u64 {
+        self.stats(ExitReason::Fp).0.wrapping_add(1)
     }
 }
 

@@ -69,6 +69,20 @@ fn exits_are_counted_by_reason() {
     assert_eq!(vcpu.stats(ExitReason::Wfi), (0, 10));
 }
 
+/// Whether a CPU may hold FP registers of a vCPU is known without that CPU.
+#[test]
+fn fp_registers_are_saved_until_they_are_taken_again() {
+    let vcpu = VcpuShared::new();
+    assert!(!vcpu.has_saved_fp());
+    vcpu.note_saved_fp();
+    vcpu.count(ExitReason::Hvc);
+    assert!(vcpu.has_saved_fp());
+    vcpu.count(ExitReason::Fp);
+    assert!(!vcpu.has_saved_fp());
+    vcpu.note_saved_fp();
+    assert!(vcpu.has_saved_fp());
+}
+
 #[test]
 fn wakes_pokes_and_rings_stay_until_taken() {
     let cpu = CpuShared::new();

@@ -1,6 +1,6 @@
 //! Operations about VMs that hang, are slow, or have ended.
 
-use gear1_abi::call::vcpu_reg::PER_CALL;
+use gear1_abi::call::vcpu_reg::{self, PER_CALL};
 use gear1_abi::call::{Status, VmState};
 use gear1_abi::id::VcpuId;
 use gear2_protocol::outcome;
@@ -65,18 +65,19 @@ pub(super) fn registers<P: Platform>(
     let index = usize::try_from(vcpu).map_err(|_| outcome::NOT_FOUND)?;
     let vcpu = vm.vcpus.clone().nth(index).and_then(VcpuId::new);
     let vcpu = vcpu.ok_or(outcome::NOT_FOUND)?;
-    match gear1.vcpu_registers(vcpu) {
-        Ok(registers) => {
-            let first = usize::try_from(first).map_err(|_| outcome::NOT_FOUND)?;
-            done(six(registers.get(first..).ok_or(outcome::NOT_FOUND)?))
-        }
+    let known = 0..(vcpu_reg::FP + vcpu_reg::FP_COUNT) as u64;
+    if !known.contains(&first) {
+        return Err(outcome::NOT_FOUND);
+    }
+    match gear1.six_registers(vcpu, first) {
+        Ok(registers) => done(registers),
         Err(Status::Busy) => {
             machine.poke(gear1, machine.placement.cpu(vcpu), WORDS);
             Err(outcome::BUSY)
         }
         Err(Status::NoSuchCall) => Err(outcome::UNKNOWN),
         // A vCPU that was off in all of this life: its registers are nobody's.
-        Err(Status::NotFound) => done(six(&[])),
+        Err(Status::NotFound) => done([0; PER_CALL]),
         // An older Gear1, which tells of lives that have ended alone.
         Err(Status::WrongState | Status::Invalid | Status::Ok) => Err(outcome::WRONG_STATE),
     }

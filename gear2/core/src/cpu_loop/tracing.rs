@@ -27,6 +27,8 @@ pub(super) struct Tracing {
     order: u32,
     /// vCPUs whose counters are not noted yet, a bit each.
     to_note: u32,
+    /// Those of real-time VMs, which run meanwhile.
+    running: u32,
     /// The policy is recorded.
     is_recorded: bool,
 }
@@ -56,6 +58,7 @@ impl<P: Platform> CpuLoop<'_, P> {
         if self.tracing.order != order {
             self.tracing.order = order;
             self.tracing.to_note = self.moves.here;
+            self.tracing.running = self.to_note_running();
             if is_on(order) {
                 self.record(gear1, true);
             }
@@ -67,12 +70,30 @@ impl<P: Platform> CpuLoop<'_, P> {
             machine.trace.note(gear1, vcpu, order);
             return now.saturating_add(machine.config.ticks(NOTE_PAUSE_US));
         }
+        if let Some(vcpu) = VcpuId::new(self.tracing.running.trailing_zeros() as usize) {
+            self.tracing.running &= !bit(vcpu);
+            machine.trace.note_running(gear1, vcpu, order);
+            return now.saturating_add(machine.config.ticks(NOTE_PAUSE_US));
+        }
         if !is_on(order) {
             self.record(gear1, machine.config.trace_from_boot);
         }
         machine.trace.set_done(self.cpu, order);
         self.jobs &= !TRACE_JOB;
         NO_DEADLINE
+    }
+
+    /// Returns the vCPUs on CPUs without a loop whose counters this one notes: one loop does for all.
+    /// The rings of those CPUs are written since boot or never.
+    fn to_note_running(&self) -> u32 {
+        let config = &self.machine.config;
+        let is_first = config.cpus.iter().next() == Some(self.cpu);
+        let vms = config.vms.iter().filter(|vm| !vm.scheduled);
+        let vcpus = vms.flat_map(|vm| vm.vcpus.clone()).filter_map(VcpuId::new);
+        match is_first && config.trace_from_boot {
+            true => vcpus.fold(0, |all, vcpu| all | bit(vcpu)),
+            false => 0,
+        }
     }
 
     /// Switches both rings of this CPU on or off.

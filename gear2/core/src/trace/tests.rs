@@ -2,7 +2,11 @@
 
 use alloc::vec;
 
+use gear1_abi::call::{Status, number};
+use gear1_abi::regs::Regs;
+
 use super::*;
+use crate::gear1::Conduit;
 use crate::scheduler::{Null, Run};
 
 /// Words of a ring of Gear1's with 256 records.
@@ -127,4 +131,52 @@ fn a_recorded_policy_does_what_the_policy_does() {
     policy.pick(8);
     assert_eq!(ring.read(0, 512).records.len(), expected.len());
     assert!(policy.recorded().is_none());
+}
+
+/// A Gear1 whose counters depend on how often it was asked for one.
+struct Exiting {
+    questions: u64,
+    exits: fn(u64) -> u64,
+}
+
+impl Conduit for Exiting {
+    fn svc<const NUMBER: u16>(&mut self, [_, reason, ..]: Regs) -> Regs {
+        let [count, time] = match NUMBER {
+            number::EXIT_STATS => {
+                self.questions += 1;
+                [reason + (self.exits)(self.questions), 0]
+            }
+            _ => [0, self.questions],
+        };
+        [Status::Ok as u64, count, time, 0, 0, 0, 0, 0]
+    }
+}
+
+/// The counters of a vCPU that runs are noted when they stand still, and those of one that exits all
+/// the time never.
+#[test]
+fn counters_of_a_vcpu_that_runs_are_noted_between_two_exits() {
+    const LOOK: u64 = ExitReason::COUNT as u64;
+    let noted = |exits: fn(u64) -> u64| {
+        let trace = Trace::<crate::simulator::Simulated>::new(vec![written(0)]);
+        for _ in 0..2 {
+            trace.set_order(!is_on(trace.order()));
+            let questions = 0;
+            trace.note_running(&mut Exiting { questions, exits }, vcpu(3), trace.order());
+        }
+        trace.notes(vcpu(3)).map(|notes| notes[1])
+    };
+    // Exits in the first, the second and the third look.
+    let cases: [fn(u64) -> u64; 3] = [
+        |questions| (questions > 1).into(),
+        |questions| (questions > LOOK).into(),
+        |questions| (questions > 3 * LOOK - 1).into(),
+    ];
+    for exits in cases {
+        let note = noted(exits).unwrap();
+        assert_eq!(note.time, 4 * LOOK);
+        assert_eq!(note.exits, core::array::from_fn(|n| n as u64 + 1));
+    }
+    assert_eq!(noted(|_| 0).unwrap().time, LOOK);
+    assert!(noted(|questions| questions).is_none());
 }

@@ -1,11 +1,13 @@
 //! A driver that keeps to all rules, beside one that breaks them: it writes its disk at random and
-//! verifies what it reads, until a `q` is typed, and then verifies all of the disk.
+//! verifies what it reads, until a `q` is typed, and then verifies all of the disk. A pattern stands
+//! in its FP registers, which a dump shows.
 #![no_std]
 #![no_main]
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use hostile_driver::pattern::{self, BLOCK, WORDS};
+use test_guests::fp::{self, Registers};
 use test_guests::virtio::{self, GuestHal};
 use test_guests::{Machine, VirtioNode, check, guest, report, say, timer, uart};
 use virtio_drivers::device::blk::{BlkReq, BlkResp, VirtIOBlk};
@@ -18,6 +20,9 @@ const SECTORS: usize = (BLOCK / hostile_driver::SECTOR) as usize;
 const PATIENCE_S: u64 = 120;
 /// The device rings when it is done; this is how soon a lost interrupt is made up for.
 const LOOK_US: u64 = 100_000;
+
+/// Pattern of the FP registers.
+const FP_SEED: u64 = 5;
 
 /// Number of writes to each block; too large for a stack.
 static WRITES: [AtomicU32; BLOCKS] = [const { AtomicU32::new(0) }; BLOCKS];
@@ -36,6 +41,9 @@ fn main(machine: &Machine) {
     let Some(mut disk) = Disk::find(machine) else {
         return;
     };
+    fp::enable();
+    let pattern = Registers::pattern(FP_SEED);
+    pattern.load();
     say!("honest: begins");
     let mut random = 1_u64;
     while uart::receive() != Some(b'q') {
@@ -44,6 +52,8 @@ fn main(machine: &Machine) {
             disk.exercise((random >> 33) as usize % BLOCKS);
         }
     }
+    let registers = Registers::current();
+    check!("fp-kept", registers == pattern, "{registers:x?}");
     for block in 0..BLOCKS {
         disk.verify(block);
     }

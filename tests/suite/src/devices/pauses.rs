@@ -6,7 +6,7 @@ use std::io::Read as _;
 use anyhow::{Context as _, Result, ensure};
 use flate2::read::GzDecoder;
 use object::LittleEndian;
-use object::elf::{FileHeader64, NT_PRSTATUS, PT_LOAD, PT_NOTE, ProgramHeader64};
+use object::elf::{FileHeader64, NT_PRFPREG, NT_PRSTATUS, PT_LOAD, PT_NOTE, ProgramHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use serde_json::Value;
 use workbench::expect::Session;
@@ -27,7 +27,7 @@ const WOKEN: &str = "until [ -s /run/woken ]; do sleep 0.2; done; \
     dd if=/dev/vda of=/dev/null bs=4k count=16 iflag=direct 2> /dev/null && \
     echo \"success: $(cat /sys/power/suspend_stats/success)\"";
 /// File of the dump, in the device VM's memory.
-const CORE: &str = "/run/core";
+pub(crate) const CORE: &str = "/run/core";
 /// Prints what precedes the memory in the core file.
 const HEAD: &str = "size=$(stat -c %s /run/core); head -c $((size - MEMORY)) /run/core | gzip | \
     xxd -p; rm /run/core";
@@ -104,6 +104,11 @@ pub(super) fn is_dumped(session: &mut Session) -> Result<()> {
     ensure!(dump["vmcoreinfo"] == Value::Bool(true), "no VMCOREINFO");
     ensure!(number(&dump["paused_ms"])? > 0, "it was not paused");
     let memory = number(&dump["memory_bytes"])?;
+    describes_linux(&head_of_core(session, memory)?, memory)
+}
+
+/// Returns what precedes the memory in the core file, and removes the file.
+pub(crate) fn head_of_core(session: &mut Session, memory: u64) -> Result<Vec<u8>> {
     let printed = shell_within(session, &HEAD.replace("MEMORY", &memory.to_string()), LONG)?;
     let digits: Vec<u8> = printed.bytes().filter(u8::is_ascii_hexdigit).collect();
     let digits = String::from_utf8(digits)?;
@@ -111,14 +116,14 @@ pub(super) fn is_dumped(session: &mut Session) -> Result<()> {
     let packed = bytes.collect::<Result<Vec<u8>, _>>()?;
     let mut head = Vec::new();
     GzDecoder::new(&*packed).read_to_end(&mut head)?;
-    describes_linux(&head, memory)
+    Ok(head)
 }
 
 /// Checks what a core file of Linux tells, without its memory.
 fn describes_linux(head: &[u8], memory: u64) -> Result<()> {
     let header = Header::parse(head)?;
     let segments = header.program_headers(ENDIAN, head)?;
-    let (mut threads, mut info) = (Vec::new(), String::new());
+    let (mut threads, mut info, mut fp) = (Vec::new(), String::new(), 0);
     let notes = segments
         .iter()
         .find(|segment| segment.p_type(ENDIAN) == PT_NOTE);
@@ -127,11 +132,13 @@ fn describes_linux(head: &[u8], memory: u64) -> Result<()> {
     while let Some(note) = notes.next()? {
         match (note.name(), note.n_type(ENDIAN)) {
             (b"CORE", NT_PRSTATUS) => threads.push(note.desc().to_vec()),
+            (b"CORE", NT_PRFPREG) => fp += 1,
             (b"VMCOREINFO", _) => info = String::from_utf8_lossy(note.desc()).into_owned(),
             _ => {}
         }
     }
     ensure!(threads.len() == 2, "{} vCPUs", threads.len());
+    ensure!(fp == 2, "{fp} vCPUs with FP registers");
     ensure!(info.starts_with("OSRELEASE=6."), "VMCOREINFO says {info:?}");
     let symbol = info
         .lines()

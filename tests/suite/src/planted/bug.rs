@@ -53,6 +53,8 @@ pub(super) enum Finder {
     Dma,
     /// A device VM that traces a guest.
     Trace,
+    /// A guest that a device VM dumps.
+    Dump,
     /// A microcontroller that watches a line, beside a Gear1 that hangs.
     Microcontroller,
     /// The last words of a guest that fails in each way.

@@ -13,8 +13,8 @@ use super::bug::{Bug, Finder};
 use super::list::bugs;
 use crate::part::Tally;
 use crate::{
-    architecture, board_watchdogs, boot, change, chaos, dma, gear2_registers, guests, realtime,
-    refusals, supervision, tracing,
+    architecture, board_watchdogs, boot, change, chaos, dma, gear2_registers, guests, hostile,
+    realtime, refusals, supervision, tracing,
 };
 
 #[cfg(test)]
@@ -103,6 +103,7 @@ impl Finder {
             Finder::Chaos => chaos::attack_other(gear1, None, chaos::FEW / 4, &mut tally),
             Finder::Dma => dma::attacks_other(gear1, &mut tally),
             Finder::Trace => tracing::run_other(gear1, &mut tally),
+            Finder::Dump => hostile::dumps_other(gear1, &mut tally),
             Finder::Microcontroller => {
                 board_watchdogs::see_resets_of(Some((gear1, PLANTED)), &mut tally)
             }

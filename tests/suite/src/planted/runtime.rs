@@ -21,6 +21,13 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Trace,
     },
     Bug {
+        name: "FP registers are told that a CPU still holds",
+        change: Change::Drop,
+        breaks: &["G1-RUN-012"],
+        test: "tests/suite/src/hostile/dumps.rs",
+        finder: Finder::Dump,
+    },
+    Bug {
         name: "Gear2 reads registers of a VM that runs",
         change: Change::Swap("!runs &&", "runs ||"),
         breaks: &["G1-RUN-012"],

@@ -130,6 +130,16 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     ),
     Bug::on_host(
         "device-model/src/core_file/tests.rs",
+        "FPSR and FPCR of a core file are exchanged",
+        Change::Swap("controls", "controls.iter().rev()"),
+    ),
+    Bug::on_host(
+        "device-model/src/command/dump/tests.rs",
+        "a dump does not wait for the devices",
+        Change::Swap("pause::until_quiet(client, vm)", "Ok(())"),
+    ),
+    Bug::on_host(
+        "device-model/src/core_file/tests.rs",
         "the stack pointer of a core file is that of EL0",
         Change::Swap("registers[vcpu_reg::SP_EL1]", "registers[vcpu_reg::SP_EL0]"),
     ),

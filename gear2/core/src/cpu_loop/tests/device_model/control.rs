@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use gear1_abi::call::VcpuState;
+use gear1_abi::call::{VcpuState, vcpu_reg};
 use gear2_protocol::device_word::HOLD_ASKED;
 use gear2_protocol::{PROTOCOL_VERSION, vm_flag};
 
@@ -261,6 +261,37 @@ fn a_vm_that_suspended_itself_is_woken() {
     assert!(simulation.used()[vcpu] > before);
 }
 
+/// The devices of a VM that has stopped rest if somebody asks for that alone, until its next start.
+#[test]
+fn devices_of_a_stopped_vm_are_held() {
+    let plans = [guest(2, Guest::Works, &[0]), guest(1, Guest::Works, &[0])];
+    let mut simulation = machine(&plans, 5);
+    simulation.world.borrow_mut().disorder = false;
+    simulation.steps(2_000);
+    assert_eq!(simulation.control(op::VM_STOP, [1, 0]).0, outcome::STARTED);
+    simulation.steps(2_000);
+    let info = |simulation: &mut Simulation| simulation.control(op::VM_INFO, [1, 0]).1;
+    assert_eq!(info(&mut simulation)[0], VmState::Stopped as u64);
+    let refused = simulation.control(op::VM_PAUSE, [1, 0]).0;
+    assert_eq!(refused, outcome::WRONG_STATE);
+    simulation.world.borrow_mut().gdm.as_mut().unwrap().stalled = true;
+    assert_eq!(simulation.control(op::VM_PAUSE, [1, 1]).0, outcome::OK);
+    simulation.steps(2_000);
+    let both = vm_flag::PAUSED | vm_flag::QUIET;
+    assert_eq!(info(&mut simulation)[4] & both, vm_flag::PAUSED);
+    simulation.world.borrow_mut().gdm.as_mut().unwrap().stalled = false;
+    simulation.steps(2_000);
+    assert_eq!(info(&mut simulation)[4] & both, both);
+    assert_eq!(simulation.control(op::VM_RESUME, [1, 1]).0, outcome::OK);
+    assert_eq!(info(&mut simulation)[4] & both, 0);
+    // Nobody resumes the VM of a gearctl that was killed.
+    assert_eq!(simulation.control(op::VM_PAUSE, [1, 1]).0, outcome::OK);
+    assert_eq!(simulation.control(op::VM_START, [1, 0]).0, outcome::STARTED);
+    simulation.steps(5_000);
+    assert_eq!(info(&mut simulation)[0], VmState::Running as u64);
+    assert_eq!(info(&mut simulation)[4] & both, 0);
+}
+
 /// Registers are told of a VM that is paused or stopped, and whose manifest says so.
 #[test]
 fn registers_of_a_paused_vm_are_told() {
@@ -297,6 +328,15 @@ fn registers_of_a_paused_vm_are_told() {
         let (_, words) = answers.find(|answer| answer.0 != outcome::BUSY).unwrap();
         assert_eq!(words, [0, 1, 2, 3, 4, 5].map(|n| 1_000 * (vcpu + 3) + n));
     }
+    let from = |simulation: &mut Simulation, first: usize| {
+        simulation.control_with(op::VCPU_REGISTERS, [1, 0, first as u64, 0])
+    };
+    let behind = vcpu_reg::FP + vcpu_reg::FP_COUNT;
+    for first in [vcpu_reg::FP, behind - 6] {
+        let words = [0, 1, 2, 3, 4, 5].map(|n| 3_000 + first as u64 + n);
+        assert_eq!(from(&mut simulation, first), (outcome::OK, words));
+    }
+    assert_eq!(from(&mut simulation, behind).0, outcome::NOT_FOUND);
     assert_eq!(ask(&mut simulation, 1, 2).0, outcome::NOT_FOUND);
     assert_eq!(ask(&mut simulation, 2, 0).0, outcome::FORBIDDEN);
     assert_eq!(ask(&mut simulation, 0, 0).0, outcome::FORBIDDEN);
