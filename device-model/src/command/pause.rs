@@ -31,8 +31,8 @@ fn ask(client: &mut Client, op: u32, vm: &Vm) -> Result<(), Error> {
     }
 }
 
-/// Waits until no request of the paused VM's devices is under way. Who resumes it meanwhile ends the
-/// wait.
+/// Waits until no request of the paused VM's devices is under way. Who resumes it meanwhile ends
+/// the wait.
 pub(super) fn until_quiet(client: &mut Client, vm: &Vm) -> Result<(), Error> {
     if !client.tells_quiet()? {
         return Ok(());
@@ -44,17 +44,20 @@ pub(super) fn until_quiet(client: &mut Client, vm: &Vm) -> Result<(), Error> {
             return Ok(());
         }
         if begin.elapsed() >= PATIENCE {
-            let name = &vm.name;
-            return Err(Error::new(
-                ErrorKind::TimedOut,
-                format!(
-                    "VM {name} is paused, but requests of its devices are still under way after \
-                     {} s: a backend does not finish them (`gearctl device list`); \
-                     `gearctl resume {name}` lets it go on",
-                    PATIENCE.as_secs()
-                ),
-            ));
+            return Err(never_quiet(vm));
         }
         sleep(STEP);
     }
+}
+
+/// Makes the error of a VM whose devices do not finish. The VM stays paused, which the user has to
+/// know: only the user can say whether it is to go on.
+fn never_quiet(vm: &Vm) -> Error {
+    let (name, seconds) = (&vm.name, PATIENCE.as_secs());
+    let what = format!(
+        "VM {name} is paused, but requests of its devices are still under way after {seconds} s: a \
+         backend does not finish them (`gearctl device list`); `gearctl resume {name}` lets it go \
+         on"
+    );
+    Error::new(ErrorKind::TimedOut, what)
 }

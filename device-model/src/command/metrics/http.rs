@@ -37,6 +37,26 @@ impl Reply {
             body: format!("{sentence}\n"),
         }
     }
+
+    /// Returns the response's text. The length is that of the body, whether or not it is sent (RFC
+    /// 9110, 9.3.2), and a refused method comes with those that are allowed (15.5.6).
+    fn text(self, with_body: bool) -> String {
+        let Self {
+            status,
+            content_type,
+            body,
+        } = self;
+        let allow = match status.starts_with("405") {
+            true => "Allow: GET, HEAD\r\n",
+            false => "",
+        };
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
+             {allow}Connection: close\r\n\r\n"
+        );
+        if with_body { head + &body } else { head }
+    }
 }
 
 /// Answers the request of a client, and closes the connection.
@@ -48,24 +68,8 @@ pub(super) fn answer(
     let head = head(&mut stream, Instant::now() + patience)?;
     let line = head.lines().next().unwrap_or_default();
     let method = line.split(' ').next().unwrap_or_default();
-    let Reply {
-        status,
-        content_type,
-        body,
-    } = reply(line, scrape);
-    let allow = match status.starts_with("405") {
-        true => "Allow: GET, HEAD\r\n",
-        false => "",
-    };
-    let length = body.len();
-    let mut text = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
-         {allow}Connection: close\r\n\r\n"
-    );
     // HEAD asks for what stands above the body.
-    if method != "HEAD" {
-        text += &body;
-    }
+    let text = reply(line, scrape).text(method != "HEAD");
     send(&mut stream, text.as_bytes(), Instant::now() + patience)
 }
 
