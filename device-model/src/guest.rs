@@ -94,12 +94,7 @@ struct Guest {
 /// calls, since giving up rights takes calls that the filter refuses. No thread of a device starts
 /// before both are gone.
 pub(crate) fn run(options: &Options, vm: usize) -> Result<Infallible, String> {
-    // Nothing of GDM's must be here that it has for other guests.
-    // SAFETY: the process has just started, and owns no descriptor yet.
-    let left = unsafe { sys::confine::leave_descriptors(0) };
-    left.map_err(|error| format!("cannot close descriptors: {error}"))?;
-    // SAFETY: GDM has put an end of the link there, for nothing else; a process comes here once.
-    let link = Link::of(unsafe { sys::own_input() });
+    let link = take_link()?;
     let board = Board::read(&options.tree)?;
     let devices = board.devices.iter().filter(|device| device.vm_id == vm);
     let devices: Vec<DeviceNode> = devices.cloned().collect();
@@ -109,11 +104,7 @@ pub(crate) fn run(options: &Options, vm: usize) -> Result<Infallible, String> {
         let kick = take_kick(&link, device.channel)?;
         wirings.push(machine.wiring(device, kick, options.spin)?);
     }
-    // Descriptors are the guest's own: one for each of its connections.
-    sys::raise_descriptor_limit().map_err(|error| error.to_string())?;
-    let account = sandbox::account_of_guest(vm);
-    sandbox::confine(account, &options.run_directory).map_err(|error| error.to_string())?;
-    filter(options.sandbox, Role::Guest);
+    give_up_rights(options, vm)?;
     let mut guest = Guest {
         link: Arc::new(link),
         devices: BTreeMap::new(),
@@ -123,6 +114,26 @@ pub(crate) fn run(options: &Options, vm: usize) -> Result<Infallible, String> {
         guest.start_device(options, node, wiring)?;
     }
     guest.run()
+}
+
+/// Takes the one descriptor that GDM means to be here, its link, and closes the others: nothing of
+/// GDM's must be here that it has for other guests.
+fn take_link() -> Result<Link, String> {
+    // SAFETY: the process has just started, and owns no descriptor yet.
+    let left = unsafe { sys::confine::leave_descriptors(0) };
+    left.map_err(|error| format!("cannot close descriptors: {error}"))?;
+    // SAFETY: GDM has put an end of the link there, for nothing else; a process comes here once.
+    Ok(Link::of(unsafe { sys::own_input() }))
+}
+
+/// Confines the process to what serving the guest takes. The limit of descriptors is raised while
+/// root may, since descriptors are the guest's own: one for each of its connections.
+fn give_up_rights(options: &Options, vm: usize) -> Result<(), String> {
+    sys::raise_descriptor_limit().map_err(|error| error.to_string())?;
+    let account = sandbox::account_of_guest(vm);
+    sandbox::confine(account, &options.run_directory).map_err(|error| error.to_string())?;
+    filter(options.sandbox, Role::Guest);
+    Ok(())
 }
 
 /// Takes the descriptor by which GDM wakes the thread of a device.

@@ -158,8 +158,8 @@ const MAKING_PRCTLS: &[libc::c_int] = &[
 /// `SECCOMP_SET_MODE_FILTER`.
 const SET_FILTER: u64 = 1;
 
-/// Positions of arguments: `socket`'s family, `ioctl`'s request, `fcntl`'s command, and of `mmap` and
-/// `mprotect` the protection and the flags.
+/// Positions of arguments: `socket`'s family, `ioctl`'s request, `fcntl`'s command, and of `mmap`
+/// and `mprotect` the protection and the flags.
 const ARGUMENT_FAMILY: u8 = 0;
 const ARGUMENT_REQUEST: u8 = 1;
 const ARGUMENT_COMMAND: u8 = 1;
@@ -260,6 +260,19 @@ fn program(
         rules.insert(*call, Vec::new());
     }
     allow_requests(&mut rules, role.requests())?;
+    allow_memory(&mut rules)?;
+    // Behind the rules for all: a guest's process maps rings of the kernel too, and the rule of
+    // that takes the place of the narrower one.
+    allow_of_role(&mut rules, role)?;
+    allow_abort(&mut rules, ids)?;
+    let arch = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, arch)?;
+    Ok(filter.try_into()?)
+}
+
+/// Allows calls that one role alone needs, each with the arguments of that need: a role that is
+/// subverted must not have the others' calls.
+fn allow_of_role(rules: &mut Rules, role: Role) -> Result<(), seccompiler::Error> {
     if role == Role::FrontEnd {
         // Whether a backend that is lost has left its memory.
         let seals = rule([equals(ARGUMENT_COMMAND, libc::F_ADD_SEALS as u64)])?;
@@ -270,14 +283,10 @@ fn program(
         // planted: the broker makes sockets of any family
         rules.insert(libc::SYS_socket, vec![rule([is_unix])?]);
     }
-    allow_memory(&mut rules)?;
     if role == Role::Guest {
-        allow_making(&mut rules)?;
+        allow_making(rules)?;
     }
-    allow_abort(&mut rules, ids)?;
-    let arch = std::env::consts::ARCH.try_into()?;
-    let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, arch)?;
-    Ok(filter.try_into()?)
+    Ok(())
 }
 
 impl Role {

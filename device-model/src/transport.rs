@@ -131,18 +131,23 @@ impl Transport {
             identity,
             rings,
         };
-        let mut active = false;
-        let device_id = transport.identity.device_id;
-        if state.resumable(device_id) && state.reset_asked().is_none() {
-            active = transport.resume();
-        } else {
-            // A reset that is asked for is answered when the worker knows that it may be.
-            state.end_set_up();
-            state.start_anew(device_id);
-        }
+        let active = transport.resume_or_start();
         state.set(Word::Offered, transport.identity.features);
         transport.publish_all();
         (transport, active)
+    }
+
+    /// Continues a device that an earlier GDM left, if there is one and nobody asks for its reset.
+    /// Returns whether its driver is active.
+    fn resume_or_start(&mut self) -> bool {
+        let device_id = self.identity.device_id;
+        if self.state.resumable(device_id) && self.state.reset_asked().is_none() {
+            return self.resume();
+        }
+        // A reset that is asked for is answered when the worker knows that it may be.
+        self.state.end_set_up();
+        self.state.start_anew(device_id);
+        false
     }
 
     /// Shows a device of this type to a driver that comes before its backend: its first write

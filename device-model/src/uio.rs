@@ -129,6 +129,28 @@ struct Pair {
 }
 
 impl Pair {
+    /// Opens the two channels. Counts begin with those in the memory: an earlier program may have
+    /// rung, and the peer goes on counting.
+    fn open(ask: &str, tell: &str) -> io::Result<Self> {
+        let asked = Uio::named(ask)?;
+        let mut tell = Uio::named(tell)?;
+        // A ring that came before this program has left the interrupt disabled.
+        tell.enable()?;
+        let doorbell = Doorbell {
+            page: asked.registers("doorbell")?,
+            offset: 0,
+        };
+        let memory = tell.registers("memory")?;
+        Ok(Self {
+            doorbell,
+            memory,
+            tell,
+            asked: memory.load(HEARD),
+            wanted: memory.load(ANSWER),
+            interrupts: 0,
+        })
+    }
+
     /// Asks for some rings.
     fn ask(&mut self, rings: u32) {
         self.asked = self.asked.wrapping_add(1);
@@ -226,30 +248,19 @@ fn expect(at: &str, what: &str, got: u32, wanted: u32) -> io::Result<()> {
 /// Rings by the channel `ask` and takes the answers by the channel `tell`: one at a time, one while
 /// the interrupt is disabled, and a burst. Returns a line of figures.
 pub fn ring(ask: &str, tell: &str, rounds: u32, burst: u32) -> io::Result<String> {
-    let asked = Uio::named(ask)?;
-    let mut tell = Uio::named(tell)?;
-    // A ring that came before this program has left the interrupt disabled.
-    tell.enable()?;
-    let doorbell = Doorbell {
-        page: asked.registers("doorbell")?,
-        offset: 0,
-    };
-    let memory = tell.registers("memory")?;
-    let mut pair = Pair {
-        doorbell,
-        memory,
-        tell,
-        asked: memory.load(HEARD),
-        wanted: memory.load(ANSWER),
-        interrupts: 0,
-    };
+    let mut pair = Pair::open(ask, tell)?;
     let first = pair.first_count()?;
     pair.take_turns(rounds)?;
     pair.ring_while_disabled()?;
     let joined = pair.take_burst(burst)?;
-    expect("end", "questions heard", memory.load(HEARD), pair.asked)?;
+    expect(
+        "end",
+        "questions heard",
+        pair.memory.load(HEARD),
+        pair.asked,
+    )?;
     let all = pair.interrupts.wrapping_sub(first);
-    let last = memory.load(ANSWER);
+    let last = pair.memory.load(ANSWER);
     Ok(format!(
         "UIO {rounds} rounds, {burst} rings in a burst by {joined} interrupts, {all} interrupts in \
          all, last ring {last}"

@@ -1,8 +1,8 @@
 //! One virtqueue in use: takes requests out, puts completions in, and decides when to interrupt.
 //!
 //! Invariants: backends complete requests in the order in which they were taken, so that the used
-//! index alone tells a restarted GDM the position, or note what they have (`in_flight.rs`); a chain that violates the specification
-//! breaks the device, not GDM.
+//! index alone tells a restarted GDM the position, or note what they have (`in_flight.rs`); a chain
+//! that violates the specification breaks the device, not GDM.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -98,15 +98,7 @@ impl Vring {
         setup: Setup,
         event_index: bool,
     ) -> Option<Self> {
-        let mut queue = Queue::new(max_size).ok()?;
-        queue.try_set_size(u16::try_from(setup.size).ok()?).ok()?;
-        let address = GuestAddress(setup.descriptors);
-        queue.try_set_desc_table_address(address).ok()?;
-        let address = GuestAddress(setup.available);
-        queue.try_set_avail_ring_address(address).ok()?;
-        let address = GuestAddress(setup.used);
-        queue.try_set_used_ring_address(address).ok()?;
-        queue.set_ready(true);
+        let queue = queue_of(max_size, setup)?;
         queue.is_valid(memory.as_ref()).then(|| Self {
             rings: Rings {
                 size: queue.size(),
@@ -248,8 +240,8 @@ impl Vring {
         self.finish(head, written, None)
     }
 
-    /// Completes a request as [`Self::complete`] does. `status` is its last byte, at `place` of the writable
-    /// ones, after `place` bytes of which `written` were written.
+    /// Completes a request as [`Self::complete`] does. `status` is its last byte, at `place` of the
+    /// writable ones, after `place` bytes of which `written` were written.
     pub fn answer(
         &mut self,
         chain: &Chain,
@@ -292,6 +284,22 @@ impl Vring {
     pub fn wants_interrupt(&mut self) -> Result<bool, Broken> {
         self.rings.wants_interrupt(&self.memory).map_err(broken)
     }
+}
+
+/// Returns the queue that the driver set up; `None` if its size is no power of 2 of at most
+/// `max_size`, or an address is not aligned (virtio 1.2, 2.7). Whether the rings lie in RAM is not
+/// judged here.
+fn queue_of(max_size: u16, setup: Setup) -> Option<Queue> {
+    let mut queue = Queue::new(max_size).ok()?;
+    queue.try_set_size(u16::try_from(setup.size).ok()?).ok()?;
+    let address = GuestAddress(setup.descriptors);
+    queue.try_set_desc_table_address(address).ok()?;
+    let address = GuestAddress(setup.available);
+    queue.try_set_avail_ring_address(address).ok()?;
+    let address = GuestAddress(setup.used);
+    queue.try_set_used_ring_address(address).ok()?;
+    queue.set_ready(true);
+    Some(queue)
 }
 
 /// Reads what a request names. Buffers are judged by the guest's own memory.

@@ -68,8 +68,8 @@ pub struct Board<'b> {
 
 /// Bytes of a page of stage 2, the least range that a guest can have or lack.
 const PAGE: u64 = 4096;
-/// Longest name of a VM, a pool or a channel, in bytes. A VM's name is a part of paths of sockets in
-/// the device VM, which have at most 107.
+/// Longest name of a VM, a pool or a channel, in bytes. A VM's name is a part of paths of sockets
+/// in the device VM, which have at most 107.
 const MAX_NAME: usize = 20;
 
 /// Judges a manifest by the rules that need no machine; `complete` says that no VM was left out.
@@ -168,18 +168,27 @@ fn check_gear2<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
     if !is_file_name(gear2.image) && gear2.image != GEAR2_MEMBER {
         report.error(error(Rule::FileName, "image").found(Found::Text(gear2.image)));
     }
+    check_trace(manifest, report);
+    let values = [gear2.restart_limit, gear2.restart_window_ms];
+    for ((property, range, _), value) in RESTART_RANGES.into_iter().zip(values) {
+        if !range.contains(&value) {
+            report.error(error(Rule::OutOfRange, property).found(Found::Number(value.into())));
+        }
+    }
+}
+
+/// Judges the rings of trace records. Init takes their memory for every CPU before any VM's, so
+/// that a size without a limit would leave nothing for the VMs.
+fn check_trace<'a>(manifest: &Manifest<'a>, report: &mut Report<'_, 'a>) {
+    let gear2 = &manifest.gear2;
+    let path = NodePath::ROOT.child("gear2");
+    let error = |rule, property| ManifestError::at_property(rule, path, property);
     if gear2.trace_kib != 0 && !TRACE_KIB.contains(&gear2.trace_kib) {
         let found = Found::Number(gear2.trace_kib.into());
         report.error(error(Rule::OutOfRange, "trace-kib").found(found));
     }
     if gear2.trace_kib == 0 && gear2.trace_from_boot {
         report.error(error(Rule::TraceWithoutRing, "trace-from-boot"));
-    }
-    let values = [gear2.restart_limit, gear2.restart_window_ms];
-    for ((property, range, _), value) in RESTART_RANGES.into_iter().zip(values) {
-        if !range.contains(&value) {
-            report.error(error(Rule::OutOfRange, property).found(Found::Number(value.into())));
-        }
     }
 }
 

@@ -5,6 +5,10 @@
 //! modules in any crate.
 //!
 //! Invariant: code that the audit cannot analyse is a finding, never passed over.
+//!
+//! The images are judged as they are linked, and not as their sources look: the compiler inlines,
+//! unrolls, and adds calls of its own. The sources are read for what no image shows: lines,
+//! comments, modules, and where `unsafe` stands.
 
 mod bounds;
 mod code;
@@ -48,6 +52,7 @@ const IMAGES: [(&str, &str, &str); 2] = [
 /// figure: the larger one.
 const COUNTED: &str = "GICv3";
 /// The papers' table 4: lines of whole hypervisors, in thousands. Printed beside our own lines.
+/// Counted by the papers' authors, by rules that they do not give: an order of magnitude.
 const OTHERS: &str =
     "Xen 309, KVM 17,000 (with Linux), Xvisor 356, OKL4 393, ACRN 30, the paper's Gear1 18";
 
@@ -220,7 +225,8 @@ impl Findings {
 
     /// A bound may serve both images, so the surplus is judged after both. The loops are those of
     /// the linked code and not of the sources: the compiler unrolls some, and makes others of
-    /// iterators, of copies and of comparisons.
+    /// iterators, of copies and of comparisons. A bound that belongs to no loop is a finding as
+    /// well: the loop that it was written for has changed.
     fn loops(&mut self, image: &str, program: &Program, bounds: &mut Bounds) -> Result<()> {
         let loops = loops::find(program)?;
         let wrong = bounds.compare(&loops);
@@ -335,7 +341,7 @@ impl Findings {
     }
 }
 
-/// Says what a package of Gear1 has.
+/// Says what a package of Gear1 has. One line each, to be compared with an older run by `diff`.
 fn package_line((package, counts): (&String, &source::Counts)) -> String {
     let source::Counts {
         lines,
@@ -349,7 +355,7 @@ fn package_line((package, counts): (&String, &source::Counts)) -> String {
 }
 
 /// Returns the size of an entry's stack. The stack for a halt is the linker script's, which exports
-/// its size as a symbol.
+/// its size as a symbol. A number in `audit.toml` would be a second place for the linker script's.
 fn stack_bytes(image: &str, program: &Program, size: &Size) -> Result<u64> {
     match size {
         Size::Bytes(bytes) => Ok(*bytes),

@@ -1,4 +1,7 @@
 //! `cargo xtask check`: judges manifests as Gear1 would on a board, and reports like a compiler.
+//!
+//! The verdict is that of init's own code on the board's device tree. `build` and `flash` give it
+//! too: whoever skips `check` is not refused later than necessary.
 
 use std::fs;
 use std::path::{Path, PathBuf};

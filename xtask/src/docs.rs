@@ -2,6 +2,9 @@
 //!
 //! Owns the list of documents and the book's chapters. The documents are Markdown that GitHub shows
 //! as well, so the book is built from a copy below the target directory.
+//!
+//! A document keeps its name and place: links between documents are those that GitHub follows.
+//! rustdoc's output stands beside the book and not inside, since each has a search of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +18,8 @@ mod markdown;
 pub use markdown::faults;
 
 /// The chapters in their order: heading of a part, or title and file. A document without a chapter
-/// is a fault, so that the book has all of them.
+/// is a fault, so that the book has all of them. Use comes before structure: most readers run a
+/// system before they read its code.
 const CHAPTERS: &[(&str, &str)] = &[
     ("GearV", "README.md"),
     ("Use", ""),
@@ -79,13 +83,15 @@ const CHAPTERS: &[(&str, &str)] = &[
 /// links change between versions.
 const MDBOOK: &str = "0.5.4";
 
-/// mdBook's settings. Only the search differs from what mdBook does by itself.
+/// mdBook's settings. Only the search differs from what mdBook does by itself. Kept here, and not
+/// in a file, as the book's folder is below the target directory.
 const SETTINGS: &str = "[book]\ntitle = \"GearV\"\nlanguage = \"en\"\n\n\
                         [output.html]\ndefault-theme = \"light\"\n\n\
                         [output.html.search]\nenable = true\n";
 
 /// Packages that are documented for the target; all others are for the host. Their modules use
-/// instructions of the target, which no host compiles.
+/// instructions of the target, which no host compiles. The device model and the tools are in the
+/// host's half, by default.
 const BARE_PACKAGES: [&str; 5] = [
     "gear1-arch",
     "gear1-init",

@@ -1,6 +1,10 @@
 //! `cargo xtask flash`: what a board boots GearV from, a card image or a folder of files.
 //!
 //! The same input gives the same bytes: no times, no names of this machine.
+//!
+//! The parts are independent of each other: `card` makes the file system, `u_boot` and `rpi4` the
+//! boot files, `firmware` takes those of the board's maker, `judge` gives the verdict on the
+//! manifest, and `file` and `device` write. Nothing is written before all of it is judged.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -75,7 +75,8 @@ fn has_device_vm(board: Name) -> bool {
 }
 
 impl Options {
-    /// Writes the manifest. A file that exists is left: people edit these.
+    /// Writes the manifest. A file that exists is left: people edit these. The next command is
+    /// named, because a manifest that nobody has checked is a draft.
     pub fn run(self) -> Result<()> {
         let file = self.file.as_ref().filter(|file| file.as_os_str() != "-");
         if let Some(file) = file {
@@ -121,7 +122,8 @@ impl Options {
     }
 }
 
-/// Asks for the VMs. Questions go to standard error, for standard output may be the manifest.
+/// Asks for the VMs. Questions go to standard error, for standard output may be the manifest. In
+/// the order in which one answer leads to the next: no guest is served without a device VM.
 fn ask(board: Name, input: &mut impl BufRead, output: &mut impl Write) -> Result<Choice> {
     let mut choice = Choice::default();
     if has_device_vm(board) {

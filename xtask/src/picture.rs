@@ -26,11 +26,14 @@ use drawing::{Line, svg};
 
 mod drawing;
 
-/// Manifest that runs in the picture.
+/// Manifest that runs in the picture. The example with a real-time VM, a device VM and a guest at
+/// once.
 const MANIFEST: &str = "manifests/mixed-criticality.dts";
 /// Where the pictures of the session and of the guest's screen are.
 const PICTURE: &str = "docs/picture.svg";
+/// Graphics of the guest, as the program at its card has them.
 const SCREEN: &str = "docs/screen.png";
+/// The terminal of `gearctl top`, drawn as the other session is.
 const TOP: &str = "docs/top.svg";
 /// Rows of the terminal of `gearctl top`.
 const TOP_LINES: usize = 20;
@@ -67,10 +70,11 @@ const KEYS: &str = "/run/gearv/infotainment.input";
 /// Waits in the guest for the last line's file, and until the screen shows what followed.
 const DONE: &str = "until [ -e /run/typed ]; do sleep 0.2; done; sleep 2";
 
-/// Looks at what the cluster says, a tenth of a second apart.
+/// Looks at what the cluster says, a tenth of a second apart. A minute in all.
 const LOOKS: usize = 600;
 
-/// Runs the system and draws the pictures.
+/// Runs the system and draws the pictures. All pictures come from one boot, so that they agree with
+/// each other.
 pub fn command() -> Result<()> {
     let images = build_images::build(&workspace::root().join(MANIFEST))?;
     let qemu = Qemu::prepare(10)?;
@@ -145,7 +149,8 @@ fn said_by_cluster(session: &mut Session, serial: &Path) -> Result<[Line; 2]> {
     bail!("{} says nothing of a ring", serial.display())
 }
 
-/// Types lines on the guest's keyboard; returns its screen as a PNG.
+/// Types lines on the guest's keyboard; returns its screen as a PNG. Keys go by the virtual
+/// keyboard, so that the picture shows the way of a key as well.
 fn screen(session: &mut Session, guest: &VmSummary) -> Result<Vec<u8>> {
     for line in TYPED {
         shell(session, &typing(line, KEYS)?)?;

@@ -1,4 +1,8 @@
 //! `cargo xtask run`: builds what a manifest describes and starts it on QEMU.
+//!
+//! Options are judged before anything is built, so that a slip costs seconds. The machine has what
+//! the manifest needs and no more: a VM that runs here by an accident of a larger machine would
+//! fail on a board.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IsTerminal as _, Read};

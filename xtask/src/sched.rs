@@ -1,4 +1,8 @@
 //! `cargo xtask sched`: the policies of a manifest against loads, in virtual time on this machine.
+//!
+//! Nothing is built for the target and no machine starts: policies are compared in seconds, and the
+//! same seed gives the same result. What a simulation does not have, caches and interrupts above
+//! all, a board has to show.
 
 use std::fs;
 use std::path::{Path, PathBuf};

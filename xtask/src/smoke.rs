@@ -21,7 +21,8 @@ pub use session::{
     reach_guest, ready, shell, shell_within,
 };
 
-/// Boots the machine, runs all checks and ends it.
+/// Boots the machine, runs all checks and ends it. Lines are printed as they come: a boot takes
+/// longer than a reader waits for the first.
 pub fn run(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
     let checks = check_all(qemu, machine, images, "smoke.log", Extent::FULL, &|line| {
         println!("{line}")
@@ -30,7 +31,8 @@ pub fn run(qemu: &Qemu, machine: &Machine, images: &Images) -> Result<()> {
     Ok(())
 }
 
-/// Runs all checks, tells `report` of each, and returns how many there were.
+/// Runs all checks, tells `report` of each, and returns how many there were. With a disk of its own
+/// there is a device VM to serve it.
 pub fn check_all(
     qemu: &Qemu,
     machine: &Machine,

@@ -24,7 +24,7 @@ pub struct Style {
 /// A cell of the screen.
 type Cell = (char, Style);
 
-/// A terminal.
+/// A terminal. No scrolling: a program that has the screen for itself places every line.
 #[derive(Clone, Debug)]
 pub struct Terminal {
     rows: Vec<Vec<Cell>>,
@@ -86,6 +86,7 @@ impl Terminal {
         parts
     }
 
+    /// What lies outside of the screen is lost: a program that draws there has the wrong size.
     fn put(&mut self, c: char) {
         let (row, column) = self.at;
         let cell = self.rows.get_mut(row).and_then(|row| row.get_mut(column));
@@ -110,6 +111,7 @@ impl Terminal {
             .map(|number| number.parse().unwrap_or(0))
             .collect();
         match last {
+            // CUP: row and column from 1; a missing number is 1.
             'H' => {
                 let number = |place: usize| {
                     numbers
@@ -126,6 +128,7 @@ impl Terminal {
         }
     }
 
+    /// Sets what follows to a style (ECMA-48, SGR). Numbers that are not known change nothing.
     fn set_style(&mut self, numbers: &[usize]) {
         let mut numbers = numbers.iter();
         while let Some(number) = numbers.next() {
@@ -147,6 +150,7 @@ impl Terminal {
         }
     }
 
+    /// Blanks all cells; the cursor stays, as ECMA-48 wants of ED.
     fn clear(&mut self) {
         for cell in self.rows.iter_mut().flatten() {
             *cell = (' ', Style::default());

@@ -33,8 +33,8 @@ fn ask(client: &mut Client, op: u32, vm: &Vm, devices: bool) -> Result<(), Error
     }
 }
 
-/// Waits until no request of the paused VM's devices is under way. Who resumes it meanwhile ends the
-/// wait.
+/// Waits until no request of the paused VM's devices is under way. Who resumes it meanwhile ends
+/// the wait.
 pub(super) fn until_quiet(client: &mut Client, vm: &Vm) -> Result<(), Error> {
     if !client.tells_quiet()? {
         return Ok(());

@@ -1,8 +1,9 @@
 //! `gearctl shutdown`: the power button of a VM.
 //!
 //! The button is a channel of the manifest that Gear2 rings (`power-button`) or, without one, a key
-//! (KEY_POWER) of the VM's virtio input device. Stock kernels report both as the button of a machine. The guest's system decides what follows: systemd's logind shuts
-//! down, a system without a program that listens does nothing.
+//! (KEY_POWER) of the VM's virtio input device. Stock kernels report both as the button of a
+//! machine. The guest's system decides what follows: systemd's logind shuts down, a system without
+//! a program that listens does nothing.
 
 use super::answer::{Outcome, State, VmChanged};
 use gear2_protocol::{op, outcome};
@@ -59,8 +60,6 @@ fn refused(vm: &Vm, kind: ErrorKind, reason: &str) -> Error {
 /// Presses the power button that is a channel, or else that of the first input device that has one
 /// which a driver listens to.
 fn press(client: &mut Client, vm: &Vm) -> Result<(), Error> {
-    let name = &vm.name;
-    let instead = format!("`gearctl stop {name}` stops it at once");
     match client.call(op::VM_POWER_BUTTON, &[vm.id])?.outcome {
         outcome::OK => return Ok(()),
         // A Gear2 that knows no buttons has none, either.
@@ -80,12 +79,20 @@ fn press(client: &mut Client, vm: &Vm) -> Result<(), Error> {
             Err(error) => return Err(error),
         }
     }
-    Err(match last {
+    Err(not_pressed(vm, last))
+}
+
+/// Makes the error of a button that was not pressed: the refusal of the last device that has one,
+/// or that there is none. Both name what always works, since the user wanted the VM to end.
+fn not_pressed(vm: &Vm, refusal: Option<String>) -> Error {
+    let name = &vm.name;
+    let instead = format!("`gearctl stop {name}` stops it at once");
+    match refusal {
         Some(reason) => refused(vm, ErrorKind::Refused, &format!("{reason}; {instead}")),
         None => {
             let reason = "it has no power button: its manifest gives it neither a virtio device \
                           of the type `input` nor a channel with `power-button`";
             refused(vm, ErrorKind::NotFound, &format!("{reason}; {instead}"))
         }
-    })
+    }
 }

@@ -53,12 +53,6 @@ impl Content<'_> {
         let notes_at = u64::from(FILE_HEADER) + u64::from(PROGRAM_HEADER) * segments as u64;
         let notes = self.notes();
         let ram_at = (notes_at + notes.len() as u64).next_multiple_of(PAGE);
-        let (ipa, size) = self.ram;
-        let ram = Mapped {
-            va: ipa,
-            pa: ipa,
-            size,
-        };
         let mut head = file_header(segments as u16);
         head.extend(program_header(
             PT_NOTE,
@@ -67,14 +61,27 @@ impl Content<'_> {
             [0, 0],
             notes.len() as u64,
         ));
-        for part in [&ram].into_iter().chain(self.mapped) {
-            let at = ram_at + part.pa.wrapping_sub(ipa);
-            let addresses = [part.va, part.pa];
-            head.extend(program_header(PT_LOAD, PF_ALL, at, addresses, part.size));
-        }
+        head.extend(self.load_segments(ram_at));
         head.extend(notes);
         head.resize(ram_at as usize, 0);
         head
+    }
+
+    /// Returns the program headers of the RAM, which lies at `ram_at` in the file: once by its
+    /// physical address, for what the kernel's tables do not map, then as the kernel sees it.
+    fn load_segments(&self, ram_at: u64) -> Vec<u8> {
+        let (ipa, size) = self.ram;
+        let ram = Mapped {
+            va: ipa,
+            pa: ipa,
+            size,
+        };
+        let parts = [&ram].into_iter().chain(self.mapped);
+        let headers = parts.flat_map(|part| {
+            let at = ram_at + part.pa.wrapping_sub(ipa);
+            program_header(PT_LOAD, PF_ALL, at, [part.va, part.pa], part.size)
+        });
+        headers.collect()
     }
 
     /// Returns all notes.

@@ -38,24 +38,15 @@ struct Walk<'a> {
 /// Returns where a vCPU's kernel sees the RAM, in the order of the virtual addresses.
 pub fn mapped(memory: &Memory, (ipa, size): (u64, u64), registers: &Registers) -> Vec<Mapped> {
     let tcr = registers[vcpu_reg::TCR];
-    let page_bits = match tcr >> 30 & 3 {
-        1 => 14,
-        2 => 12,
-        3 => 16,
-        _ => return Vec::new(),
+    let Some(page_bits) = page_bits(tcr) else {
+        return Vec::new();
     };
     let va_bits = 64 - (tcr >> 16 & 0x3f) as u32;
     let is_on = registers[vcpu_reg::SCTLR] & MMU_ON != 0 && tcr & (NO_WALKS | WIDE) == 0;
     if !is_on || !(page_bits + 1..=48).contains(&va_bits) {
         return Vec::new();
     }
-    let mut walk = Walk {
-        memory,
-        ram: [ipa, ipa.saturating_add(size)],
-        page_bits,
-        tables_left: MOST_TABLES,
-        parts: Vec::new(),
-    };
+    let mut walk = Walk::new(memory, [ipa, ipa.saturating_add(size)], page_bits);
     let levels = (va_bits - page_bits).div_ceil(page_bits - 3);
     let shift = page_bits + (levels - 1) * (page_bits - 3);
     let entries = 1 << (va_bits - shift);
@@ -66,7 +57,29 @@ pub fn mapped(memory: &Memory, (ipa, size): (u64, u64), registers: &Registers) -
     walk.parts
 }
 
-impl Walk<'_> {
+/// Returns log2 of the granule's bytes by TCR_EL1.TG1; `None` for the value that is reserved (Arm
+/// ARM D19.2, TCR_EL1). The encoding differs from that of TG0.
+fn page_bits(tcr: u64) -> Option<u32> {
+    match tcr >> 30 & 3 {
+        1 => Some(14),
+        2 => Some(12),
+        3 => Some(16),
+        _ => None,
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// Begins a walk. The number of tables is limited: a guest's tables may lead to themselves.
+    fn new(memory: &'a Memory, ram: [u64; 2], page_bits: u32) -> Self {
+        Self {
+            memory,
+            ram,
+            page_bits,
+            tables_left: MOST_TABLES,
+            parts: Vec::new(),
+        }
+    }
+
     /// Walks a table whose entries each stand for `1 << shift` bytes, from the address `va` on.
     fn table(&mut self, table: u64, entries: usize, shift: u32, va: u64) {
         let mut bytes = vec![0; entries * 8];

@@ -60,10 +60,10 @@ impl Worker {
         self.has_memory_at_rest()
     }
 
-    /// Has the backend finish with what it has of all queues when the VM was paused, and answers when
-    /// it has. Requests that end meanwhile are completed, and the guest finds them when it goes on. A
-    /// backend that does not finish is given up, as for a reset. When the VM was resumed, the queues
-    /// have turns again.
+    /// Has the backend finish with what it has of all queues when the VM was paused, and answers
+    /// when it has. Requests that end meanwhile are completed, and the guest finds them when it
+    /// goes on. A backend that does not finish is given up, as for a reset. When the VM was
+    /// resumed, the queues have turns again.
     pub(super) fn heed_hold(&mut self) {
         let Some(asked) = self.state.hold_asked() else {
             return;
@@ -82,20 +82,7 @@ impl Worker {
     /// Has the backend finish with what it has of each queue, and tells the guest of what was
     /// completed.
     fn finish_queues(&mut self) {
-        let (mut wants, mut broken) = (false, None);
-        for (queue, ring) in self.transport.rings().iter_mut().enumerate() {
-            let Some(ring) = ring else {
-                continue;
-            };
-            let finished = self.backend.finish(queue, ring);
-            match finished.and_then(|()| ring.wants_interrupt()) {
-                Ok(wanted) => wants |= wanted,
-                Err(reason) => {
-                    broken = Some((queue, reason));
-                    break;
-                }
-            }
-        }
+        let (mut wants, broken) = self.finish_up_to_broken();
         if wants {
             self.transport.show_used();
         }
@@ -105,6 +92,23 @@ impl Worker {
         if wants {
             self.interrupt();
         }
+    }
+
+    /// Finishes one queue after the other, up to the first that is broken. Returns whether the
+    /// guest wants an interrupt for those before it, and the broken one with the reason.
+    fn finish_up_to_broken(&mut self) -> (bool, Option<(usize, Broken)>) {
+        let mut wants = false;
+        for (queue, ring) in self.transport.rings().iter_mut().enumerate() {
+            let Some(ring) = ring else {
+                continue;
+            };
+            let finished = self.backend.finish(queue, ring);
+            match finished.and_then(|()| ring.wants_interrupt()) {
+                Ok(wanted) => wants |= wanted,
+                Err(reason) => return (wants, Some((queue, reason))),
+            }
+        }
+        (wants, None)
     }
 
     /// Has the backend finish with a queue; returns whether to interrupt the guest.

@@ -27,8 +27,10 @@ mod tests;
 
 /// Feedings within a timeout. Three may be late, or left out, before the machine is reset.
 const FEEDS_PER_TIMEOUT: u32 = 4;
-/// Microseconds in two cycles of a clock of 32 kHz, rounded up.
+/// Microseconds in two cycles of a clock of 32 kHz, rounded up. An RWDT that
+/// was stopped has stopped by then, and its clock may be chosen.
 const SETTLE_US: u64 = 62;
+/// Nodes of the manifest, as messages name them.
 const WATCHDOG: &str = "board-watchdog";
 const HEARTBEAT: &str = "gpio-heartbeat";
 
@@ -64,6 +66,7 @@ pub fn find(manifest: &Manifest<'_>, board: &Board, faults: &mut Vec<Fault>) -> 
     watchdog.into_iter().chain(heartbeat).collect()
 }
 
+/// A quarter of the timeout is the longest time between two feedings: [`FEEDS_PER_TIMEOUT`].
 fn find_watchdog(asked: &BoardWatchdog<'_>, board: &Board, faults: &mut Vec<Fault>) -> Option<Fed> {
     let is_watchdog = |one: &Feedable| one.watchdog.timeouts().is_some();
     let found = look_up(board, WATCHDOG, asked.device, is_watchdog, faults)?;
@@ -77,6 +80,8 @@ fn find_watchdog(asked: &BoardWatchdog<'_>, board: &Board, faults: &mut Vec<Faul
     })
 }
 
+/// Gear1 only toggles the line. What the microcontroller makes of a line that stands still is
+/// outside of the SoC, so there is no timeout to judge.
 fn find_heartbeat(
     asked: &GpioHeartbeat<'_>,
     board: &Board,
@@ -144,7 +149,8 @@ pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
     }
 }
 
-/// Tells the runtime what to feed, and how often.
+/// Tells the runtime what to feed, and how often. One period serves all: the runtime feeds them
+/// together, as often as the most impatient one needs.
 pub fn fill(info: &mut BootInfo, list: &[Fed], counter_hz: u32) {
     let hz = u64::from(counter_hz);
     for (slot, fed) in info.watchdogs.iter_mut().zip(list) {
@@ -199,7 +205,8 @@ impl fmt::Display for LastReset {
     }
 }
 
-/// Registers of a device at their physical address, to be read.
+/// Registers of a device at their physical address, to be read. Reading alone: the cause of the
+/// last reset is asked for before the runtime drives the device.
 struct Registers<'m, M>(&'m M, u64);
 
 impl<M> Registers<'_, M> {

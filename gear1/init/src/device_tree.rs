@@ -315,13 +315,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// Writes what Gear1 adds to the machine: PL061 blocks, a console, memory of others.
     fn additions(&mut self) -> Result<(), Refusal> {
         let facts = self.facts;
-        let clock = self.next_phandle;
-        self.out.begin("gearv-clock");
-        self.out.text("compatible", "fixed-clock");
-        self.out.cells("#clock-cells", &[0]);
-        self.out.cells("clock-frequency", &[CLOCK_HZ]);
-        self.out.cells("phandle", &[clock]);
-        self.out.end();
+        let clock = self.clock();
         for pl061 in facts.pl061 {
             self.pl061(pl061, clock)?;
         }
@@ -338,6 +332,19 @@ impl<'f, 'a> Maker<'f, 'a> {
             self.channel(channel)?;
         }
         Ok(())
+    }
+
+    /// Writes the clock of the emulated devices, and returns its phandle. Linux' drivers of a
+    /// PrimeCell do not start without one.
+    fn clock(&mut self) -> u32 {
+        let clock = self.next_phandle;
+        self.out.begin("gearv-clock");
+        self.out.text("compatible", "fixed-clock");
+        self.out.cells("#clock-cells", &[0]);
+        self.out.cells("clock-frequency", &[CLOCK_HZ]);
+        self.out.cells("phandle", &[clock]);
+        self.out.end();
+        clock
     }
 
     /// Writes an emulated PL061. Linux finds a PrimeCell's driver by its identification registers,
@@ -397,16 +404,21 @@ impl<'f, 'a> Maker<'f, 'a> {
         if let Some(intid) = end.intid {
             self.interrupt(intid, EDGE_RISING);
             self.out.text("label", end.name);
-            self.out.begin(ChannelEnd::KEY_NODE);
-            self.out.text("label", end.name);
-            self.out.cells("linux,code", &[end.key()]);
-            // A key that is held for a while would hide the interrupts that follow.
-            self.out.cells("debounce-interval", &[0]);
-            self.interrupt(intid, EDGE_RISING);
-            self.out.end();
+            self.key(end, intid);
         }
         self.out.end();
         Ok(())
+    }
+
+    /// Writes the key by which Linux' gpio-keys shows a channel's interrupt to a program.
+    fn key(&mut self, end: &ChannelEnd<'_>, intid: u32) {
+        self.out.begin(ChannelEnd::KEY_NODE);
+        self.out.text("label", end.name);
+        self.out.cells("linux,code", &[end.key()]);
+        // A key that is held for a while would hide the interrupts that follow.
+        self.out.cells("debounce-interval", &[0]);
+        self.interrupt(intid, EDGE_RISING);
+        self.out.end();
     }
 
     /// Writes `reg` and the interrupt of a device that Gear1 emulates.
@@ -465,6 +477,18 @@ impl<'f, 'a> Maker<'f, 'a> {
         self.out.cells("vm-id", &[device.vm.reg() as u32]);
         let kind = device.kind.map_or("", VirtioKind::name);
         self.out.text("type", kind);
+        self.backend(device);
+        self.service(device);
+        let guest = [served.guest_ipa, served.guest.start, served.guest.bytes()];
+        self.out.longs("guest-memory", &guest);
+        let registers = [served.page, device.offset() as u32];
+        self.out.cells("register-page", &registers);
+        self.out.end();
+    }
+
+    /// Writes what the device model opens for a device, and what its guest sees of that. A path and
+    /// a socket share a name: the device model tells them apart by the type.
+    fn backend(&mut self, device: &VirtioDevice<'_>) {
         if let Some(backend) = device.backend {
             self.out.text("backend", backend);
         }
@@ -483,12 +507,6 @@ impl<'f, 'a> Maker<'f, 'a> {
         if let Some(mac) = device.mac_bytes() {
             self.out.property("mac", &mac);
         }
-        self.service(device);
-        let guest = [served.guest_ipa, served.guest.start, served.guest.bytes()];
-        self.out.longs("guest-memory", &guest);
-        let registers = [served.page, device.offset() as u32];
-        self.out.cells("register-page", &registers);
-        self.out.end();
     }
 
     /// Writes what the device model has to know of a disk or a network card of its own. The label

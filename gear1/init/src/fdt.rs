@@ -433,16 +433,7 @@ fn read_reserved(
 /// Reads a GICv3: distributor and redistributors, which are the first two entries of `reg`. Several
 /// regions of redistributors, as on machines with more CPUs than Gear1 has, are refused.
 fn read_gicv3(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>) -> Result<(BootGic, u64), Refusal> {
-    let count = |name: &str| {
-        node.property(name)
-            .and_then(|property| property.cells()?.last())
-    };
-    if count("#redistributor-regions").is_some_and(|regions| regions != 1) {
-        return Err(refusal!(
-            Board,
-            "{path}: #redistributor-regions: only one region is supported"
-        ));
-    }
+    check_one_redistributor_region(node, path)?;
     let regions = bus.regions(node, path)?;
     let [gicd, gicr, ..] = &regions[..] else {
         return Err(refusal!(
@@ -454,11 +445,29 @@ fn read_gicv3(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>) -> Result<(BootGic
         version: 3,
         gicd: gicd.start,
         gicr: gicr.start,
-        gicr_stride: count("redistributor-stride").map_or(GICR_STRIDE, u64::from),
+        gicr_stride: last_cell(node, "redistributor-stride").map_or(GICR_STRIDE, u64::from),
         gich: 0,
         gicv: 0,
     };
     Ok((gic, gicr.bytes()))
+}
+
+/// Refuses redistributors in several regions. The runtime finds a CPU's by its distance from the
+/// first, which only one region keeps.
+fn check_one_redistributor_region(node: &Node<'_>, path: &str) -> Result<(), Refusal> {
+    match last_cell(node, "#redistributor-regions") {
+        None | Some(1) => Ok(()),
+        Some(_) => Err(refusal!(
+            Board,
+            "{path}: #redistributor-regions: only one region is supported"
+        )),
+    }
+}
+
+/// Returns the last cell of a property: the number, whether the tree gives it one cell or two.
+fn last_cell(node: &Node<'_>, name: &str) -> Option<u32> {
+    let property = node.property(name)?;
+    property.cells()?.last()
 }
 
 /// Reads a GICv2 with virtualization, whose `reg` names all four frames.

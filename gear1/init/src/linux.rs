@@ -143,36 +143,40 @@ impl<'s, 'a> Space<'s, 'a> {
 /// Returns where the kernel begins and ends, its bss included. Header fields are little-endian: the
 /// offset at 8, the size in memory at 16.
 fn kernel_extent(file: &Member<'_>, vm: &Vm<'_>) -> Result<(u64, u64), Refusal> {
-    let refuse = |what: &str| {
-        refusal!(
-            Archive,
-            "/vms/{}: kernel: \"{}\" {what}",
-            vm.name,
-            file.name
-        )
-    };
     let word = |at: usize| {
         let bytes = file.data.get(at..at + 8)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
     };
-    let tail = file.data.get(HEADER_SIZE - 8..);
-    if tail.is_none_or(|tail| !tail.starts_with(MAGIC)) {
-        return Err(refuse(
-            "is no arm64 Linux Image: unpack it if it is compressed",
-        ));
-    }
+    check_magic(file, vm)?;
     let (offset, size) = match (word(8), word(16)) {
         // Kernels before 3.17 leave the size 0, and the offset in the byte order of the kernel
         // (Linux, Documentation/arch/arm64/booting.rst).
         (Some(_), Some(0)) => (OLD_TEXT_OFFSET, length(file)),
         // planted: an initrd lies over the kernel's bss
         (Some(offset), Some(size)) => (offset, size.max(length(file))),
-        _ => return Err(refuse("is shorter than its header")),
+        _ => return Err(bad_kernel(file, vm, "is shorter than its header")),
     };
     let end = offset
         .checked_add(size)
-        .ok_or_else(|| refuse("has a damaged header"))?;
+        .ok_or_else(|| bad_kernel(file, vm, "has a damaged header"))?;
     Ok((offset, end))
+}
+
+/// Refuses a file without the magic of a header. The message names the usual mistake: a
+/// distribution ships `Image.gz`, which a boot loader would unpack and init does not.
+fn check_magic(file: &Member<'_>, vm: &Vm<'_>) -> Result<(), Refusal> {
+    let tail = file.data.get(HEADER_SIZE - 8..);
+    if tail.is_some_and(|tail| tail.starts_with(MAGIC)) {
+        return Ok(());
+    }
+    let what = "is no arm64 Linux Image: unpack it if it is compressed";
+    Err(bad_kernel(file, vm, what))
+}
+
+/// Makes the refusal of a file that a VM's `kernel` names.
+fn bad_kernel(file: &Member<'_>, vm: &Vm<'_>, what: &str) -> Refusal {
+    let (vm, file) = (vm.name, file.name);
+    refusal!(Archive, "/vms/{vm}: kernel: \"{file}\" {what}")
 }
 
 /// Returns a file of the payload, which the manifest's property names.

@@ -148,7 +148,27 @@ impl Mapping {
             states,
             (Some(SharedOwned), Some(SharedBorrowed)) | (Some(SharedBorrowed), Some(SharedOwned))
         );
-        let is_declared = match (self.why, other.why) {
+        self.is_declared_with(other, has_one_owner, states == (None, None))
+            && self.space != other.space
+            && self.attributes.memory == other.attributes.memory
+    }
+
+    /// Returns the size in which the mapping is entered. The memory of a VM in `by_pages` is
+    /// entered by pages. Its devices may use it while pages change, and break-before-make of a
+    /// block would abort their accesses (docs/design.md).
+    fn step(&self, by_pages: &[VmId]) -> u64 {
+        let is_by_pages = |vm: &VmId| self.space == Space::Vm(*vm);
+        match self.why {
+            Purpose::Memory if by_pages.iter().any(is_by_pages) => PAGE_SIZE,
+            _ => self.size,
+        }
+    }
+
+    /// Tells whether the reasons of the two name memory that they are meant to share:
+    /// `has_one_owner` and `has_none` say which of the two owns the page. A pair that is not listed
+    /// is an accident, so a new reason shares nothing until a line here says so.
+    fn is_declared_with(&self, other: &Self, has_one_owner: bool, has_none: bool) -> bool {
+        match (self.why, other.why) {
             // A VM's memory is its own, and the device VM borrows it.
             (Purpose::Memory, Purpose::ServedMemory(guest)) => {
                 has_one_owner && self.space == Space::Vm(guest)
@@ -161,16 +181,11 @@ impl Mapping {
                 one == of && (has_one_owner || self.is_guests_and_gear2s(other, one))
             }
             (Purpose::ControlRegion, Purpose::ControlRegion) => has_one_owner,
-            (Purpose::SharedMemory(one), Purpose::SharedMemory(other)) => {
-                states == (None, None) && one == other
-            }
+            (Purpose::SharedMemory(one), Purpose::SharedMemory(other)) => has_none && one == other,
             // Each CPU that reads there finds its own (Arm IHI 0048, 5.5).
-            (Purpose::CpuInterface, Purpose::CpuInterface) => states == (None, None),
+            (Purpose::CpuInterface, Purpose::CpuInterface) => has_none,
             _ => false,
-        };
-        is_declared
-            && self.space != other.space
-            && self.attributes.memory == other.attributes.memory
+        }
     }
 }
 
@@ -217,6 +232,16 @@ pub struct Roots {
     pub gear2: Stage2,
     /// The VMs', in the order of the manifest.
     pub vms: Vec<Stage2>,
+}
+
+impl Roots {
+    /// Returns the stage 2 of a space; `None` only if the list names a VM that was not prepared.
+    fn of(&self, space: Space) -> Option<&Stage2> {
+        match space {
+            Space::Gear2 => Some(&self.gear2),
+            Space::Vm(vm) => self.vms.get(vm.index()),
+        }
+    }
 }
 
 /// All stage-2 mappings of a machine, and what is emulated beside them.
@@ -331,16 +356,9 @@ impl Partition {
         tables: &mut BootTables<'_, M>,
     ) -> Result<(), Refusal> {
         for mapping in &self.mappings {
-            let root = match mapping.space {
-                Space::Gear2 => Some(&roots.gear2),
-                Space::Vm(vm) => roots.vms.get(vm.index()),
-            };
+            let root = roots.of(mapping.space);
             let root = root.ok_or_else(|| refuse(mapping, manifest, "there is no stage 2"))?;
-            let is_by_pages = |vm: &VmId| mapping.space == Space::Vm(*vm);
-            let step = match mapping.why {
-                Purpose::Memory if by_pages.iter().any(is_by_pages) => PAGE_SIZE,
-                _ => mapping.size,
-            };
+            let step = mapping.step(by_pages);
             for offset in (0..mapping.size).step_by(step as usize) {
                 let (ipa, pa) = (mapping.ipa + offset, mapping.pa + offset);
                 root.map(tables, Ipa::new(ipa), Pa::new(pa), step, mapping.attributes)

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::Attributes;
-use gearv_manifest::Manifest;
+use gearv_manifest::{Manifest, SharedMemory};
 
 use crate::dax;
 use crate::layout::FreeMemory;
@@ -56,19 +56,11 @@ pub fn fill<M: PhysicalMemory>(manifest: &Manifest<'_>, memory: &mut M) {
 pub fn mappings(manifest: &Manifest<'_>) -> Vec<Mapping> {
     let mut mappings = Vec::new();
     for (number, shared) in manifest.shared.iter().enumerate() {
-        let region = shared.region();
-        let lead = Region::new(shared.with_lead().start, region.start);
         for vm in manifest.vms.iter() {
             let Some(write) = shared.access(vm.name) else {
                 continue;
             };
-            let data = Attributes {
-                // planted: who reads shared memory writes it
-                write,
-                ..Attributes::READ_ONLY_UNOWNED
-            };
-            let parts = [(lead, Attributes::READ_ONLY_UNOWNED), (region, data)];
-            mappings.extend(parts.map(|(part, attributes)| Mapping {
+            mappings.extend(parts(shared, write).map(|(part, attributes)| Mapping {
                 space: Space::Vm(vm.id),
                 ipa: part.start,
                 pa: part.start,
@@ -79,4 +71,18 @@ pub fn mappings(manifest: &Manifest<'_>) -> Vec<Mapping> {
         }
     }
     mappings
+}
+
+/// Returns the description and the data of shared memory, with the rights of a VM that may `write`
+/// the data. No VM owns either: a page with an owner could be lent on, and then a VM that the
+/// manifest does not name would have it.
+fn parts(shared: &SharedMemory<'_>, write: bool) -> [(Region, Attributes); 2] {
+    let region = shared.region();
+    let lead = Region::new(shared.with_lead().start, region.start);
+    let data = Attributes {
+        // planted: who reads shared memory writes it
+        write,
+        ..Attributes::READ_ONLY_UNOWNED
+    };
+    [(lead, Attributes::READ_ONLY_UNOWNED), (region, data)]
 }

@@ -1,8 +1,8 @@
 //! The SMMU at boot: closed before any memory is given out, its stream table and queues in memory,
 //! started when every stage 2 is built.
 //!
-//! Invariants: from [`seize`] on no device reaches memory that its VM's stage 2 does not map; tables
-//! and queues are Gear1's own memory, and the registers are no VM's.
+//! Invariants: from [`seize`] on no device reaches memory that its VM's stage 2 does not map;
+//! tables and queues are Gear1's own memory, and the registers are no VM's.
 //!
 //! Requirements: G1-DMA-001, G1-DMA-002.
 
@@ -28,8 +28,8 @@ mod tests;
 /// Bytes of an entry of the first level.
 const FIRST_SIZE: u64 = 8;
 /// Seconds after which the runtime takes the SMMU as stuck: no access of a device that works takes
-/// as long (PCI Express Base Specification, 2.8: completion timeouts are below 64 s, and 50 ms where
-/// nobody has changed them).
+/// as long (PCI Express Base Specification, 2.8: completion timeouts are below 64 s, and 50 ms
+/// where nobody has changed them).
 const PATIENCE_S: u64 = 1;
 /// Bytes of both queues.
 pub const QUEUES_SIZE: u64 = 2 * PAGE_SIZE;
@@ -55,16 +55,20 @@ pub struct Placed {
     pub queues: Pa,
     /// Tables of the second level, one after the other.
     pub entries: Region,
+    /// INTID of the event queue, and whether the interrupt is edge-triggered; `None`: the board has
+    /// none, and Gear2 hears of no event.
     interrupt: Option<(u32, bool)>,
     /// First level of the stream table.
     first: Pa,
+    /// Width of a StreamID that the first level covers. Streams above abort, as no VM owns one.
     stream_bits: u32,
     /// Tables of the second level: one for all blocks of streams with the same owners.
     tables: BTreeMap<Owners, Pa>,
     owned: Vec<OwnedStreams>,
 }
 
-/// Makes every access of every device behind the board's SMMU abort.
+/// Makes every access of every device behind the board's SMMU abort. Firmware may have left devices
+/// that still write, as a network card by which it has loaded the archive.
 pub fn seize<M: PhysicalMemory>(board: &Board, memory: &mut M) -> Result<(), Refusal> {
     let Some(found) = &board.smmu else {
         return Ok(());
@@ -107,6 +111,7 @@ pub fn place<M: PhysicalMemory>(
     if let Some(unfit) = smmu::unfit(&device, stream_bits, pa_range) {
         return Err(lacks(found, unfit));
     }
+    // STRTAB_BASE has no bits below the table's size (Arm IHI 0070, SMMU_STRTAB_BASE).
     let first_size = FIRST_SIZE << (stream_bits - SPLIT);
     let what = "the SMMU's stream table";
     let first = free.take(first_size, first_size.max(PAGE_SIZE), what)?;
@@ -147,7 +152,8 @@ impl Placed {
         self.interrupt.map_or(0, |(intid, _)| intid)
     }
 
-    /// Writes the stream table, starts the SMMU, and tells the runtime. `info` has each VM's stage 2.
+    /// Writes the stream table, starts the SMMU, and tells the runtime. `info` has each VM's stage
+    /// 2.
     pub fn start<M: PhysicalMemory>(
         &self,
         board: &Board,
@@ -197,7 +203,8 @@ impl Placed {
         }
     }
 
-    /// Writes the first level. A block of streams without any owner has no second level, and aborts.
+    /// Writes the first level. A block of streams without any owner has no second level, and
+    /// aborts.
     fn write_first_level<M: PhysicalMemory>(&self, memory: &mut M) {
         let size = FIRST_SIZE << (self.stream_bits - SPLIT);
         memory.zero(self.first, size);
@@ -226,6 +233,11 @@ impl Placed {
                 vm: owned.vm as u32,
             };
         }
+        self.tell_interrupt(info);
+    }
+
+    /// Gives the event queue's interrupt to Gear2, if the board's tree names one.
+    fn tell_interrupt(&self, info: &mut BootInfo) {
         let Some((intid, is_edge)) = self.interrupt else {
             return;
         };

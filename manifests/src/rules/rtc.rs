@@ -20,13 +20,25 @@ pub(super) fn check<'a>(
     } else if complete && manifest.device_vm().is_none() {
         report.error(ManifestError::at(Rule::RtcWithoutServer, node));
     }
+    check_address(manifest, vm, rtc.ipa, node, report);
+}
+
+/// Judges where the VM sees the clock: in a page of the clock's own, since Gear1 emulates whole
+/// pages.
+fn check_address<'a>(
+    manifest: &Manifest<'a>,
+    vm: &Vm<'a>,
+    ipa: u64,
+    node: NodePath<'a>,
+    report: &mut Report<'_, 'a>,
+) {
     let address = |rule| {
         let place = ManifestError::at_property(rule, node, "address");
-        place.found(Found::Number(rtc.ipa))
+        place.found(Found::Number(ipa))
     };
-    if !rtc.ipa.is_multiple_of(PAGE) || rtc.ipa >= ADDRESS_LIMIT {
+    if !ipa.is_multiple_of(PAGE) || ipa >= ADDRESS_LIMIT {
         report.error(address(Rule::RtcAddress));
-    } else if hides_something(manifest, vm, page(rtc.ipa)) {
+    } else if hides_something(manifest, vm, page(ipa)) {
         report.error(address(Rule::RtcOverMemory));
     }
 }

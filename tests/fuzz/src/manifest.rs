@@ -1,4 +1,8 @@
 //! The manifest.
+//!
+//! The sums that a rule bounds are computed without a check later on. So each limit that Gear1 or
+//! Gear2 indexes by, or adds up to, is looked at again here, by code that shares nothing with the
+//! rules.
 
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use gearv_manifest::{Manifest, Vm, VmKind};
@@ -10,6 +14,7 @@ pub(crate) fn run(bytes: &[u8]) {
         complaints += usize::from(!error.to_string().is_empty());
     });
     let Ok(manifest) = read else {
+        // A refusal without a message leaves a person with a machine that does not boot.
         assert!(complaints > 0, "it is refused, and nobody says why");
         return;
     };
@@ -22,16 +27,19 @@ fn check(manifest: &Manifest<'_>) {
     let vcpus: usize = manifest.vms.iter().map(|vm| vm.vcpu_count).sum();
     assert!(vcpus <= MAX_VCPUS);
     for (place, vm) in manifest.vms.iter().enumerate() {
+        // Arrays of Gear1 are in this order.
         assert_eq!(vm.id.index(), place);
         keeps_limits(vm);
         has_server(manifest, vm);
     }
+    // Every machine that the manifest may boot on; none at all is what a damaged board tree gives.
     for cpu_count in 0..=MAX_CPUS {
         keeps_plans(manifest, cpu_count);
     }
 }
 
-/// A VM with virtio devices has a device VM that serves them.
+/// A VM with virtio devices has a device VM that serves them. Gear2 would wait for ever for the
+/// answer to the first access.
 fn has_server(manifest: &Manifest<'_>, vm: &Vm<'_>) {
     let devices = manifest.virtio_of(vm.id).count();
     assert!(devices == 0 || manifest.device_vm().is_some());
@@ -55,7 +63,8 @@ fn keeps_plans(manifest: &Manifest<'_>, cpu_count: usize) {
     keeps_windows_apart(manifest);
 }
 
-/// Each vCPU starts on a CPU of its VM's pool.
+/// Each vCPU starts on a CPU of its VM's pool. A vCPU elsewhere would be under another policy than
+/// its parameters are for.
 fn starts_in_pools(manifest: &Manifest<'_>, cpu_count: usize) {
     for vm in manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime) {
         for vcpu in 0..vm.vcpu_count {
@@ -80,6 +89,7 @@ fn keeps_windows_apart(manifest: &Manifest<'_>) {
     }
 }
 
+/// Judges one VM: vCPUs, CPUs and memory. Memory that wraps around would begin below its own start.
 fn keeps_limits(vm: &Vm<'_>) {
     assert!(vm.vcpu_count > 0 && !vm.name.is_empty());
     assert!(vm.cpus.iter().all(|cpu| cpu.index() < MAX_CPUS));

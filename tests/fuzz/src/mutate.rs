@@ -1,10 +1,14 @@
 //! Seeded mutations: the same in every run.
+//!
+//! libFuzzer searches by coverage, and is not part of stable Rust. These mutations search blindly,
+//! and cost seconds: they find what breaks near the corpus, such as a length that is one too large.
 
 /// Numbers that look random (xorshift64*).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
-/// Values at which parsers change their minds.
+/// Values at which parsers change their minds. Zero, small counts, versions and tokens of device
+/// trees, a page, and the ends of signed and unsigned numbers.
 const EDGES: [u32; 12] = [
     0,
     1,
@@ -21,6 +25,8 @@ const EDGES: [u32; 12] = [
 ];
 
 impl Random {
+    /// Spreads the seed, so that seeds that follow each other begin apart. The state is never 0,
+    /// which xorshift keeps.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -32,12 +38,14 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    /// The upper bits, which are the better ones of this generator.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() >> 33) as usize % limit.max(1)
     }
 }
 
-/// Returns the bytes with a few of them changed, moved, repeated or cut off.
+/// Returns the bytes with a few of them changed, moved, repeated or cut off. Up to four changes at
+/// once: many rules need two that agree.
 pub(crate) fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=random.below(4) {
@@ -62,7 +70,8 @@ fn repeat(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
     bytes.splice(to..to, piece);
 }
 
-/// Replaces a word by an edge of either endianness, or by any word.
+/// Replaces a word by an edge of either endianness, or by any word. Device trees are big-endian,
+/// and everything else little-endian.
 fn replace_word(bytes: &mut [u8], at: usize, kind: usize, random: &mut Random) {
     let edge = EDGES[random.below(EDGES.len())];
     let word = match kind {

@@ -1,5 +1,14 @@
 //! The region that Gear2 shares with the device model: slots, mailbox, console rings, whatever the
 //! device VM writes there.
+//!
+//! An input is a row of pieces of 16 bytes: byte 0 chooses the event, byte 1 the part of the
+//! region, byte 2 the place in it, and bytes 8 to 15 are the value. The first two pieces are
+//! written before Gear2 starts, as of a device VM that was quicker, and as of a region that an
+//! earlier Gear2 left.
+//!
+//! Gear2 is the real one, with its loop; Gear1 and the UART are the smallest that it runs on. The
+//! check is at the border between the two gears: whatever the region says, no call of Gear2's
+//! concerns a vCPU, a VM or an interrupt that the manifest does not connect with the device VM.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,9 +30,10 @@ static MANIFEST: Aligned<{ include_bytes!("region.dtb").len() }> =
     Aligned(*include_bytes!("region.dtb"));
 /// Number of VMs, with a vCPU each.
 const VMS: u64 = 2;
-/// Bytes of a piece.
+/// Bytes of a piece. Two words of 64 bits.
 const PIECE: usize = 16;
-/// Slots, words and devices that are written.
+/// Slots, words and devices that are written. Few, so that two pieces of an input meet in one
+/// place.
 const PLACES: usize = 4;
 /// Guest address of its disk.
 const VIRTIO: u64 = gearv_manifest::Vm::DEFAULT_VIRTIO;
@@ -32,6 +42,7 @@ const VIRTIO: u64 = gearv_manifest::Vm::DEFAULT_VIRTIO;
 #[repr(align(4))]
 struct Aligned<const COUNT: usize>([u8; COUNT]);
 
+/// The platform: no UART, and locks of one thread.
 struct Fuzzed;
 
 impl Platform for Fuzzed {
@@ -39,6 +50,7 @@ impl Platform for Fuzzed {
     type Relax = spin::relax::Spin;
 }
 
+/// A UART that takes everything: what Gear2 prints is not the matter here.
 struct Silent;
 
 impl Uart for Silent {
@@ -55,6 +67,7 @@ impl Uart for Silent {
 
 /// A Gear1 that accepts every call, and checks its arguments.
 struct Gear1 {
+    // Goes on with each call and event, because Gear2 computes with differences of it.
     now: u64,
 }
 
@@ -97,6 +110,7 @@ fn check_arguments(call: u16, [first, second, ..]: Regs) {
 /// Each piece says which event comes, which part of the region is written before, and what stands
 /// there then. What the first two write is there when Gear2 starts.
 pub(crate) fn run(bytes: &[u8]) {
+    /// Static, as Gear2 wants it for its lifetime; each run begins with a cleared one.
     static REGION: Region = Region::new();
     static KEPT: Kept = Kept::new();
     static PAGES: [RegisterPage; VMS as usize] = [const { RegisterPage::new() }; VMS as usize];
@@ -146,6 +160,7 @@ fn config() -> Config {
     CONFIG.with_borrow_mut(|config| config.get_or_insert_with(read_config).clone())
 }
 
+/// A manifest that is refused is a fault of this target, since its bytes are never changed.
 fn read_config() -> Config {
     match Config::new(&info(), &MANIFEST.0) {
         Ok(config) => config,

@@ -1,4 +1,8 @@
 //! The board's device tree.
+//!
+//! The tree is firmware's, and is believed as far as memory and devices go: no reader can tell a
+//! wrong address from a right one. What must hold is that the numbers are in the ranges that init
+//! maps and computes with.
 
 use gear1_init::region::Region;
 use gear1_init::{devices, fdt};
@@ -28,8 +32,10 @@ fn check(board: &fdt::Board) {
     assert!(board.memory.iter().all(is_bank));
     assert!(board.archive.start < board.archive.end);
     assert!(board.reserved.iter().all(|one| one.start <= one.end));
+    // Other bits are flags or reserved (Arm ARM, MPIDR_EL1).
     let affinity = |cpu: &fdt::Cpu| cpu.mpidr & !0xff_00ff_ffff == 0;
     assert!(board.cpus.iter().all(affinity));
+    // A shared interrupt: the runtime routes it to one CPU.
     let intid = |uart: &fdt::Uart| (32..1020).contains(&uart.intid);
     assert!(board.uart.iter().all(intid));
 }

@@ -1,4 +1,9 @@
 //! Attacks with descriptor chains and with the indices of the rings.
+//!
+//! Every descriptor is read from memory that the guest may change meanwhile, and every field may
+//! lie. A device that follows a chain without a limit of its own never comes back; one that checks
+//! an address without its length, or the sum without its overflow, writes to memory that is not the
+//! guest's.
 
 use crate::arena::{BUFFER_SIZE, buffer, table};
 use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE};
@@ -6,7 +11,8 @@ use crate::requests::IO_ERROR;
 use crate::{Kind, Platform};
 
 /// Addresses at which device registers, the device VM's window, the device model's pages and Gear2
-/// may lie. Fixed addresses of GearV and of QEMU's machine.
+/// may lie. Fixed addresses of GearV and of QEMU's machine. An access there from the device VM
+/// would reach a device, and not fault.
 const FOREIGN: [u64; 8] = [
     0,
     0x0800_0000,
@@ -18,6 +24,7 @@ const FOREIGN: [u64; 8] = [
     0x3000_0000,
 ];
 /// The board's memory: Gear1's, Gear2's, the device VM's and the other guests' is somewhere in it.
+/// An attack that reaches another VM is seen there: each VM of the test checks its own memory.
 const BOARD: core::ops::Range<u64> = 0x4000_0000..0xc000_0000;
 /// Each VM has at least a step's memory somewhere in between.
 const STEP: usize = 128 << 20;
@@ -34,7 +41,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Offers a chain that breaks a rule. virtio 1.2, 2.1.2: a device that cannot go on sets
-/// DEVICE_NEEDS_RESET.
+/// DEVICE_NEEDS_RESET. The whole chain is refused, with what was right in it: half a request is
+/// none.
 fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, links: &[Link]) {
     device.describe_all(links);
     offered(device, name, 0);
@@ -48,7 +56,8 @@ fn offered<P: Platform>(device: &mut Device<'_, P>, name: &str, head: u16) {
     device.recover(name);
 }
 
-/// virtio 1.2, 2.7.5.2 and 2.7.5.1: a chain has no loop, and is no longer than the queue.
+/// virtio 1.2, 2.7.5.2 and 2.7.5.1: a chain has no loop, and is no longer than the queue. A loop of
+/// empty buffers adds no byte, so a limit of bytes alone would not end it.
 fn loops<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     for flags in [NEXT, NEXT | WRITE] {
@@ -68,7 +77,7 @@ fn loops<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Memory that is not the guest's, wholly or by a byte. The end of a buffer is looked at like its
-/// start; both may overflow.
+/// start; both may overflow. Steps over the whole board find a VM wherever init has placed it.
 fn addresses<P: Platform>(device: &mut Device<'_, P>) {
     let ram = device.layout.ram.clone();
     for (address, length) in edges(ram.start, ram.end) {
@@ -89,7 +98,9 @@ fn addresses<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Returns addresses and lengths at the edges of the guest's memory and of the address space. By a
-/// byte, since comparisons fail by one.
+/// byte, since comparisons fail by one. A sum of address and length that overflows is small again,
+/// and would pass a comparison with the end. The last two are beyond every guest's address space:
+/// an address that is cut to 48 bits is a good one again.
 const fn edges(start: u64, end: u64) -> [(u64, u32); 16] {
     [
         (end - 15, 16),
@@ -112,7 +123,8 @@ const fn edges(start: u64, end: u64) -> [(u64, u32); 16] {
 }
 
 /// Names an address for reading and, behind a good header, for writing. Reading leaks what a device
-/// sends on, and writing destroys.
+/// sends on, and writing destroys. Reads matter as much as writes: a frame that is sent has what
+/// was read.
 fn both_ways<P: Platform>(device: &mut Device<'_, P>, name: &str, address: u64, length: u32) {
     let data = device.at(buffer(0));
     refused(device, name, &[Link::new(address, length, 0, 0)]);
@@ -143,7 +155,8 @@ fn fails<P: Platform>(device: &mut Device<'_, P>, name: &str, chain: &[Link]) {
     }
 }
 
-/// virtio 1.2, 2.7.4.2: device-writable descriptors stand behind all readable ones.
+/// virtio 1.2, 2.7.4.2: device-writable descriptors stand behind all readable ones. A device that
+/// sorts by the flag would take the readable part for data.
 fn order<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     let chain = [
@@ -151,6 +164,7 @@ fn order<P: Platform>(device: &mut Device<'_, P>) {
         Link::new(data, 16, 0, 0),
     ];
     refused(device, "readable behind writable", &chain);
+    // The sum of lengths is a number of 32 bits in the used ring, and would be 0.
     let half = 0x8000_0000;
     let long = [Link::new(data, half, NEXT, 1), Link::new(data, half, 0, 0)];
     refused(device, "4 GiB in one chain", &long);
@@ -162,7 +176,8 @@ fn order<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Attacks with indirect tables. virtio 1.2, 2.7.5.3.1: no table within a table, and no chain
-/// behind one.
+/// behind one. A table has its own size: an index within it is compared with that, and not with the
+/// queue's.
 fn tables<P: Platform>(device: &mut Device<'_, P>) {
     places_of_tables(device);
     nested_tables(device);
@@ -178,7 +193,8 @@ fn tables<P: Platform>(device: &mut Device<'_, P>) {
     too_many(device);
 }
 
-/// An indirect table that leads to itself, as the first link of a chain and behind a buffer.
+/// An indirect table that leads to itself, as the first link of a chain and behind a buffer. A
+/// table that may lie in itself is a recursion without an end.
 fn nested_tables<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     let place = device.at(table(0));
@@ -193,7 +209,8 @@ fn nested_tables<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Indirect tables of a length that no table has, and outside of memory. A table's length is a
-/// multiple of 16 and not 0.
+/// multiple of 16 and not 0. The table is read before any buffer is, so it is the first thing to
+/// leave memory by.
 fn places_of_tables<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     let place = device.at(table(0));
@@ -212,7 +229,8 @@ fn places_of_tables<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// More segments than a request may have, and a table of as many entries as can be. A chain is no
-/// longer than the queue, in tables as well.
+/// longer than the queue, in tables as well. Each segment costs the device model an entry of a
+/// list: the number has to be bounded before the list grows.
 fn too_many<P: Platform>(device: &mut Device<'_, P>) {
     const ENTRIES: u16 = 2000;
     let data = device.at(buffer(0));
@@ -233,7 +251,8 @@ fn too_many<P: Platform>(device: &mut Device<'_, P>) {
     refused(device, "2000 segments without a byte", &chain);
 }
 
-/// The available index may run ahead of the device by a queue's size at most (2.7.6).
+/// The available index may run ahead of the device by a queue's size at most (2.7.6). A device that
+/// trusts the index takes 65,535 requests of a ring with 16 entries.
 fn indices<P: Platform>(device: &mut Device<'_, P>) {
     let data = device.at(buffer(0));
     device.describe_all(&[Link::new(data, 16, 0, 0)]);
@@ -252,7 +271,7 @@ fn indices<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Withdraws an offer, before and after the device has read it. The index never decrements (virtio
-/// 1.2, 2.7.6.1).
+/// 1.2, 2.7.6.1). The difference of both indices is 65,535 then.
 fn back_and_forth<P: Platform>(device: &mut Device<'_, P>) {
     let before = device.used();
     let added = device.added();
@@ -272,7 +291,8 @@ fn back_and_forth<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Offers the same request as often as the ring has entries. A descriptor that is in flight may not
-/// be offered again; a device cannot rely on it.
+/// be offered again; a device cannot rely on it. Two requests with one buffer are two writers of
+/// it.
 fn same_head<P: Platform>(device: &mut Device<'_, P>) {
     let place = device.at(buffer(0));
     device.describe_all(&[

@@ -8,40 +8,64 @@ const SEVERAL_PAIRS: u32 = 1 << 17 | 1 << 22;
 
 /// Offsets of registers (virtio 1.2, table 4.1).
 pub(crate) mod register {
+    /// Reads `virt`.
     pub(crate) const MAGIC: u64 = 0x000;
+    /// Chooses the half of the features that the device shows.
     pub(crate) const DEVICE_FEATURES_SEL: u64 = 0x014;
+    /// Takes the half of the features that the driver selects.
     pub(crate) const DRIVER_FEATURES: u64 = 0x020;
+    /// Chooses that half.
     pub(crate) const DRIVER_FEATURES_SEL: u64 = 0x024;
+    /// Chooses the queue of the registers that follow.
     pub(crate) const QUEUE_SEL: u64 = 0x030;
+    /// Shows the most entries of the queue; 0: there is no such queue.
     pub(crate) const QUEUE_NUM_MAX: u64 = 0x034;
+    /// Takes the number of entries.
     pub(crate) const QUEUE_NUM: u64 = 0x038;
+    /// 1: the rings are set up, and the device may use them.
     pub(crate) const QUEUE_READY: u64 = 0x044;
+    /// Takes the number of a queue that has something new. A channel here: no exit to Gear2.
     pub(crate) const QUEUE_NOTIFY: u64 = 0x050;
+    /// Shows why there was an interrupt: bit 0 for queues, bit 1 for the configuration.
     pub(crate) const INTERRUPT_STATUS: u64 = 0x060;
+    /// Takes bits of that back.
     pub(crate) const INTERRUPT_ACK: u64 = 0x064;
+    /// Status; 0 resets.
     pub(crate) const STATUS: u64 = 0x070;
+    /// Lower half of the descriptor table's address; the upper one is behind it.
     pub(crate) const DESCRIPTORS: u64 = 0x080;
+    /// Of the ring that the driver writes.
     pub(crate) const AVAILABLE: u64 = 0x090;
+    /// Of the ring that the device writes.
     pub(crate) const USED: u64 = 0x0a0;
+    /// Begin of the configuration, which depends on the device's type.
     pub(crate) const CONFIG: u64 = 0x100;
+    /// End of a device's registers here.
     pub(crate) const END: u64 = 0x200;
 }
 
 /// Bits of the status register (virtio 1.2, 2.1). Each value has all bits up to its own, as a
 /// driver reaches it.
 pub(crate) mod status {
+    /// The guest has seen the device, and knows how to drive it.
     pub(crate) const DRIVER: u32 = 3;
+    /// Features are agreed on; a device that does not agree clears the bit.
     pub(crate) const FEATURES_OK: u32 = 0xb;
+    /// The device works.
     pub(crate) const DRIVER_OK: u32 = 0xf;
+    /// Set by the device alone.
     pub(crate) const NEEDS_RESET: u32 = 0x40;
 }
 
-/// Flags of a descriptor (virtio 1.2, 2.7.5).
+/// Flags of a descriptor (virtio 1.2, 2.7.5). The chain goes on at `next`.
 pub(crate) const NEXT: u16 = 1;
+/// The device writes the buffer; without it, the device reads.
 pub(crate) const WRITE: u16 = 2;
+/// The buffer is a table of descriptors.
 pub(crate) const INDIRECT: u16 = 4;
 
-/// Most queues of a device that is attacked.
+/// Most queues of a device that is attacked. Two pairs of a network card, and the queue that
+/// controls them.
 const QUEUES: usize = 5;
 /// Entries of the queues, if an attack does not say otherwise. Small, so that it wraps often.
 pub(crate) const QUEUE_SIZE: u16 = 16;
@@ -403,6 +427,7 @@ impl<'a, P: Platform> Device<'a, P> {
 
     /// Fills the buffers, and tells whether they are still the same when the device has looked.
     pub(crate) fn buffers_rest(&mut self, body: impl FnOnce(&mut Self)) -> bool {
+        /// A mark in each page: a device writes whole sectors, frames or pages.
         const STEP: u64 = 0x1000;
         let marks = || (0..BUFFER_SIZE / STEP).map(|index| arena::buffer(STEP * index));
         for place in marks() {
@@ -430,6 +455,7 @@ impl<'a, P: Platform> Device<'a, P> {
     }
 }
 
+/// The one sign by which a device tells that it gives up (virtio 1.2, 2.1.2).
 const fn is_broken(now: u32) -> bool {
     now & status::NEEDS_RESET != 0
 }

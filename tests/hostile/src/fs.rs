@@ -1,35 +1,54 @@
 //! Requests of a file system (virtio 1.2, 5.11) that say what is not so: FUSE's own headers, names
 //! and numbers.
+//!
+//! The device is served by virtiofsd, a program of its own. FUSE's messages pass the device model
+//! unread, so the attacks are on that program, and on the device model's handling of its end.
 
 use crate::Platform;
 use crate::device::{Device, Expect};
 use crate::offers::{DATA, HEADER, Piece, segments};
 
-/// Operations of FUSE (`linux/fuse.h`).
+/// Operations of FUSE (`linux/fuse.h`). Those with a name, a node, a handle, or a list in their
+/// body.
 mod operation {
+    /// A name in a folder.
     pub(super) const LOOKUP: u32 = 1;
+    /// Lookups of a node that are given up; has no answer.
     pub(super) const FORGET: u32 = 2;
+    /// What stat(2) tells.
     pub(super) const GETATTR: u32 = 3;
+    /// Two names.
     pub(super) const SYMLINK: u32 = 6;
+    /// Gives a handle.
     pub(super) const OPEN: u32 = 14;
+    /// A handle, an offset and a size.
     pub(super) const READ: u32 = 15;
+    /// The same, and the data.
     pub(super) const WRITE: u32 = 16;
+    /// A name and a value, with the value's size.
     pub(super) const SETXATTR: u32 = 21;
+    /// The first request: versions and features.
     pub(super) const INIT: u32 = 26;
+    /// Fills as much as the caller says that it has room for.
     pub(super) const READDIR: u32 = 28;
+    /// A list, with the number of its entries.
     pub(super) const BATCH_FORGET: u32 = 42;
+    /// Two folders and two names.
     pub(super) const RENAME2: u32 = 45;
+    /// Looks for holes in a file.
     pub(super) const LSEEK: u32 = 46;
 }
 
-/// Bytes of the header of a request, and room for an answer.
+/// Bytes of the header of a request, and room for an answer. `struct fuse_in_header` ends at byte
+/// 40.
 const IN_HEADER: usize = 40;
+/// A page, which is more than any answer here takes.
 const ROOM: u32 = 0x1000;
 /// Most bytes of a request by hand.
 const MOST: usize = IN_HEADER + 64;
-/// Node of the root.
+/// Node of the root. FUSE_ROOT_ID: the one node that a driver knows without a lookup.
 const ROOT: u64 = 1;
-/// The `unique` of every request.
+/// The `unique` of every request. Comes back in the answer, and so tells that one has come.
 const UNIQUE: u64 = 0x7115;
 
 /// A request of FUSE.
@@ -89,6 +108,7 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     device.recover("1024 pieces");
 }
 
+/// Offers a request with so much room for the answer. The answer may be an error of any kind.
 fn odd<P: Platform>(device: &mut Device<'_, P>, name: &str, request: &Request<'_>, room: u32) {
     let length = device.put_fuse(request);
     device.odd(
@@ -98,7 +118,8 @@ fn odd<P: Platform>(device: &mut Device<'_, P>, name: &str, request: &Request<'_
     );
 }
 
-/// Names that lead out of the folder, or are none.
+/// Names that lead out of the folder, or are none. A file system that followed one would give the
+/// guest files of the device VM.
 const NAMES: [&[u8]; 6] = [
     b"..\0",
     b"../../etc/passwd\0",
@@ -108,7 +129,8 @@ const NAMES: [&[u8]; 6] = [
     b"a name without an end",
 ];
 
-/// Asks for what names mean that a driver never gives.
+/// Asks for what names mean that a driver never gives. A body of one name where two are wanted
+/// makes the second one empty.
 fn names<P: Platform>(device: &mut Device<'_, P>) {
     let operations = [operation::LOOKUP, operation::SYMLINK, operation::RENAME2];
     for operation in operations {
@@ -124,7 +146,8 @@ fn names<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Nodes, handles, counts and operations that there are not.
+/// Nodes, handles, counts and operations that there are not. Ones in all bits are a handle, an
+/// offset, a size and a count at once.
 fn numbers<P: Platform>(device: &mut Device<'_, P>) {
     let operations = [
         operation::FORGET,
@@ -153,7 +176,8 @@ fn numbers<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Lengths that a header says.
+/// Lengths that a header says. The true length is that of the descriptors, and the header's is the
+/// guest's word.
 fn lengths<P: Platform>(device: &mut Device<'_, P>) {
     for says in [0, 1, 39, 40, 57, 0x1000, u32::MAX] {
         let request = Request {

@@ -1,5 +1,9 @@
 //! Commands of a graphics card in two dimensions (virtio 1.2, 5.7) that say what is not so: sizes,
 //! formats, rectangles, resources and the memory behind them.
+//!
+//! The card is served by a program that is not GearV's (docs/device-model.md), and that ends at
+//! some of these attacks. So the verdict is on memory and on service: nothing outside of the arena
+//! changes, and the next program serves the next honest request.
 
 use crate::Platform;
 use crate::arena::{BUFFER_SIZE, buffer};
@@ -8,43 +12,59 @@ use crate::offers::{DATA, HEADER, Piece, segments};
 
 /// Types of commands and answers (virtio 1.2, 5.7.6.7).
 mod command {
+    /// Asks for the screens and their sizes.
     pub(super) const GET_DISPLAY_INFO: u32 = 0x100;
+    /// Makes a picture without memory behind it.
     pub(super) const RESOURCE_CREATE_2D: u32 = 0x101;
+    /// Ends a picture.
     pub(super) const RESOURCE_UNREF: u32 = 0x102;
+    /// Shows a rectangle of a picture on a screen.
     pub(super) const SET_SCANOUT: u32 = 0x103;
+    /// Has a rectangle drawn anew.
     pub(super) const RESOURCE_FLUSH: u32 = 0x104;
+    /// Copies from the guest's memory into the picture.
     pub(super) const TRANSFER_TO_HOST_2D: u32 = 0x105;
+    /// Gives a picture the guest's memory, in pieces.
     pub(super) const RESOURCE_ATTACH_BACKING: u32 = 0x106;
+    /// Takes that memory back.
     pub(super) const RESOURCE_DETACH_BACKING: u32 = 0x107;
     /// The last one of the control queue that a card without a third dimension may know.
     pub(super) const SET_SCANOUT_BLOB: u32 = 0x10d;
     /// Of those in three dimensions, the first and the last one.
     pub(super) const CTX_CREATE: u32 = 0x200;
     pub(super) const UNMAP_BLOB: u32 = 0x209;
+    /// By the queue of the cursor: another picture, and a place.
     pub(super) const UPDATE_CURSOR: u32 = 0x300;
+    /// By the same queue: a place alone.
     pub(super) const MOVE_CURSOR: u32 = 0x301;
+    /// An answer, and so no command.
     pub(super) const OK_DISPLAY_INFO: u32 = 0x1101;
 }
 
-/// Bytes of the header of a command.
+/// Bytes of the header of a command. Type, flags, fence, context and ring (struct
+/// virtio_gpu_ctrl_hdr).
 const IN_HEADER: usize = 24;
 /// Room for an answer: that about displays has 408 bytes.
 const ROOM: u32 = 0x1000;
-/// Most words behind the header of a command by hand.
+/// Most words behind the header of a command by hand. Enough for the largest fixed command and for
+/// some pieces of memory.
 const WORDS: usize = 16;
-/// VIRTIO_GPU_FORMAT_B8G8R8A8_UNORM.
+/// VIRTIO_GPU_FORMAT_B8G8R8A8_UNORM. Four bytes for a pixel, as all formats of the specification.
 const FORMAT: u32 = 1;
-/// A picture of the attacks, of so many pixels in each direction, and bytes of one.
+/// A picture of the attacks, of so many pixels in each direction, and bytes of one. A resource's
+/// number, which is the driver's choice.
 const PICTURE: u32 = 7;
 const SIDE: u32 = 64;
 const PIXEL: u32 = 4;
-/// Every number that a field may have and be wrong.
+/// Every number that a field may have and be wrong. None, one that is there, and both ends of what
+/// a signed number would be.
 const NUMBERS: [u32; 4] = [0, PICTURE, 0x8000_0000, u32::MAX];
 /// All of the picture.
 const ALL: [u32; 4] = [0, 0, SIDE, SIDE];
 
 impl<P: Platform> Device<'_, P> {
-    /// Puts a command into the tables; returns its bytes.
+    /// Puts a command into the tables; returns its bytes. Flags and the other fields of the header
+    /// stay 0: no fence is asked for.
     fn put_graphics(&mut self, kind: u32, words: &[u32]) -> u32 {
         let mut bytes = [0; IN_HEADER + 4 * WORDS];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -95,7 +115,8 @@ impl<P: Platform> Device<'_, P> {
         self.goes_on(name);
     }
 
-    /// Gives a command to a card that goes on with what it has.
+    /// Gives a command to a card that goes on with what it has. Answers are not compared: which
+    /// error a program gives is its own affair.
     fn command(&mut self, name: &str, kind: u32, words: &[u32]) {
         let length = self.put_graphics(kind, words);
         let before = self.used();
@@ -103,7 +124,8 @@ impl<P: Platform> Device<'_, P> {
         self.conclude(name, before, Expect::Any);
     }
 
-    /// Has the card make the picture anew, without memory.
+    /// Has the card make the picture anew, without memory. The old one goes first, in case that an
+    /// attack has left it.
     fn canvas(&mut self, name: &str) {
         self.command(name, command::RESOURCE_UNREF, &[PICTURE, 0]);
         let size = [PICTURE, FORMAT, SIDE, SIDE];
@@ -117,7 +139,8 @@ impl<P: Platform> Device<'_, P> {
         self.back(name, &[(memory, SIDE * SIDE * PIXEL)], 1);
     }
 
-    /// Gives memory to the picture, and says that there is so much of it.
+    /// Gives memory to the picture, and says that there is so much of it. The number is told apart
+    /// from the list, so that it can say more than is there.
     fn back(&mut self, name: &str, pieces: &[(u64, u32)], count: u32) {
         let mut words = [0; WORDS];
         (words[0], words[1]) = (PICTURE, count);
@@ -142,7 +165,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     device.goes_on("1024 pieces");
 }
 
-/// Makes all attacks by the queue of the cursor.
+/// Makes all attacks by the queue of the cursor. Lists are thinned by `one_in`: each loss of the
+/// program costs its restart.
 pub(crate) fn cursors<P: Platform>(device: &mut Device<'_, P>) {
     let kinds = [command::UPDATE_CURSOR, command::MOVE_CURSOR, 0, u32::MAX];
     for kind in kinds {
@@ -161,7 +185,8 @@ pub(crate) fn cursors<P: Platform>(device: &mut Device<'_, P>) {
     device.shape("a writable cursor", &[(DATA, 56, true)]);
 }
 
-/// Commands of every kind, and of none, all of whose fields say one thing.
+/// Commands of every kind, and of none, all of whose fields say one thing. Each field is each kind
+/// of number: width, resource, offset and count are 32 bits alike.
 fn numbers<P: Platform>(device: &mut Device<'_, P>) {
     let known = command::GET_DISPLAY_INFO..=command::SET_SCANOUT_BLOB;
     let others = [
@@ -182,7 +207,8 @@ fn numbers<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Pictures of no size, of more than there can be, and of formats that there are not. None of them
-/// has memory of the card's that is written.
+/// has memory of the card's that is written. Width times height times four overflows 32 bits at
+/// some of them.
 fn sizes<P: Platform>(device: &mut Device<'_, P>) {
     let sizes = [
         [0, 0],
@@ -211,7 +237,8 @@ fn sizes<P: Platform>(device: &mut Device<'_, P>) {
     device.goes_on("a format");
 }
 
-/// Memory that is not the guest's, or is less than the picture needs or the command says.
+/// Memory that is not the guest's, or is less than the picture needs or the command says. A piece
+/// of the list is an address of the guest, which the program maps or copies from by its own check.
 fn memory<P: Platform>(device: &mut Device<'_, P>) {
     let name = "memory of a picture";
     let (start, end) = (device.layout.ram.start, device.layout.ram.end);
@@ -245,6 +272,7 @@ fn memory<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
+/// Copies a rectangle from the guest's memory into the picture.
 fn transfer<P: Platform>(device: &mut Device<'_, P>, name: &str, at: [u32; 4], offset: u64) {
     let [x, y, width, height] = at;
     let (low, high) = (offset as u32, (offset >> 32) as u32);
@@ -252,6 +280,7 @@ fn transfer<P: Platform>(device: &mut Device<'_, P>, name: &str, at: [u32; 4], o
     device.command(name, command::TRANSFER_TO_HOST_2D, &words);
 }
 
+/// Puts the picture on the screen, and has a rectangle of it drawn.
 fn show<P: Platform>(device: &mut Device<'_, P>, name: &str, at: [u32; 4]) {
     let [x, y, width, height] = at;
     let words = [x, y, width, height, 0, PICTURE];
@@ -260,7 +289,8 @@ fn show<P: Platform>(device: &mut Device<'_, P>, name: &str, at: [u32; 4]) {
     device.command(name, command::RESOURCE_FLUSH, &words);
 }
 
-/// Rectangles and offsets that leave the picture.
+/// Rectangles and offsets that leave the picture. Corner and side are added, and the sum is
+/// compared with the picture's.
 fn rectangles<P: Platform>(device: &mut Device<'_, P>) {
     let name = "a rectangle";
     let rectangles = [
@@ -294,7 +324,8 @@ fn rectangles<P: Platform>(device: &mut Device<'_, P>) {
     device.goes_on("an offset");
 }
 
-/// Commands in an order that no driver gives them.
+/// Commands in an order that no driver gives them. What is on the screen, and was given back, must
+/// not be drawn from.
 fn orders<P: Platform>(device: &mut Device<'_, P>) {
     let name = "an order";
     let gone = [PICTURE, 0];
@@ -318,7 +349,8 @@ fn orders<P: Platform>(device: &mut Device<'_, P>) {
     device.goes_on(name);
 }
 
-/// Commands that are cut, in crumbs, or without room for their answers.
+/// Commands that are cut, in crumbs, or without room for their answers. An answer needs its header
+/// at least; the program decides what it does with less.
 fn shapes<P: Platform>(device: &mut Device<'_, P>) {
     for length in [0, 1, 23, 25, 39].into_iter().step_by(device.one_in) {
         device.put_graphics(command::RESOURCE_CREATE_2D, &[PICTURE, FORMAT, SIDE, SIDE]);

@@ -1,11 +1,16 @@
 //! Attacks with the configuration and the events of an input device (virtio 1.2, 5.8).
+//!
+//! Selections are two bytes that decide what the configuration shows; a bitmap or a name of 128
+//! bytes at most (virtio 1.2, 5.8.4). Events from the guest are lights, and are written to a device
+//! of the board.
 
 use crate::Platform;
 use crate::arena::BUFFER_SIZE;
 use crate::device::{Device, Expect, Link, WRITE, register};
 use crate::offers::{DATA, offer_receive_buffers, segments};
 
-/// An event that lights a light: of type EV_LED (0x11).
+/// An event that lights a light: of type EV_LED (0x11). Type and code have two bytes each, and the
+/// value four.
 pub(crate) const LIGHT: [u8; 8] = [0x11, 0, 0, 0, 1, 0, 0, 0];
 
 /// Makes all attacks.
@@ -33,7 +38,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Selects every property, with accesses of every size: what is shown never exceeds its place.
+/// Selects every property, with accesses of every size: what is shown never exceeds its place. The
+/// size of what is shown is the device's word, which a driver copies by.
 fn selections<P: Platform>(device: &mut Device<'_, P>) {
     for select in 0..=u8::MAX {
         for subselect in [0, 1, 2, 3, 0x11, 0x14, 0xff] {

@@ -112,6 +112,7 @@ impl Kind {
         }
     }
 
+    /// All up to the one with requests are set up, as a driver has to.
     pub(crate) const fn queues(self) -> u16 {
         match self {
             Kind::Vsock => 3,
@@ -176,7 +177,8 @@ impl core::ops::Add for Counts {
     }
 }
 
-/// Returns what each byte of a sector is before the first attack.
+/// Returns what each byte of a sector is before the first attack. A prime number of contents:
+/// neighbours differ, and so do sectors a power of two apart.
 #[must_use]
 pub const fn sector_byte(sector: u64) -> u8 {
     (sector % 251) as u8 + 1
@@ -220,6 +222,7 @@ pub fn serves(platform: &mut impl Platform, layout: Layout, kind: Kind) -> bool 
     serves
 }
 
+/// The common attacks first: with a broken queue no request would be judged.
 fn attack_queue<P: Platform>(device: &mut Device<'_, P>, options: Options) -> Counts {
     device.initialise();
     device.honest_request("before the attacks");

@@ -1,11 +1,15 @@
 //! Attacks with the frames of a network card, and with the commands of its control queue (virtio
 //! 1.2, 5.1.6).
+//!
+//! A frame goes to a tap device as it is, so nothing in it can be wrong; the header before it
+//! speaks of offloads, which the kernel of the device VM would act on if they were passed on.
 
 use crate::Platform;
 use crate::device::{Device, Expect, Link, WRITE, register};
 use crate::offers::{DATA, HEADER, OK, Piece, STATUS, offer_receive_buffers, segments};
 
 /// An address resolution request for the device VM's address on the bridge, behind an empty header.
+/// A frame that every host answers: its answer is what arrives at the card afterwards.
 pub const ARP: [u8; 72] = {
     let mut frame = [0; 72];
     let parts: [(usize, &[u8]); 5] = [
@@ -28,12 +32,13 @@ pub const ARP: [u8; 72] = {
     frame
 };
 
-/// The command to use one pair of queues.
+/// The command to use one pair of queues. Class 4, command 0, and the number in two bytes.
 pub(crate) const ONE_PAIR: [u8; 4] = [4, 0, 1, 0];
 /// Pairs of the card that is attacked, if it has several. The least number that makes a control
 /// queue useful.
 const PAIRS: u8 = 2;
-/// VIRTIO_NET_ERR. The answer to a command that is not carried out.
+/// VIRTIO_NET_ERR. The answer to a command that is not carried out. A card that did half a command
+/// would have another number of queues than its driver thinks.
 const ERROR: u8 = 1;
 
 /// Makes all attacks with frames.
@@ -52,7 +57,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Segmentation and checksums of absent headers (virtio 1.2, 5.1.6). A device that offered no
-/// offload must not act on such fields.
+/// offload must not act on such fields. Places of checksums that lie behind the frame's end are
+/// among them.
 fn headers<P: Platform>(device: &mut Device<'_, P>) {
     for (flags, kind) in [(1, 0), (1, 1), (0, 1), (1, 4), (3, 0x81), (0xff, 0xff)] {
         for words in [
@@ -72,8 +78,8 @@ fn headers<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Buffers that no frame, and not even its header, has room in; the answer to an honest request
-/// is what arrives.
+/// Buffers that no frame, and not even its header, has room in; the answer to an honest request is
+/// what arrives. A frame that does not fit is lost; a part of it in the wrong place is not.
 fn small_receive_buffers<P: Platform>(device: &mut Device<'_, P>) {
     for (length, flags) in [(0, WRITE), (1, WRITE), (11, WRITE), (12, WRITE), (2000, 0)] {
         let name = "a receive buffer without room";
@@ -89,7 +95,8 @@ fn small_receive_buffers<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Returns how many queues a card has: with several pairs, one more that controls it.
+/// Returns how many queues a card has: with several pairs, one more that controls it. The number of
+/// pairs is a field of the configuration (virtio 1.2, 5.1.4).
 pub(crate) fn queues<P: Platform>(device: &mut Device<'_, P>) -> u32 {
     let pairs = device.read(register::CONFIG + 8) & 0xffff;
     if pairs > 1 { 2 * pairs + 1 } else { 2 }
@@ -132,7 +139,8 @@ pub(crate) fn commands<P: Platform>(device: &mut Device<'_, P>) {
     shapes(device);
 }
 
-/// Gives a command and checks the answer.
+/// Gives a command and checks the answer. Class, command and data are one buffer or several, as the
+/// driver likes.
 fn verdict<P: Platform>(device: &mut Device<'_, P>, name: &str, command: &[u8], expected: u8) {
     let before = device.used();
     device.store(STATUS, &[0xff]);
@@ -159,7 +167,8 @@ fn shapes<P: Platform>(device: &mut Device<'_, P>) {
     device.odd("an answer alone", &[(STATUS, 1, true)], Expect::Served(1));
 }
 
-/// Commands that have no room for an answer.
+/// Commands that have no room for an answer. The answer has one byte; without it the driver would
+/// wait for ever.
 fn without_room<P: Platform>(device: &mut Device<'_, P>) {
     let broken: [&[Piece]; 4] = [
         &[(HEADER, 4, false)],

@@ -6,10 +6,11 @@ use crate::device::{Device, Expect, INDIRECT, Link, NEXT, register};
 
 /// Address of a request's header, behind all indirect tables.
 pub(crate) const HEADER: u64 = table(0x6_0000);
-/// Address of the data, with room before it.
+/// Address of the data, with room before it. The room is for a guard, which must not change.
 pub(crate) const DATA: u64 = buffer(0x1000);
 
-/// Address at which a disk, or a card that does a command, puts its status.
+/// Address at which a disk, or a card that does a command, puts its status. Far behind the data, so
+/// that what is written beyond them does not look like an answer.
 pub(crate) const STATUS: u64 = buffer(0x7_f000);
 /// A disk has done a request (virtio 1.2, 5.2.6), or a card a command (5.1.6.5).
 pub(crate) const OK: u8 = 0;
@@ -34,7 +35,8 @@ pub(crate) fn segments<P: Platform>(device: &mut Device<'_, P>) {
     device.conclude("1024 pieces", before, Expect::Served(1));
 }
 
-/// Offers the same buffer four times in the queue for reception.
+/// Offers the same buffer four times in the queue for reception. More than one, since the first may
+/// be taken for an earlier frame.
 pub(crate) fn offer_receive_buffers<P: Platform>(device: &mut Device<'_, P>, link: Link) {
     for index in 0..4_u16 {
         device.describe(arena::descriptors(0), index, link);

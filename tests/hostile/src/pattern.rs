@@ -1,4 +1,7 @@
 //! Data of an honest driver: each block tells what it must hold.
+//!
+//! A block that is partly of one write and partly of another is found, and so is one at another
+//! block's place.
 
 /// Bytes of a block.
 pub const BLOCK: u64 = 4096;

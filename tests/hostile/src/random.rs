@@ -1,4 +1,9 @@
 //! Random attacks: chains, indices and registers made up from a seed.
+//!
+//! Lists have what somebody has thought of. Random attacks have combinations: a good header before
+//! a bad chain, a chain that is changed while it is read, a reset among them. No verdict is
+//! foretold; what must hold always is judged: memory outside of the arena is as it was, a broken
+//! device says so, and a reset brings it back.
 
 use crate::arena::{self, BUFFER_SIZE, buffer, table};
 use crate::device::{Device, Expect, INDIRECT, Link, NEXT, QUEUE_SIZE, WRITE, register, status};
@@ -9,7 +14,8 @@ use crate::{Kind, Platform};
 const LOOK: u64 = 64;
 /// A device that broke stays so until its reset.
 const FRESH: u64 = 8;
-/// Entries of a random indirect table, which lies behind those of the lists.
+/// Entries of a random indirect table, which lies behind those of the lists. As many as a queue
+/// has, so that indices fit or do not fit alike.
 const ENTRIES: u64 = 16;
 const TABLE: u64 = table(0x4_0000);
 /// Distances from its start at which a device is told that the table begins. With other distances
@@ -18,7 +24,8 @@ const SHIFTS: [u64; 8] = [0, 0, 0, 0, 1, 2, 8, 12];
 /// One name for all: the seed tells what was done.
 const NAME: &str = "a random attack";
 
-/// A linear congruential generator.
+/// A linear congruential generator. The upper bits of Knuth's multiplier are good enough, and a
+/// failure is repeated by its seed on any machine.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -41,7 +48,7 @@ impl Random {
         self.below(100) < chance
     }
 
-    /// One of a list.
+    /// One of a list. Edges are likelier to find something than numbers of chance.
     fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize]
     }
@@ -107,7 +114,8 @@ fn header<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     device.header(kind, sector);
 }
 
-/// Returns a random descriptor.
+/// Returns a random descriptor. Two thirds go on to a next one, so that chains have a few links, as
+/// a rule.
 fn link<P: Platform>(device: &Device<'_, P>, random: &mut Random, index: u16) -> Link {
     let mut flags = 0;
     for (flag, chance) in [(NEXT, 65), (WRITE, 50), (INDIRECT, 12)] {
@@ -123,7 +131,8 @@ fn link<P: Platform>(device: &Device<'_, P>, random: &mut Random, index: u16) ->
 }
 
 /// Returns the address and the length of a random descriptor: a writable one is in the buffers, or
-/// partly outside of the guest's memory.
+/// partly outside of the guest's memory. The start is aligned at times: most devices have a faster
+/// way for whole pages or sectors.
 fn place<P: Platform>(device: &Device<'_, P>, random: &mut Random, flags: u16) -> (u64, u64) {
     if random.percent(8) {
         return outside(device, random);
@@ -138,7 +147,8 @@ fn place<P: Platform>(device: &Device<'_, P>, random: &mut Random, flags: u16) -
     (device.at(buffer(start)), length)
 }
 
-/// Returns an address and a length that are not all in the guest's memory.
+/// Returns an address and a length that are not all in the guest's memory. Half in memory and half
+/// out is the case that a check of one end misses.
 fn outside<P: Platform>(device: &Device<'_, P>, random: &mut Random) -> (u64, u64) {
     let (start, end) = (device.layout.ram.start, device.layout.ram.end);
     let small = 1 + random.below(4096);
@@ -154,7 +164,8 @@ fn outside<P: Platform>(device: &Device<'_, P>, random: &mut Random) -> (u64, u6
     }
 }
 
-/// Moves the available index anywhere. Small jumps are plausible, and large ones not.
+/// Moves the available index anywhere. Small jumps are plausible, and large ones not. 0x8000 is the
+/// sign of a difference of 16 bits.
 fn index<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     let jump = random.of(&[1, 2, 15, 16, 17, 0x100, 0x7fff, 0x8000, 0xfffe, 0xffff]);
     let added = device.added().wrapping_add(jump);
@@ -192,7 +203,8 @@ const REGISTERS: [u64; 10] = [
     register::INTERRUPT_ACK,
 ];
 
-/// Notifies more often than the device looks, with a ring that changes meanwhile.
+/// Notifies more often than the device looks, with a ring that changes meanwhile. The device looks
+/// once for many of them, with a ring that is another one by then.
 fn storm<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     for _ in 0..200 {
         if random.percent(10) {
@@ -205,6 +217,7 @@ fn storm<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
 }
 
 /// Resets the device, or takes its queue away, while it works; a reset device leaves memory alone.
+/// The worst moment for a device is between its look at a request and its end.
 fn interrupted<P: Platform>(device: &mut Device<'_, P>, random: &mut Random) {
     device.initialise();
     device.long_requests();

@@ -1,9 +1,14 @@
 //! Attacks with registers: status, features, configuration, what cannot be written.
+//!
+//! Registers are emulated: each access is an exit, and the device model sees address, size and
+//! value. A driver of a usual system writes few of them, in one order, so most of what is tried
+//! here is code that nothing else reaches.
 
 use crate::device::{Device, Expect, register, status};
 use crate::{Kind, Platform, net};
 
-/// Read-only, and the first thing that a driver looks at.
+/// Read-only, and the first thing that a driver looks at. Four letters, which show that a range is
+/// a device at all.
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 
 /// Makes all attacks on registers. Registers last as long as the device: each attack restores what
@@ -20,7 +25,9 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Every combination of the status's bits, from each state that a driver passes. A driver sets bits
-/// one after the other (virtio 1.2, 3.1.1); a device cannot trust it to.
+/// one after the other (virtio 1.2, 3.1.1); a device cannot trust it to. DEVICE_NEEDS_RESET and
+/// bits that do not exist are among them: the device alone sets the first, and there are none of
+/// the second.
 fn statuses<P: Platform>(device: &mut Device<'_, P>) {
     for value in (1..64).chain([0x40, 0x4f, 0x7f, 0x80, 0x8f, 0xc0, 0xff, 0x100, u32::MAX]) {
         for from in [0, 1, status::DRIVER] {
@@ -38,7 +45,8 @@ fn statuses<P: Platform>(device: &mut Device<'_, P>) {
     device.recover("any status");
 }
 
-/// Bits that the driver takes back do not break a device that works.
+/// Bits that the driver takes back do not break a device that works. Linux never does so; a device
+/// that trusted it would be without rings and at work.
 fn bits_taken_back<P: Platform>(device: &mut Device<'_, P>) {
     device.initialise();
     for value in [1, 3, 0xb, 7, 0x40, 0x80] {
@@ -52,7 +60,8 @@ fn bits_taken_back<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Whatever the driver says, a device without queues does nothing.
+/// Whatever the driver says, a device without queues does nothing. A notification of rings that
+/// were never named must not lead to address 0.
 fn no_queues<P: Platform>(device: &mut Device<'_, P>) {
     let before = device.used();
     device.notify();
@@ -61,7 +70,8 @@ fn no_queues<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// A driver must not accept what was not offered (virtio 1.2, 2.2.1).
+/// A driver must not accept what was not offered (virtio 1.2, 2.2.1). A feature that was not
+/// offered has no code behind it that checks what it allows.
 fn features<P: Platform>(device: &mut Device<'_, P>) {
     for halves in ABSENT_FEATURES {
         select_absent(device, halves);
@@ -75,7 +85,8 @@ fn features<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Selects features that the device must not accept, and goes on as if it had accepted them.
-/// FEATURES_OK must not stay set then (virtio 1.2, 3.1.1, step 6).
+/// FEATURES_OK must not stay set then (virtio 1.2, 3.1.1, step 6). The driver goes on to DRIVER_OK,
+/// as one that does not read the status back.
 fn select_absent<P: Platform>(device: &mut Device<'_, P>, halves: [u32; 2]) {
     device.reset();
     device.write(register::STATUS, status::DRIVER);
@@ -90,7 +101,8 @@ fn select_absent<P: Platform>(device: &mut Device<'_, P>, halves: [u32; 2]) {
     device.write(register::STATUS, status::DRIVER_OK);
 }
 
-/// Selections of features of which a device lacks some, or which lack VIRTIO_F_VERSION_1.
+/// Selections of features of which a device lacks some, or which lack VIRTIO_F_VERSION_1. A legacy
+/// driver selects no VIRTIO_F_VERSION_1, and the device has no legacy interface.
 const ABSENT_FEATURES: [[u32; 2]; 7] = [
     [0, 0],
     [u32::MAX, 0],
@@ -101,7 +113,8 @@ const ABSENT_FEATURES: [[u32; 2]; 7] = [
     [0, 1 << 31 | 1],
 ];
 
-/// Features are two halves; another half has none.
+/// Features are two halves; another half has none. Selectors beyond 1 name features that nobody has
+/// defined.
 fn no_features<P: Platform>(device: &mut Device<'_, P>, selector: u32) {
     device.write(register::DRIVER_FEATURES_SEL, selector);
     device.write(register::DRIVER_FEATURES, u32::MAX);
@@ -113,7 +126,8 @@ fn no_features<P: Platform>(device: &mut Device<'_, P>, selector: u32) {
 }
 
 /// Accesses of all sizes everywhere; only whole registers are ones. Control registers have 32 bits
-/// (virtio 1.2, 4.2.2.2); the configuration has any size.
+/// (virtio 1.2, 4.2.2.2); the configuration has any size. An access of 8 bytes would write two
+/// registers at once, with one of them unchecked.
 fn sizes<P: Platform>(device: &mut Device<'_, P>) {
     device.initialise();
     for at in (0..register::CONFIG).step_by(8) {
@@ -138,7 +152,8 @@ fn sizes<P: Platform>(device: &mut Device<'_, P>) {
     device.honest_request("accesses of all sizes");
 }
 
-/// A queue that does not exist reads QueueNumMax 0.
+/// A queue that does not exist reads QueueNumMax 0. Numbers of 32 bits, of which a device that
+/// keeps 16 would see a good one.
 fn selectors<P: Platform>(device: &mut Device<'_, P>) {
     let behind = match device.kind {
         Kind::Net | Kind::Control => net::queues(device),
@@ -151,7 +166,8 @@ fn selectors<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// A queue that is not there has no entries, and never becomes ready.
+/// A queue that is not there has no entries, and never becomes ready. Every register of a queue is
+/// written, since each is an index into the queues.
 fn absent_queue<P: Platform>(device: &mut Device<'_, P>, queue: u32) {
     device.write(register::QUEUE_SEL, queue);
     let most = device.read(register::QUEUE_NUM_MAX);
@@ -172,7 +188,8 @@ fn absent_queue<P: Platform>(device: &mut Device<'_, P>, queue: u32) {
     }
 }
 
-/// Registers that only the device writes, and those that do not exist.
+/// Registers that only the device writes, and those that do not exist. Magic, version and identity
+/// are what a driver finds the device by after the next boot.
 fn read_only<P: Platform>(device: &mut Device<'_, P>) {
     let before: [u32; 8] = core::array::from_fn(|i| device.read(4 * i as u64));
     for at in (0..register::CONFIG).step_by(4) {
@@ -200,7 +217,7 @@ const WRITTEN: [u64; 6] = [
 ];
 
 /// Notifications of all kinds, and more than can be looked at. The value is a queue's index, which
-/// may be none.
+/// may be none. A device that counts notifications, or keeps one for each, runs out of something.
 fn notifications<P: Platform>(device: &mut Device<'_, P>) {
     for value in [0, 1, 2, 63, 0xffff, 0x1_0000, u32::MAX] {
         device.write(register::QUEUE_NOTIFY, value);
@@ -217,7 +234,8 @@ fn notifications<P: Platform>(device: &mut Device<'_, P>) {
     notification_after_reset(device);
 }
 
-/// A notification of a device without queues: nothing happens, and the configuration stays.
+/// A notification of a device without queues: nothing happens, and the configuration stays. The
+/// configuration is not part of what a reset clears.
 fn notification_after_reset<P: Platform>(device: &mut Device<'_, P>) {
     device.reset();
     device.notify();

@@ -1,29 +1,41 @@
 //! Honest requests by hand, and attacks with what a request says rather than with its rings.
+//!
+//! The rings are right here, so a device may not break: it has to answer each request, with an
+//! error if need be, and the answer is judged. An honest request after each attack shows that the
+//! device still does what a good driver asks, byte by byte: a device that ignores its driver has
+//! survived nothing.
 
 use crate::arena::{self, BUFFER_SIZE, table};
 use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register};
 use crate::offers::{DATA, HEADER, OK, Piece, STATUS, segments};
 use crate::{Kind, Platform, SECTOR, WRITTEN_SECTORS, fs, gpu, input, net, sector_byte, vsock};
 
-/// Address of a range to discard.
+/// Address of a range to discard. Apart from the header, as a driver has it.
 const RANGE: u64 = table(0x6_1000);
 /// Bytes before and behind the data that must not change. A device that writes too much does so
-/// right behind the buffer, as a rule.
+/// right behind the buffer, as a rule. A cache line, so that a copy of whole lines shows.
 const GUARD: u64 = 64;
 /// Types of a disk's requests (virtio 1.2, 5.2.6). The type is the first word of a request's
 /// header.
 mod request {
+    /// Reads sectors.
     pub(super) const IN: u32 = 0;
+    /// Writes sectors.
     pub(super) const OUT: u32 = 1;
+    /// What was written lasts when this is done.
     pub(super) const FLUSH: u32 = 4;
+    /// Reads the serial number, of 20 bytes.
     pub(super) const GET_ID: u32 = 8;
+    /// Gives up ranges of sectors.
     pub(super) const DISCARD: u32 = 11;
+    /// Writes zeroes to ranges of sectors.
     pub(super) const WRITE_ZEROES: u32 = 13;
 }
 
-/// VIRTIO_BLK_S_IOERR.
+/// VIRTIO_BLK_S_IOERR. A place that the disk does not have.
 pub(crate) const IO_ERROR: u8 = 1;
-/// VIRTIO_BLK_S_UNSUPP.
+/// VIRTIO_BLK_S_UNSUPP. A type that a device does not know has an answer of its own, which tells a
+/// driver from a disk with a fault.
 const UNSUPPORTED: u8 = 2;
 
 /// Makes all attacks. The device has to work before, or its failures would be taken for effects.
@@ -93,7 +105,8 @@ impl<P: Platform> Device<'_, P> {
         }
     }
 
-    /// Bytes that the device writes as data.
+    /// Bytes that the device writes as data. 0: the answer is a status or a frame, and stands
+    /// elsewhere.
     fn honest_length(&self) -> u64 {
         match self.kind {
             Kind::Block => SECTOR,
@@ -102,7 +115,8 @@ impl<P: Platform> Device<'_, P> {
         }
     }
 
-    /// Offers an honest request; returns how many bytes the device is to write.
+    /// Offers an honest request; returns how many bytes the device is to write. The least that each
+    /// type of device answers: a sector, a frame, a line, a light.
     fn offer_honest(&mut self) -> u32 {
         let out = |device: &mut Self, bytes: &[u8]| {
             device.store(HEADER, bytes);
@@ -149,6 +163,7 @@ impl<P: Platform> Device<'_, P> {
     }
 
     /// Data must be what the disk holds: a sector has a known content. Returns whether it is.
+    /// Entropy of zeroes is taken for none: the chance of so many is nil.
     fn look_at_data(&mut self, name: &str) -> bool {
         let good = match self.kind {
             Kind::Block => {
@@ -214,7 +229,8 @@ impl<P: Platform> Device<'_, P> {
         self.at(HEADER)
     }
 
-    /// Writes a range to discard. virtio 1.2, 5.2.6: sector, number of sectors, flags.
+    /// Writes a range to discard. virtio 1.2, 5.2.6: sector, number of sectors, flags. One entry of
+    /// the list that DISCARD and WRITE_ZEROES take.
     fn range(&mut self, sector: u64, count: u32, flags: u32) {
         let mut range = [0; 16];
         range[..8].copy_from_slice(&sector.to_le_bytes());
@@ -223,7 +239,8 @@ impl<P: Platform> Device<'_, P> {
         self.store(RANGE, &range);
     }
 
-    /// Header, data, status: the framing of every request of a disk.
+    /// Header, data, status: the framing of every request of a disk. The status is spoilt before,
+    /// or an answer that never came would look like the last one.
     fn offer_block(&mut self, kind: u32, sector: u64, pieces: &[Piece]) {
         self.header(kind, sector);
         self.store(STATUS, &[0xff]);
@@ -236,6 +253,7 @@ impl<P: Platform> Device<'_, P> {
     /// Offers some requests that take their time, without a notification. For attacks on a device
     /// that is busy.
     pub(crate) fn long_requests(&mut self) {
+        // Half of the queue, each of 256 KiB.
         for _ in 0..8 {
             match self.kind {
                 Kind::Block => self.offer_block(request::IN, 0, &[(DATA, 0x4_0000, true)]),
@@ -257,7 +275,8 @@ impl<P: Platform> Device<'_, P> {
     }
 }
 
-/// Offers a disk's request and checks its status. One byte, written last.
+/// Offers a disk's request and checks its status. One byte, written last. A device that answers has
+/// read the type, the sector and the lengths, and believed none of them.
 fn verdict<P: Platform>(
     device: &mut Device<'_, P>,
     name: &str,
@@ -274,7 +293,8 @@ fn verdict<P: Platform>(
     }
 }
 
-/// Types that there are not, and those of other devices' features.
+/// Types that there are not, and those of other devices' features. A disk without data to read or
+/// write is no fault: lengths of 0 are multiples of a sector.
 fn block<P: Platform>(device: &mut Device<'_, P>) {
     for kind in [2, 3, 5, 6, 7, 9, 10, 12, 14, 0x8000_0000, u32::MAX] {
         let pieces = sectors_of_data(1, true);
@@ -308,8 +328,11 @@ const fn sectors_of_data(count: u32, write: bool) -> [Piece; 1] {
 }
 
 /// Reads and writes beyond the end of the disk, and of a part of a sector. Sums of sector and
-/// length overflow at several of these.
+/// length overflow at several of these. Each is written as well as read: a check of one direction
+/// alone is a usual slip.
 fn places<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
+    // The last sector with a second one behind it, the first that is not there, and those whose
+    // place in bytes does not fit into 64 bits.
     let beyond = [
         sectors - 1,
         sectors,
@@ -333,7 +356,9 @@ fn places<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
     }
 }
 
-/// VIRTIO_BLK_T_DISCARD takes a list; flags are reserved but for the unmap bit.
+/// VIRTIO_BLK_T_DISCARD takes a list; flags are reserved but for the unmap bit. A length of no
+/// whole entry, and none at all, are refused: what is left of a list would be read from the next
+/// buffer.
 fn ranges<P: Platform>(device: &mut Device<'_, P>, sectors: u64) {
     let cases = [
         (sectors, 1, 0, IO_ERROR),
@@ -364,7 +389,8 @@ fn of_range<P: Platform>(device: &mut Device<'_, P>, name: &str, length: u32, ex
 }
 
 /// Requests that are cut in odd places, or have not all that they must have. Without a byte for the
-/// status there is no way to answer: the device breaks.
+/// status there is no way to answer: the device breaks. A header of 15 bytes has no sector; a
+/// driver that says so is broken, and so is the queue afterwards.
 fn shapes<P: Platform>(device: &mut Device<'_, P>) {
     let header = (HEADER, 16, false);
     let broken: [(&str, &[Piece]); 5] = [
@@ -382,7 +408,8 @@ fn shapes<P: Platform>(device: &mut Device<'_, P>) {
     over_each_other(device);
 }
 
-/// A request that takes all descriptors of the queue.
+/// A request that takes all descriptors of the queue. The framing is the driver's choice (virtio
+/// 1.2, 2.7.4): a device that reads a header by its first descriptor reads two bytes here.
 fn in_crumbs<P: Platform>(device: &mut Device<'_, P>) {
     device.header(request::IN, 0);
     let crumbs: [Piece; QUEUE_SIZE as usize] = core::array::from_fn(|i| match i {
@@ -394,7 +421,8 @@ fn in_crumbs<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Pieces of a request over each other: the status over the data, and what is read over what is
-/// written. virtio forbids no overlap, so the device must live with it.
+/// written. virtio forbids no overlap, so the device must live with it. Which of two writes to one
+/// place stays is open; that nothing else is written is not.
 fn over_each_other<P: Platform>(device: &mut Device<'_, P>) {
     device.header(request::IN, 0);
     let over = [
@@ -409,7 +437,8 @@ fn over_each_other<P: Platform>(device: &mut Device<'_, P>) {
     device.odd("a request over itself", &itself, Expect::Served(1));
 }
 
-/// Output of any length is taken; input has no buffer here.
+/// Output of any length is taken; input has no buffer here. The emergency write is a feature that
+/// the device does not offer (virtio 1.2, 5.3.4), and its field is none then.
 fn console<P: Platform>(device: &mut Device<'_, P>) {
     for length in [0, 1, 0x1_0000, 0x1_0001, BUFFER_SIZE as u32 - 0x1000] {
         let pieces = [(DATA, length, false)];
@@ -425,7 +454,8 @@ fn console<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Control messages (virtio 1.2, 5.3.6) to queues that there are only with more ports.
+/// Control messages (virtio 1.2, 5.3.6) to queues that there are only with more ports. They are
+/// there with VIRTIO_CONSOLE_F_MULTIPORT alone, which the device does not offer.
 fn control_queues<P: Platform>(device: &mut Device<'_, P>) {
     device.store(HEADER, &[0xff; 8]);
     for queue in [2, 3, 4, 5, 64, 0xffff] {
@@ -439,7 +469,8 @@ fn control_queues<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// The device says how much it wrote; any number is right.
+/// The device says how much it wrote; any number is right. A request without room ends with 0
+/// bytes, and readable descriptors are passed over.
 fn rng<P: Platform>(device: &mut Device<'_, P>) {
     for length in [0, 1, 4095, 4096, 4097, BUFFER_SIZE as u32 - 0x1000] {
         let pieces = [(DATA, length, true)];

@@ -1,4 +1,16 @@
 //! Attacks with queues themselves: their size, where their rings lie, when they are ready.
+//!
+//! A queue that is set up wrongly must not become ready: the device model maps its rings once, and
+//! uses the mapping without a look at each access. What is accepted here is accessible for ever
+//! after.
+//!
+//! | attack | mistake that it finds |
+//! |---|---|
+//! | sizes that no queue has | a mask made of a size that is no power of two |
+//! | rings outside of memory | a check of the address without the length |
+//! | rings out of line | atomic accesses that fault |
+//! | rings over each other | a value that was checked and is read again |
+//! | changes while in use | a mapping that is used after the queue was closed |
 
 use crate::arena::{self, buffer, table};
 use crate::device::{Device, Expect, Link, NEXT, QUEUE_SIZE, WRITE, register, status};
@@ -15,7 +27,7 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Makes a queue ready that cannot be one. The device may refuse at once or break: it may not use
-/// such a queue.
+/// such a queue. DRIVER_OK is written all the same, as a driver would that does not read back.
 fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, size: u32, rings: [u64; 3]) {
     device.negotiate();
     let queue = device.queue();
@@ -28,7 +40,8 @@ fn refused<P: Platform>(device: &mut Device<'_, P>, name: &str, size: u32, rings
     device.conclude(name, 0, Expect::Broken);
 }
 
-/// A power of two, and no more than QueueNumMax (virtio 1.2, 2.7 and 4.2.2).
+/// A power of two, and no more than QueueNumMax (virtio 1.2, 2.7 and 4.2.2). Sizes beyond 16 bits
+/// are cut to a good one by a device that stores them in a word.
 fn sizes<P: Platform>(device: &mut Device<'_, P>) {
     let most = device.read(register::QUEUE_NUM_MAX);
     let rings = device.rings(device.queue());
@@ -50,7 +63,8 @@ fn sizes<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// A queue of this size works.
+/// A queue of this size works. The largest and the smallest queue: an entry of a queue of one wraps
+/// with each request.
 fn served<P: Platform>(device: &mut Device<'_, P>, size: u32) {
     device.negotiate();
     for queue in 0..device.queue() + 1 {
@@ -68,7 +82,8 @@ fn served<P: Platform>(device: &mut Device<'_, P>, size: u32) {
     }
 }
 
-/// The three rings have alignments of 16, 2 and 4 (virtio 1.2, 2.7).
+/// The three rings have alignments of 16, 2 and 4 (virtio 1.2, 2.7). Every ring by itself: the
+/// three have different lengths, and each has its own check.
 fn places<P: Platform>(device: &mut Device<'_, P>) {
     let good = device.rings(device.queue());
     let bad = outside(device);
@@ -79,6 +94,7 @@ fn places<P: Platform>(device: &mut Device<'_, P>) {
             refused(device, "a ring outside of memory", QUEUE_SIZE.into(), rings);
         }
     }
+    // Descriptors, available and used; 8 is a multiple of everything but 16.
     for (ring, odd) in [(0, 8), (0, 1), (1, 1), (2, 2), (2, 1)] {
         let mut rings = good;
         rings[ring] += odd;
@@ -95,7 +111,8 @@ fn places<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Returns addresses at which no ring may lie. Behind the guest's memory, before it, and where
-/// other things lie.
+/// other things lie. Two of the addresses are registers of the board and a page of the device
+/// model, as the device VM has them.
 fn outside<P: Platform>(device: &Device<'_, P>) -> [u64; 12] {
     let (start, end) = (device.layout.ram.start, device.layout.ram.end);
     [
@@ -115,7 +132,8 @@ fn outside<P: Platform>(device: &Device<'_, P>) -> [u64; 12] {
 }
 
 /// Rings over each other and over buffers. What the device makes of it is its own affair, as long
-/// as it stays in the arena.
+/// as it stays in the arena. A device that reads an index twice may find what it has just written
+/// as a used entry.
 fn overlaps<P: Platform>(device: &mut Device<'_, P>) {
     let queue = device.queue();
     let [descriptors, available, used] = device.rings(queue);
@@ -135,7 +153,8 @@ fn overlaps<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// The device reads its own output then.
+/// The device reads its own output then. Four requests, so that each ring is read after it was
+/// written.
 fn overlap<P: Platform>(device: &mut Device<'_, P>, rings: [u64; 3]) {
     device.negotiate();
     let queue = device.queue();
@@ -162,7 +181,8 @@ fn overlap<P: Platform>(device: &mut Device<'_, P>, rings: [u64; 3]) {
     device.recover(name);
 }
 
-/// Random bytes as descriptors and indices: the device writes them there itself.
+/// Random bytes as descriptors and indices: the device writes them there itself. The bytes cannot
+/// be foretold, and so no list of attacks has what comes of them.
 fn random_rings<P: Platform>(device: &mut Device<'_, P>) {
     device.initialise();
     for place in [arena::descriptors(0), arena::available(0), arena::used(0)] {
@@ -176,7 +196,8 @@ fn random_rings<P: Platform>(device: &mut Device<'_, P>) {
 }
 
 /// Changes of a queue while it is in use. QueueReady is 1 for a queue in use; a change of its rings
-/// then has no effect.
+/// then has no effect. The specification leaves open when the device notices; at no time may it use
+/// both.
 fn moments<P: Platform>(device: &mut Device<'_, P>) {
     device.recover_all("before a queue is changed");
     // A device with queues behind this one was set up up to the last of them.
@@ -199,7 +220,7 @@ fn moments<P: Platform>(device: &mut Device<'_, P>) {
     resets(device);
 }
 
-/// A queue switched off and on while requests wait.
+/// A queue switched off and on while requests wait. Values beyond 1 are no ready.
 fn toggles<P: Platform>(device: &mut Device<'_, P>) {
     for ready in [0, 1, 0, 2, u32::MAX, 0] {
         device.offer(0);
@@ -210,7 +231,8 @@ fn toggles<P: Platform>(device: &mut Device<'_, P>) {
     device.recover("ready in mid-flight");
 }
 
-/// Resets in the middle of requests, after which the device leaves all memory alone.
+/// Resets in the middle of requests, after which the device leaves all memory alone. Eight times,
+/// since the request is in another stage at each reset.
 fn resets<P: Platform>(device: &mut Device<'_, P>) {
     let name = "a reset in mid-request";
     for _ in 0..8 {

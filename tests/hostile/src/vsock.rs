@@ -1,4 +1,8 @@
 //! Attacks with the packets of sockets (virtio 1.2, 5.10.6): each field with what no driver writes.
+//!
+//! A packet names both ends by number and port, and tells how much data follows and how much room
+//! its sender has. The device has to take none of that for granted: the sender is the guest of the
+//! queue, whatever the packet says.
 
 use crate::Platform;
 use crate::device::{Device, Expect, Link, WRITE, register};
@@ -6,11 +10,12 @@ use crate::offers::{DATA, HEADER, offer_receive_buffers, segments};
 
 /// Bytes of a packet without data.
 const PACKET: u32 = 44;
-/// Operations of packets. VIRTIO_VSOCK_OP_RST.
+/// Operations of packets. VIRTIO_VSOCK_OP_RST. Ends a connection, or refuses one.
 const RST: u16 = 3;
-/// VIRTIO_VSOCK_OP_RW.
+/// VIRTIO_VSOCK_OP_RW. Data of a connection; of one that is not there it is refused by RST.
 const RW: u16 = 5;
-/// Packets that are to be refused, more than a device may keep.
+/// Packets that are to be refused, more than a device may keep. Refusals are kept until the guest
+/// has a buffer for them, and a guest that never has one must not fill the device's memory.
 const STORM: usize = 100;
 
 /// Fields of a packet, by where they begin and their bytes. In the order of struct
@@ -78,7 +83,8 @@ pub(crate) fn all<P: Platform>(device: &mut Device<'_, P>) {
     }
 }
 
-/// Spoils each field of a packet of each operation.
+/// Spoils each field of a packet of each operation. A spoilt sender would be another guest; a
+/// spoilt credit, an unlimited queue.
 fn fields<P: Platform>(device: &mut Device<'_, P>) {
     let cid = device.cid();
     for op in 0..9 {

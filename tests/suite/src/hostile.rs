@@ -1,8 +1,8 @@
 //! The device model under attack: a hostile guest beside an honest one, both served by a device VM
 //! on the stock kernel (`tests/manifests/hostile.dts`).
 //!
-//! `tests/manifests/hostile-code.dts` has another device model, one of whose processes is subverted:
-//! the code of the guest that it serves runs there, and reaches for other guests.
+//! `tests/manifests/hostile-code.dts` has another device model, one of whose processes is
+//! subverted: the code of the guest that it serves runs there, and reaches for other guests.
 //!
 //! The guests judge the effects inside their VMs. From outside, the test checks that the honest
 //! guest continues all the time, that the device model is the same process at the end and has
@@ -43,8 +43,8 @@ const HOSTILE_VMS: [&str; 2] = ["hostile", "saboteur"];
 const QUIET: u32 = 200;
 /// More events than attacks have: a long run has about 20,000 for each device.
 const MOST_EVENTS: u64 = 2_000_000;
-/// Random attacks on each device of a long run, unless `GEARV_ATTACKS` is set; the manifest says how
-/// many there are in a short one.
+/// Random attacks on each device of a long run, unless `GEARV_ATTACKS` is set; the manifest says
+/// how many there are in a short one.
 const LONG: u32 = 1000;
 
 /// Layout of the disk, in sectors: the guests' partitions, with unowned space around each.
@@ -242,7 +242,17 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     let seconds = (session.elapsed() - begin).as_secs();
     println!("attacked for {seconds} s; the honest guest waits for no longer than {stall} events");
     tally.pass(1);
+    judge_guests(session, tally)?;
+    tally.check("the device model", unharmed(session, &gdm));
+    session.send("sync; poweroff -f\n")?;
+    let status = session.expect_end(END)?;
+    ensure!(status.success(), "QEMU ended with {status}");
+    Ok(())
+}
 
+/// Judges what each guest says of itself: the attackers what they found, the honest one whether its
+/// data are right.
+fn judge_guests(session: &mut Session, tally: &mut Tally) -> Result<()> {
     for (vm, least) in [("hostile", 14), ("saboteur", 8)] {
         let said = console(session, vm, "")?;
         judge(&said, "hostile: ", least, tally);
@@ -256,11 +266,6 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
         "the virtio console",
         found.then_some(()).context("it shows nothing"),
     );
-
-    tally.check("the device model", unharmed(session, &gdm));
-    session.send("sync; poweroff -f\n")?;
-    let status = session.expect_end(END)?;
-    ensure!(status.success(), "QEMU ended with {status}");
     Ok(())
 }
 
@@ -303,8 +308,8 @@ impl Seen {
     }
 }
 
-/// Progress of the guests over the looks. A busy machine makes looks rarer and attacks slower alike,
-/// so no time ends the wait.
+/// Progress of the guests over the looks. A busy machine makes looks rarer and attacks slower
+/// alike, so no time ends the wait.
 #[derive(Debug, Default)]
 struct Watch {
     /// The first look that found the honest guest's latest request.

@@ -257,19 +257,12 @@ impl Shared {
         client.write_all(&reply)
     }
 
+    /// Does a request, and returns what it reads. A write with FUA is on the medium when it is
+    /// answered, whatever the cache has.
     fn perform(&self, request: &Request, data: &[u8]) -> io::Result<Vec<u8>> {
-        let Request {
-            flags,
-            kind,
-            offset,
-            length,
-            ..
-        } = *request;
-        let end = offset.checked_add(length as u64);
-        if end.is_none_or(|end| end > self.size) || length > MOST {
-            return Err(ErrorKind::InvalidInput.into());
-        }
-        match kind {
+        self.check_range(request)?;
+        let (offset, length) = (request.offset, request.length);
+        match request.kind {
             command::READ => return self.read(offset, length),
             command::WRITE => self.write(offset, data)?,
             command::WRITE_ZEROES => self.write(offset, &vec![0; length])?,
@@ -281,10 +274,19 @@ impl Shared {
             command::TRIM => {}
             _ => return Err(ErrorKind::InvalidInput.into()),
         }
-        if flags & FUA != 0 {
+        if request.flags & FUA != 0 {
             self.flush()?;
         }
         Ok(Vec::new())
+    }
+
+    /// Refuses a range that the disk does not have, and one that is longer than the answer may be.
+    fn check_range(&self, request: &Request) -> io::Result<()> {
+        let end = request.offset.checked_add(request.length as u64);
+        match end.is_none_or(|end| end > self.size) || request.length > MOST {
+            true => Err(ErrorKind::InvalidInput.into()),
+            false => Ok(()),
+        }
     }
 
     fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {

@@ -1,5 +1,5 @@
-//! Peripherals of a Linux guest: sockets to the device VM, used by Debian's socat on both sides, and
-//! a keyboard that is typed on by a socket, and the machine's own, heard by Debian's evtest.
+//! Peripherals of a Linux guest: sockets to the device VM, used by Debian's socat on both sides,
+//! and a keyboard that is typed on by a socket, and the machine's own, heard by Debian's evtest.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -90,19 +90,8 @@ fn use_peripherals(
     monitor: &Path,
     tally: &mut Tally,
 ) -> Result<()> {
-    is_up(session)?;
-    let keyboard = event_of(KEYBOARD);
-    let start = format!("ln -s {keyboard} /dev/input/keyboard; gearctl start linux");
-    shell(session, &start)?;
-    session.send(&format!("{}\n", guest.console_command()))?;
-    session.expect(&ready(&guest.name), BOOT)?;
-    answers(session, &guest.name)?;
-    tally.check("Debian's driver", driver(session));
-    tally.check("a port without a program", refusals(session));
-    tally.check("from the guest", from_guest(session, guest));
-    tally.check("to the guest", to_guest(session, guest));
-    tally.check("the broker's rights", rights(session));
-    tally.check("a kill of GDM", killed(session, guest));
+    reach(session, guest)?;
+    use_port(session, guest, tally);
     tally.check("typed keys", keys(session, guest));
     let keyboard = board_keys(session, guest, monitor);
     tally.check("the machine's keyboard", keyboard);
@@ -113,8 +102,30 @@ fn use_peripherals(
     Ok(())
 }
 
-/// A guest whose system listens to the power button shuts down by `gearctl shutdown`. Debian's busybox
-/// has no program that listens: a loop of the shell's stands for systemd's.
+/// Starts the guest, and waits for its shell. The device VM names the keyboard first: GDM opens
+/// what the manifest names when the guest starts.
+fn reach(session: &mut Session, guest: &VmSummary) -> Result<()> {
+    is_up(session)?;
+    let keyboard = event_of(KEYBOARD);
+    let start = format!("ln -s {keyboard} /dev/input/keyboard; gearctl start linux");
+    shell(session, &start)?;
+    session.send(&format!("{}\n", guest.console_command()))?;
+    session.expect(&ready(&guest.name), BOOT)?;
+    answers(session, &guest.name)
+}
+
+/// Checks the console's port both ways, and that a kill of the device model does not end it.
+fn use_port(session: &mut Session, guest: &VmSummary, tally: &mut Tally) {
+    tally.check("Debian's driver", driver(session));
+    tally.check("a port without a program", refusals(session));
+    tally.check("from the guest", from_guest(session, guest));
+    tally.check("to the guest", to_guest(session, guest));
+    tally.check("the broker's rights", rights(session));
+    tally.check("a kill of GDM", killed(session, guest));
+}
+
+/// A guest whose system listens to the power button shuts down by `gearctl shutdown`. Debian's
+/// busybox has no program that listens: a loop of the shell's stands for systemd's.
 fn power_button(session: &mut Session, guest: &VmSummary) -> Result<()> {
     hear(session, guest, "GearV keyboard and tablet")?;
     enter(session, guest)?;

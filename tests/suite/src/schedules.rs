@@ -8,10 +8,12 @@
 
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use workbench::build_images::Images;
+use workbench::expect::Session;
 use workbench::qemu::{Machine, Qemu};
 use workbench::sched::{self, Loads, Setup, Simulated};
 use workbench::{build_images, workspace};
@@ -33,8 +35,8 @@ const WORK_US: u64 = 20;
 /// Shorter pauses of a spinner are exits, and not turns of others.
 const PAUSE: u64 = 2_000;
 /// Most by which the beginning or the end of a turn may differ, in ns: what the ways through the
-/// gears differ from the simulated ones adds up over the turns. 2,500 were measured; a way that is 30
-/// instructions longer adds as much in 80 turns.
+/// gears differ from the simulated ones adds up over the turns. 2,500 were measured; a way that is
+/// 30 instructions longer adds as much in 80 turns.
 const TOLERANCE: u64 = 5_000;
 /// Least turns that are compared: each policy has 75 to 120 until a VM stops.
 const LEAST: usize = 60;
@@ -214,16 +216,8 @@ fn run_target(case: &Case, gic: u32) -> Result<(Vec<Turn>, Vec<u8>)> {
     let source: PathBuf = folder.join(format!("{}.dts", case.policy));
     fs::write(&source, manifest(case))?;
     let images = build_images::build_below("schedules", &source)?;
-    let machine = Machine {
-        cpu: "max".to_owned(),
-        cpus: 1,
-        gic,
-        icount: true,
-        memory_mib: run::memory_for(&images)?,
-        ..Machine::default()
-    };
     let log = folder.join(format!("{}-gicv{gic}.log", case.policy));
-    let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    let mut session = start(&images, gic, &log)?;
     let mut printed = String::new();
     for _ in STARTS_MS {
         let more = session.expect("DONE\n", TIMEOUT);
@@ -233,6 +227,20 @@ fn run_target(case: &Case, gic: u32) -> Result<(Vec<Turn>, Vec<u8>)> {
         bail!("a guest says {}", line.trim());
     }
     Ok((turns(&printed)?, images.manifest.blob.clone()))
+}
+
+/// Starts a machine with one CPU, whose clock follows the instructions (`icount`): the turns are
+/// then the same in each run, however busy the host is.
+fn start(images: &Images, gic: u32, log: &Path) -> Result<Session> {
+    let machine = Machine {
+        cpu: "max".to_owned(),
+        cpus: 1,
+        gic,
+        icount: true,
+        memory_mib: run::memory_for(images)?,
+        ..Machine::default()
+    };
+    images.start(&Qemu::prepare(10)?, &machine, log)
 }
 
 /// Reads the lines `TRACE id=<VM> cpu=0 from=<ns> to=<ns>`, up to where a VM stopped to note its

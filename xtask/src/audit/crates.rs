@@ -13,6 +13,7 @@ use super::table::is_test;
 /// The most lines of a function, and of a file. Limits of the house, for tests as well: a long test
 /// hides what it tests.
 const FUNCTION: usize = 80;
+/// A file of more has more than one subject.
 const FILE: usize = 600;
 
 /// Returns a line for each crate, and says which goals the crate misses. Crates without code of
@@ -84,7 +85,8 @@ pub(super) fn too_long() -> Result<Vec<String>> {
 }
 
 /// Returns the directories of the workspace's crates. The workspace's list decides: what is no
-/// member is not built either.
+/// member is not built either. A crate that is not built by the workspace, such as libFuzzer's, has
+/// its own rules.
 fn directories() -> Result<Vec<String>> {
     let root = workspace::root();
     let text = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;

@@ -3,6 +3,9 @@
 //! A loop is an instruction that control comes back to. The loop's owner is the innermost of our
 //! own functions that all of the loop's branches belong to; what the compiler generated or took
 //! from `core` alone belongs to the function that it is part of.
+//!
+//! A loop of the source may be several in an image, or none where the compiler unrolled it. Each
+//! that is there needs a bound; a bound needs a loop in one of the images.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,7 @@
 //! Where in the source the instructions of an image come from.
+//!
+//! One instruction has several places, one for each function that was inlined around it. The
+//! innermost that is ours counts, since code of `core` is written nowhere here.
 
 use std::path::Path;
 

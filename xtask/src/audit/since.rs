@@ -1,4 +1,7 @@
 //! Lines that a change added to Gear1, by subject: those of the tree beside another revision.
+//!
+//! Lines here are all lines of the sources, resident or not: what a link makes of an older revision
+//! is not known without building it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -24,11 +24,14 @@ pub(super) struct Worst {
 pub(super) struct Stacks<'a> {
     /// The graph of calls.
     functions: &'a Functions,
+    // By address of the function: each is followed once, whoever calls it.
     known: BTreeMap<u64, Worst>,
+    // The chain that is being followed. A function that is met there again is recursive.
     open: Vec<u64>,
 }
 
 impl<'a> Stacks<'a> {
+    /// Nothing is followed before an entry is asked for.
     pub(super) fn new(functions: &'a Functions) -> Stacks<'a> {
         Stacks {
             functions,
@@ -94,6 +97,7 @@ impl<'a> Stacks<'a> {
 }
 
 /// Returns how many bytes of stack a function has taken before each instruction that it reaches.
+/// Each instruction is visited once, so loops end the walk.
 fn depths(start: u64, function: &Function) -> Result<BTreeMap<u64, i64>> {
     let mut depths = BTreeMap::from([(start, 0)]);
     let mut open = vec![start];

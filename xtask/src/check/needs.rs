@@ -4,6 +4,9 @@
 //! A Linux driver waits for the suppliers that its node refers to, and a node that is not the VM's
 //! is disabled in the VM's tree. A flat binary may well use a device that firmware has set up, so
 //! only VMs with a kernel are checked.
+//!
+//! What is found is a warning: a driver may do without, and firmware may have left a clock running.
+//! The bindings are Linux'; a property that is not in [`LISTS`] is not followed.
 
 use gear1_init::refusal::Fault;
 use gearv_manifest::blob::{Blob, Node};
@@ -19,9 +22,11 @@ const LISTS: &[(&str, &str)] = &[
     ("dmas", "#dma-cells"),
     ("mboxes", "#mbox-cells"),
 ];
-/// Compatible strings of suppliers without registers, of which every VM has a copy.
+/// Compatible strings of suppliers without registers, of which every VM has a copy. A copy in each
+/// VM's tree harms nobody, since there is nothing to write to.
 const FIXED: &[&str] = &["fixed-clock", "fixed-factor-clock", "regulator-fixed"];
-/// Compatible strings of clocks that tell the time of day, on the boards that are here.
+/// Compatible strings of clocks that tell the time of day, on the boards that are here. Clocks
+/// behind a bus, such as I2C, have a node of their own kind each, and are not known here.
 const CLOCKS: &[&str] = &["arm,pl031", "xlnx,zynqmp-rtc"];
 
 /// Returns the missing suppliers, once for each device and each node that it needs.
@@ -114,7 +119,8 @@ fn targets<'n, 't>(
     found
 }
 
-/// Tells whether a node is compatible with one of `all`.
+/// Tells whether a node is compatible with one of `all`. `compatible` is a list of strings, each
+/// with its zero.
 fn is_one_of(node: &Node<'_>, all: &[&str]) -> bool {
     let names = node
         .property("compatible")
@@ -123,7 +129,7 @@ fn is_one_of(node: &Node<'_>, all: &[&str]) -> bool {
     names.any(|name| all.iter().any(|one| one.as_bytes() == name))
 }
 
-/// The first cell of a property.
+/// The first cell of a property. Phandles and numbers of cells have one.
 fn cell(node: &Node<'_>, name: &str) -> Option<u32> {
     node.property(name)?.cells()?.next()
 }

@@ -1,4 +1,7 @@
 //! Mappings of each VM and of Gear2, as text: the list that Gear1's init builds every stage 2 from.
+//!
+//! The text is a reviewer's: whether two VMs share a page is seen without a machine. Golden files
+//! of the examples (manifests/partitions) show what a change of init does to each.
 
 use std::fmt::Write as _;
 

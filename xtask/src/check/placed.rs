@@ -16,13 +16,15 @@ use workbench::tools::Tools;
 use super::judged;
 use crate::placement::{self, Placement};
 
-/// Runs Gear1's init for a board on what was built, and refuses the manifest as init would.
+/// Runs Gear1's init for a board on what was built, and refuses the manifest as init would. The
+/// code that places is init's own: what is accepted here boots, as far as memory goes.
 pub fn place(images: &Images, board: &BoardTree, tools: &Tools) -> Result<Placement> {
     let archive = fs::read(&images.archive)?;
     let refusal = match placement::place(board.clone(), &archive, tools)? {
         Ok(placed) => return Ok(placed),
         Err(refusal) => refusal,
     };
+    // The boot loader's own places count as taken.
     let loaded = placement::of_images(&board.read()?, archive.len() as u64)?;
     Err(explained(
         &images.manifest,
@@ -34,7 +36,8 @@ pub fn place(images: &Images, board: &BoardTree, tools: &Tools) -> Result<Placem
 }
 
 /// Returns init's refusal as what the manifest's author can act on: the rules that are broken, with
-/// their places in the source, as far as rules say why.
+/// their places in the source, as far as rules say why. The rules' own findings come first, since
+/// they have a place in the source.
 fn explained(
     compiled: &Compiled,
     board: &BoardTree,

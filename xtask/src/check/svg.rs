@@ -1,5 +1,8 @@
 //! The report as a picture: the memory map from the lowest address down, CPUs, devices and
 //! interrupts beside it, the time of the CPUs below, each in its owner's colour.
+//!
+//! The picture is made from the report and never from the manifest: what it shows is what the text
+//! says.
 
 use std::fmt::Write as _;
 

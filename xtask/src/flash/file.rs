@@ -118,7 +118,8 @@ fn look(path: &Path) -> Result<Option<Metadata>> {
     }
 }
 
-/// A pipe or a terminal is no place for an image either.
+/// A pipe or a terminal is no place for an image either. Block devices have a message of their own,
+/// as they are what a person means who writes a card.
 fn ensure_file(path: &Path, found: &Metadata) -> Result<()> {
     let path = path.display();
     if found.file_type().is_block_device() {
@@ -134,7 +135,7 @@ fn ensure_file(path: &Path, found: &Metadata) -> Result<()> {
     Ok(())
 }
 
-/// The first sector has the mark of our images.
+/// The first sector has the mark of our images. A shorter file is none.
 fn is_card(path: &Path) -> Result<bool> {
     let mut sector = Vec::new();
     let file = File::open(path).with_context(|| path.display().to_string())?;

@@ -3,6 +3,9 @@
 //! A board that lacks one of them gives no message, since what would write one is in the file that
 //! is missing. Therefore the folder is judged here, before a card is written and carried to the
 //! board.
+//!
+//! The files are copied as they are and never looked into: what the maker's firmware reads differs
+//! from one release to the next.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +16,8 @@ use workbench::board::Name;
 use super::card::CardFile;
 
 /// Files that a Raspberry Pi 4 starts from, and that stand in no other folder of `--firmware`. The
-/// boot ROM starts bootcode from the board's EEPROM, which asks for these two.
+/// boot ROM starts bootcode from the board's EEPROM, which asks for these two. A `bootcode.bin` is
+/// of older boards.
 const RPI4: &[&str] = &["start4.elf", "fixup4.dat"];
 
 /// Characters that FAT has in no long name. Microsoft's FAT specification, long directory entries.
@@ -46,7 +50,8 @@ pub(super) fn read(folder: &Path, board: Name, own: &[&str]) -> Result<Vec<CardF
 }
 
 /// Refuses a folder without a file that the board's boot ROM or its firmware asks for. Without
-/// these, the board shows a pattern of its LED and nothing else.
+/// these, the board shows a pattern of its LED and nothing else. All that are missing are named at
+/// once.
 fn ensure_complete(folder: &Path, board: Name) -> Result<()> {
     let is_missing = |name: &&&str| !folder.join(name).is_file();
     let missing: Vec<&str> = needed(board).iter().filter(is_missing).copied().collect();
@@ -62,7 +67,8 @@ fn ensure_complete(folder: &Path, board: Name) -> Result<()> {
 }
 
 /// Refuses an empty file that the board needs, and no file at all. An empty file is what a copy
-/// leaves that ran out of room.
+/// leaves that ran out of room. After the reading, since a file that is a link has its size behind
+/// the link.
 fn ensure_filled(folder: &Path, board: Name, files: &[CardFile]) -> Result<()> {
     let is_empty = |(name, bytes): &&CardFile| needed(board).contains(&&**name) && bytes.is_empty();
     if let Some((name, _)) = files.iter().find(is_empty) {
@@ -147,7 +153,8 @@ fn ensure_fits(path: &Path, name: &str, own: &[&str], files: &[CardFile]) -> Res
     Ok(())
 }
 
-/// The order of a directory is the host's own, and would show in the image.
+/// The order of a directory is the host's own, and would show in the image. A card that is made
+/// twice has the same bytes, which a test compares.
 fn sorted_entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder);
     let entries = entries.with_context(|| format!("cannot read {}", folder.display()))?;

@@ -1,5 +1,8 @@
 //! Verdict on a manifest for the board that boots it: that of `cargo xtask check --board`, and
 //! where Gear1's init places the archive and the VMs.
+//!
+//! Both come before anything is written: a card that does not boot tells nobody why, and a person
+//! carries it to the board first.
 
 use std::path::Path;
 
@@ -13,7 +16,8 @@ use workbench::{manifest, output};
 
 use crate::check;
 
-/// Warnings that need the board's device tree; the build shows the others.
+/// Warnings that need the board's device tree; the build shows the others. A warning is shown once
+/// in a run.
 const OF_BOARD: [Rule; 2] = [Rule::TwoClusters, Rule::NeedsOther];
 
 /// Refuses a manifest that breaks a rule on the board, and shows its errors.
@@ -37,7 +41,8 @@ pub(super) fn manifest(file: &Path, board: &BoardTree, tools: &Tools) -> Result<
     Ok(())
 }
 
-/// Refuses an archive whose contents have no place in the board's memory.
+/// Refuses an archive whose contents have no place in the board's memory. The rules cannot tell:
+/// sizes of the images and of the guests' trees are part of the answer.
 pub(super) fn archive(images: &Images, board: &BoardTree, tools: &Tools) -> Result<()> {
     let placed = check::place(images, board, tools);
     placed.map(drop).context("nothing was written")

@@ -1,4 +1,11 @@
 //! The text of a new manifest.
+//!
+//! A new manifest is the first one that most users read, so it has a comment at each line whose
+//! purpose its name does not tell, and names the documents for the rest. The texts are constants
+//! and not built from parts: what stands here is what the user gets.
+//!
+//! A test compiles and judges each combination of choices and boards, by which a text that the
+//! binding no longer takes is found.
 
 use workbench::board::Name;
 
@@ -32,6 +39,7 @@ fn facts(board: Name) -> Facts {
             description: "QEMU's virt",
             cpus: 4,
             console: "console { };",
+            // The second UART of the machine, which nothing else uses.
             real_time: &[PASS_THROUGH, "devices = \"/pl011@9040000\";"],
         },
         Name::Rpi4 => Facts {
@@ -68,7 +76,8 @@ pub fn text(board: Name, choice: Choice) -> String {
     let facts = facts(board);
     let name = board.text();
     let description = facts.description;
-    // A machine of QEMU has as many CPUs as its manifest names; boards have what they have.
+    // A machine of QEMU has as many CPUs as its manifest names; boards have what they have. Two
+    // CPUs for Gear2, and one more for each VM that wants one.
     let used = 2 + usize::from(choice.guest) + usize::from(choice.real_time);
     let count = if board == Name::QemuVirt {
         used
@@ -120,13 +129,16 @@ pub fn text(board: Name, choice: Choice) -> String {
     )
 }
 
-/// Writes a property's numbers as the device tree's source has them.
+/// Writes a property's numbers as the device tree's source has them. A range has no form of its own
+/// there.
 fn cells(cpus: std::ops::Range<usize>) -> String {
     let cpus: Vec<String> = cpus.map(|cpu| cpu.to_string()).collect();
     format!("<{}>", cpus.join(" "))
 }
 
-/// A Linux guest that needs no other VM. `CONSOLE` is replaced: its address depends on the board.
+/// A Linux guest that needs no other VM. `CONSOLE` is replaced: its address depends on the board. A
+/// kernel and an initramfs that xtask downloads and makes: the manifest runs before its user has
+/// any file.
 const PLAIN: &str = r#"
 		linux {
 			vcpus = <2>;

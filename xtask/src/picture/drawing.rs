@@ -1,10 +1,14 @@
 //! A terminal's lines, and its screen, as SVG.
+//!
+//! Text stays text: a reader can search and copy it, and the picture is sharp at each size. A font
+//! is named by its family alone, so widths are given where cells must meet.
 
 use crate::terminal::{Style, Terminal};
 
 /// Columns that are drawn; what is behind them is cut off.
 pub(super) const COLUMNS: usize = 92;
-/// Size of a character's cell, and of the margin, in pixels.
+/// Size of a character's cell, and of the margin, in pixels. The width is that of the usual
+/// monospaced fonts at this size.
 const CELL: (f32, usize) = (8.0, 19);
 /// Pixels around the text.
 const MARGIN: usize = 16;
@@ -49,13 +53,15 @@ impl Line {
         Self::new(Kind::Printed, text)
     }
 
+    /// A line that is too long is cut off, as a terminal of this width without wrapping does.
     fn new(kind: Kind, text: &str) -> Self {
         let text = plain(text).chars().take(COLUMNS).collect();
         Self { kind, text }
     }
 }
 
-/// Removes escape sequences and control characters.
+/// Removes escape sequences and control characters. Colours of the shell are lost, which the
+/// picture has its own for.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut chars = text.chars();
@@ -70,7 +76,8 @@ fn plain(text: &str) -> String {
     plain.trim_end().to_owned()
 }
 
-/// Draws the lines.
+/// Draws the lines. The baseline lies above the lower edge of the row, by the depth of letters such
+/// as g.
 pub(super) fn svg(lines: &[Line]) -> String {
     let mut svg = begin(lines.len(), "A session of GearV");
     for (row, line) in (1..).zip(lines) {
@@ -130,7 +137,7 @@ fn part((row, column): (usize, usize), style: Style, text: &str) -> String {
     )
 }
 
-/// Begins a picture of so many rows.
+/// Begins a picture of so many rows. The label is what a screen reader says.
 fn begin(rows: usize, label: &str) -> String {
     let width = COLUMNS as f32 * CELL.0 + 2.0 * MARGIN as f32;
     let height = rows * CELL.1 + 2 * MARGIN;

@@ -15,7 +15,8 @@ use workbench::{ext4, guest_userland, workspace};
 /// letter.
 const MOST: usize = 24;
 
-/// Judges the files that a user names, in their order.
+/// Judges the files that a user names, in their order. A disk twice would be two writers of one
+/// file system.
 pub(super) fn judged(files: &[PathBuf], snapshot: bool) -> Result<Vec<Disk>> {
     let count = files.len();
     ensure!(count <= MOST, "--disk: {count} disks; at most {MOST} fit");
@@ -36,7 +37,7 @@ pub(super) fn judged(files: &[PathBuf], snapshot: bool) -> Result<Vec<Disk>> {
 }
 
 /// Judges one file: an image that is not empty, or a block device; writable, unless nothing is
-/// written to it.
+/// written to it. Writing is tried here, as QEMU would say so only when it starts.
 fn judge(file: &Path, snapshot: bool) -> Result<Disk> {
     let Ok(facts) = fs::metadata(file) else {
         bail!(
@@ -64,7 +65,8 @@ fn judge(file: &Path, snapshot: bool) -> Result<Disk> {
 }
 
 /// Returns the manifest's own disk as it is before the first boot, and this run's own; those of
-/// runs that have ended are removed.
+/// runs that have ended are removed. The name is the process's number: two runs of one manifest
+/// have two disks.
 pub(super) fn fresh(images: &Images) -> Result<PathBuf> {
     let directory = images.archive.with_file_name("disks");
     fs::create_dir_all(&directory)?;
@@ -83,7 +85,8 @@ pub(super) fn fresh(images: &Images) -> Result<PathBuf> {
 /// Name of a manifest's own disk that outlives its runs.
 pub const KEPT: &str = "kept-disk.img";
 
-/// Returns the manifest's own disk as the last run with `--keep` left it.
+/// Returns the manifest's own disk as the last run with `--keep` left it. Only one run at a time
+/// may have it, which QEMU's lock of the image sees to.
 pub(super) fn kept(images: &Images) -> Result<PathBuf> {
     let disk = images.archive.with_file_name(KEPT);
     if !disk.exists() {

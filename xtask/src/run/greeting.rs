@@ -43,7 +43,8 @@ pub(super) fn text(machine: &Machine, manifest: &Compiled) -> String {
 }
 
 /// One line a VM: the number is what keys of Gear2's console take. Memory and vCPUs stand there
-/// because a VM that is slow or ends for want of memory has mostly got too little of them.
+/// because a VM that is slow or ends for want of memory has mostly got too little of them. The kind
+/// tells who schedules the VM and who serves it.
 fn of_vm(index: usize, vm: &VmSummary) -> String {
     let mib = vm.memory_bytes / MIB;
     let kind = match vm.kind {
@@ -59,7 +60,8 @@ fn of_vm(index: usize, vm: &VmSummary) -> String {
 }
 
 /// Names the disks as their owner does, and what becomes of what is written. Letters follow QEMU's
-/// order of devices, which is that of the guest's probing.
+/// order of devices, which is that of the guest's probing. `kept-disk.img` outlives the run; with
+/// `--snapshot` nothing that is written does.
 fn disks(machine: &Machine, manifest: &Compiled) -> String {
     let owner = manifest
         .virtio_owner
@@ -111,7 +113,7 @@ fn consoles(manifest: &Compiled) -> String {
 }
 
 /// The terminal is a VM's. A device VM has `gearctl`, which reaches all others; any other owner of
-/// the UART has the terminal for itself.
+/// the UART has the terminal for itself. Ctrl-A is QEMU's own, and works whoever has the terminal.
 fn consoles_of_owner(manifest: &Compiled, owner: usize, vm: &VmSummary) -> String {
     let mut text = format!("this terminal is the console of {}", vm.name);
     if vm.kind == VmKind::Device {
@@ -132,7 +134,8 @@ fn consoles_of_owner(manifest: &Compiled, owner: usize, vm: &VmSummary) -> Strin
 
 /// The terminal is Gear2's, which shows the consoles of VMs. Only VMs with a console can get the
 /// focus. Gear2's own keys stand behind those, since a manifest without a VM that has a console is
-/// still one whose VMs can be listed and stopped.
+/// still one whose VMs can be listed and stopped. Keys are shown as digits, since the VM's number
+/// is the key.
 fn consoles_of_gear2(manifest: &Compiled) -> String {
     let vms = manifest.vms.iter().enumerate();
     let shown = vms.filter(|(_, vm)| vm.console.is_some());

@@ -1,4 +1,7 @@
 //! `--port-forward`: ports of this machine that lead to VMs.
+//!
+//! A forward is judged twice: its form when the options are read, and its VM when the manifest is
+//! there. Both come before the machine starts.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::str::FromStr;

@@ -8,6 +8,9 @@
 //! disk, and writes a file block by block and flushes each, until that fails. Its file system does
 //! not note times of access and of change during this check: a journal that gets an I/O error would
 //! end the writing, and the file system with it.
+//!
+//! Guests must outlive their device VM (docs/ARCHITECTURE.md), since a device VM is a whole Linux
+//! with drivers, and the likeliest part to fail.
 
 use std::time::{Duration, Instant};
 

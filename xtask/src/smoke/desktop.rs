@@ -7,6 +7,7 @@ use workbench::expect::Session;
 use super::{LONG, shell_within};
 
 /// Returns the device VM's command that types a line into an input device's socket, Enter included.
+/// One `tap` a line is the language of an input device's socket (docs/device-model.md).
 pub fn typing(line: &str, socket: &str) -> Result<String> {
     let keys: Vec<String> = line.chars().map(key).collect::<Result<_>>()?;
     let keys = keys.join(" ");
@@ -16,6 +17,8 @@ pub fn typing(line: &str, socket: &str) -> Result<String> {
 }
 
 /// Returns the name of a character's key on a keyboard of the United States, without its prefix.
+/// Keys and not characters, because virtio-input sends what a keyboard has; the guest's layout
+/// makes characters of them.
 fn key(character: char) -> Result<String> {
     let name = match character {
         'a'..='z' | '0'..='9' => return Ok(character.to_ascii_uppercase().to_string()),
@@ -29,7 +32,8 @@ fn key(character: char) -> Result<String> {
     name.with_context(|| format!("{character:?} has no key of its own"))
 }
 
-/// Takes a picture of a guest's screen in the device VM; returns the PNG.
+/// Takes a picture of a guest's screen in the device VM; returns the PNG. Hexadecimal digits, as
+/// the console passes no bytes.
 pub fn screenshot(session: &mut Session, vm: &str) -> Result<Vec<u8>> {
     let file = "/root/screen.png";
     let take = format!("gearctl screenshot {vm} {file} && xxd -p {file}");

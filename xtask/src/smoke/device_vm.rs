@@ -2,6 +2,10 @@
 //!
 //! The terminal is the device VM's console; the guest's is reached from there with `gearctl`, as a
 //! person does it. What went over the guest's disk is looked at from outside in the end.
+//!
+//! What a check needs is set up by those before it, so that one boot serves all: a failure ends the
+//! run. Every command is typed at a shell, and its status is read back: output alone would miss a
+//! program that fails in silence.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +41,8 @@ pub const LEAVE: &str = "\x1d";
 const ADDRESS: &str = network::DEVICE_VM;
 /// The guest's userland takes it unless its command line names another.
 const GUEST_ADDRESS: &str = network::GUEST;
-/// Not in use by any program of the two userlands.
+/// Not in use by any program of the two userlands. Both sides tell each other over it when they are
+/// done.
 const PORT: u16 = 7000;
 /// Prompt of the device VM's shell. A prompt is the sign that the shell reads its terminal again.
 const PROMPT: &str = "device:";
@@ -113,7 +118,8 @@ impl Smoke<'_> {
     }
 
     /// Stops and starts what may be stopped under the guests: the real-time VMs. Guests and the
-    /// device VM stay as they are, since the later checks run in them.
+    /// device VM stay as they are, since the later checks run in them. The end of each change is
+    /// awaited, since the next one would meet a VM that is on its way.
     fn lives(&mut self, manifest: &Compiled) -> Result<()> {
         for vm in manifest.vms.iter().filter(|vm| vm.kind == VmKind::RealTime) {
             let name = &vm.name;
@@ -232,7 +238,8 @@ impl Smoke<'_> {
 
     /// Moves data between the guest and the device VM, in both directions. Both directions are
     /// measured, because the paths differ: the guest's transmit queue wakes GDM by a channel, and
-    /// received frames wait in the tap device.
+    /// received frames wait in the tap device. The receiver's figure is taken: a sender counts what
+    /// its own buffers hold.
     fn network(&mut self) -> Result<()> {
         let mib = self.extent.network_mib;
         for (what, option) in [("to", ""), ("from", " -R")] {
@@ -252,7 +259,7 @@ impl Smoke<'_> {
 
     /// Reboots the guest, which nobody else may notice. A reboot by PSCI SYSTEM_RESET loads the
     /// guest anew. GDM has to let go of the old queues, and must neither end nor be started again
-    /// for that.
+    /// for that. Several times, since what a reboot leaks shows at a later one.
     fn reboots(&mut self, guest: &VmSummary) -> Result<()> {
         let name = &guest.name;
         for count in 1..=self.extent.reboots {
@@ -271,7 +278,8 @@ impl Smoke<'_> {
     }
 
     /// Kills GDM while the guest writes. fio verifies all blocks, so a request that got lost, or
-    /// that two processes served, shows as an error of its.
+    /// that two processes served, shows as an error of its. The time is that of the device VM's own
+    /// clock, which stands while the host is busy.
     fn killed_device_model(&mut self, guest: &VmSummary) -> Result<()> {
         let timed = self.extent.timed;
         let what = match timed {
@@ -295,7 +303,8 @@ impl Smoke<'_> {
     }
 
     /// Ends the machine, and looks at the guest's disk from outside. What a guest reads back may
-    /// come from its page cache or from GDM's; the image on the host's disk is what lasts.
+    /// come from its page cache or from GDM's; the image on the host's disk is what lasts. Hashes
+    /// of the files, and not of the image: an unmounted file system differs in its times.
     fn end(&mut self, disk: &Path) -> Result<()> {
         let files = match self.extent.away {
             true => &[FILE, FLUSHED][..],
@@ -341,7 +350,8 @@ fn seconds_away(printed: &str) -> Result<f64> {
 }
 
 /// Makes a guest do I/Os in the background, and leaves its console. Returns GDM's statistics from
-/// before and after.
+/// before and after. The VM with the counters has to know when the guest is at rest, and the guest
+/// when the counters are read.
 fn stats_around_reads(s: &mut Session, count: u64) -> Result<(Value, Value)> {
     // Each side waits for the other's word: to look at the counters costs exits too.
     let wait = format!("nc -l -p {PORT} < /dev/null > /dev/null");
@@ -378,7 +388,7 @@ pub fn widen(session: &mut Session) -> Result<()> {
     shell(session, "stty cols 1000").map(drop)
 }
 
-/// Runs a command that must print a text.
+/// Runs a command that must print a text. For what must be said to a person, such as a reason.
 fn says(session: &mut Session, command: &str, text: &str) -> Result<()> {
     let said = shell(session, command)?;
     ensure!(said.contains(text), "{text:?} is not in\n{said}");

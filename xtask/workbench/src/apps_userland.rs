@@ -7,10 +7,14 @@ use anyhow::Result;
 use crate::initramfs::with_busybox;
 use crate::{device_userland, kernel_modules, payloads, programs};
 
+/// First process: runs what the kernel's command line names. In the tree as a script, so that an
+/// editor knows its language.
 const INIT: &str = include_str!("apps_userland/init.sh");
+/// The same initramfs is the device VM's, whose two programs are of no use elsewhere.
 const GEARV_PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
 
-/// Builds the initramfs below `out_dir` and returns its path.
+/// Builds the initramfs below `out_dir` and returns its path. One initramfs for the VM, for the
+/// host of KVM and for the guest, since a difference of userlands would be part of each figure.
 pub fn initramfs(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     programs::add(&mut tree, &payloads::programs()?, &["fio", "hackbench"])?;

@@ -90,13 +90,7 @@ fn parse_deb822(text: &str) -> Vec<AptSource> {
 /// `Enabled: no` for a source that is switched off.
 fn parse_stanza(lines: &[&str]) -> Option<AptSource> {
     let fields = fields(lines)?;
-    let words = |key: &str| -> Vec<String> {
-        let field = fields.iter().find(|(name, _)| name == key);
-        let words = field
-            .into_iter()
-            .flat_map(|(_, value)| value.split_whitespace());
-        words.map(str::to_owned).collect()
-    };
+    let words = |key: &str| words_of(&fields, key);
     let enabled = words("enabled");
     let is_disabled = matches!(enabled.first().map(String::as_str), Some("no" | "false"));
     if is_disabled || !words("types").iter().any(|kind| kind == "deb") {
@@ -113,6 +107,16 @@ fn parse_stanza(lines: &[&str]) -> Option<AptSource> {
         source.set_option(key, value);
     }
     Some(source)
+}
+
+/// Returns the words of a field, none if the stanza lacks it: blanks and ends of lines part words
+/// (sources.list(5)).
+fn words_of(fields: &[(String, String)], key: &str) -> Vec<String> {
+    let field = fields.iter().find(|(name, _)| name == key);
+    let words = field
+        .into_iter()
+        .flat_map(|(_, value)| value.split_whitespace());
+    words.map(str::to_owned).collect()
 }
 
 /// Returns the fields of a stanza, their names in lower case; a line that begins with a blank goes

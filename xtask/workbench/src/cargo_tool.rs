@@ -7,12 +7,14 @@ use anyhow::{Result, ensure};
 use crate::cache::Cache;
 use crate::workspace;
 
-/// Returns the newest version of a program, or the one that the cache has.
+/// Returns the newest version of a program, or the one that the cache has. For programs whose
+/// version decides no figure.
 pub fn newest(name: &str) -> Result<PathBuf> {
     install(name, "cargo".into(), &[name])
 }
 
-/// Returns one version of a program, built with cargo's options `with`.
+/// Returns one version of a program, built with cargo's options `with`. For what a document or a
+/// test depends on in each detail.
 pub fn pinned(name: &str, version: &str, with: &[&str]) -> Result<PathBuf> {
     let what = [&[name, "--version", version], with].concat();
     install(name, format!("cargo/{name}-{version}").into(), &what)

@@ -14,6 +14,7 @@ use crate::progress::Step;
 /// the terminal's, and a pipe has none.
 const WIDTH: &str = "120";
 /// Words of cargo that begin a line about the course of a build. Everything else is a complaint.
+/// Cargo has no other mark for them on its standard error.
 const COURSE: [&str; 12] = [
     "Adding ",
     "Blocking ",

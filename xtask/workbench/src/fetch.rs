@@ -102,7 +102,8 @@ pub fn unpacked(cache: &Cache, set: &PackageSet<'_>) -> Result<PathBuf> {
 }
 
 /// Tells whether all packages of an index are still there; they are deleted once they are unpacked.
-/// An index without its packages is of a set that was unpacked and deleted.
+/// An index without its packages is of a set that was unpacked and deleted. A download is needed
+/// then, although the versions are known.
 fn has_packages(cache: &Cache, index: &Path) -> bool {
     let names = fs::read_to_string(index).unwrap_or_default();
     let mut hashes = names
@@ -146,7 +147,8 @@ fn download(cache: &Cache, set: &PackageSet<'_>, index: &Path) -> Result<()> {
 }
 
 /// Moves packages into the hash store. Returns the index's lines, in order of the packages' names.
-/// Sorted by name, which makes an index comparable.
+/// Sorted by name, which makes an index comparable. The lines are those of `sha256sum`, which can
+/// check them.
 fn store(cache: &Cache, incoming: &Path) -> Result<Vec<String>> {
     fs::create_dir_all(cache.path("packages"))?;
     let mut lines = Vec::new();
@@ -203,7 +205,7 @@ fn unpack(cache: &Cache, index: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Remains of an interrupted run are deleted, never used.
+/// Remains of an interrupted run are deleted, never used. Half of a set looks like a set.
 fn remove_dir_if_there(path: &Path) -> Result<()> {
     if path.is_dir() {
         fs::remove_dir_all(path).with_context(|| path.display().to_string())?;
@@ -416,6 +418,7 @@ Dir::State::status "{status}";
 }
 
 /// Returns Debian's name for the architecture of this machine. Rust's names differ from Debian's.
+/// The programs for this machine, such as QEMU, are of it; those for guests are always arm64.
 fn debian_architecture() -> &'static str {
     match env::consts::ARCH {
         "x86_64" => "amd64",

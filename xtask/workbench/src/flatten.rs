@@ -28,7 +28,8 @@ pub(crate) fn replace(file: &Path, contents: &[u8]) -> Result<()> {
     fs::rename(&new, file).with_context(|| file.display().to_string())
 }
 
-/// Returns address and data of each segment that has data; `.bss` has none in a flat file.
+/// Returns address and data of each segment that has data; `.bss` has none in a flat file. Debug
+/// information is in no segment, and is left out with everything else that is not loaded.
 fn loaded_segments(elf: &[u8]) -> Result<Vec<(u64, &[u8])>> {
     let file = object::File::parse(elf)?;
     let mut segments = Vec::new();
@@ -41,7 +42,8 @@ fn loaded_segments(elf: &[u8]) -> Result<Vec<(u64, &[u8])>> {
     Ok(segments)
 }
 
-/// Segments lie at their addresses from the image's base on, with zeros between.
+/// Segments lie at their addresses from the image's base on, with zeros between. A gap is a part of
+/// the file, since a boot loader copies the file in one piece.
 fn flat_bytes(elf: &[u8]) -> Result<Vec<u8>> {
     let segments = loaded_segments(elf)?;
     let base = segments.iter().map(|(address, _)| *address).min();

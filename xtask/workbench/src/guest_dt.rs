@@ -4,6 +4,15 @@
 //! controller) have slots of their final size that Gear1's init fills in place, so init needs no
 //! device tree writer. The tree has both interrupt controllers. Init removes the one that the
 //! machine lacks, and the slots of the initial RAM disk if there is none.
+//!
+//! The bindings that a node follows are those of Linux (Documentation/devicetree/bindings), because
+//! stock kernels are the ones that read it: psci.yaml, arm,arch_timer.yaml, arm,gic.yaml,
+//! arm,gic-v3.yaml, pl011.yaml, arm,pl031.yaml, arm,sbsa-gwdt.yaml, mmio.yaml and
+//! gpio-keys.yaml. An interrupt is type, number and trigger; type 0 counts from INTID 32, and type
+//! 1 from INTID 16.
+//!
+//! Zeroes are places that Gear1's init fills in: it alone knows where the memory lies, which
+//! interrupt controller the board has, and a random number.
 
 use std::fmt::Write as _;
 
@@ -356,7 +365,8 @@ fn channel(end: &ChannelEnd<'_>) -> String {
 }
 
 /// Escapes a text for a string of device tree source. A command line may hold any byte, and dtc's
-/// strings may not.
+/// strings may not. Bytes beyond ASCII are written by number, so that dtc's idea of an encoding
+/// does not matter.
 fn escape(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         match byte {

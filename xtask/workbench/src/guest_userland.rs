@@ -7,6 +7,8 @@ use anyhow::Result;
 use crate::initramfs::with_busybox;
 use crate::{ext4, kernel_modules, payloads, programs};
 
+/// Waits for the disk, mounts it, and hands over: a kernel that has its drivers as modules cannot
+/// do that itself.
 const INIT: &str = include_str!("guest_userland/init.sh");
 /// The init of the disk's root file system, to which the initramfs hands over.
 const ROOT_INIT: &str = include_str!("guest_userland/root-init.sh");
@@ -45,7 +47,7 @@ const PROGRAMS: &[&str] = &[
 /// Programs on the disk that use sockets and input devices.
 const PERIPHERAL_PROGRAMS: &[&str] = &["socat", "evtest"];
 
-/// Size of a guest's disk.
+/// Size of a guest's disk. Room for the programs, and for the files that tests write and verify.
 const DISK_MIB: u64 = 512;
 
 /// Builds the initramfs below `out_dir` and returns its path.
@@ -60,7 +62,8 @@ pub fn desktop_initramfs(out_dir: &Path) -> Result<PathBuf> {
     write(&modules, out_dir.join("desktop-initramfs.cpio"))
 }
 
-/// Modules differ: a desktop needs graphics and input.
+/// Modules differ: a desktop needs graphics and input. The init is one: it loads what the archive
+/// has.
 fn write(modules: &[&str], path: PathBuf) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     kernel_modules::add(&mut tree, modules)?;
@@ -68,7 +71,8 @@ fn write(modules: &[&str], path: PathBuf) -> Result<PathBuf> {
     tree.write_initramfs(path)
 }
 
-/// Builds the disk below `out_dir` and returns its path.
+/// Builds the disk below `out_dir` and returns its path. Of the same tree the same bytes: a test
+/// may compare the disk after a run.
 pub fn disk(out_dir: &Path) -> Result<PathBuf> {
     let mut tree = with_busybox()?;
     programs::add(&mut tree, &payloads::programs()?, PROGRAMS)?;

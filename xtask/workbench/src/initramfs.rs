@@ -11,14 +11,15 @@ use crate::{kernel_modules, payloads, programs};
 /// Line that init prints when the shell is ready; the guest's name stands in between.
 pub const READY: (&str, &str) = ("GearV guest ", ": shell ready");
 
+/// Mounts what a shell needs, says that it is ready, and starts the shell.
 const INIT: &str = include_str!("initramfs/init.sh");
 /// The file that every init reads first.
 const BEGIN: &str = include_str!("initramfs/begin.sh");
 /// Profile that every shell reads first.
 pub const PROFILE: &str = include_str!("initramfs/profile.sh");
 
-/// Modules of sockets to the device VM, of input devices with what programs read of them, and of the
-/// watchdog.
+/// Modules of sockets to the device VM, of input devices with what programs read of them, and of
+/// the watchdog.
 const PERIPHERALS: &[&str] = &[
     "virtio_mmio",
     "vmw_vsock_virtio_transport",

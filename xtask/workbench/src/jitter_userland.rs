@@ -8,9 +8,12 @@ use anyhow::Result;
 use crate::initramfs::with_busybox;
 use crate::{kernel_modules, payloads, programs};
 
+/// First process: one script for the host, the guest and the real-time VM, which runs what the
+/// kernel's command line names.
 const INIT: &str = include_str!("jitter_userland/init.sh");
 /// The disk that the load writes to.
 const MODULES: &[&str] = &["virtio_mmio", "virtio_blk"];
+/// Load beside the measurement: processor, memory, disk and network at once.
 const LOAD: &str = include_str!("jitter_userland/load.sh");
 
 /// Builds the initramfs below `out_dir` and returns its path.

@@ -1,4 +1,9 @@
 //! Payloads that GearV does not build itself: Debian's arm64 kernel and programs.
+//!
+//! Everything here is somebody else's build, and none is changed: figures are of what a reader can
+//! install, and a stock kernel that needed a patch would refute the promise that guests run as they
+//! are. Versions are those of the release that this machine runs, since its keys are the ones that
+//! apt trusts.
 
 use std::fs;
 use std::io::Read as _;
@@ -143,12 +148,12 @@ const NETWORK: PackageSet<'_> = PackageSet {
 /// Documentation/arch/arm64/booting.rst.
 const IMAGE_MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
-/// Returns Debian's 6.12 kernel for arm64, an `Image`.
+/// Returns Debian's 6.12 kernel for arm64, an `Image`. Guests of all examples boot it.
 pub fn debian_kernel() -> Result<PathBuf> {
     image(&KERNEL)
 }
 
-/// Returns Debian's 6.1 kernel for arm64.
+/// Returns Debian's 6.1 kernel for arm64. A second series shows that nothing depends on the first.
 pub fn debian_kernel_6_1() -> Result<PathBuf> {
     image(&KERNEL_6_1)
 }
@@ -290,7 +295,7 @@ fn modules(set: &PackageSet<'_>) -> Result<PathBuf> {
         .with_context(|| format!("{} holds no modules", root.display()))
 }
 
-/// Returns what that kernel calls itself.
+/// Returns what that kernel calls itself. Tests compare it with what `uname` says in a VM.
 pub fn kernel_release() -> Result<String> {
     let mut entries = fs::read_dir(debian_modules()?)?;
     let entry = entries.next().context("the kernel has no modules")??;
@@ -358,7 +363,8 @@ pub fn kernel_source_file(path: &str, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns where Debian's benchmarks for arm64 and all their libraries are unpacked.
+/// Returns where Debian's benchmarks for arm64 and all their libraries are unpacked. Programs come
+/// with the libraries that they were linked to, so that a guest's root has no others.
 pub fn programs() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &PROGRAMS)
 }
@@ -384,8 +390,8 @@ pub fn peripherals() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &PERIPHERALS)
 }
 
-/// Returns where the daemon for arm64 that refreshes a watchdog is unpacked; its libraries are among
-/// those of [`peripherals`].
+/// Returns where the daemon for arm64 that refreshes a watchdog is unpacked; its libraries are
+/// among those of [`peripherals`].
 pub fn watchdog() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &WATCHDOG)
 }

@@ -77,7 +77,7 @@ impl Step {
         eprintln!("{closing} ({:.1} s)", self.start.elapsed().as_secs_f32());
     }
 
-    /// Ends the step without a line.
+    /// Ends the step without a line. For steps whose result is told by the caller.
     pub fn clear(self) {
         self.bar.finish_and_clear();
     }

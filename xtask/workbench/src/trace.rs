@@ -11,11 +11,14 @@ use gear1_abi::layout::el2;
 
 use crate::workspace;
 
-/// Directory of QEMU's logs while machines are watched.
+/// Directory of QEMU's logs while machines are watched. Set once: machines of one run are all
+/// watched, or none.
 static WATCHED: OnceLock<PathBuf> = OnceLock::new();
-/// More than the runtime's text has.
+/// More than the runtime's text has. The filter keeps guests' code out, of which a log would have
+/// gigabytes.
 pub const SPAN: u64 = 1 << 20;
-/// The file of a Gear1 that is not the usual one.
+/// The file of a Gear1 that is not the usual one. A planted bug's, or a build with a check: its
+/// code lies elsewhere, and would count as coverage of the shipped one.
 pub const OTHER_GEAR1: &str = "other-gear1.img";
 
 /// Returns where the logs are, if machines are watched.
@@ -28,7 +31,8 @@ fn directory() -> PathBuf {
     workspace::output_dir().join("coverage")
 }
 
-/// Watches all machines that are started from now on.
+/// Watches all machines that are started from now on. Logs of an earlier run are deleted: addresses
+/// of another build mean other lines.
 pub fn watch() -> Result<()> {
     let directory = directory();
     if directory.is_dir() {
@@ -47,6 +51,7 @@ pub fn watch_beside() {
 /// Asks QEMU to log the runtime's code, if machines are watched and this one starts the usual
 /// image: addresses in another one mean other lines.
 pub fn add_to(command: &mut Command, gic: u32, kernel: &Path) {
+    /// Numbers the logs of this process.
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let Some(directory) = WATCHED.get() else {
         return;
@@ -54,6 +59,7 @@ pub fn add_to(command: &mut Command, gic: u32, kernel: &Path) {
     if kernel.file_name().is_some_and(|name| name == OTHER_GEAR1) {
         return;
     }
+    // Machines of several processes start at the same time.
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
     let process = std::process::id();
     let log = directory.join(format!("{process}-{run}-gicv{gic}.log"));

@@ -200,6 +200,7 @@ pub fn build_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
     BUILT.get(&key, || compile_static(package, bins))
 }
 
+/// musl, so that a program runs in any userland: nothing of it depends on a guest's libraries.
 fn compile_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
     ensure_targets(&[STATIC_TARGET])?;
     let mut command = cargo();

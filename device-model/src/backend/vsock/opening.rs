@@ -73,19 +73,26 @@ fn serve(socket: &UnixStream, prefix: &str) {
             Ok(_) => 0,
             Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
         };
-        let mut answer = [0; ANSWER];
-        let words = [port.to_le_bytes(), error.to_le_bytes()];
-        let words = words.iter().flatten();
-        answer
-            .iter_mut()
-            .zip(words)
-            .for_each(|(to, from)| *to = *from);
+        let answer = answer_bytes(port, error);
         let fd = connected.as_ref().ok().map(AsRawFd::as_raw_fd);
         let fds = fd.as_slice();
         if socket.send_with_fds(&[answer.as_slice()], fds).is_err() {
             return;
         }
     }
+}
+
+/// Returns the bytes of an answer. The port stands in it, because the thread asks for several at
+/// once.
+fn answer_bytes(port: u32, error: i32) -> [u8; ANSWER] {
+    let mut answer = [0; ANSWER];
+    let words = [port.to_le_bytes(), error.to_le_bytes()];
+    let words = words.iter().flatten();
+    answer
+        .iter_mut()
+        .zip(words)
+        .for_each(|(to, from)| *to = *from);
+    answer
 }
 
 /// Asks the broker for a connection to a port.

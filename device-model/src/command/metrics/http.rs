@@ -43,6 +43,26 @@ impl Reply {
             body: format!("{sentence}\n"),
         }
     }
+
+    /// Returns the response's text. The length is that of the body, whether or not it is sent (RFC
+    /// 9110, 9.3.2), and a refused method comes with those that are allowed (15.5.6).
+    fn text(self, with_body: bool) -> String {
+        let Self {
+            status,
+            content_type,
+            body,
+        } = self;
+        let allow = match status.starts_with("405") {
+            true => "Allow: GET, HEAD\r\n",
+            false => "",
+        };
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
+             {allow}Connection: close\r\n\r\n"
+        );
+        if with_body { head + &body } else { head }
+    }
 }
 
 /// Answers the request of a client, and closes the connection.
@@ -56,30 +76,15 @@ pub(super) fn answer(
     let line = head.and_then(|head| head.lines().next());
     let line = line.unwrap_or_default();
     let method = line.split(' ').next().unwrap_or_default();
-    let Reply {
-        status,
-        content_type,
-        body,
-    } = match head {
+    let reply = match head {
         Some(_) => reply(line, scrape),
         None => Reply::sentence(
             "431 Request Header Fields Too Large",
             &format!("line and fields of a request have at most {MOST} bytes"),
         ),
     };
-    let allow = match status.starts_with("405") {
-        true => "Allow: GET, HEAD\r\n",
-        false => "",
-    };
-    let length = body.len();
-    let mut text = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
-         {allow}Connection: close\r\n\r\n"
-    );
     // HEAD asks for what stands above the body.
-    if method != "HEAD" {
-        text += &body;
-    }
+    let text = reply.text(method != "HEAD");
     send(&mut stream, text.as_bytes(), Instant::now() + patience)?;
     discard(&mut stream)
 }

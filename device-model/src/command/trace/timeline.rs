@@ -1,8 +1,8 @@
 //! The Trace Event format, which Perfetto and chrome://tracing open.
 //!
-//! One process stands for the machine, with a thread for each CPU, and one for each VM, with a thread
-//! for each vCPU. What happens between two records of a CPU follows from the second one: the CPU has
-//! run whatever trapped then. A gap where records were lost is left empty.
+//! One process stands for the machine, with a thread for each CPU, and one for each VM, with a
+//! thread for each vCPU. What happens between two records of a CPU follows from the second one: the
+//! CPU has run whatever trapped then. A gap where records were lost is left empty.
 
 use std::io::{self, Write};
 
@@ -184,33 +184,43 @@ impl<W: Write> Writer<'_, W> {
         let Some(((doing, begin), end)) = lasted.zip(end) else {
             return Ok(());
         };
-        let (ts, dur) = (
-            self.time(begin),
-            self.microseconds(end.saturating_sub(begin)),
-        );
-        let span = |name: String, pid, tid, args| Event {
+        let on_cpu = |name: String| Event {
             name,
-            ph: "X",
+            pid: CPUS,
+            tid: cpu,
+            ..self.lasting(begin, end)
+        };
+        let vcpu = match doing {
+            Doing::Gear2 => return self.event(&on_cpu("Gear2".into())),
+            Doing::Idle => return self.event(&on_cpu("idle".into())),
+            Doing::Runs(vcpu) => vcpu,
+        };
+        self.event(&on_cpu(self.vcpu_name(vcpu)))?;
+        self.of_vcpu(vcpu, cpu, self.lasting(begin, end))
+    }
+
+    /// Writes that a vCPU ran on a CPU, into the vCPU's own line: a vCPU that moves is seen there
+    /// whole.
+    fn of_vcpu(&mut self, vcpu: u64, cpu: u64, lasting: Event) -> io::Result<()> {
+        let (pid, tid) = self.thread(vcpu);
+        self.event(&Event {
+            name: "runs".into(),
             pid,
             tid,
-            ts: Some(ts),
-            dur: Some(dur),
-            args,
+            args: Some(Args::Cpu { cpu }),
+            ..lasting
+        })
+    }
+
+    /// Returns an event without a name that lasts from one time to another: a complete event (`X`),
+    /// since a ring that lost records would leave pairs of begin and end broken.
+    fn lasting(&self, begin: u64, end: u64) -> Event {
+        Event {
+            ph: "X",
+            ts: Some(self.time(begin)),
+            dur: Some(self.microseconds(end.saturating_sub(begin))),
             ..Event::default()
-        };
-        let Doing::Runs(vcpu) = doing else {
-            let name = if doing == Doing::Gear2 {
-                "Gear2"
-            } else {
-                "idle"
-            };
-            return self.event(&span(name.into(), CPUS, cpu, None));
-        };
-        let (pid, tid) = self.thread(vcpu);
-        let on_cpu = span(self.vcpu_name(vcpu), CPUS, cpu, None);
-        let of_vcpu = span("runs".into(), pid, tid, Some(Args::Cpu { cpu }));
-        self.event(&on_cpu)?;
-        self.event(&of_vcpu)
+        }
     }
 
     /// Writes an exit of a vCPU. Gear2's calls show as the ends of what it does.

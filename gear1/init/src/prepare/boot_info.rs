@@ -118,21 +118,26 @@ pub(super) fn fill_vms(
         slot.first_vcpu = first_vcpu;
         slot.gicd_ipa = board.gic.gicd;
         slot.gicr_ipa = board.gic.gicr;
-        slot.powers_machine = vm.may_power_off;
-        // Of a VM that Gear2 schedules, Gear2 decides the restarts; these are for real-time VMs.
-        slot.restarts_after_fault = vm.restart != Restart::Never;
-        slot.restarts_after_off = vm.restart == Restart::Always;
-        slot.real_time = real_time(vm);
         slot.heartbeat = heartbeat(vm, counter_hz);
-        slot.debug = vm.debug;
-        slot.pmu = vm.pmu;
-        slot.last_words = vm.last_words;
-        slot.dump = vm.dump;
         slot.peers = peers(manifest, vm);
+        fill_switches(slot, vm);
         first_vcpu += vm.vcpu_count as u16;
     }
     info.vcpu_count = first_vcpu.into();
     fill_owner_cpus(info, board, manifest);
+}
+
+/// Tells the runtime what the manifest switches on or off for a VM.
+fn fill_switches(slot: &mut BootVm, vm: &Vm<'_>) {
+    slot.powers_machine = vm.may_power_off;
+    // Of a VM that Gear2 schedules, Gear2 decides the restarts; these are for real-time VMs.
+    slot.restarts_after_fault = vm.restart != Restart::Never;
+    slot.restarts_after_off = vm.restart == Restart::Always;
+    slot.real_time = real_time(vm);
+    slot.debug = vm.debug;
+    slot.pmu = vm.pmu;
+    slot.last_words = vm.last_words;
+    slot.dump = vm.dump;
 }
 
 /// Tells the runtime of the stores that are channels. Those of a VM stand together, so that the

@@ -87,23 +87,32 @@ fn check_place<'a>(
     path: NodePath<'a>,
     report: &mut Report<'_, 'a>,
 ) -> bool {
-    let values = [
-        ("start-us", window.start_us, START_US),
-        ("length-us", window.length_us, LENGTH_US),
-    ];
     // Ranges first: an end that is the sum of damaged numbers says nothing about the frame.
-    for (property, value, range) in values {
-        if !range.contains(&value) {
-            let place = ManifestError::at_property(Rule::OutOfRange, path, property);
-            report.error(place.found(Found::Us(value)));
-            return false;
-        }
+    if !check_ranges(window, path, report) {
+        return false;
     }
     // planted: a window ends behind its frame
     if window.end_us() > policy.frame_us.into() {
         let place = ManifestError::at_property(Rule::WindowOverflow, path, "length-us");
         report.error(place.found(Found::Overflow(window.end_us(), policy.frame_us)));
         return false;
+    }
+    true
+}
+
+/// Judges the two numbers of a window by themselves, and tells whether they are good. The first
+/// that is not is reported alone, as one slip of the unit damages both.
+fn check_ranges<'a>(window: &Window<'a>, path: NodePath<'a>, report: &mut Report<'_, 'a>) -> bool {
+    let values = [
+        ("start-us", window.start_us, START_US),
+        ("length-us", window.length_us, LENGTH_US),
+    ];
+    for (property, value, range) in values {
+        if !range.contains(&value) {
+            let place = ManifestError::at_property(Rule::OutOfRange, path, property);
+            report.error(place.found(Found::Us(value)));
+            return false;
+        }
     }
     true
 }

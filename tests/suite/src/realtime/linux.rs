@@ -112,6 +112,20 @@ pub(super) fn beside(
     steps: &[Step],
     before: Option<Latencies>,
 ) -> Result<Vec<(Step, Result<()>)>> {
+    let mut system = start(images, before)?;
+    let mut verdicts = Vec::new();
+    for step in steps {
+        let verdict = system
+            .take_and_judge(*step)
+            .map_err(|error| anyhow!("{step:?}: {error:#}\n{}", last_words(&system.session)))?;
+        verdicts.push((*step, verdict));
+    }
+    Ok(verdicts)
+}
+
+/// Boots the system. Only runs that are compared with latencies count instructions (`icount`): such
+/// a machine has one thread of the host for all CPUs, and is slower.
+fn start(images: &Images, before: Option<Latencies>) -> Result<System<'_>> {
     let serial = Serial::new(&workspace::output_dir().join("rt-linux"))?;
     let machine = Machine {
         cpu: "cortex-a57,cntfrq=1000000000".to_owned(),
@@ -121,21 +135,13 @@ pub(super) fn beside(
     };
     let log = serial.file.with_file_name("console.log");
     let guest = images.manifest.vms.iter().find(|vm| vm.may_power_off);
-    let mut system = System {
+    Ok(System {
         session: images.start(&Qemu::prepare(10)?, &machine, &log)?,
         serial,
         guest: guest.context("there is no guest")?,
         before,
         judged: 0,
-    };
-    let mut verdicts = Vec::new();
-    for step in steps {
-        let verdict = system
-            .take_and_judge(*step)
-            .map_err(|error| anyhow!("{step:?}: {error:#}\n{}", last_words(&system.session)))?;
-        verdicts.push((*step, verdict));
-    }
-    Ok(verdicts)
+    })
 }
 
 /// The running machine.

@@ -1,5 +1,9 @@
 //! Facts of a Rust source about modules: those that it declares, the names that it imports, the
 //! paths that it uses. Comments, literals and code under `#[cfg(test)]` say nothing.
+//!
+//! What the reader does not know makes no arrow, and so could hide a circle. Therefore a `mod` or a
+//! `use` that is not understood is an error. Macros are read as the tokens that they are: a path
+//! inside one counts.
 
 use anyhow::{Result, bail};
 
@@ -68,7 +72,7 @@ pub(super) fn read(text: &str) -> Result<Module> {
 }
 
 /// Splits a text, and leaves out comments, characters and raw strings. Raw strings hold test data
-/// and shaders of text, never a path.
+/// and shaders of text, never a path. Lines are counted in what is left out, too.
 fn tokens(text: &str) -> Vec<Token> {
     let characters: Vec<char> = text.chars().collect();
     let mut tokens = Vec::new();
@@ -120,7 +124,8 @@ fn is_of_word(character: char) -> bool {
     character == '_' || character.is_alphanumeric()
 }
 
-/// The line break stays: the next lexeme is blank.
+/// The line break stays: the next lexeme is blank. Doc comments are comments here: an example in
+/// one uses the crate from outside.
 fn end_of_line(characters: &[char], mut at: usize) -> usize {
     while characters.get(at).is_some_and(|c| *c != '\n') {
         at += 1;
@@ -232,7 +237,8 @@ impl Reader<'_> {
     }
 
     /// Reads up to the end of the text, or to the closing brace of those that it stands between.
-    /// Bodies of functions are read like everything else: paths stand there most of all.
+    /// Bodies of functions are read like everything else: paths stand there most of all. A module
+    /// between braces ends at the brace that was not opened inside.
     fn module(&mut self) -> Result<Module> {
         let mut module = Module::default();
         let mut depth = 0_usize;
@@ -274,7 +280,7 @@ impl Reader<'_> {
 
     /// Passes over an attribute, and over what follows if only tests have it. Returns the file that
     /// `path` gives. `#[cfg(test)]` alone is passed over here; a feature's code belongs to some
-    /// image.
+    /// image. `cfg_attr` and others have no module inside.
     fn attribute(&mut self) -> Option<String> {
         let start = self.at;
         self.at += 1;
@@ -356,7 +362,8 @@ impl Reader<'_> {
     }
 
     /// A path in code. Generic arguments between two segments end it. A macro's `!` ends the path
-    /// too: the macro's name is the last segment.
+    /// too: the macro's name is the last segment. `Vec::<u8>::new` is two paths, of which each
+    /// names what it needs.
     fn path(&mut self) -> Path {
         let mut segments = Vec::new();
         let mut line = self.line();

@@ -158,7 +158,7 @@ impl Source {
 
     /// Returns the first byte behind the item or statement that goes on at `from`: behind a `;` or
     /// a body in braces. What is no item ends at a `,` too. A match arm or a field ends at its
-    /// comma, where an item's generic parameters may hold one.
+    /// comma, where an item's generic parameters may hold one. `None`: the text ends first.
     pub(super) fn end_of_item(&self, from: usize) -> Option<usize> {
         let rest = self.masked.get(from..)?;
         let is_item = self.is_item(from);
@@ -202,7 +202,8 @@ impl Source {
     }
 
     /// Returns what no shipped image has, each with its attribute. A file whose inner attribute
-    /// keeps it out of the images counts as a whole.
+    /// keeps it out of the images counts as a whole. Spans inside others are left out, or a line
+    /// would be blanked twice.
     fn test_spans(&self, text: &str) -> Vec<Range<usize>> {
         if text.lines().any(is_test_file) {
             return std::iter::once(0..text.len()).collect();
@@ -225,7 +226,7 @@ impl Source {
     }
 
     /// Returns where an item begins, behind blanks and attributes. Attributes nest no braces but
-    /// any brackets.
+    /// any brackets. Several attributes may stand between `#[cfg(test)]` and its item.
     fn skip_attributes(&self, from: usize) -> usize {
         let mut item = self.skip_blank(from);
         while self.masked[item..].starts_with(b"#[")
@@ -270,7 +271,7 @@ fn is_test_file(line: &str) -> bool {
 }
 
 /// Tells whether an attribute keeps its item out of the images that ship. `not(test)` is what
-/// ships, and stays.
+/// ships, and stays. What hosts or checking images have is no part of the count of Gear1.
 fn is_test_attribute(attribute: &str) -> bool {
     let inner = attribute.trim_start_matches("#[").trim_start();
     let condition = inner.strip_prefix("cfg(");

@@ -29,7 +29,9 @@ pub(in crate::check) struct Window {
     pub(in crate::check) owner: Option<Owner>,
     /// The window's name in the manifest.
     pub(in crate::check) what: String,
+    /// From the beginning of the frame, as in the manifest.
     pub(in crate::check) start_us: u64,
+    /// 64 bits: the sum of two numbers that a rule may have refused.
     pub(in crate::check) end_us: u64,
 }
 
@@ -54,7 +56,8 @@ pub(super) fn pools(manifest: &Manifest<'_>, cpu_count: usize) -> Vec<Pool> {
     there.map(|pool| make(manifest, pool, cpu_count)).collect()
 }
 
-/// VMs of real-time are in no pool, as Gear2 does not schedule them.
+/// VMs of real-time are in no pool, as Gear2 does not schedule them. CPUs without a part, as of a
+/// policy that promises nothing, have no line.
 fn make(manifest: &Manifest<'_>, pool: Option<usize>, cpu_count: usize) -> Pool {
     let cpus = manifest.pool_cpus(pool, cpu_count);
     let vms = manifest.vms.iter().filter(|vm| vm.kind != VmKind::RealTime);
@@ -98,7 +101,8 @@ fn title(manifest: &Manifest<'_>, pool: Option<usize>, cpu_count: usize) -> Stri
 }
 
 /// Returns a VM's name and the parameters that the manifest gives it. Only what is given: a default
-/// says nothing about the author's wishes.
+/// says nothing about the author's wishes. The words are the manifest's own, to be searched for
+/// there.
 fn parameters(vm: &Vm<'_>) -> String {
     let named = vm.parameters.named();
     let named: String = named

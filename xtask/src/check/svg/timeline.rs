@@ -19,7 +19,8 @@ const BAR: usize = 36;
 const SCALE: usize = 22;
 /// Under the memory map.
 const LEFT: usize = MEMORY_X;
-/// Labels of the last bounds stand beyond the bar's end.
+/// Labels of the last bounds stand beyond the bar's end. 80 pixels hold the longest time of a
+/// frame.
 const RIGHT: usize = LEFT + WIDTH + 80;
 
 /// Returns width and height of what [`draw`] draws. Computed before anything is drawn, because the
@@ -29,7 +30,8 @@ pub(super) fn size(report: &Report) -> (usize, usize) {
     (RIGHT, heights.sum::<usize>() + 2 * ROW)
 }
 
-/// Has to count what [`draw`] draws; a picture cut off at the bottom shows where it does not.
+/// Has to count what [`draw`] draws; a picture cut off at the bottom shows where it does not. Lines
+/// of text, bars and space below, in the order of drawing.
 fn height(pool: &Pool) -> usize {
     let frame = if pool.windows.is_empty() {
         0
@@ -115,7 +117,8 @@ fn draw_window(
 }
 
 /// Draws the parts of a CPU, and returns where the next thing goes. Labels stand below the bar,
-/// because small parts have no room inside.
+/// because small parts have no room inside. Parts beyond the whole CPU are drawn up to the edge: a
+/// rule has refused them, and the label has the number.
 fn draw_cpu(svg: &mut String, report: &Report, cpu: &str, parts: &[Part], y: usize) -> usize {
     text(svg, LEFT - 100, y + BAR / 2 + 4, "12", cpu);
     let mut before = 0;
@@ -152,7 +155,8 @@ fn inside(svg: &mut String, (x, y, width): (usize, usize, usize), label: &str) {
     }
 }
 
-/// Draws time that nobody has. Lines and no pattern: not every viewer knows SVG patterns.
+/// Draws time that nobody has. Lines and no pattern: not every viewer knows SVG patterns. Gear2's
+/// colour, as the time is Gear2's to give.
 fn hatched(svg: &mut String, x: usize, y: usize, width: usize) {
     boxed(svg, x, y, (width, BAR), colour(Owner::Gear2));
     for at in (x..x + width).step_by(12) {

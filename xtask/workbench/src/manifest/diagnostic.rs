@@ -2,13 +2,26 @@
 //!
 //! Owns the way from a finding of the rules back to the text that a person wrote, and the two forms
 //! of output: text with the source underlined, and JSON for programs. Judges nothing.
+//!
+//! An object of the JSON has these keys; `null` stands for what does not apply, so that a program
+//! need not ask whether a key exists:
+//!
+//! | key | value |
+//! |---|---|
+//! | `id` | rule as docs/manifest.md lists it, or `syntax`, `dtc` or `file` |
+//! | `severity` | `error` refuses the manifest, `warning` does not |
+//! | `message`, `help` | what is wrong with what stands there, and what to write |
+//! | `node`, `property` | where in the manifest, by name |
+//! | `place` | where in the source: `file`, and `line` and `column` of both ends, from 1 |
+//! | `conflict` | the other node or place, of two that exclude each other |
+//! | `suggestion` | a text to put in the place, if one is sure |
 
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use annotate_snippets::{AnnotationKind, Group, Level, Patch, Renderer, Snippet};
+use annotate_snippets::{Group, Level, Renderer};
 use gearv_manifest::binding::CELL_PROPERTIES;
 use gearv_manifest::{Found, Manifest, ManifestError, Rule, Severity};
 use serde_json::{Value, json};
@@ -18,8 +31,11 @@ use super::syntax::{self, Fault, Texts};
 use super::{expected, repair};
 use crate::output;
 
+mod drawing;
 mod dtc;
 mod narrow;
+
+use drawing::{replacement, suggestion, with_places};
 
 pub(super) use dtc::refused_by_dtc;
 
@@ -71,6 +87,7 @@ struct Site {
     range: Range<usize>,
 }
 
+/// Makers: each fills in what it knows, and the rest says that there is nothing to show.
 impl Diagnostic {
     /// Keeps what a rule found. A reason has the string before a colon, which is how init writes
     /// reasons on devices.
@@ -228,7 +245,8 @@ impl Diagnostic {
     }
 
     /// Names the place in the manifest, whatever file it is in. Printed beside the underlined part,
-    /// and alone where there is no part.
+    /// and alone where there is no part. Paths of nodes are long, and hence stand beside the
+    /// picture and not in the message.
     fn label(&self) -> String {
         match &self.property {
             Some(property) => format!("{property} of {}", self.node),
@@ -237,7 +255,8 @@ impl Diagnostic {
     }
 }
 
-/// Counts the errors among `list`.
+/// Counts the errors among `list`. Warnings are left out: the number stands in the sentence that
+/// refuses the manifest.
 pub fn error_count(list: &[Diagnostic]) -> usize {
     list.iter().filter(|one| one.is_error()).count()
 }
@@ -338,8 +357,10 @@ impl Sources {
             let start = part.range.start + part.text[part.range.clone()].find(text)?;
             Some(start..start + text.len())
         };
+        // With the quotes first: `"a"` does not occur in `"ab"`, and a bare `a` does.
         let quoted = |text: &str| within(&format!("\"{text}\""));
         let narrow = match &diagnostic.text {
+            // Of an unknown property the name is wrong, and the value need not be.
             _ if diagnostic.at_name => within(name),
             None => None,
             Some(text) => {
@@ -377,7 +398,8 @@ impl Sources {
         Some(Part { file, text, range })
     }
 
-    /// The semicolon is left out of the underlined part.
+    /// The semicolon is left out of the underlined part. A picture that underlines the semicolon
+    /// would say that it is part of the mistake.
     fn property(&self, node: &str, name: &str) -> Option<Part<'_>> {
         let part = self.part_at(self.spans.property(node, name)?)?;
         let text = &part.text[part.range.clone()];
@@ -410,7 +432,8 @@ impl Sources {
         Some(Part { range, ..braces })
     }
 
-    /// dtc's lines and columns begin with 1, and its columns count bytes.
+    /// dtc's lines and columns begin with 1, and its columns count bytes. A place that the text
+    /// does not have, as of a file that has changed meanwhile, is no part.
     fn part_at<'s>(&'s self, place: &'s Place) -> Option<Part<'s>> {
         let text = self.texts.get(&place.file)?;
         let offset = |(line, column): (usize, usize)| {
@@ -482,7 +505,8 @@ impl Sources {
     }
 
     /// Writes the diagnostics one a line, as compilers do for editors: `FILE:LINE:COLUMN: error:
-    /// MESSAGE [ID]; HELP`. The form is gcc's, which editors parse without settings.
+    /// MESSAGE [ID]; HELP`. The form is gcc's, which editors parse without settings. A place is
+    /// always there, if only line 1 of the manifest: editors drop lines without one.
     pub fn lines(&self, list: &[Diagnostic]) -> String {
         let line = |one: &Diagnostic| {
             let place = match self.part(one) {
@@ -533,55 +557,4 @@ impl Sources {
             "suggestion": diagnostic.nearest.as_ref().or(diagnostic.repair.as_ref()),
         })
     }
-}
-
-/// Shows a part and, of a conflict, the other part, which may be in another file. Two annotations
-/// in one file share a picture; in two files each has its own.
-fn with_places<'a>(
-    group: Group<'a>,
-    part: &'a Part<'_>,
-    other: Option<&'a Part<'_>>,
-    label: String,
-) -> Group<'a> {
-    let primary = AnnotationKind::Primary.span(part.range.clone());
-    let snippet = Snippet::source(part.text).path(part.file);
-    let snippet = snippet.annotation(match label.is_empty() {
-        true => primary,
-        false => primary.label(label),
-    });
-    let Some(other) = other else {
-        return group.element(snippet);
-    };
-    let context = AnnotationKind::Context.span(other.range.clone());
-    let context = context.label("in conflict with this");
-    if other.file == part.file {
-        return group.element(snippet.annotation(context));
-    }
-    let elsewhere = Snippet::source(other.text).path(other.file);
-    group
-        .element(snippet)
-        .element(elsewhere.annotation(context))
-}
-
-/// Shows a part with what the person may have meant, in quotes if the part is. The quotes belong to
-/// a string's text in the source.
-fn suggestion<'a>(nearest: &str, part: &'a Part<'_>) -> Group<'a> {
-    let replacement = match part.text[part.range.clone()].starts_with('"') {
-        true => format!("\"{nearest}\""),
-        false => nearest.to_owned(),
-    };
-    let title = Level::HELP.secondary_title(format!("did you mean {nearest}?"));
-    let snippet = Snippet::source(part.text).path(part.file);
-    let patch = Patch::new(part.range.clone(), replacement);
-    title.element(snippet.patch(patch))
-}
-
-/// Shows a part with the text that repairs it. Drawn as a patch, which shows what is inserted or
-/// removed.
-fn replacement<'a>(help: &'a str, repair: &str, part: &'a Part<'_>) -> Group<'a> {
-    let snippet = Snippet::source(part.text).path(part.file);
-    let patch = Patch::new(part.range.clone(), repair.to_owned());
-    Level::HELP
-        .secondary_title(help)
-        .element(snippet.patch(patch))
 }

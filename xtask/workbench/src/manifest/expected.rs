@@ -24,6 +24,7 @@ const TABLE: &[Row] = &[
     ("compatible", "a string", "\"gearv,manifest\""),
     ("version", "the version of the binding, which is 1", "<1>"),
     ("cpus", "numbers of CPUs, from 0 to 7", "<0 1>"),
+    // Stage 2 maps memory in blocks of 2 MiB.
     ("memory-mib", "a number of MiB, a multiple of 2", "<512>"),
     (
         "scheduler",
@@ -57,6 +58,8 @@ const TABLE: &[Row] = &[
     ),
     ("pool", "the name of a pool in a string", "\"control\""),
     ("vm", "the name of a VM in a string", "\"planner\""),
+    // Parameters of a vCPU's share. A budget of the example is a fifth of its period, so that five
+    // VMs with it fill a CPU.
     ("weight", "a number from 1 to 1000", "<200>"),
     ("cap-percent", "a number from 1 to 100", "<25>"),
     (
@@ -75,6 +78,7 @@ const TABLE: &[Row] = &[
         "a number of microseconds from 0 to 1000000",
         "<500>",
     ),
+    // Of Gear2 itself, and times after which it gives something up.
     ("balancer", "\"none\" or \"load\"", "\"load\""),
     ("privilege", "\"el0\" or \"el1\"", "\"el0\""),
     (
@@ -93,6 +97,7 @@ const TABLE: &[Row] = &[
         "<100>",
     ),
     (
+        // A wait for a VM that never comes up holds back all VMs behind it.
         "boot-order-timeout-ms",
         "a number of milliseconds from 0 to 3600000, 0 for ever",
         "<120000>",
@@ -132,6 +137,7 @@ const TABLE: &[Row] = &[
         "\"e3b0c442...\"",
     ),
     ("cmdline", "one string", "\"console=ttyAMA0\""),
+    // Offsets in the VM's memory, and no addresses: the same image runs wherever the memory lies.
     ("load-offset", ADDRESS, "<0x80000>"),
     ("entry-offset", ADDRESS, "<0x40>"),
     // Switches: an empty text has the message say that there is no value to write.
@@ -149,11 +155,13 @@ const TABLE: &[Row] = &[
         "\"on-failure\"",
     ),
     (
+        // A ring's size is a power of two; the rule says so, since a range cannot.
         "trace-kib",
         "a number from 16 to 8192, or 0 for none",
         "<256>",
     ),
     ("trace-from-boot", "", ""),
+    // Restarts that nobody asks for. The limit counts those within a window.
     ("restart-limit", "a number from 0 to 16", "<10>"),
     (
         "restart-window-ms",
@@ -186,6 +194,7 @@ const TABLE: &[Row] = &[
         "\"pass-through\"",
     ),
     ("devices", "paths in strings", "\"/pl011@9000000\""),
+    // Places in the VM's own address space, where its memory does not lie.
     ("window-address", ADDRESS, "<0x0c000000>"),
     ("virtio-address", ADDRESS, "<0x0a000000>"),
     ("watchdog-address", ADDRESS, "<0x09020000>"),
@@ -199,6 +208,7 @@ const TABLE: &[Row] = &[
     ("size-mib", "a number of MiB, a multiple of 2", "<4>"),
     ("vms", "names of VMs in strings", "\"camera\", \"planner\""),
     ("readers", "names of VMs in strings", "\"logger\""),
+    // INTIDs below 32 are each CPU's own, so none of them can be shared.
     ("interrupt", "a number from 32 to 511", "<33>"),
     ("from", "the name of a VM in a string", "\"camera\""),
     ("to", "the name of a VM in a string", "\"display\""),
@@ -208,6 +218,7 @@ const TABLE: &[Row] = &[
         "\"frames\"",
     ),
     (
+        // The receiver's protection: a sender cannot ring it more often.
         "min-interval-us",
         "a number of microseconds from 0 to 60000000",
         "<1000>",
@@ -231,12 +242,15 @@ const TABLE: &[Row] = &[
         "\"02:00:00:00:00:01\"",
     ),
     (
+        // VIRTIO_BLK_T_GET_ID answers with 20 bytes (virtio 1.2, 5.2.6).
         "serial",
         "1 to 20 characters in a string",
         "\"system-disk-1\"",
     ),
+    // What Linux takes for an Ethernet card and for a tap device.
     ("mtu", "a number of bytes from 68 to 65521", "<1500>"),
     (
+        // Limits of a disk or a card, and how much of one second may come at once.
         "iops-limit",
         "a number a second from 1 to 10000000",
         "<500>",
@@ -261,6 +275,7 @@ const TABLE: &[Row] = &[
         "an absolute path in a string",
         "\"/run/disk.socket\"",
     ),
+    // Device types of the specification (virtio 1.2, 5) that have no name above.
     ("device-id", "a number from 1 to 63", "<26>"),
     ("queues", "a number from 1 to 4", "<1>"),
     ("config-size", "a number of bytes from 0 to 256", "<60>"),
@@ -269,9 +284,12 @@ const TABLE: &[Row] = &[
         "a number of milliseconds from 100 to 3600000",
         "<30000>",
     ),
+    // 0 to 2 are reserved, and so is the largest number (virtio 1.2, 5.10.4).
     ("cid", "a number from 3 to 4294967294", "<3>"),
+    // The field of a file system's tag has 36 bytes (virtio 1.2, 5.11.4).
     ("tag", "a name of 1 to 36 bytes in a string", "\"shared\""),
     (
+        // No shell reads it, so that each word is a string of its own.
         "command",
         "the path of a program and its arguments in strings",
         "\"/usr/bin/daemon\", \"--verbose\"",
@@ -282,6 +300,7 @@ const TABLE: &[Row] = &[
 /// Node, and rows for its properties that the table above has not, or for other nodes.
 const OF_NODES: &[(&str, &[Row])] = &[
     (
+        // The range depends on the device, and the rule on the board names it.
         "/board-watchdog",
         &[
             (
@@ -297,6 +316,7 @@ const OF_NODES: &[(&str, &[Row])] = &[
         ],
     ),
     (
+        // A PL061 has eight lines.
         "/gpio-heartbeat",
         &[
             (
@@ -317,7 +337,8 @@ const OF_NODES: &[(&str, &[Row])] = &[
 /// The binding has no #address-cells: one cell or two, by what the address needs.
 const ADDRESS: &str = "an address in one cell, or in two of which the first is the upper half";
 
-/// Says what a property of a node takes, with an example. The example is a line to copy.
+/// Says what a property of a node takes, with an example. The example is a line to copy. A switch
+/// is told by its empty text: the repair of a switch with a value is to take the value away.
 pub(super) fn value(node: &str, property: &str) -> Option<String> {
     let own = OF_NODES.iter().find(|(name, _)| *name == node);
     let rows = own.map_or(TABLE, |(_, rows)| *rows);

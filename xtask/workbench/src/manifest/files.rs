@@ -3,6 +3,9 @@
 //! Owns the rules M-PAY-009 to M-PAY-016, by which `check`, `build`, `run` and `flash` judge alike
 //! before anything is built. A file that xtask makes or downloads is judged by its name alone,
 //! since a check fetches nothing.
+//!
+//! Contents are judged by their first bytes, as init and Linux do, and never by a name's ending: a
+//! kernel is called `Image`, `vmlinuz` or `linux`, and means three formats.
 
 use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
@@ -50,7 +53,8 @@ pub(super) fn judge(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&M
 }
 
 /// Judges whether the memory of each VM holds the files that it starts from. init refuses the same
-/// at boot, where the repair takes another build.
+/// at boot, where the repair takes another build. Both sizes are in the message, since only the
+/// author knows which of the two is wrong.
 fn judge_sizes(manifest: &Manifest<'_>, dts: &Path, sink: &mut dyn FnMut(&ManifestError<'_>)) {
     for vm in manifest.vms.iter() {
         judge_file_system(vm, dts, sink);
@@ -142,7 +146,8 @@ fn judge_entry(vm: &Vm<'_>, path: &Path, sink: &mut dyn FnMut(&ManifestError<'_>
     }
 }
 
-/// Reads an instruction of a file, which [`head`] has taken for one.
+/// Reads an instruction of a file, which [`head`] has taken for one. Instructions are little-endian
+/// whatever the data's order is.
 fn word_at(path: &Path, offset: u64) -> Option<u32> {
     let mut file = File::open(path).ok().filter(|_| path.is_file())?;
     let mut word = [0; 4];
@@ -181,7 +186,8 @@ fn report(file: &NamedFile<'_>, rule: Rule, why: &str, sink: &mut dyn FnMut(&Man
     });
 }
 
-/// Returns the one of `all` artifacts that a file's name is, but for the prefix.
+/// Returns the one of `all` artifacts that a file's name is, but for the prefix. `Artifact:kernel`
+/// and `kernel` are meant for `artifact:kernel`, and are paths as they stand.
 fn artifact_meant<'n>(name: &str, mut all: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let bare = match name.split_once(':') {
         Some((prefix, name)) if prefix.eq_ignore_ascii_case("artifact") => name,
@@ -198,7 +204,8 @@ fn property(file: &NamedFile<'_>) -> &'static str {
         .unwrap_or(file.property)
 }
 
-/// A truncated kernel has the mark and not the bytes.
+/// A truncated kernel has the mark and not the bytes. The message then names what the file is,
+/// which says more than what it is not.
 fn judge_file(file: &NamedFile<'_>, dts: &Path) -> Result<(), Fault> {
     let path = match source(file.name, dts) {
         Source::Path(path) => path,
@@ -256,7 +263,8 @@ fn judge_artifact(file: &NamedFile<'_>, artifact: &str) -> Result<(), Fault> {
 }
 
 /// Tells whether the file is the initial RAM disk of a program that is no Linux: what the program
-/// finds there is its own affair. Test programs take their data by the way of an initrd.
+/// finds there is its own affair. Test programs take their data by the way of an initrd. Everything
+/// else would be refused as an initial RAM disk that Linux cannot unpack.
 fn takes_anything(manifest: &Manifest<'_>, file: &NamedFile<'_>) -> bool {
     let mut vms = manifest.vms.iter();
     let vm = vms.find(|vm| NodePath::vm(vm.name) == file.node);
@@ -276,21 +284,7 @@ fn used_as(name: &str) -> Option<Use> {
 /// Reads the start of a file that has to be one, and to hold something. Devices and pipes were
 /// refused before, so that the read ends.
 fn head(path: &Path) -> Result<Vec<u8>, Fault> {
-    let unreadable = |error: std::io::Error| match error.kind() {
-        ErrorKind::NotFound => {
-            let place = format!("looked for at {}", path.display());
-            let is_shells = path.components().any(|part| {
-                let part = part.as_os_str().to_string_lossy();
-                part.starts_with(['~', '$'])
-            });
-            let why = match is_shells {
-                true => format!("{place}: no shell expands ~ and $"),
-                false => place,
-            };
-            (Rule::FileMissing, why)
-        }
-        _ => (Rule::FileEmpty, error.to_string()),
-    };
+    let unreadable = |error| unreadable(path, &error);
     ensure_file(&fs::metadata(path).map_err(unreadable)?)?;
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
@@ -301,6 +295,24 @@ fn head(path: &Path) -> Result<Vec<u8>, Fault> {
         true => Err((Rule::FileEmpty, "0 bytes".to_owned())),
         false => Ok(bytes),
     }
+}
+
+/// Makes the fault of a file that cannot be read. A missing one is told with the whole path, which
+/// is relative to the manifest and not to the user's shell; `~` and `$` stand in it as they are.
+fn unreadable(path: &Path, error: &std::io::Error) -> Fault {
+    if error.kind() != ErrorKind::NotFound {
+        return (Rule::FileEmpty, error.to_string());
+    }
+    let place = format!("looked for at {}", path.display());
+    let is_shells = path.components().any(|part| {
+        let part = part.as_os_str().to_string_lossy();
+        part.starts_with(['~', '$'])
+    });
+    let why = match is_shells {
+        true => format!("{place}: no shell expands ~ and $"),
+        false => place,
+    };
+    (Rule::FileMissing, why)
 }
 
 /// Refuses folders, and the devices and pipes on which a read may wait for ever. `/dev/zero` as a
@@ -317,7 +329,8 @@ fn ensure_file(metadata: &Metadata) -> Result<(), Fault> {
     Err((Rule::FileEmpty, what.to_owned()))
 }
 
-/// Returns how many bytes of memory a kernel takes. From the header, as init computes it.
+/// Returns how many bytes of memory a kernel takes. From the header, as init computes it. The
+/// file's own length is less: bss has no bytes in it.
 fn kernel_extent(kernel: &Path) -> Option<u64> {
     let bytes = fs::metadata(kernel).map_or(0, |data| data.len());
     content::image_extent(&head(kernel).ok()?, bytes)
@@ -333,6 +346,7 @@ fn too_large(vm: &Vm<'_>, dts: &Path) -> Option<(&'static str, u64)> {
         Payload::Linux { kernel, initrd, .. } => {
             let extent = match file(kernel) {
                 Some(kernel) => kernel_extent(&kernel)?,
+                // Not downloaded yet.
                 None if used_as(kernel) == Some(Use::Kernel) => LEAST_KERNEL_BYTES,
                 None => return None,
             };

@@ -2,6 +2,14 @@
 //!
 //! A rule has one repair for all that break it. What people write from the habit of other formats
 //! has one of its own here, since no edit distance leads from `bootargs` to `cmdline`.
+//!
+//! The text of a repair is the first that exists of these, from the most exact to the least:
+//!
+//! 1. what the property takes, with an example ([`expected`]);
+//! 2. a sentence on a habit, such as a property that stands in another node;
+//! 3. a sentence made from what stands there, such as a list in one string;
+//! 4. the names that are allowed at that place;
+//! 5. the rule's own repair.
 
 use gearv_manifest::binding::{VM_NODES, VM_PROPERTIES};
 use gearv_manifest::{Found, ManifestError, Rule};
@@ -11,14 +19,17 @@ use super::expected;
 /// Names of device trees, virtual machine monitors and other formats, and the binding's. Each is a
 /// word of libvirt, QEMU, Xen, Docker, systemd or device trees for the same thing.
 const SYNONYMS: &[(&str, &str)] = &[
+    // QEMU and boot loaders: the command line, the files and the memory of a kernel.
     ("append", "cmdline"),
     ("args", "cmdline"),
     ("binary", "image"),
     ("bootargs", "cmdline"),
     ("command-line", "cmdline"),
+    // Xen's credit scheduler, cgroups and systemd.
     ("cap", "cap-percent"),
     ("cores", "vcpus"),
     ("cpu-shares", "weight"),
+    // Plural and singular, and words of libvirt and of device trees, for devices and interrupts.
     ("device", "devices"),
     ("file", "backend"),
     ("firmware", "image"),
@@ -27,10 +38,13 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("irq", "interrupt"),
     ("local-mac-address", "mac"),
     ("mac-address", "mac"),
+    // Memory without its unit.
     ("mem", "memory-mib"),
     ("memory", "memory-mib"),
     ("memory-mb", "memory-mib"),
     ("memory-size", "memory-mib"),
+    // Scheduling of POSIX and of Linux' SCHED_DEADLINE, and names that other monitors give to what
+    // a device or a VM has.
     ("path", "backend"),
     ("nice", "priority"),
     ("peers", "ffa-peers"),
@@ -50,6 +64,7 @@ const SYNONYMS: &[(&str, &str)] = &[
 /// sentence is the repair, since there is nothing to replace the name with.
 const HABITS: &[(&str, &str)] = &[
     (
+        // VMs start by default here, and stay off by default in libvirt.
         "autostart",
         "a VM starts with the machine: write no-autostart; for one that does not, or remove it",
     ),
@@ -64,6 +79,7 @@ const HABITS: &[(&str, &str)] = &[
         "write load-offset, which counts from the start of the VM's memory: load-offset = <0x80000>;",
     ),
     (
+        // Device trees of boards have all addresses in it.
         "reg",
         "write memory-mib for a VM's memory, and address for a console or shared memory",
     ),
@@ -80,10 +96,12 @@ const HABITS: &[(&str, &str)] = &[
         "write it in /gear2, or in a pool below /gear2/pools: it holds for all VMs there",
     ),
     (
+        // How device trees of boards switch a node off.
         "status",
         "remove it; no-autostart; keeps a VM from starting with the machine",
     ),
     (
+        // The binding fixes both, because a manifest describes no bus.
         "#address-cells",
         "remove it: an address is one cell, or two of which the first is the upper half",
     ),
@@ -211,7 +229,8 @@ fn says(error: &ManifestError<'_>, what: &str) -> bool {
 }
 
 /// Says how a list of strings is written, where one string has several names. Other formats
-/// separate lists by commas within one string.
+/// separate lists by commas within one string. Commas, blanks and semicolons are taken for
+/// separators: no name of a VM has one.
 fn one_for_each(error: &ManifestError<'_>) -> Option<String> {
     let is_list = matches!(
         error.rule,
@@ -270,7 +289,8 @@ fn is_vm(node: &str) -> bool {
 
 /// Returns the name that was probably meant: the one that means the same here, or the one that is
 /// spelled most like it. A synonym counts only if the node may have the property; a habit's
-/// sentence replaces any suggestion.
+/// sentence replaces any suggestion. A habit's sentence and a suggestion beside each other would
+/// contradict one another.
 pub(super) fn nearest<'a>(error: &ManifestError<'a>) -> Option<&'a str> {
     match (error.rule, error.property) {
         (Rule::UnknownProperty, Some(property)) => {

@@ -1,4 +1,7 @@
 //! Figures of a simulation: of each vCPU, and of each CPU.
+//!
+//! Shares are parts of the simulated time, and sum up to at most 1 on a CPU. What the gears take is
+//! told apart from idle time: a policy with many switches would else look like one with few vCPUs.
 
 use std::fmt::Write as _;
 

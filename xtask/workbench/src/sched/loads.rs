@@ -1,6 +1,17 @@
 //! Loads in text: one `VM = LOAD` in each line of a file, or `VM=LOAD` on the command line.
 //!
 //! Owns the format and its errors, which name the place.
+//!
+//! A load is one of these; times have a unit, and a VM without a load is idle:
+//!
+//! ```text
+//! periodic:period=10ms,work=2ms[,phase=1ms][,jitter=100us]
+//! burst:work=2ms,sleep=8ms[,phase=1ms]
+//! random:work=2ms,sleep=8ms[,phase=1ms]
+//! spin
+//! idle
+//! trace:FILE
+//! ```
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -175,7 +186,8 @@ impl Loads {
         Ok(())
     }
 
-    /// `#` begins a comment, as in shells.
+    /// `#` begins a comment, as in shells. A line has one load, so that its number is the place of
+    /// every error in it.
     fn take_line(&mut self, line: &Line<'_>) -> Result<()> {
         let text = line.text.split('#').next().unwrap_or_default().trim();
         if text.is_empty() {

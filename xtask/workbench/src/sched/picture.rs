@@ -21,7 +21,8 @@ const LANE: f64 = 22.0;
 const BAR: f64 = 14.0;
 /// Space below the lanes of a CPU.
 const GAP: f64 = 12.0;
-/// Shorter pauses between two blocks cannot be seen.
+/// Shorter pauses between two blocks cannot be seen. In pixels. Blocks that are nearer are drawn as
+/// one: a file with each run of a second has megabytes.
 const FINEST: f64 = 0.4;
 /// Red: what waits is what a reader looks for.
 const WAIT: &str = "#c1121f";

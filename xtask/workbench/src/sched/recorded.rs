@@ -14,7 +14,8 @@ use serde_json::Value;
 
 use super::time::decimal;
 
-/// A tick of a simulation is a nanosecond.
+/// A tick of a simulation is a nanosecond. Microseconds are what tracers print; finer ones have
+/// digits behind the point.
 const TICKS_OF_US: u64 = 1_000;
 
 /// Reads the jobs of a file. Order is checked: a job that wakes up before the one above would run
@@ -44,7 +45,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Two fields are what most tracers can export.
+/// Two fields are what most tracers can export. A trace without deadlines is judged by its response
+/// times alone.
 fn of_csv(line: &str) -> Result<Job> {
     let fields: Vec<_> = line.split(',').map(str::trim).collect();
     let (wake, work, due) = match fields[..] {

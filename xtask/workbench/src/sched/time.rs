@@ -1,6 +1,7 @@
 //! Times in text.
 
-/// Reads a time with its unit, in ticks.
+/// Reads a time with its unit, in ticks. Units that end in another one come first: `s` would take
+/// the end of `ms`.
 pub fn time(text: &str) -> Option<u64> {
     let units = [
         ("ns", 1_u64),
@@ -14,7 +15,8 @@ pub fn time(text: &str) -> Option<u64> {
     decimal(number, unit)
 }
 
-/// Reads a decimal number of units, in ticks. Digits below a tick are refused.
+/// Reads a decimal number of units, in ticks. Digits below a tick are refused. Floating point would
+/// make 0.1 us something else, and two runs of one trace differ.
 pub(super) fn decimal(number: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

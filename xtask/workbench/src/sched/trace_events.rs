@@ -2,6 +2,9 @@
 //!
 //! Process 1 has a thread for each CPU, which shows what runs there. Process 2 has a thread for
 //! each vCPU, which shows its runs, its wake-ups and how long it waits after each.
+//!
+//! The same format is that of `gearctl trace`, so that a simulation and a recording are looked at
+//! with one tool.
 
 use serde_json::{Value, json};
 
@@ -36,7 +39,8 @@ pub fn document(simulated: &[Simulated]) -> Value {
     json!({ "traceEvents": events, "displayTimeUnit": "ns" })
 }
 
-/// Returns the runs, waits and wake-ups of a vCPU.
+/// Returns the runs, waits and wake-ups of a vCPU. A wait is shown beside the run that ends it,
+/// because that is the latency a reader looks for.
 fn of_vcpu(cpu: &Simulated, task: usize, thread: usize) -> Vec<Value> {
     let stretches = cpu.virtual_cpu.stretches.iter();
     let runs = stretches.filter(|stretch| stretch.task == task);

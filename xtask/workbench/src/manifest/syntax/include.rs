@@ -8,7 +8,7 @@ use super::Fault;
 use super::lexer::{Kind, Token, tokens};
 use crate::dtb;
 
-/// dtc says "syntax error" at the first character.
+/// dtc says "syntax error" at the first character. Some editors write it, and show nothing of it.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// The sources, by number. A token names its source by number.
@@ -18,6 +18,7 @@ pub(in super::super) struct Texts {
     pub files: Vec<(PathBuf, String)>,
 }
 
+/// Every method takes the number of a source, as tokens and faults have it.
 impl Texts {
     /// Returns the text of a token.
     pub(super) fn of(&self, token: &Token) -> &str {
@@ -110,7 +111,8 @@ impl Reader {
         }
     }
 
-    /// Tells whether the next token is the first one between the parentheses of `/incbin/`.
+    /// Tells whether the next token is the first one between the parentheses of `/incbin/`. The
+    /// other arguments are numbers, so the string is the name of a file.
     fn is_inside_incbin(&self) -> bool {
         let mut last = self.tokens.iter().rev();
         let is_open = last.next().is_some_and(|token| token.is('('));
@@ -121,6 +123,7 @@ impl Reader {
     }
 
     /// Looks for the file whose bytes become a value. dtc names no place for one that is missing.
+    /// The contents are not read: whatever they are, they are the value.
     fn look_for(&mut self, name: &Token) {
         let path = self.path_of(name);
         if let Err(error) = fs::File::open(&path) {
@@ -162,7 +165,8 @@ impl Reader {
     }
 }
 
-/// Tells of a file that a source names and that cannot be read.
+/// Tells of a file that a source names and that cannot be read. dtc looks in the folder of the
+/// including file alone, as no search path is given to it.
 fn unreadable(name: &Token, path: &Path, error: &io::Error) -> Fault {
     let what = format!("the file {} cannot be read: {error}", path.display());
     let help = "write a path relative to the folder of the file that includes it";
@@ -181,7 +185,8 @@ pub(in super::super) fn text_of(bytes: &[u8]) -> String {
     text
 }
 
-/// Two paths to one file are equal; a path to nothing is compared as it is.
+/// Two paths to one file are equal; a path to nothing is compared as it is. Links and `..` lead to
+/// one file by several paths, by which a circle would not be found.
 fn same(one: &Path, other: &Path) -> bool {
     match (one.canonicalize(), other.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,

@@ -2,6 +2,9 @@
 //!
 //! Owns the faults of characters: quotes of word processors, blanks that are none, strings and
 //! comments that never end.
+//!
+//! A fault of the lexer is one that no later token could tell of: a comment or a string without an
+//! end takes the rest of the file.
 
 use std::ops::Range;
 
@@ -101,7 +104,8 @@ impl Lexer<'_> {
         true
     }
 
-    /// Reads a character in single quotes, which is a number; people mean a string. dtc reads one character as its code.
+    /// Reads a character in single quotes, which is a number; people mean a string. dtc reads one
+    /// character as its code.
     fn in_single_quotes(&mut self, line: &str) {
         let Some(end) = line[1..].find('\'').map(|end| end + 1) else {
             let help = "strings stand in double quotes: \"text\"";
@@ -195,7 +199,8 @@ impl Lexer<'_> {
     /// Reports a comment up to `end` in which another one begins: either it was to go on behind the
     /// inner one's end, or its own end is missing, and it takes in what was to count. A path such
     /// as `/soc/*` in a comment begins none, nor does a comment in which prose alone stands before.
-    /// Reported only where it did harm: a repair of what is right would annoy.
+    /// Reported only where it did harm: a repair of what is right would annoy. The first `*/` ends
+    /// both, and what follows is read as text of the manifest.
     fn comment_in_comment(&mut self, end: usize) {
         let (outer, body) = (self.at..self.at + 2, self.at + 2..end - 2);
         let Some(inner) = opener(&self.text[body.clone()]) else {

@@ -2,6 +2,14 @@
 //!
 //! The parser goes on behind a fault whose extent is clear, and gives up at what it does not
 //! understand: there dtc's own words stand.
+//!
+//! A fault ends in one of two ways. Where the text behind the mistake is clear, as behind a
+//! semicolon that is missing, reading goes on, so that one run shows all mistakes. Where two
+//! readings are possible, [`Lost`] ends the reading: every message behind a wrong guess would be
+//! about the guess.
+//!
+//! Messages say what stands there and what to write, and never the grammar's own words: a reader
+//! who knew what a token is would not need the message.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,7 +25,7 @@ use super::{Fault, MOST_FAULTS};
 /// parser is recursive.
 const MOST_NESTED: usize = 32;
 
-/// Directives of dtc.
+/// Directives of dtc. The list is that of dtc's lexer (dtc-lexer.l).
 const DIRECTIVES: [&str; 9] = [
     "/dts-v1/",
     "/include/",
@@ -29,7 +37,8 @@ const DIRECTIVES: [&str; 9] = [
     "/omit-if-no-ref/",
     "/plugin/",
 ];
-/// Tables of the binding's properties.
+/// Tables of the binding's properties. A name alone on its line is a switch without its semicolon
+/// if a table has it.
 const PROPERTIES: [&[&str]; 6] = [
     binding::ROOT_PROPERTIES,
     binding::GEAR2_PROPERTIES,
@@ -92,6 +101,7 @@ impl<'t> Parser<'t> {
         self.texts.of(token)
     }
 
+    /// Returns a part of a source, such as what several tokens span.
     pub(super) fn text_at(&self, file: usize, range: &Range<usize>) -> &'t str {
         self.texts.text(file, range)
     }
@@ -207,7 +217,8 @@ impl<'t> Parser<'t> {
         self.report(fault.against(behind.file, behind.range.clone()))
     }
 
-    /// Returns where a brace and the semicolon behind it are.
+    /// Returns where a brace and the semicolon behind it are. The brace's own semicolon, in the
+    /// same file: an included file may end with the brace.
     fn with_semicolon(&self, brace: &Token) -> Range<usize> {
         let mut behind = self.tokens.iter();
         let behind = behind
@@ -216,11 +227,13 @@ impl<'t> Parser<'t> {
         brace.range.start..behind.map_or(brace.range.end, |token| token.range.end)
     }
 
-    /// Tells whether git's mark of a conflict is next.
+    /// Tells whether git's mark of a conflict is next. Three suffice: the mark has seven, and no
+    /// value begins with two.
     fn is_merge_conflict(&self) -> bool {
         (0..3).all(|count| self.is(count, '<'))
     }
 
+    /// Reading ends there, as both sides follow one another and every name would stand twice.
     fn merge_conflict(&mut self, token: &Token) -> Understood {
         let help = "choose one of the two sides, and remove the marks";
         self.report(Self::fault(token, "a merge left its conflict here", help))?;
@@ -249,7 +262,8 @@ impl<'t> Parser<'t> {
         Err(Lost)
     }
 
-    /// Passes over a directive and its arguments. The arguments are not judged: dtc does that.
+    /// Passes over a directive and its arguments. The arguments are not judged: dtc does that. An
+    /// unknown directive is mostly a comment with one slash, as `/ comment /`.
     fn directive(&mut self) -> Understood {
         if let Some(token) = self.ahead(0)
             && !DIRECTIVES.contains(&self.text(token))
@@ -296,6 +310,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Returns the bytes from a token to the end of its line. Trailing blanks are not underlined.
+    /// Bytes, as every range here.
     fn line_length(&self, token: &Token) -> usize {
         let text = self
             .texts
@@ -346,6 +361,8 @@ impl<'t> Parser<'t> {
                     self.label(token)?
                 }
                 Kind::Word if self.is_hash_comment(text) => self.hash(token)?,
+                // Names are compared before the node is read, so that the first of two is the one
+                // of the message.
                 Kind::Word if self.is(1, '{') => {
                     self.unique(&mut names, true, token)?;
                     last_node = Some(token);
@@ -360,12 +377,14 @@ impl<'t> Parser<'t> {
                     }
                     self.property(token)?;
                 }
+                // `"vm" { ... };` and `"vcpus" = <2>;`, as JSON has names.
                 Kind::Text if self.is(1, '{') || self.is(1, '=') => {
                     let bare = text.trim_matches('"');
                     let fault = Self::fault(token, "a name has no quotes", "remove the quotes");
                     self.report(fault.repaired(bare))?;
                     return Err(Lost);
                 }
+                // Not repaired: the name is the author's.
                 Kind::Mark('{') => return self.no_name(token, names.is_empty()),
                 _ if self.is_merge_conflict() => {
                     self.merge_conflict(token)?;
@@ -376,8 +395,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reports a brace that is open where the text ends: the one whose own closing brace is missing,
-    /// as the indentation says.
+    /// Reports a brace that is open where the text ends: the one whose own closing brace is
+    /// missing, as the indentation says.
     fn never_closed(&mut self, open: &Token, name: &Token) -> Result<&'t Token, Lost> {
         let (open, name) = self.layout.unclosed.unwrap_or((open, name));
         let what = format!("the brace of {} is never closed", self.text(name));
@@ -398,7 +417,8 @@ impl<'t> Parser<'t> {
     }
 
     /// Reads a label and its colon (Devicetree Specification 0.4, 6.2). dtc's message for such a
-    /// label is "syntax error".
+    /// label is "syntax error". A hyphen in a label is the usual slip, since names of nodes have
+    /// hyphens.
     fn label(&mut self, token: &Token) -> Understood {
         let text = self.text(token);
         let is_plain = |one: char| one.is_ascii_alphanumeric() || one == '_';
@@ -411,7 +431,8 @@ impl<'t> Parser<'t> {
         self.report(Self::fault(token, what, help))
     }
 
-    /// Reports a name that stands a second time in a body. dtc's message has the second place alone.
+    /// Reports a name that stands a second time in a body. dtc's message has the second place
+    /// alone.
     fn unique(&mut self, names: &mut Names<'t>, is_node: bool, token: &'t Token) -> Understood {
         let text = self.text(token);
         let Some(first) = names.get(&(is_node, text)) else {
@@ -426,7 +447,8 @@ impl<'t> Parser<'t> {
         self.report(fault.against(first.file, first.range.clone()))
     }
 
-    /// Reports a property behind a node, which dtc refuses. dtc's own message names neither of the two.
+    /// Reports a property behind a node, which dtc refuses. dtc's own message names neither of the
+    /// two.
     fn behind_node(&mut self, token: &Token, node: &Token) -> Understood {
         let text = self.text(token);
         let what = format!("the property {text} stands behind a node");
@@ -456,6 +478,7 @@ impl<'t> Parser<'t> {
                 self.pass(2);
                 self.value(name, next)
             }
+            // `vcpus <2>;`: the habit of device configurations without an equals sign.
             Kind::Mark('<') | Kind::Text => {
                 let what = "a = is missing before the value";
                 let end = name.range.end;
@@ -468,13 +491,15 @@ impl<'t> Parser<'t> {
                 self.pass(1);
                 self.semicolon(name, "the property")
             }
+            // Whether one name or two were meant, the line break tells.
             Kind::Word => self.two_names(name, next),
             _ => Err(Lost),
         }
     }
 
     /// Judges two names in sequence: the first lacks its semicolon, or the two are one name. A line
-    /// break between the two decides: on one line they are one name with a blank.
+    /// break between the two decides: on one line they are one name with a blank. `memory mib` on
+    /// one line is one name; two lines are two statements.
     fn two_names(&mut self, name: &Token, next: &Token) -> Understood {
         let between = name.range.end..next.range.start;
         if name.file != next.file || self.texts.text(name.file, &between).contains('\n') {
@@ -496,7 +521,8 @@ impl<'t> Parser<'t> {
     }
 
     /// Reports a name alone on its line. A property lacks its semicolon; another name may be a
-    /// node's, whose brace is missing, and what follows from that says nothing more.
+    /// node's, whose brace is missing, and what follows from that says nothing more. The place of
+    /// the message is the end of the line, where the missing character goes.
     fn alone(&mut self, name: &Token) -> Understood {
         let text = self.text(name);
         if PROPERTIES.iter().any(|names| names.contains(&text)) {
@@ -522,7 +548,8 @@ impl<'t> Parser<'t> {
     }
 
     /// Tells whether a colon stands where people who write YAML put it: before a value. A label
-    /// also has a colon, and a name behind.
+    /// also has a colon, and a name behind. A label before a value is legal to dtc and has no use
+    /// in a manifest, so nothing is lost.
     fn is_colon_for_equals(&self) -> bool {
         let value = self.ahead(2);
         value.is_some_and(|token| token.is('<') || token.kind == Kind::Text)

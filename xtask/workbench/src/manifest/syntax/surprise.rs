@@ -18,7 +18,8 @@ const ADDRESSES: [&str; 7] = [
     "watchdog-address",
     "window-address",
 ];
-/// Shortest decimal number that may be an address without its `0x`.
+/// Shortest decimal number that may be an address without its `0x`. A shorter number is below 1
+/// MiB, and may well be an offset in decimal.
 const ADDRESS_DIGITS: usize = 7;
 /// Addresses are multiples of a page at least.
 const PAGE: u64 = 4 << 10;
@@ -41,7 +42,7 @@ const FOR_MACHINES: [(&str, &str, &str); 2] = [
 
 /// Returns octal and decimal numbers that look like others, ranges that are subtractions,
 /// references, colons for `=`, directives without effect, and comments and strings that go on too
-/// far.
+/// far. All of them are warnings: dtc compiles the text, and its author may mean it.
 pub(in super::super) fn surprises(main: &Path) -> (Texts, Vec<Fault>) {
     let (texts, tokens, mut found) = include::read(main);
     found.extend(references(&tokens));
@@ -85,7 +86,8 @@ fn references(tokens: &[Token]) -> impl Iterator<Item = Fault> {
 }
 
 /// Returns what is wrong with `vcpus: 2;`, as YAML has it: dtc takes the name for a label, and the
-/// number for the name of a property without a value.
+/// number for the name of a property without a value. The result would be a VM with one vCPU, and a
+/// property that no rule knows by that name.
 fn colon_fault(texts: &Texts, four: &[Token]) -> Option<Fault> {
     let [name, colon, number, end] = four else {
         return None;
@@ -101,7 +103,8 @@ fn colon_fault(texts: &Texts, four: &[Token]) -> Option<Fault> {
     Some(fault.repaired(format!(" = <{text}>")))
 }
 
-/// Returns what is wrong with a directive: one that does nothing, or that deletes nothing.
+/// Returns what is wrong with a directive: one that does nothing, or that deletes nothing. A
+/// deletion that finds nothing is mostly one of a misspelled name, whose node then stays.
 fn directive_fault(texts: &Texts, tokens: &[Token], at: usize, token: &Token) -> Option<Fault> {
     if token.kind != Kind::Directive {
         return None;

@@ -4,6 +4,23 @@
 //! knows what people write from the habit of other formats, says what the mistake is at its own
 //! place, and has a text that repairs where the meaning is certain. Where two things may be meant
 //! there is a help alone.
+//!
+//! What is recognized, and what a message proposes in its place:
+//!
+//! | written | from | proposed |
+//! |---|---|---|
+//! | `vcpus = 2;` | TOML, libvirt | `<2>` |
+//! | `image = Image;` | shells, YAML | `"Image"` |
+//! | `image = 'Image';` | shells, Python | `"Image"` |
+//! | `debug = true;` | YAML, systemd | `debug;`, or no line |
+//! | `cpus = [0 1];` | JSON, Python | `<0 1>` |
+//! | `cpus = <0, 1>;` | lists anywhere | `<0 1>` |
+//! | `cpus = <0-3>;` | `isolcpus=` of Linux | `<0 1 2 3>` |
+//! | `memory-mib = <1G>;` | QEMU | `<1024>` |
+//! | `memory-mib = <1_024>;` | Rust, Python | `<1024>` |
+//! | `budget-us = <2,000>;` | texts | `<2000>` |
+//! | `memory-address = <0x140000000>;` | C | `<0x1 0x40000000>` |
+//! | `priority = <08>;` | columns of one width | `<8>` |
 
 use std::num::IntErrorKind;
 
@@ -12,10 +29,12 @@ use super::Fault;
 use super::lexer::{Kind, Token};
 use super::parser::{Lost, Parser, Understood};
 
-/// Words that people write for a switch. On first, see [`ON`].
+/// Words that people write for a switch. On first, see [`ON`]. Words of YAML, systemd, device trees
+/// and kernel parameters.
 const SWITCHES: &[&str] = &[
     "true", "yes", "on", "enabled", "false", "no", "off", "disabled",
 ];
+/// Of numbers without brackets and of parentheses in their place: one mistake, one statement.
 const NO_BRACKETS: &str = "numbers stand in angle brackets";
 const NO_BRACKETS_HELP: &str = "write < and >";
 /// dtc takes expressions in parentheses alone.
@@ -24,7 +43,8 @@ const ARITHMETIC: &str = "arithmetic between < and > stands in parentheses";
 const ARITHMETIC_HELP: &str = "write <(1 + 2)>";
 /// Statement on a range of numbers. The lists of Linux's command line have ranges, hence the habit.
 pub(super) const NO_RANGES: &str = "cells have no ranges";
-/// A longer range is written by nobody who means each of its numbers.
+/// A longer range is written by nobody who means each of its numbers. A range of more is probably
+/// no list of CPUs, and writing it out would hide that.
 const MOST_IN_RANGE: u64 = 32;
 /// Ends of the names of properties that people write in hexadecimal.
 const ADDRESSES: [&str; 3] = ["address", "ipa", "offset"];
@@ -49,6 +69,8 @@ impl<'t> Parser<'t> {
                     self.reference(token)?;
                     token
                 }
+                // `==`, of who compares and does not assign; the value behind it is read all the
+                // same.
                 Kind::Mark('=') if equals.is('=') => {
                     let fault = Self::fault(token, "one = stands before a value", "remove it");
                     self.report(fault.repaired(""))?;
@@ -57,6 +79,8 @@ impl<'t> Parser<'t> {
                 }
                 Kind::Mark('<') => self.cells(name)?,
                 Kind::Mark('[') => self.bytes(token)?,
+                // C's parentheses without brackets: the expression is right, and only its place is
+                // not.
                 Kind::Mark('(') => {
                     let end = self.until(')')?;
                     let range = token.range.start..end.range.end;
@@ -70,7 +94,9 @@ impl<'t> Parser<'t> {
                     self.pass(2);
                     continue;
                 }
+                // A word ends the value: what follows it on the line belongs to the same mistake.
                 Kind::Word => return self.bare(name, token),
+                // Two values of dtc look alike: a character in single quotes is a number.
                 Kind::Character => {
                     let text = self.text(token).trim_matches('\'');
                     let what = "strings stand in double quotes";
@@ -79,6 +105,7 @@ impl<'t> Parser<'t> {
                     self.pass(1);
                     token
                 }
+                // `node = { ... };`, as JSON and Nix have objects.
                 Kind::Mark('{') if equals.is('=') => {
                     let what = "a node has no =";
                     let fault = Self::fault(equals, what, "remove the =");
@@ -96,6 +123,8 @@ impl<'t> Parser<'t> {
             };
             match self.ahead(0) {
                 Some(next) if next.is(',') => self.pass(1),
+                // Two values with a blank between them, as in a shell: what stands behind is
+                // clearly a value.
                 Some(next) if next.kind == Kind::Text || next.is('<') => {
                     let end = last.range.end;
                     let what = "a comma is missing between two values";
@@ -107,7 +136,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reports a quote within a string, which ends the string: text follows without a blank.
+    /// Reports a quote within a string, which ends the string: text follows without a blank. What
+    /// follows is part of a command line in most cases, whose own quotes have to be escaped.
     fn quote_inside(&mut self, text: &Token) -> Understood {
         let end = text.range.end;
         let mut next = self.ahead(0).into_iter();
@@ -121,7 +151,8 @@ impl<'t> Parser<'t> {
         Err(Lost)
     }
 
-    /// Judges bytes in square brackets, which people take for a list of numbers.
+    /// Judges bytes in square brackets, which people take for a list of numbers. A list of numbers
+    /// is repaired only if each word is one: `[0 1]` is clear, `[00 zz]` is not.
     fn bytes(&mut self, open: &Token) -> Result<&'t Token, Lost> {
         let end = self.until(']')?;
         let range = open.range.start..end.range.end;
@@ -206,6 +237,7 @@ impl<'t> Parser<'t> {
                     self.pass(1);
                     return Ok(token);
                 }
+                // Numbers, and whatever was meant as one.
                 Kind::Word => self.cell(name, token)?,
                 Kind::Mark('(') => drop(self.until(')')?),
                 Kind::Reference => self.reference(token)?,
@@ -223,12 +255,15 @@ impl<'t> Parser<'t> {
                     self.report(Self::fault(open, what, "close the cells with >"))?;
                     return Err(Lost);
                 }
+                // `<25%>`: of `cap-percent`, whose name has the unit.
                 Kind::Mark('%') if self.is(1, '>') => {
                     let what = "a number has no unit behind it";
                     let fault = Self::fault(token, what, "write the number alone");
                     self.report(fault.repaired(""))?;
                     self.pass(1);
                 }
+                // Operators of an expression: dtc wants all of it in parentheses, as a cell is one
+                // number.
                 Kind::Mark('|' | '^' | '%' | '/' | '!' | '~') => {
                     self.report(Self::fault(token, ARITHMETIC, ARITHMETIC_HELP))?;
                     self.pass(1);
@@ -314,7 +349,8 @@ fn cell_fault(name: &str, text: &str) -> Option<CellFault> {
     Some(cell_says(what, help, Some(halves)))
 }
 
-/// Tells whether `text` is a number of more than 64 bits, which no pair of cells holds either.
+/// Tells whether `text` is a number of more than 64 bits, which no pair of cells holds either. The
+/// repair cannot be two cells then.
 fn is_huge(text: &str) -> bool {
     let (digits, base) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(hex) => (hex, 16),
@@ -336,7 +372,8 @@ fn thousands(name: &str, text: &str) -> Option<String> {
 }
 
 /// Tells whether `text` is a sum or a product without its parentheses. All parts have to be
-/// numbers: a MAC address or a path with a hyphen is something else.
+/// numbers: a MAC address or a path with a hyphen is something else. The repair adds the
+/// parentheses and computes nothing: dtc does, and the author keeps the form.
 fn is_arithmetic(text: &str) -> bool {
     let parts = text.split(['+', '-', '*']);
     text.contains(['+', '-', '*']) && { parts }.all(|part| number(part).is_some())
