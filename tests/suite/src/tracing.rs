@@ -78,11 +78,18 @@ fn machine(cpus: u32) -> Machine {
     }
 }
 
+/// Traces, and says how long that took: a command takes as long as the host lets it.
+fn trace(session: &mut Session, seconds: &str, file: &str) -> Result<Value> {
+    let begin = session.elapsed();
+    let command = format!("gearctl trace --json --seconds {seconds} --output /tmp/{file}");
+    let answer = json(session, &command)?;
+    let (begin, end) = (begin.as_secs_f32(), session.elapsed().as_secs_f32());
+    println!("trace of {seconds} s: {begin:.1} s to {end:.1} s");
+    Ok(answer)
+}
+
 fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
-    let trace = |session: &mut Session, seconds: &str| {
-        let command = format!("gearctl trace --json --seconds {seconds} --output /tmp/{seconds}");
-        json(session, &command)
-    };
+    let trace = |session: &mut Session, seconds: &str| trace(session, seconds, seconds);
     let nothing = trace(session, "0")?;
     tally.check("nothing is written before a trace", empty(&nothing));
     let long = trace(session, "0.5")?;
@@ -104,20 +111,15 @@ fn run_from_boot(tally: &mut Tally) -> Result<()> {
 }
 
 fn check_from_boot(session: &mut Session, tally: &mut Tally) -> Result<()> {
-    let kept = json(
-        session,
-        "gearctl trace --json --seconds 0 --output /tmp/kept",
-    )?;
+    let kept = trace(session, "0", "kept")?;
     tally.check("rings are written since boot", unjudged(&kept));
-    let command = "gearctl trace --json --seconds 0.03 --output /tmp/short";
-    let short = json(session, command)?;
+    let short = trace(session, "0.03", "short")?;
     tally.check("records are the counters'", agreed(&short, &VCPUS, &GROUPS));
     let of_own = agreed(&short, &[OWN_CPU], &OWN_GROUPS);
     tally.check("those of a real-time VM are its counters'", of_own);
     let file = read(session, "/tmp/short")?;
     tally.check("a real-time VM is in the file", real_time(&file));
-    let command = "gearctl trace --json --seconds 0 --output /tmp/kept";
-    let [first, second] = [json(session, command)?, json(session, command)?];
+    let [first, second] = [trace(session, "0", "kept")?, trace(session, "0", "kept")?];
     let goes_on = same(&first, &second).is_err();
     tally.check(
         "rings are written behind a trace",
@@ -129,6 +131,8 @@ fn check_from_boot(session: &mut Session, tally: &mut Tally) -> Result<()> {
 /// Reads a file of the device VM, which is short enough for its console.
 fn read(session: &mut Session, path: &str) -> Result<Value> {
     let printed = shell(session, &format!("tr -d '\\n' < {path}; echo"))?;
+    let (length, end) = (printed.len(), session.elapsed().as_secs_f32());
+    println!("{path}: {length} bytes were printed up to {end:.1} s");
     let line = printed.lines().find(|line| line.starts_with('{'));
     let line = line.with_context(|| format!("{path} is {printed:?}"))?;
     serde_json::from_str(line).with_context(|| format!("{path} is {line}"))

@@ -41,6 +41,8 @@ pub struct Session {
     /// Lines after which the child never recovers. Without these, a halted machine would be waited
     /// for up to the limit.
     fatal: &'static [&'static str],
+    /// Length of the part of the transcript that has none of them.
+    searched: usize,
     /// The output as it came.
     log: File,
     /// Named in every failure.
@@ -103,6 +105,7 @@ impl Session {
             torn: Vec::new(),
             consumed: 0,
             fatal: &[],
+            searched: 0,
             log,
             log_path: log_path.to_owned(),
             started: Instant::now(),
@@ -112,6 +115,7 @@ impl Session {
     /// Names the texts after which nothing is worth waiting for.
     pub fn give_up_on(&mut self, fatal: &'static [&'static str]) {
         self.fatal = fatal;
+        self.searched = 0;
     }
 
     /// Waits until `text` is printed and returns what came before it. Matches may span the pieces
@@ -125,17 +129,21 @@ impl Session {
     /// text that stands first wins, not the first of the list.
     pub fn expect_any(&mut self, texts: &[&str], timeout: Duration) -> Result<(String, usize)> {
         let patience = self.patience(timeout);
+        let mut from = self.consumed;
         loop {
-            let fresh = &self.transcript[self.consumed..];
+            let fresh = &self.transcript[from..];
             let found = texts
                 .iter()
                 .enumerate()
                 .filter_map(|(i, text)| Some((fresh.find(text)?, i)));
             if let Some((at, which)) = found.min() {
-                let before = fresh[..at].to_owned();
-                self.consumed += at + texts[which].len();
+                let before = self.transcript[self.consumed..from + at].to_owned();
+                self.consumed = from + at + texts[which].len();
                 return Ok((before, which));
             }
+            // Long output comes in many pieces: to search all of it at each would take the square
+            // of its length.
+            from = from.max(unfinished(&self.transcript, texts));
             self.check_fatal()?;
             if !self.receive_patiently(&patience)? {
                 let waited = timeout.as_secs();
@@ -273,11 +281,12 @@ impl Session {
     /// Fails if the child has said that it never recovers. Only fresh text is searched: a test may
     /// expect a halt, and then goes on.
     fn check_fatal(&mut self) -> Result<()> {
-        let fresh = &self.transcript[self.consumed..];
+        let fresh = &self.transcript[self.searched.max(self.consumed)..];
         if let Some(fatal) = self.fatal.iter().find(|fatal| fresh.contains(**fatal)) {
             self.receive_rest();
             bail!("it says {fatal:?}");
         }
+        self.searched = unfinished(&self.transcript, self.fatal);
         Ok(())
     }
 
@@ -307,6 +316,13 @@ impl Session {
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
+}
+
+/// Returns from where on a text may stand that does not stand in the output yet, but may have begun.
+fn unfinished(output: &str, texts: &[&str]) -> usize {
+    let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
+    let end = output.len().saturating_sub(longest.saturating_sub(1));
+    output.floor_char_boundary(end)
 }
 
 impl Drop for Session {

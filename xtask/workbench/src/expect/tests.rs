@@ -64,3 +64,32 @@ fn a_character_may_come_in_pieces() {
     bytes.extend(b"\xffc");
     assert_eq!(whole_characters(&mut bytes), "\u{fffd}c");
 }
+
+/// What was searched is not searched again, but for the beginning of a text at its end.
+#[test]
+fn a_text_in_pieces_is_searched_from_where_it_may_begin() {
+    let texts = ["end", "longer"];
+    // Six letters: the first five of `longer` may stand there already.
+    assert_eq!(unfinished("0123456789", &texts), 5);
+    assert_eq!(unfinished("0123", &texts), 0);
+    assert_eq!(unfinished("", &[]), 0);
+    // The second byte of a character is no beginning.
+    assert_eq!(unfinished("012\u{e9}6789", &texts), 3);
+    let pieces = "printf 'begin lon'; sleep 0.2; printf 'ger'; sleep 0.2; printf ' e'; sleep 0.2; \
+        printf 'nd\\n'; sleep 10";
+    let mut session = shell(pieces, "in-pieces");
+    assert_eq!(session.expect("longer", SOON).unwrap(), "begin ");
+    assert_eq!(
+        session.expect_any(&["longer", "end"], SOON).unwrap(),
+        (" ".into(), 1)
+    );
+}
+
+/// A fatal text that comes in pieces ends the wait, too.
+#[test]
+fn a_fatal_text_in_pieces_is_found() {
+    let mut session = shell("printf 'all is l'; sleep 0.2; echo ost; sleep 10", "lost");
+    session.give_up_on(&["is lost"]);
+    let error = session.expect("never", SOON).unwrap_err();
+    assert!(format!("{error:#}").contains("is lost"), "{error:#}");
+}
