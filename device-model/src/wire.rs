@@ -54,7 +54,7 @@ pub enum Request {
         /// Arguments of the operation.
         arguments: [u64; 4],
     },
-    /// The same, of an operation that answers with more words than six.
+    /// Has Gear2 do an operation that answers with more words than six.
     Words {
         /// The operation.
         operation: u32,

@@ -86,7 +86,8 @@ impl Terminal {
         parts
     }
 
-    /// What lies outside of the screen is lost: a program that draws there has the wrong size.
+    /// Puts a character. One outside of the screen is lost: a program that draws there has the wrong
+    /// size.
     fn put(&mut self, c: char) {
         let (row, column) = self.at;
         let cell = self.rows.get_mut(row).and_then(|row| row.get_mut(column));

@@ -15,7 +15,7 @@ mod operation {
     pub(super) const LOOKUP: u32 = 1;
     /// Lookups of a node that are given up; has no answer.
     pub(super) const FORGET: u32 = 2;
-    /// What stat(2) tells.
+    /// Facts of a node, as stat(2) has them.
     pub(super) const GETATTR: u32 = 3;
     /// Two names.
     pub(super) const SYMLINK: u32 = 6;
@@ -23,7 +23,7 @@ mod operation {
     pub(super) const OPEN: u32 = 14;
     /// A handle, an offset and a size.
     pub(super) const READ: u32 = 15;
-    /// The same, and the data.
+    /// A handle, an offset, a size and the data.
     pub(super) const WRITE: u32 = 16;
     /// A name and a value, with the value's size.
     pub(super) const SETXATTR: u32 = 21;

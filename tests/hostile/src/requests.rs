@@ -22,7 +22,7 @@ mod request {
     pub(super) const IN: u32 = 0;
     /// Writes sectors.
     pub(super) const OUT: u32 = 1;
-    /// What was written lasts when this is done.
+    /// Makes earlier writes last.
     pub(super) const FLUSH: u32 = 4;
     /// Reads the serial number, of 20 bytes.
     pub(super) const GET_ID: u32 = 8;

@@ -52,7 +52,7 @@ const STREAM: &str = "(StreamID 0x8)";
 const STREAMS: usize = 256;
 const ENTRY: usize = 64;
 const SHUT: u64 = 1;
-/// What Gear2's list says of the VM that has ended.
+/// Entry of Gear2's list for the VM that has ended.
 const OFF: &str = "0 dma stopped";
 /// Attacks of the long part, those between two lines of the guest, and the longest wait for a line.
 const RANDOM: u64 = 1_000_000;

@@ -17,7 +17,7 @@ use crate::part::{Part, Tally};
 /// Bytes of the disk, and of what is written to it.
 const DISK: u64 = 64 << 20;
 const WRITTEN_MIB: u32 = 48;
-/// What Gear2 says of an access that the SMMU has aborted.
+/// Part of Gear2's line on an access that the SMMU has aborted.
 const ABORTED: &str = " may not ";
 
 pub(super) fn parts() -> Vec<Part> {

@@ -17,7 +17,7 @@ use crate::part::{Part, Tally};
 const BOOT: Duration = Duration::from_secs(180);
 /// `watchdog-ms` of the guest.
 const PERIOD: Duration = Duration::from_secs(10);
-/// The same, with room for a busy host.
+/// Time until the bite, with room for a busy host.
 const BITE: Duration = Duration::from_secs(60);
 /// A boot may take so many times as long as the first one, on a host whose load changes.
 const SLOWER: u32 = 4;

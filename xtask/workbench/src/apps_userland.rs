@@ -10,7 +10,7 @@ use crate::{device_userland, kernel_modules, payloads, programs};
 /// First process: runs what the kernel's command line names. In the tree as a script, so that an
 /// editor knows its language.
 const INIT: &str = include_str!("apps_userland/init.sh");
-/// The same initramfs is the device VM's, whose two programs are of no use elsewhere.
+/// Programs of the device VM, which boots this initramfs too; elsewhere they are of no use.
 const GEARV_PROGRAMS: [&str; 2] = ["gdm", "gearctl"];
 
 /// Builds the initramfs below `out_dir` and returns its path. One initramfs for the VM, for the

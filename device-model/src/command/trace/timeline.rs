@@ -46,7 +46,7 @@ impl Trap {
     }
 }
 
-/// What a CPU does for a while.
+/// Use of a CPU for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Runs(u64),

@@ -132,7 +132,7 @@ fn main(machine: &Machine) {
     }
 }
 
-/// What the device was to do for the former life has not reached this one.
+/// Checks that a transfer of the former life has not reached this one.
 fn was_stopped(command: u16, own: u64) {
     report::equal("master-is-off", command & MASTER, 0);
     await_end("late-transfer");

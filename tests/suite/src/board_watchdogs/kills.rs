@@ -43,20 +43,20 @@ const FAULTS: [Fault; 8] = [
 /// Kills of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kills {
-    /// Their number.
+    /// Number of kills.
     pub(crate) count: u64,
     /// The longest time until the machine was reset, in seconds, and until the VM was started again.
     pub(crate) found_s: u64,
     pub(crate) served_s: u64,
 }
 
-/// What is known of all kills so far.
+/// Facts of all kills so far.
 #[derive(Default)]
 struct Known {
     /// Number of kills.
     done: u32,
     by_fault: BTreeMap<&'static str, Kills>,
-    /// What the first boot said.
+    /// Lines of the first boot.
     first_boot: Option<Vec<String>>,
 }
 
