@@ -98,7 +98,7 @@ fn a_client_waits_while_descriptors_are_short_and_is_answered_then() {
     );
     assert!(server.0.try_wait().unwrap().is_none());
     server.limit(64);
-    clients.map(is_answered);
+    clients.into_iter().for_each(is_answered);
     let again = line();
     assert!(again.contains("clients are accepted again"), "{again}");
     is_answered(ask(&socket));
