@@ -11,6 +11,7 @@
 
 mod atomic;
 mod doorbell;
+mod fp;
 mod here;
 mod icache;
 mod loading;
