@@ -177,7 +177,7 @@ reg_enum! {
 }
 
 reg_enum! {
-    /// What WFI and WFE of a vCPU do while it runs by a decision: bits of the decision's word.
+    /// Behaviour of WFI and WFE of a vCPU that runs by a decision: bits of the decision's word.
     u64 Waits {
         /// WFI is the event `Wfi`.
         Leaves = 0,
@@ -208,7 +208,7 @@ pub enum Decision {
         reply: Reply,
         /// The value with `Reply::Value`.
         value: u64,
-        /// What WFI and WFE do.
+        /// Behaviour of WFI and WFE.
         waits: Waits,
     },
     /// Wait for an event.

@@ -328,7 +328,7 @@ fn block(guest: Guest<'_>, reason: ExitReason) -> Handled {
     block_at_once(guest, reason)
 }
 
-/// Does so inside the function that calls it.
+/// Blocks the running vCPU likewise, inside the function that calls this one.
 #[inline(always)]
 fn block_at_once(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);

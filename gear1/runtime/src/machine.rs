@@ -213,7 +213,7 @@ pub(crate) struct CpuData {
     /// SGI that was posted to the loaded vCPU last, while the next one can be delivered without
     /// the VM's lock.
     pub(crate) posted_sgi: Cell<LrReplay>,
-    /// What WFI and WFE of the loaded vCPU do, by Gear2's last decision to run it.
+    /// Behaviour of WFI and WFE of the loaded vCPU, by Gear2's last decision to run it.
     pub(crate) waits: Waits,
     /// Mode of the real-time VM that has this CPU, if one has it.
     pub(crate) real_time: RealTime,

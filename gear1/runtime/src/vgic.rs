@@ -202,11 +202,11 @@ pub(crate) fn replay_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
         && shared.take(sgi)
 }
 
-/// What became of an SGI.
+/// Outcome of an SGI.
 pub(crate) enum Sent {
-    /// It is sent.
+    /// The SGI is sent.
     Done,
-    /// It is posted, and this vCPU is Ready by it: its owner CPU's loop must be told.
+    /// The SGI is posted, and this vCPU is Ready by it: the loop of its owner CPU must be told.
     Woke(VcpuId),
     /// Nothing is done: the SGI is of another kind.
     No,

@@ -80,6 +80,7 @@ fn wait_is_over(mut guest: Guest<'_>, reason: ExitReason, end: Waited) -> Handle
     }
 }
 
+/// Waits for the first interrupt, which most often is the vCPU's own timer, and on if need be.
 #[inline(always)]
 fn wait_for_end(mut guest: Guest<'_>, signals: &CpuShared, began: u64) -> Waited {
     let shared = guest.loaded.shared;

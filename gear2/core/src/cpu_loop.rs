@@ -68,7 +68,7 @@ pub struct CpuLoop<'m, P: Platform> {
     job_deadline: u64,
     /// Running vCPU.
     last: Option<Run>,
-    /// What WFI does of a vCPU beside which no other one can run.
+    /// Behaviour of WFI of a vCPU beside which no other one can run.
     waits: Waits,
     /// vCPU for which the gears worked since the last event, if another one or none runs now: their
     /// work is charged to it. Without one, the work is charged to the vCPU that runs.
@@ -89,7 +89,7 @@ struct Run {
     vcpu: VcpuId,
     /// Time until which only an event that wakes or stops a vCPU changes the choice.
     until: u64,
-    /// What its WFI and WFE do.
+    /// Behaviour of WFI and WFE of the vCPU.
     waits: Waits,
 }
 

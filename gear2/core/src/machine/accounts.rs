@@ -76,10 +76,9 @@ impl<P: Platform> Machine<P> {
     /// with its next event.
     pub(crate) fn ran(&self, gear1: &mut impl Gear1, vcpu: VcpuId) -> u64 {
         let runs = gear1.vcpu_state(vcpu) == Ok(VcpuState::Running);
-        let Ok(Waits { here, is_here, .. }) = gear1.vcpu_waits(vcpu) else {
-            return 0;
-        };
-        let open = if runs || is_here {
+        let open = if let Ok(Waits { here, is_here, .. }) = gear1.vcpu_waits(vcpu)
+            && (runs || is_here)
+        {
             let charged = vcpu.select(&self.accounts.charged).load(Relaxed);
             let open = gear1.now().wrapping_sub(here).wrapping_sub(charged);
             // Another CPU's words, one after the other: an event in between makes it negative.
