@@ -226,6 +226,20 @@ impl DataAbort {
         word_load.matches_all(self.0)
     }
 
+    /// Returns whether the access is a 32-bit store to an unmapped address.
+    #[inline]
+    pub fn is_word_store(self) -> bool {
+        let word_store = ABORT::ISV::SET
+            + ABORT::SAS::Word
+            // Of a store this bit is clear. It is looked at as that of a load is, so that both
+            // questions look at the same bits.
+            + ABORT::SSE::CLEAR
+            + ABORT::S1PTW::CLEAR
+            + ABORT::WnR::SET
+            + ABORT::FAULT::Translation;
+        word_store.matches_all(self.0)
+    }
+
     /// Returns whether the access is one to an unmapped address that the syndrome describes: size,
     /// register and direction.
     #[inline]

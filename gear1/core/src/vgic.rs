@@ -38,6 +38,7 @@ pub use types::{
     FIRST_LPI, GicVersion, ICC_SRE_EL1, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance,
     SRE_EL1, VcpuIndex, is_interrupt,
 };
+pub use v2::{SGIR, only_target_of_sgir, sgir_to_itself};
 
 use types::Bits;
 use word::{Gate, Spi, Word};
@@ -86,11 +87,11 @@ impl Slot {
         self.0 >> Self::HW & 1 != 0
     }
 
-    /// Returns whether the slot holds this interrupt, linked or not as given, without EOI flag and
-    /// without sender.
+    /// Returns whether the slot holds this interrupt, linked or not as given, without EOI flag, of
+    /// whatever sender.
     #[inline]
     const fn is_plain(self, intid: IntId, hw: bool) -> bool {
-        self.0 & 0x7fff == intid.number() | (hw as u32) << Self::HW
+        self.0 & 0x7fff & !(7 << Self::SOURCE) == intid.number() | (hw as u32) << Self::HW
     }
 
     #[inline]

@@ -11,9 +11,11 @@ use gear1_arch::exception::{self, ELR_EL2, FAR_EL2, HPFAR_EL2, SPSR_EL2};
 use gear1_arch::translate;
 use gear1_core::syndrome::{DataAbort, FaultKind, Syndrome};
 use gear1_core::vcpu::VcpuShared;
+use gear1_core::vgic::SGIR;
 
 use crate::machine::{Cpu, Guest, Loaded};
 use crate::vcpu::Handled;
+use crate::vgic::Sent;
 use crate::{channel, ffa, inject, vcpu, vgic, vgic_mmio};
 
 /// PSTATE.EL and, with AArch32, a mode that is EL0's only when zero below.
@@ -40,6 +42,23 @@ pub(crate) fn distributor_read(
     exception::skip_instruction();
     cpu.frame().set_reg(abort.register(), value.into());
     Some(Resume::with_register(abort.register()))
+}
+
+/// Carries out a 32-bit store at once if it is one to GICD_SGIR and its SGI is for one vCPU: for the sender, if it is
+/// the same as the last one; or for another one that is on.
+#[inline(always)]
+pub(crate) fn sgir_at_once(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Sent {
+    let abort = syndrome.data_abort();
+    if HPFAR_EL2.get() != cpu.data.gicd_hpfar || FAR_EL2.get() & 0xfff != SGIR {
+        return Sent::No;
+    }
+    let value = cpu.frame().reg(abort.register());
+    let sent = vgic::sgi_at_once(cpu, shared, value);
+    if !matches!(sent, Sent::No) {
+        shared.count(ExitReason::Sgi);
+        exception::skip_instruction();
+    }
+    sent
 }
 
 /// A data abort of a guest: an access to an emulated device, or one that runs again, or an abort

@@ -143,7 +143,7 @@ fn system_register(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Re
         if let Some(resume) = sysreg::identification(cpu, access, shared) {
             return resume;
         }
-    } else if sysreg::is_sgi1r(access) {
+    } else if Gic::VERSION == 3 && sysreg::is_sgi1r(access) {
         return sgi1r(cpu, access, shared);
     }
     slow_register(cpu, access)
@@ -183,13 +183,30 @@ fn slow_register(cpu: &mut Cpu, access: SysregAccess) -> Resume {
     finish(guest.reborrow(), handled)
 }
 
-/// A data abort: a load of the distributor's control registers, or another access.
+/// A data abort: a load of the distributor's control registers, an SGI of a GICv2, or another
+/// access.
 #[inline(never)]
 fn data_abort(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
     if let Some(resume) = abort::distributor_read(cpu, syndrome, shared) {
         return resume;
     }
+    if Gic::VERSION == 2 && syndrome.data_abort().is_word_store() {
+        return sgir(cpu, syndrome, shared);
+    }
     device_access(cpu, syndrome)
+}
+
+/// A 32-bit store, which may be an SGI of a GICv2: most are for one vCPU.
+///
+/// `cold` has the compiler ask for a load first, which is then no longer than with a GICv3.
+#[cold]
+#[inline(never)]
+fn sgir(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
+    match abort::sgir_at_once(cpu, syndrome, shared) {
+        Sent::Done => Resume::Same,
+        Sent::Woke(id) => sgi_woke(cpu, id),
+        Sent::No => device_access(cpu, syndrome),
+    }
 }
 
 /// A data abort that is most likely an access which Gear2 answers.

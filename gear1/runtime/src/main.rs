@@ -56,7 +56,7 @@
 //!
 //! # SGIs
 //!
-//! An SGI of a GICv3 guest to one vCPU that is on is posted as a bit of the target's request word,
+//! An SGI to one vCPU that is on is posted as a bit of the target's request word,
 //! without the VM's lock. The target CPU drains the bits into the virtual GIC under the lock
 //! (`VmGic::post_sgis`). If the SGI equals the last one and no other request is set, the CPU
 //! rewrites its list register without the lock. A CPU that reads the target's redistributor drains
@@ -67,6 +67,11 @@
 //! clearing of the bit: the writer finds the bit cleared, and the next flush merges list register
 //! and latch under the lock. `gear1/core/tests/protocol/sgi.rs` tries all interleavings. A posted
 //! SGI survives a concurrent CPU_OFF and does not survive the end of the VM.
+//!
+//! An SGI of a GICv2 comes from each of its senders (IHI 0048, 4.3.15), so a word of each SGI of the
+//! target notes them. The sender notes itself before it raises the bit, and the target takes the
+//! noted senders behind the bit: `gear1/core/tests/protocol/senders.rs` tries the orders. Nobody but
+//! the target drains, since the registers that show SGIs are each vCPU's own.
 //!
 //! # Wake-ups
 //!

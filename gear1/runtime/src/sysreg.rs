@@ -74,7 +74,7 @@ pub(crate) fn is_sgi1r(access: SysregAccess) -> bool {
 #[inline(always)]
 pub(crate) fn sgi_at_once(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Sent {
     let value = cpu.frame().reg(access.register());
-    let sent = vgic::sgi1r_at_once(cpu, shared, value);
+    let sent = vgic::sgi_at_once(cpu, shared, value);
     if !matches!(sent, Sent::No) {
         shared.count(ExitReason::Sgi);
         exception::skip_instruction();
@@ -96,7 +96,7 @@ pub(crate) fn access(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let shared = loaded.shared;
     let id = access.id();
-    if matches!(id, ICC_ASGI1R_EL1 | ICC_SGI0R_EL1) && !access.is_read() {
+    if Gic::VERSION == 3 && matches!(id, ICC_ASGI1R_EL1 | ICC_SGI0R_EL1) && !access.is_read() {
         return sgi(guest.reborrow(), access);
     }
     if id == ICC_DIR_EL1 && !access.is_read() {
@@ -274,7 +274,7 @@ pub(crate) fn sgi(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
         return Handled::Same;
     }
     if id == ICC_SGI1R_EL1 {
-        vgic::sgi1r(guest.cpu, machine, loaded, value);
+        vgic::send_sgi(guest.cpu, machine, loaded, value);
     } else {
         // The GIC has one security state: both registers name Group 0.
         vgic::change_gic(guest.cpu, machine, loaded, |gic, index, _| {

@@ -118,7 +118,7 @@ pub(crate) unsafe fn load_another(
     let this = cpu.local();
     change_gic(cpu, machine, loaded, |gic, index, lrs| {
         // The kick for this vCPU needs no SGI: the flush is next.
-        let mut _flushed = gic.post_sgis(index, posted);
+        let mut _flushed = vgic::post_sgis(gic, index, loaded.shared, posted);
         // The physical interrupt of a timer that is due would end the vCPU's run at once: it counts
         // as acknowledged.
         if timer_due && !gic.hw_active(index, IntId::VIRTUAL_TIMER) {

@@ -10,7 +10,9 @@ use gear1_arch::monitors;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
 use gear1_core::monitors::PMU_INTID;
 use gear1_core::vcpu::{Notify, Requests, VcpuShared};
-use gear1_core::vgic::{IntId, Kicks, LrReplay, VcpuIndex, VmGic, only_target};
+use gear1_core::vgic::{
+    IntId, Kicks, LrReplay, VcpuIndex, VmGic, only_target, only_target_of_sgir, sgir_to_itself,
+};
 
 use crate::gic::{Gic, HostGic, ListRegisters};
 use crate::kick;
@@ -180,7 +182,7 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     let mut vm = loaded.inner.lock();
     let mut lrs = Gic::list_registers(cpu.data.list_registers);
     // The kick for this vCPU needs no SGI: the flush is next.
-    let _flushed = vm.gic.post_sgis(index, sgis);
+    let _flushed = post_sgis(&mut vm.gic, index, loaded.shared, sgis);
     let kicks = vm.gic.flush(index, &mut lrs);
     follow(cpu, machine, loaded, &mut vm.gic, kicks);
     if sgis.is_power_of_two()
@@ -197,9 +199,28 @@ pub(crate) fn flush_gic(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
 pub(crate) fn replay_posted(cpu: &Cpu, shared: &VcpuShared) -> bool {
     let last = cpu.data.posted_sgi.get();
     let sgi = Requests::sgi(last.number());
-    shared.requests() == sgi
-        && last.apply(&mut Gic::list_registers(cpu.data.list_registers))
-        && shared.take(sgi)
+    if shared.requests() != sgi {
+        return false;
+    }
+    let apply = || last.apply(&mut Gic::list_registers(cpu.data.list_registers));
+    match Gic::VERSION {
+        2 => shared.take_sgi_of(last.number(), last.sender(), apply),
+        _ => apply() && shared.take(sgi),
+    }
+}
+
+/// Makes SGIs that were posted to a vCPU pending, after they were taken from its requests.
+#[inline]
+pub(crate) fn post_sgis(
+    gic: &mut VmGic,
+    target: VcpuIndex,
+    shared: &VcpuShared,
+    sgis: u32,
+) -> Kicks {
+    match Gic::VERSION {
+        2 => gic.post_sgis_of(target, sgis, |sgi| shared.take_senders(sgi)),
+        _ => gic.post_sgis(target, sgis),
+    }
 }
 
 /// Outcome of an SGI.
@@ -212,20 +233,49 @@ pub(crate) enum Sent {
     No,
 }
 
-/// Carries out the running vCPU's write of ICC_SGI1R_EL1 without a stack frame, if the SGI is for
-/// one vCPU: for the writer, if it is the SGI that came last, or for another one that is on.
+/// Returns the vCPU and the SGI if `value`, which the vCPU `from` writes into the register that
+/// sends SGIs, addresses one vCPU alone.
 #[inline(always)]
-pub(crate) fn sgi1r_at_once(cpu: &Cpu, shared: &VcpuShared, value: u64) -> Sent {
-    let Some(((index, sgi), loaded)) = only_target(value).zip(cpu.data.loaded) else {
+fn only_target_of(from: VcpuIndex, value: u64) -> Option<(usize, u32)> {
+    match Gic::VERSION {
+        2 => only_target_of_sgir(from, value as u32),
+        _ => only_target(value),
+    }
+}
+
+/// Returns the SGI if `value`, written as above, addresses the writer alone.
+#[inline(always)]
+fn own_sgi(from: VcpuIndex, value: u64) -> Option<u32> {
+    match Gic::VERSION {
+        2 => sgir_to_itself(from, value as u32),
+        _ => only_target(value).and_then(|(index, sgi)| (index == from.index()).then_some(sgi)),
+    }
+}
+
+/// Carries out the running vCPU's write of ICC_SGI1R_EL1, or of GICD_SGIR of a GICv2, without a
+/// stack frame, if the SGI is for one vCPU: for the writer, if it is the SGI that came last, or for
+/// another one that is on.
+#[inline(always)]
+pub(crate) fn sgi_at_once(cpu: &Cpu, shared: &VcpuShared, value: u64) -> Sent {
+    let Some(loaded) = cpu.data.loaded else {
         return Sent::No;
     };
-    if index == loaded.index.index() {
+    let own = loaded.index;
+    if let Some(sgi) = own_sgi(own, value) {
         let last = cpu.data.posted_sgi.get();
-        return match sgi == last.number() && replay(cpu, shared, last) {
+        let sender = if Gic::VERSION == 2 {
+            own.index() as u32
+        } else {
+            0
+        };
+        return match last.is_sgi_of(sgi, sender) && replay(cpu, shared, last) {
             true => Sent::Done,
             false => Sent::No,
         };
     }
+    let Some((index, sgi)) = only_target_of(own, value) else {
+        return Sent::No;
+    };
     if cpu.data.real_time != RealTime::No {
         return Sent::No;
     }
@@ -236,12 +286,21 @@ pub(crate) fn sgi1r_at_once(cpu: &Cpu, shared: &VcpuShared, value: u64) -> Sent 
     if target.is(VcpuState::Off) {
         return Sent::No;
     }
-    match target.request(Requests::sgi(sgi)) {
+    match request_sgi(target, own, sgi) {
         Notify::Kick => kick::kick_running(loaded.machine, target),
         Notify::Wake => return Sent::Woke(id),
         Notify::Nobody => {}
     }
     Sent::Done
+}
+
+/// Posts an SGI of `from` to a vCPU, and returns the CPU that the caller must notify.
+#[inline(always)]
+fn request_sgi(target: &VcpuShared, from: VcpuIndex, sgi: u32) -> Notify {
+    match Gic::VERSION {
+        2 => target.request_sgi_of(sgi, from.bit()),
+        _ => target.request(Requests::sgi(sgi)),
+    }
 }
 
 /// Makes the posted SGIs of a vCPU of the VM pending.
@@ -252,11 +311,12 @@ pub(crate) fn drain_posted(
     gic: &mut VmGic,
     target: VcpuIndex,
 ) -> Kicks {
-    let posted = machine::vcpu_of(machine, loaded.vm, target.index())
-        .map_or(Requests::NONE, |id| {
-            machine::vcpu(id).take_each(Requests::SGIS)
-        });
-    gic.post_sgis(target, posted.sgis())
+    let Some(id) = machine::vcpu_of(machine, loaded.vm, target.index()) else {
+        return Kicks::NONE;
+    };
+    let shared = machine::vcpu(id);
+    let posted = shared.take_each(Requests::SGIS).sgis();
+    post_sgis(gic, target, shared, posted)
 }
 
 /// Rewrites the list register of an interrupt of the loaded vCPU, which must not be off, without
@@ -284,26 +344,27 @@ pub(crate) fn inject_timer(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
     cpu.data.timer_interrupt.set(next);
 }
 
-/// Carries out the running vCPU's write of ICC_SGI1R_EL1. An SGI for one vCPU that is on is
-/// posted without the VM's lock: it becomes pending when that vCPU's CPU handles the vCPU's
-/// requests, or when a vCPU accesses its redistributor.
+/// Carries out the running vCPU's write of ICC_SGI1R_EL1, or of GICD_SGIR of a GICv2. An SGI for one
+/// vCPU that is on is posted without the VM's lock: it becomes pending when that vCPU's CPU handles
+/// the vCPU's requests, or when a vCPU accesses the registers that show it.
 ///
 /// G1-GIC-004: it is one of the sender's own VM.
-pub(crate) fn sgi1r(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {
-    if let Some((index, sgi)) = only_target(value)
+pub(crate) fn send_sgi(cpu: &Cpu, machine: &Machine, loaded: &Loaded, value: u64) {
+    if let Some((index, sgi)) = only_target_of(loaded.index, value)
         && let Some(id) = machine::vcpu_of(machine, loaded.vm, index)
         && !machine::vcpu(id).is(VcpuState::Off)
     {
+        let notify = request_sgi(machine::vcpu(id), loaded.index, sgi);
         if id == loaded.id {
-            loaded.shared.raise(Requests::sgi(sgi));
             flush_gic(cpu, machine, loaded);
         } else {
-            kick::request(cpu, machine, id, Requests::sgi(sgi));
+            kick::notify(cpu, machine, id, notify);
         }
         return;
     }
-    change_gic(cpu, machine, loaded, |gic, index, _| {
-        gic.sgi1r(index, value)
+    change_gic(cpu, machine, loaded, |gic, index, _| match Gic::VERSION {
+        2 => gic.sgir(index, value as u32),
+        _ => gic.sgi1r(index, value),
     });
 }
 

@@ -9,13 +9,16 @@ use gear1_abi::boot::RealTime;
 use gear1_abi::exit::ExitReason;
 use gear1_arch::exception;
 use gear1_core::syndrome::DataAbort;
-use gear1_core::vgic::{Kicks, shows_list_registers};
+use gear1_core::vgic::{Kicks, SGIR, shows_list_registers};
 
+use crate::gic::{Gic, HostGic};
 use crate::machine::{Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
 use crate::vgic::{self, GicFrame};
 use crate::{passthrough, vcpu};
 
+/// Size of a register, log2 of its bytes.
+const WORD: u8 = 2;
 /// INTID in GICC_DIR.
 const GICC_DIR_INTID: u32 = 0x3ff;
 
@@ -63,8 +66,8 @@ fn read(cpu: &Cpu, loaded: &Loaded, frame: GicFrame, offset: u64, size: u8) -> u
     })
 }
 
-/// Takes over what the access may show: the list registers, the timer's line, and the
-/// posted SGIs of the vCPU whose redistributor is accessed.
+/// Takes over what the access may show: the list registers, the timer's line, and the posted SGIs
+/// of the vCPU whose redistributor, or own registers in a GICv2's distributor, are accessed.
 #[inline(never)]
 fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) {
     vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
@@ -72,6 +75,10 @@ fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) 
         match frame {
             GicFrame::Redistributor(target) => {
                 seen.union(vgic::drain_posted(machine, loaded, gic, target))
+            }
+            // The registers that show SGIs are the vCPU's own ones there.
+            GicFrame::Distributor if Gic::VERSION == 2 => {
+                seen.union(vgic::drain_posted(machine, loaded, gic, index))
             }
             GicFrame::Distributor | GicFrame::Deactivate => seen,
         }
@@ -83,6 +90,13 @@ fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) 
 #[inline(never)]
 fn write(mut guest: Guest<'_>, frame: GicFrame, offset: u64, size: u8, value: u64) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    if Gic::VERSION == 2
+        && let (GicFrame::Distributor, SGIR, WORD) = (frame, offset, size)
+    {
+        loaded.shared.count(ExitReason::Sgi);
+        vgic::send_sgi(guest.cpu, machine, loaded, value);
+        return vcpu::woke_somebody(guest.reborrow(), ExitReason::Sgi);
+    }
     loaded.shared.count(ExitReason::MmioGic);
     if let (GicFrame::Deactivate, 0) = (frame, offset) {
         vgic::deactivate(guest.cpu, machine, loaded, value as u32 & GICC_DIR_INTID);

@@ -11,6 +11,9 @@ use gear1_abi::id::CpuIndex;
 
 use crate::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+/// Number of SGIs.
+const SGI_COUNT: usize = 16;
+
 /// Requests that a vCPU must handle before its next instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requests(u32);
@@ -104,6 +107,10 @@ pub struct VcpuShared {
     state: AtomicU8,
     owner_cpu: AtomicU16,
     requests: AtomicU32,
+    /// With a GICv2, of each SGI the senders whose requests are posted, a bit each. A sender is
+    /// noted before the SGI is raised, and taken after the SGI was taken: an SGI without a sender
+    /// is one whose senders all were taken with an earlier one.
+    sgi_senders: [AtomicU8; SGI_COUNT],
     reset_pc: AtomicU64,
     reset_argument: AtomicU64,
     reply_word: AtomicU64,
@@ -137,6 +144,7 @@ impl VcpuShared {
             state: AtomicU8::new(VcpuState::Off as u8),
             owner_cpu: AtomicU16::new(0),
             requests: AtomicU32::new(0),
+            sgi_senders: [const { AtomicU8::new(0) }; SGI_COUNT],
             reset_pc: AtomicU64::new(0),
             reset_argument: AtomicU64::new(0),
             reply_word: AtomicU64::new(0),
@@ -200,6 +208,45 @@ impl VcpuShared {
         } else {
             Notify::Nobody
         }
+    }
+
+    /// Posts an SGI of the GICv2 by a sender of `senders`, a bit each, as [`Self::request`] raises
+    /// requests.
+    #[inline(always)]
+    pub fn request_sgi_of(&self, sgi: u32, senders: u8) -> Notify {
+        // planted: the sender of an SGI is noted after the SGI
+        self.note_senders(sgi, senders);
+        self.request(Requests::sgi(sgi))
+    }
+
+    #[inline(always)]
+    fn note_senders(&self, sgi: u32, senders: u8) {
+        if let Some(noted) = self.sgi_senders.get(sgi as usize) {
+            noted.fetch_or(senders, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes an SGI of the GICv2 if it is posted by `sender`, a bit, alone, and `deliver` delivers
+    /// it, which is called at most once. Returns whether it did; if not, the SGI is posted as
+    /// before. Called by the owner CPU.
+    #[inline(always)]
+    pub fn take_sgi_of(&self, sgi: u32, sender: u8, deliver: impl FnOnce() -> bool) -> bool {
+        self.take(Requests::sgi(sgi));
+        let senders = self.take_senders(sgi);
+        if senders == sender && deliver() {
+            return true;
+        }
+        self.note_senders(sgi, senders);
+        self.raise(Requests::sgi(sgi));
+        false
+    }
+
+    /// Takes the senders of a posted SGI of the GICv2, a bit each, after the SGI itself was taken.
+    /// Called by the owner CPU.
+    #[inline(always)]
+    pub fn take_senders(&self, sgi: u32) -> u8 {
+        let noted = self.sgi_senders.get(sgi as usize);
+        noted.map_or(0, |noted| noted.swap(0, Ordering::SeqCst))
     }
 
     /// Makes a waiting vCPU ready. Returns whether it waited: the caller must then send a wake-up
@@ -443,6 +490,10 @@ impl VcpuShared {
     /// Resets the stolen time, the preemptions and the posted SGIs at the start of the VM.
     pub fn begin_life(&self) {
         self.take(Requests::SGIS);
+        // Bound: 16 SGIs.
+        for noted in &self.sgi_senders {
+            noted.store(0, Ordering::SeqCst);
+        }
         self.begin_stolen(0);
         self.stolen.store(0, Ordering::Relaxed);
         self.preemptions.store(0, Ordering::Relaxed);

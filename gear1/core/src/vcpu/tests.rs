@@ -6,7 +6,7 @@ use gear1_abi::call::VcpuState;
 use gear1_abi::exit::ExitReason;
 
 use super::is_powered_down;
-use super::{CpuShared, Requests, Start, VcpuShared};
+use super::{CpuShared, Notify, Requests, Start, VcpuShared};
 
 #[test]
 fn a_transition_needs_its_origin() {
@@ -202,6 +202,30 @@ fn an_sgi_that_is_left_outlives_a_cpu_off() {
     vcpu.begin_life();
     vcpu.take_reset();
     assert!(vcpu.requests().is_none());
+}
+
+/// G1-GIC-017: an SGI of a GICv2 is taken with its senders, by one way or the other, and none of
+/// them is left to the VM's next life.
+#[test]
+fn senders_are_taken_with_their_sgi() {
+    let vcpu = VcpuShared::new();
+    let post = |senders| {
+        assert_eq!(vcpu.request_sgi_of(5, senders), Notify::Nobody);
+        assert_eq!(vcpu.requests(), Requests::sgi(5));
+    };
+    post(0b010);
+    assert!(vcpu.take_sgi_of(5, 0b010, || true));
+    assert!(vcpu.requests().is_none() && vcpu.take_senders(5) == 0);
+    // Another sender, several, and one whose list register is not free.
+    for (senders, sender, is_free) in [(0b100, 0b010, true), (0b110, 0b010, true), (2, 2, false)] {
+        post(senders);
+        assert!(!vcpu.take_sgi_of(5, sender, || is_free));
+        assert_eq!(vcpu.take_each(Requests::SGIS), Requests::sgi(5));
+        assert_eq!(vcpu.take_senders(5), senders);
+    }
+    post(0b001);
+    vcpu.begin_life();
+    assert!(vcpu.requests().is_none() && vcpu.take_senders(5) == 0);
 }
 
 /// G1-TIM-007.

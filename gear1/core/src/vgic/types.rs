@@ -59,7 +59,7 @@ impl VcpuIndex {
 
     /// Returns the vCPU's bit in a mask over the VM.
     #[inline]
-    pub(super) const fn bit(self) -> u8 {
+    pub const fn bit(self) -> u8 {
         1 << (self.0 & 7)
     }
 }

@@ -8,11 +8,11 @@
 
 use super::VmGic;
 use super::fields::{BYTE, WORD, pack, unpack};
-use super::types::{IntId, Kicks, VcpuIndex};
+use super::types::{Bits, IntId, Kicks, VcpuIndex};
 use super::word::with;
 
 /// GICD_SGIR.
-pub(super) const SGIR: u64 = 0xf00;
+pub const SGIR: u64 = 0xf00;
 const CPENDSGIR: u64 = 0xf10;
 const SPENDSGIR: u64 = 0xf20;
 pub(super) const SPENDSGIR_END: u64 = 0xf2f;
@@ -62,8 +62,11 @@ impl VmGic {
         kicks
     }
 
-    /// GICD_SGIR: to the list, to all but the sender, or to the sender.
-    fn sgir(&mut self, from: VcpuIndex, value: u32) -> Kicks {
+    /// Emulates a write to GICD_SGIR by `from`: to the list, to all but the sender, or to the
+    /// sender.
+    ///
+    /// G1-GIC-004: an SGI reaches vCPUs of the sender's own VM only.
+    pub fn sgir(&mut self, from: VcpuIndex, value: u32) -> Kicks {
         let targets = sgir_targets(self.everybody(), from, value);
         let sgi = value as usize & 15;
         let mut kicks = Kicks::NONE;
@@ -72,6 +75,20 @@ impl VmGic {
             kicks = kicks.union(self.add_sgi(target, sgi, from.bit()));
         }
         kicks
+    }
+
+    /// Makes SGIs, a bit each, pending on a vCPU, with the requests of the senders that `senders`
+    /// takes, a bit each.
+    pub fn post_sgis_of(
+        &mut self,
+        target: VcpuIndex,
+        sgis: u32,
+        mut senders: impl FnMut(u32) -> u8,
+    ) -> Kicks {
+        // Bound: 16 SGIs.
+        Bits(sgis).fold(Kicks::NONE, |kicks, sgi| {
+            kicks.union(self.add_sgi(target, sgi as usize & 15, senders(sgi)))
+        })
     }
 
     fn add_sgi(&mut self, vcpu: VcpuIndex, sgi: usize, sources: u8) -> Kicks {
@@ -136,6 +153,7 @@ impl VmGic {
 }
 
 /// Returns a mask over the vCPUs, of `everybody`, that a write to GICD_SGIR addresses.
+#[inline(always)]
 pub(super) fn sgir_targets(everybody: u8, from: VcpuIndex, value: u32) -> u8 {
     match value >> 24 & 3 {
         0 => (value >> 16) as u8 & everybody,
@@ -143,6 +161,21 @@ pub(super) fn sgir_targets(everybody: u8, from: VcpuIndex, value: u32) -> u8 {
         2 => from.bit(),
         _ => 0,
     }
+}
+
+/// Returns the index of the vCPU and the SGI if a write to GICD_SGIR by `from` addresses one vCPU
+/// alone, which need not be one of the VM's.
+#[inline]
+pub fn only_target_of_sgir(from: VcpuIndex, value: u32) -> Option<(usize, u32)> {
+    let targets = sgir_targets(u8::MAX, from, value);
+    let is_one = targets.is_power_of_two();
+    is_one.then_some((targets.trailing_zeros() as usize, value & 15))
+}
+
+/// Returns the SGI if a write to GICD_SGIR by `from` addresses the writer alone.
+#[inline(always)]
+pub fn sgir_to_itself(from: VcpuIndex, value: u32) -> Option<u32> {
+    (sgir_targets(u8::MAX, from, value) == from.bit()).then_some(value & 15)
 }
 
 fn is_byte_field(offset: u64, size_log2: u8) -> bool {

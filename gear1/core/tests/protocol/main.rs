@@ -17,6 +17,7 @@ mod icache;
 mod loading;
 mod machine;
 mod moves;
+mod senders;
 mod sgi;
 mod switch;
 mod vcpu;
@@ -54,7 +55,7 @@ fn once(state: VcpuState, owner: Body, others: &[Body]) {
 }
 
 /// Stack of a model CPU: the default of 32 KiB is too small without optimisation.
-const STACK_BYTES: usize = 0x1_0000;
+const STACK_BYTES: usize = 0x2_0000;
 
 /// The relaxed accesses, of which shuttle would warn, are of words that a request passes on.
 fn config() -> Config {

@@ -220,6 +220,16 @@ pub(super) const BUGS: &[Bug] = &[
         finder: Finder::Host,
     },
     Bug {
+        name: "the sender of an SGI is noted after the SGI",
+        change: Change::Swap(
+            "self.note_senders(sgi, senders);\n        self.request(Requests::sgi(sgi))",
+            "let notify = self.request(Requests::sgi(sgi));\n        self.note_senders(sgi, senders);\n        notify",
+        ),
+        breaks: &["G1-GIC-007"],
+        test: "gear1/core/tests/protocol/senders.rs",
+        finder: Finder::Host,
+    },
+    Bug {
         name: "a load overtakes the store of a waiting state",
         change: Change::Swap(".swap(", ".store("),
         breaks: &["G1-VCPU-001"],

@@ -29,6 +29,18 @@ impl LrReplay {
         self.slot.intid().number()
     }
 
+    /// Returns the sender of an SGI of the GICv2, a bit of its own.
+    #[inline(always)]
+    pub fn sender(&self) -> u8 {
+        1 << (self.slot.source() & 7)
+    }
+
+    /// Returns whether this is an SGI by `sender`, which is 0 with a GICv3.
+    #[inline(always)]
+    pub fn is_sgi_of(&self, sgi: u32, sender: u32) -> bool {
+        self.slot.0 & 0x1fff == sgi | sender << Slot::SOURCE
+    }
+
     /// Nothing can be replayed.
     pub const NONE: Self = Self {
         place: 0,

@@ -2,7 +2,7 @@
 
 use super::fake::Fake;
 use super::{BYTE, WORD, field_write, id, ready, v};
-use crate::vgic::{GicVersion, LrState, VmGic};
+use crate::vgic::{GicVersion, Kicks, LrState, VmGic, only_target_of_sgir, sgir_to_itself};
 
 const SET_PENDING: u64 = 0x200;
 
@@ -74,6 +74,47 @@ fn a_repeated_gicv2_sgi_comes_once_for_each_sender() {
             "{senders:?}"
         );
     }
+}
+
+/// G1-GIC-004: what a write of GICD_SGIR addresses alone (IHI 0048, 4.3.15). A list may name a vCPU
+/// that the VM does not have.
+#[test]
+fn the_only_target_of_a_gicv2_sgi() {
+    for (value, only) in [
+        (1 << 16 | 7, Some((0, 7))),
+        (1 << 23 | 0x8015, Some((7, 5))),
+        (3 << 16, None),
+        (0, None),
+        // All but the writer, the writer, and reserved.
+        (1 << 24 | 1 << 16 | 3, None),
+        (2 << 24 | 2 << 16 | 3, Some((1, 3))),
+        (3 << 24 | 1 << 16 | 3, None),
+    ] {
+        assert_eq!(only_target_of_sgir(v(1), value), only, "{value:#x}");
+        let own = only.and_then(|(index, sgi)| (index == 1).then_some(sgi));
+        assert_eq!(sgir_to_itself(v(1), value), own, "{value:#x}");
+    }
+}
+
+/// SGIs that were posted without the VM's lock are those of GICD_SGIR; one that has no sender any
+/// more is nothing.
+#[test]
+fn posted_gicv2_sgis_come_from_their_senders() {
+    let mut gic = ready(GicVersion::V2, 3, 32);
+    let mut cpu = Fake::new(4);
+    let senders = |sgi| if sgi == 7 { 0b110 } else { 0 };
+    assert!(
+        gic.post_sgis_of(v(0), 1 << 7 | 1 << 9, senders)
+            .contains(v(0))
+    );
+    assert_eq!(gic.post_sgis_of(v(0), 1 << 9, senders), Kicks::NONE);
+    for sender in [1, 2] {
+        let _ = gic.flush(v(0), &mut cpu);
+        assert_eq!(cpu.acknowledge(), Some((id(7), sender)));
+        cpu.end();
+    }
+    let _ = gic.flush(v(0), &mut cpu);
+    assert_eq!(cpu.acknowledge(), None);
 }
 
 /// GICD_SGIR: SGI 7 to vCPU 0.
