@@ -200,7 +200,7 @@ pub(super) fn whole_lines(transcript: &str) -> Vec<String> {
 
 /// Tells whether a guest's report may begin like this, be it with part of a word.
 fn begins_a_line(text: &str) -> bool {
-    let mut words = ["PASS ", "FAIL ", "BENCH", DONE].into_iter();
+    let mut words = ["PASS ", "FAIL ", "BENCH", "KILLS ", DONE].into_iter();
     !text.is_empty() && words.any(|word| text.starts_with(word) || word.starts_with(text))
 }
 

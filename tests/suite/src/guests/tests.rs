@@ -8,6 +8,16 @@ fn verdicts_are_counted_with_and_without_labels() {
     assert_eq!(tally.failures, ["c: because"]);
 }
 
+/// A table of kills begins behind a line of Gear2's and is none of the guest's last line.
+#[test]
+fn a_table_behind_another_vms_line_is_not_torn() {
+    let lines = whole_lines("[x] PASS a\ngear2: y restarted\n[x] KILLS guest crash 1 2 3 4\n");
+    assert_eq!(
+        lines,
+        ["PASS a", "gear2: y restarted", "KILLS guest crash 1 2 3 4"]
+    );
+}
+
 #[test]
 fn a_line_that_another_guest_tore_is_whole_again() {
     let transcript = "[x] PA\n[y] PASS b\n[x] SS a\n[x] FAI\n[y] DO\ngear2: y stopped\n[y] NE\n\

@@ -124,8 +124,9 @@ fn list(session: &mut Session) -> Result<Vec<String>> {
     session.send(&format!("{ESCAPE}l"))?;
     session.wait_until("the list of VMs", Duration::from_secs(300), |transcript| {
         let said = transcript.get(known..).unwrap_or_default();
-        said.lines()
-            .any(|line| line.starts_with("gear2: 4 rt-told ") && line.contains("vCPU"))
+        // The last VM's line, to its end: the console brings a line in pieces.
+        said.split_inclusive('\n')
+            .any(|line| line.starts_with("gear2: 4 rt-told ") && line.ends_with('\n'))
     })?;
     let said = session.transcript().get(known..).unwrap_or_default();
     let lines = said.lines().filter_map(|line| line.strip_prefix("gear2: "));
