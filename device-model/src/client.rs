@@ -48,8 +48,9 @@ pub struct Vm {
     /// Last such fault: index of the vCPU, ESR, FAR, IPA, PC, SPSR.
     pub last_fault: Option<[u64; 6]>,
     /// How the VM did: hangs, late refreshes of its watchdog, times for which it got more time; then
-    /// the longest time without a refresh, and without an exit of its own, in ticks or 0. An older
-    /// Gear2 does not tell.
+    /// the longest time without a refresh, and without an exit of its own, in ticks or 0; then
+    /// accesses of its devices that the SMMU aborted. An older Gear2 does not tell, and one before
+    /// protocol 3.10 tells of no access.
     pub health: Option<[u64; 6]>,
     /// Whether the VM may power the machine off.
     pub powers_off: bool,
@@ -73,6 +74,13 @@ pub struct Vm {
     pub device_model: bool,
     /// Whether it has a serial console. A Gear2 that does not tell is believed to have one.
     pub console: bool,
+}
+
+impl Vm {
+    /// Returns how many accesses of its devices the SMMU aborted.
+    pub fn aborted_accesses(&self) -> Option<u64> {
+        self.health.map(|[.., aborted]| aborted)
+    }
 }
 
 impl Vm {

@@ -201,6 +201,7 @@ fn vm_row(vm: &Vm) -> answer::Vm {
         hangs: vm.health.map(|[hangs, ..]| hangs),
         late_refreshes: vm.health.map(|[_, late, ..]| late),
         starvations: vm.health.map(|[_, _, starved, ..]| starved),
+        aborted_accesses: vm.aborted_accesses(),
         last_fault: vm.last_fault.map(|[vcpu, esr, far, ipa, pc, spsr]| Fault {
             vcpu,
             esr,

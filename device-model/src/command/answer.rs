@@ -148,6 +148,8 @@ pub struct Vm {
     pub late_refreshes: Option<u64>,
     /// Times for which its watchdog waited once more for want of a CPU, since Gear2's start.
     pub starvations: Option<u64>,
+    /// Accesses of its devices that the SMMU aborted, since Gear2's start.
+    pub aborted_accesses: Option<u64>,
     /// The last fault.
     pub last_fault: Option<Fault>,
 }

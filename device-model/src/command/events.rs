@@ -1,8 +1,9 @@
 //! `gearctl events`: what happens to VMs, to Gear2 and to GDM.
 //!
-//! Starts, stops, faults and silences are records of Gear1's log, with their own times. Pauses, waits and the
-//! end of automatic restarts are Gear2's, which keeps no record of them: `events --follow` compares
-//! the states of VMs twice a second. A pause and a resumption between two looks are not seen.
+//! Starts, stops, faults and silences are records of Gear1's log, with their own times. Pauses,
+//! waits, the end of automatic restarts and aborted accesses of devices are Gear2's, which keeps no
+//! record of them: `events --follow` compares the states of VMs twice a second. A pause and a
+//! resumption between two looks are not seen.
 
 use std::time::Duration;
 
@@ -126,7 +127,7 @@ impl Look {
 }
 
 /// Returns the changes of a VM between two looks.
-fn changes(then: &Vm, now: &Vm) -> Vec<(EventKind, &'static str)> {
+fn changes(then: &Vm, now: &Vm) -> Vec<(EventKind, String)> {
     let has_stopped = |vm: &Vm| vm_state(vm.state) == State::Stopped;
     let all = [
         (
@@ -155,5 +156,15 @@ fn changes(then: &Vm, now: &Vm) -> Vec<(EventKind, &'static str)> {
         ),
     ];
     let all = all.into_iter().filter(|(is_so, _)| *is_so);
-    all.map(|(_, change)| change).collect()
+    let states = all.map(|(_, (kind, what))| (kind, what.to_owned()));
+    aborts(then, now).into_iter().chain(states).collect()
+}
+
+/// Returns the event of accesses that the SMMU has aborted between two looks. A Gear2 that was
+/// restarted counts anew.
+fn aborts(then: &Vm, now: &Vm) -> Option<(EventKind, String)> {
+    let [before, count] = [then, now].map(|vm| vm.aborted_accesses().unwrap_or(0));
+    let new = count.checked_sub(before).unwrap_or(count);
+    let what = format!("has devices whose accesses were aborted: {new} more, {count} in all");
+    (new > 0).then_some((EventKind::Aborted, what))
 }

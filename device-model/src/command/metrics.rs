@@ -225,6 +225,10 @@ impl Scrape {
         });
         let help = "Times for which the VM got more time, as it waited for a CPU.";
         family("vm_starvations_total", counter, help, &|vm| health(vm, 2));
+        let help = "Accesses of the VM's devices that the SMMU aborted.";
+        family("vm_aborted_accesses_total", counter, help, &|vm| {
+            vm.aborted_accesses()
+        });
     }
 
     fn of_times(&self, text: &mut Text) {

@@ -44,7 +44,8 @@ pub use region::{ConsoleBlock, DeviceRegisters, Page, Region, RegisterPage};
 /// | 3.7 | [`op::TRACE`] and the operations behind it, without which there is no `gearctl trace` |
 /// | 3.8 | [`op::VCPU_UNSEEN`], without which `gearctl` takes the idle time of a vCPU that has its CPU to itself for time that the vCPU ran |
 /// | 3.9 | `devices` of [`op::VM_PAUSE`], without which `gearctl dump` does not wait for the devices of a VM that has stopped, and FP registers in [`op::VCPU_REGISTERS`], without which a core file has none |
-pub const PROTOCOL_VERSION: u32 = 0x0003_0009;
+/// | 3.10 | aborted accesses in [`op::VM_HEALTH`], without which `gearctl events` tells none |
+pub const PROTOCOL_VERSION: u32 = 0x0003_000a;
 /// `Header::magic`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"GEARSHM\0");
 /// Bytes of the region.
@@ -328,7 +329,7 @@ pub mod op {
     /// `(vm)`: how the VM did since Gear2's start. Result words: how often it hung, by its watchdog
     /// or its heartbeat; how often it refreshed its watchdog late; how often it got more time
     /// because it waited for a CPU; the longest time without a refresh in ticks, or 0; the longest run
-    /// without an exit of its own in ticks, or 0.
+    /// without an exit of its own in ticks, or 0; accesses of its devices that the SMMU aborted.
     pub const VM_HEALTH: u32 = 22;
     /// `(vm)`: the last end of a VM. Result words: the life, by the number of starts; the cause, a
     /// constant of [`cause`](super::cause); the counter; bytes of console output before the end;

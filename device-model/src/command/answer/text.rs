@@ -113,6 +113,7 @@ fn vm_info(info: &VmInfo) -> Json {
     let marks = [
         ("late_refreshes", info.vm.late_refreshes.into()),
         ("starvations", info.vm.starvations.into()),
+        ("aborted_accesses", info.vm.aborted_accesses.into()),
         ("watchdog_ticks", info.watchdog_ticks.into()),
         ("progress_ticks", info.progress_ticks.into()),
         (

@@ -136,6 +136,8 @@ pub enum EventKind {
     Faulted,
     /// The heartbeat of a real-time VM has stopped.
     Hung,
+    /// The SMMU aborted accesses of the VM's devices.
+    Aborted,
     /// A VM is held.
     Paused,
     /// A VM goes on.

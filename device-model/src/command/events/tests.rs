@@ -50,6 +50,27 @@ fn changes_of_states_are_events() {
 }
 
 #[test]
+fn aborted_accesses_are_events() {
+    let of = |health: Option<u64>| Vm {
+        health: health.map(|aborted| [9, 9, 9, 9, 9, aborted]),
+        ..vm(VmState::Running)
+    };
+    let all = |then, now| changes(&of(then), &of(now));
+    let told = |new: u64, count: u64| {
+        let what = format!("has devices whose accesses were aborted: {new} more, {count} in all");
+        vec![(EventKind::Aborted, what)]
+    };
+    assert_eq!(all(Some(3), Some(3)), []);
+    assert_eq!(all(Some(3), Some(8)), told(5, 8));
+    // Gear2 was restarted, or another one came.
+    assert_eq!(all(Some(8), Some(2)), told(2, 2));
+    assert_eq!(all(Some(8), Some(0)), []);
+    assert_eq!(all(None, None), []);
+    assert_eq!(all(None, Some(1)), told(1, 1));
+    assert_eq!(all(Some(1), None), []);
+}
+
+#[test]
 fn looks_are_compared_by_vm() {
     let look = |starts, paused| Look {
         counter: 2500,

@@ -63,7 +63,7 @@ fn a_vm_has_all_its_parts() {
         "name: linux\nstate: running, paused\n",
         "last_fault: vCPU 1: PC 0x400, ",
         "hangs: 4\nslow: 3\n",
-        "late_refreshes: 2\nstarvations: 1\nwatchdog_ticks: 30000\nprogress_ticks: -\n\
+        "late_refreshes: 2\nstarvations: 1\naborted_accesses: 0\nwatchdog_ticks: 30000\nprogress_ticks: -\n\
          last_end: life 5: hang at 1.500000\n",
         "consoles: serial virtio messages\n",
         "weight: 100\n",

@@ -28,6 +28,7 @@ fn metrics_are_the_figures_of_stats_and_list() {
         "gearv_vm_hangs_total{vm=\"linux\"} 4",
         "gearv_vm_late_refreshes_total{vm=\"linux\"} 2",
         "gearv_vm_starvations_total{vm=\"linux\"} 1",
+        "gearv_vm_aborted_accesses_total{vm=\"linux\"} 0",
         "gearv_vcpu_run_seconds_total{vm=\"linux\",vcpu=\"3\"} 0.150000000",
         "gearv_vcpu_cpu{vm=\"linux\",vcpu=\"3\"} 3",
         "gearv_vcpu_exits_total{vm=\"linux\",vcpu=\"3\",reason=\"hvc\"} 3",

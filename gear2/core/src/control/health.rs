@@ -20,7 +20,8 @@ pub(super) fn vm<P: Platform>(machine: &Machine<P>, vm: &VmConfig) -> Answer {
     let [hangs, late, starved] = shared.watchdog.lock().counts().map(u64::from);
     let has_one = vm.watchdog_device.is_some() || !vm.scheduled;
     let longest = if has_one { vm.watchdog } else { 0 };
-    done([hangs, late, starved, longest, vm.progress, 0])
+    let aborted = machine.dma_count(vm.id);
+    done([hangs, late, starved, longest, vm.progress, aborted])
 }
 
 /// Returns what the last words of a VM are about.

@@ -2,6 +2,7 @@
 //!
 //! Requirements: G1-DMA-003.
 
+use gear2_protocol::op;
 use gearv_manifest::Restart;
 
 use super::*;
@@ -50,6 +51,20 @@ fn an_aborted_access_is_told_with_its_owner() {
     pass(&mut simulation, 3 * PAUSE);
     assert!(simulation.shown().contains("may not write 0x5000"));
     assert_eq!(simulation.dma_interrupts(), 2);
+}
+
+/// `gearctl` gets the number of a VM's aborted accesses, of each VM its own.
+#[test]
+fn control_tells_how_many_accesses_were_aborted() {
+    let plans = [plan(Guest::Works, &[0]), plan(Guest::Works, &[0, 1])];
+    let mut simulation = Simulation::with_device_model(2, &plans, 7);
+    for _ in 0..3 {
+        simulation.fault_dma(1, 0x9000);
+    }
+    pass(&mut simulation, 3 * PAUSE);
+    simulation.world.borrow_mut().disorder = false;
+    let aborted = [0, 1].map(|vm| simulation.control(op::VM_HEALTH, [vm, 0]).1[5]);
+    assert_eq!(aborted, [0, 3]);
 }
 
 #[test]
