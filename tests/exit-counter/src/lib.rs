@@ -11,7 +11,8 @@
 //!
 //! With `-icount`, one thread of QEMU executes all CPUs in turns, and QEMU 10 tells a plugin the
 //! wrong one (it takes the CPU for which a block was translated). So each block asks for TPIDR_EL2,
-//! which the runtime sets once for each CPU.
+//! which the runtime sets once for each CPU. Instructions are counted for all CPUs together: what was
+//! added since the last look is the current CPU's.
 //!
 //! Arguments: `symbols=<file>`, lines `<address in hex> <name>` of the runtime's functions, in
 //! which `gear1_vectors` and `gear1_end` say where its code is; `out=<file>`.
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use kinds::Exit;
@@ -83,23 +85,38 @@ struct State {
     cpus: Vec<Cpu>,
     /// Index of the one that executes.
     current: usize,
+    /// The count up to which instructions are some CPU's.
+    counted: u64,
     longest: BTreeMap<String, Longest>,
     out: File,
 }
 
 /// QEMU's callbacks carry no pointer of a plugin's own.
 static COUNTER: OnceLock<Counter> = OnceLock::new();
+/// Instructions of Gear1's that were executed, on all CPUs.
+static EXECUTED: AtomicU64 = AtomicU64::new(0);
 
-/// The state, of which only the one thread that executes all CPUs has a use.
+/// The state, of which only the one thread that executes all CPUs has a use. The current CPU has all
+/// instructions so far.
 fn with(what: impl FnOnce(&Counter, &mut State)) {
     if let Some(counter) = COUNTER.get() {
         let state: &mut MutexGuard<'_, State> =
             &mut counter.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.count(EXECUTED.load(Relaxed));
         what(counter, state);
     }
 }
 
 impl State {
+    /// Gives the current CPU what was executed since the last call.
+    fn count(&mut self, sum: u64) {
+        let more = sum - self.counted;
+        self.counted = sum;
+        if let Some(cpu) = self.cpu() {
+            cpu.instructions += more;
+        }
+    }
+
     /// Finds the CPU that executes.
     fn turn(&mut self) {
         let Some(name) = self.registers.as_ref().map(Registers::cpu) else {
@@ -182,13 +199,10 @@ extern "C" fn on_block(_: c_uint, _: *mut c_void) {
     with(|_, state| state.turn());
 }
 
-/// Counts instructions, not time: QEMU's time says nothing of hardware.
+/// Counts instructions, not time: QEMU's time says nothing of hardware. Without the state's lock,
+/// since only one thread executes CPUs.
 extern "C" fn on_instruction(_: c_uint, _: *mut c_void) {
-    with(|_, state| {
-        if let Some(cpu) = state.cpu() {
-            cpu.instructions += 1;
-        }
-    });
+    EXECUTED.store(EXECUTED.load(Relaxed) + 1, Relaxed);
 }
 
 /// QEMU passes a pointer to callbacks and nothing else, so the vector's number is one.
@@ -282,6 +296,7 @@ fn counter(arguments: &[String]) -> Option<Counter> {
             registers: None,
             cpus: Vec::new(),
             current: 0,
+            counted: 0,
             longest: BTreeMap::new(),
             out,
         }),

@@ -40,7 +40,7 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("Linux finds the memory that it shares", shared_with_linux).slow(true),
         Part::new("digests, boot order and alignment", ordered),
         Part::new("example bare-metal-pair boots", pair),
-        Part::new("example mixed-criticality boots", cockpit::part),
+        Part::new("example mixed-criticality boots", cockpit::part).either(),
         Part::new("example pools boots", pools),
         Part::new("example doorbells boots", doorbells),
     ]

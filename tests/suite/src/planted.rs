@@ -49,7 +49,7 @@ const KEPT: &str = "GEARV_KEPT";
 
 pub(super) fn parts() -> Vec<Part> {
     let parts = bugs().map(|bug| {
-        let is_slow = !SAMPLE.contains(&bug.name);
+        let is_slow = !bug.is_in_sample();
         let part = |place| {
             let name = format!("planted bug {place}: {}", bug.name);
             Part::new(name, move |tally| find(bug, tally)).slow(is_slow)

@@ -1,5 +1,6 @@
 //! A bug, and what is to find it.
 
+use super::SAMPLE;
 use crate::change::Change;
 use crate::copy;
 
@@ -16,6 +17,11 @@ pub(crate) struct Bug {
 }
 
 impl Bug {
+    /// Tells whether every run of the tests plants the bug.
+    pub(super) fn is_in_sample(&self) -> bool {
+        SAMPLE.contains(&self.name)
+    }
+
     /// Makes a bug that breaks no requirement on Gear1 by itself, and that the host tests in the
     /// module `test` find.
     pub(super) const fn on_host(test: &'static str, name: &'static str, change: Change) -> Bug {
