@@ -67,7 +67,7 @@ impl Run {
 
 /// Runs whose results `tests/README.md` lists.
 const RUNS: &[Run] = &[
-    Run::short("minimal", "cortex-a57", 10),
+    Run::short("minimal", "cortex-a57", 10).slow(),
     Run::full("minimal", "cortex-a72", 10).slow(),
     Run::short("minimal", "max", 10).slow(),
     Run::short("two-guests", "cortex-a57", 10).slow(),

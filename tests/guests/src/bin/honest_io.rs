@@ -21,6 +21,10 @@ const PATIENCE_S: u64 = 120;
 /// The device rings when it is done; this is how soon a lost interrupt is made up for.
 const LOOK_US: u64 = 100_000;
 
+/// Time between eight exercises of blocks and the next: the disk is in use all the time, and the
+/// CPUs are the attackers' for the most part.
+const PAUSE_US: u64 = 20_000;
+
 /// Pattern of the FP registers.
 const FP_SEED: u64 = 5;
 
@@ -51,6 +55,7 @@ fn main(machine: &Machine) {
             random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
             disk.exercise((random >> 33) as usize % BLOCKS);
         }
+        disk.pause();
     }
     let registers = Registers::current();
     check!("fp-kept", registers == pattern, "{registers:x?}");
@@ -92,6 +97,15 @@ impl<'a> Disk<'a> {
 }
 
 impl Disk<'_> {
+    /// Waits for [`PAUSE_US`]. The last request's interrupt may still be pending, and would end a
+    /// sleep by the timer alone again and again.
+    fn pause(&self) {
+        let end = timer::now() + timer::from_us(PAUSE_US);
+        while timer::now() < end {
+            virtio::wait_for_interrupt(self.node, PAUSE_US);
+        }
+    }
+
     fn exercise(&mut self, block: usize) {
         self.verify(block);
         let writes = WRITES[block].fetch_add(1, Relaxed) + 1;
