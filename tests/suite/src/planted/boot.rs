@@ -82,7 +82,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "two network cards have one address",
         change: Change::Swap(
             "mac_bytes() == Some(mac)",
-            "mac == Some(text) && other.vm == device.vm",
+            "mac_bytes() == Some(mac) && manifest.virtio.get(index).is_some_and(|own| own.vm == other.vm)",
         ),
         breaks: &["G1-BOOT-002"],
         test: "manifests/src/rules/tests/backends.rs",

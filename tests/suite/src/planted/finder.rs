@@ -208,6 +208,9 @@ impl Program {
             None => command.arg("--lib"),
             Some(program) => command.args(["--test", program]),
         };
+        if has_host_feature(&self.package) {
+            command.args(["--features", "host"]);
+        }
         // The build is most of the time: what comes from crates.io is built for the unit tests
         // already.
         command.args(["--config", QUICKLY_BUILT, "--target-dir"]);
@@ -224,13 +227,33 @@ impl Program {
 
 /// Returns the packages of the workspace.
 fn packages() -> Vec<String> {
+    directories()
+        .filter_map(|directory| package(&directory))
+        .collect()
+}
+
+/// Returns the directories of the workspace's packages.
+fn directories() -> impl Iterator<Item = String> {
     let manifest = fs::read_to_string(workspace::root().join("Cargo.toml")).unwrap_or_default();
     let members = manifest.split_once("members = [").unwrap_or_default().1;
     let members = members.split_once(']').unwrap_or_default().0;
-    let directories = members
+    let directories: Vec<String> = members
         .split(',')
-        .map(|member| member.trim().trim_matches('"'));
-    directories.filter_map(package).collect()
+        .map(|member| member.trim().trim_matches('"').to_owned())
+        .collect();
+    directories.into_iter()
+}
+
+/// Tells whether a package has parts for hosts alone, which its tests need. The whole workspace's
+/// tests have them by other packages.
+fn has_host_feature(package_name: &str) -> bool {
+    let has_it = |directory: &String| {
+        let text = fs::read_to_string(workspace::root().join(directory).join("Cargo.toml"));
+        text.is_ok_and(|text| text.lines().any(|line| line.starts_with("host = [")))
+    };
+    let mut directories = directories();
+    directories
+        .any(|directory| package(&directory).as_deref() == Some(package_name) && has_it(&directory))
 }
 
 /// Returns the package in a directory, as its `Cargo.toml` names it: a package need not have the

@@ -1,6 +1,6 @@
 //! Tests of what finds the planted bugs.
 
-use super::{Program, bugs, packages};
+use super::{Program, bugs, has_host_feature, packages};
 
 /// Each test on the host is one of a package of the workspace, by the package's own name.
 #[test]
@@ -26,4 +26,11 @@ fn all_packages_of_the_workspace_are_built_apart() {
     ] {
         assert!(packages.iter().any(|package| package == name), "{name}");
     }
+}
+
+#[test]
+fn a_package_is_tested_with_its_parts_for_hosts() {
+    let has_it = ["gear1-init", "gearv-manifest", "gear2-core"].map(has_host_feature);
+    assert_eq!(has_it, [true; 3]);
+    assert!(!has_host_feature("device-model") && !has_host_feature("nothing"));
 }
