@@ -38,7 +38,7 @@ exit_reasons! {
     HypercallGear2 = "hypercall-gear2",
     /// Trapped system register answered in Gear1.
     Sysreg = "sysreg",
-    /// Software-generated interrupt (ICC_SGI1R_EL1 or GICD_SGIR).
+    /// Software-generated interrupt of a GICv3 (ICC_SGI1R_EL1); of GICD_SGIR: `MmioGic`.
     Sgi = "sgi",
     /// Distributor or redistributor access emulated in Gear1.
     MmioGic = "mmio-gic",

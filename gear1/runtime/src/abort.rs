@@ -15,7 +15,7 @@ use gear1_core::vgic::SGIR;
 
 use crate::machine::{Cpu, Guest, Loaded};
 use crate::vcpu::Handled;
-use crate::vgic::Sent;
+use crate::vgic::{SGI_EXIT, Sent};
 use crate::{channel, ffa, inject, vcpu, vgic, vgic_mmio};
 
 /// PSTATE.EL and, with AArch32, a mode that is EL0's only when zero below.
@@ -55,7 +55,7 @@ pub(crate) fn sgir_at_once(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShare
     let value = cpu.frame().reg(abort.register());
     let sent = vgic::sgi_at_once(cpu, shared, value);
     if !matches!(sent, Sent::No) {
-        shared.count(ExitReason::Sgi);
+        shared.count(SGI_EXIT);
         exception::skip_instruction();
     }
     sent

@@ -32,10 +32,7 @@ pub(crate) fn access(guest: Guest<'_>, abort: DataAbort, frame: GicFrame, offset
     let loaded = guest.loaded;
     let access = Access::new(guest.cpu.index(), loaded, frame, offset, abort.size_log2());
     exception::skip_instruction();
-    loaded.shared.count(match access.behind {
-        Behind::SendSgi => ExitReason::Sgi,
-        Behind::Virtual | Behind::Nothing | Behind::Physical(_) => ExitReason::MmioGic,
-    });
+    loaded.shared.count(ExitReason::MmioGic);
     let register = abort.register();
     if abort.is_write() {
         let value = abort.truncate(guest.cpu.frame().reg(register));

@@ -27,7 +27,7 @@ use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::vgic::Sent;
+use crate::vgic::{SGI_EXIT, Sent};
 use crate::{inject, kick, log, monitors, passthrough, timer, vcpu, vgic};
 
 const ICC_SGI1R_EL1: SysregId = SysregId::new(3, 0, 12, 11, 5);
@@ -76,7 +76,7 @@ pub(crate) fn sgi_at_once(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShar
     let value = cpu.frame().reg(access.register());
     let sent = vgic::sgi_at_once(cpu, shared, value);
     if !matches!(sent, Sent::No) {
-        shared.count(ExitReason::Sgi);
+        shared.count(SGI_EXIT);
         exception::skip_instruction();
     }
     sent
@@ -86,7 +86,7 @@ pub(crate) fn sgi_at_once(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShar
 #[inline(always)]
 pub(crate) fn sgi_woke(mut guest: Guest<'_>, id: VcpuId) -> Handled {
     kick::wake(guest.cpu, guest.loaded.machine, id);
-    vcpu::woke_somebody(guest.reborrow(), ExitReason::Sgi)
+    vcpu::woke_somebody(guest.reborrow(), SGI_EXIT)
 }
 
 /// Another trapped MSR, MRS or system instruction: the frequent ones first, since each comparison

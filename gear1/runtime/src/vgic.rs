@@ -5,6 +5,7 @@ use core::cell::Cell;
 
 use gear1_abi::boot::{BootVm, RealTime};
 use gear1_abi::call::{VcpuState, VmState};
+use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{VcpuId, VmId};
 use gear1_arch::monitors;
 use gear1_arch::regs::{CNTV_CTL_EL0, Readable as _};
@@ -222,6 +223,14 @@ pub(crate) fn post_sgis(
         _ => gic.post_sgis(target, sgis),
     }
 }
+
+/// Reason of an exit by which a guest sends an SGI: a store to the distributor of a GICv2 is a data
+/// abort, and a trace tells groups of reasons apart by their syndromes.
+pub(crate) const SGI_EXIT: ExitReason = if Gic::VERSION == 2 {
+    ExitReason::MmioGic
+} else {
+    ExitReason::Sgi
+};
 
 /// Outcome of an SGI.
 pub(crate) enum Sent {

@@ -90,14 +90,13 @@ fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) 
 #[inline(never)]
 fn write(mut guest: Guest<'_>, frame: GicFrame, offset: u64, size: u8, value: u64) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    loaded.shared.count(ExitReason::MmioGic);
     if Gic::VERSION == 2
         && let (GicFrame::Distributor, SGIR, WORD) = (frame, offset, size)
     {
-        loaded.shared.count(ExitReason::Sgi);
         vgic::send_sgi(guest.cpu, machine, loaded, value);
-        return vcpu::woke_somebody(guest.reborrow(), ExitReason::Sgi);
+        return vcpu::woke_somebody(guest.reborrow(), ExitReason::MmioGic);
     }
-    loaded.shared.count(ExitReason::MmioGic);
     if let (GicFrame::Deactivate, 0) = (frame, offset) {
         vgic::deactivate(guest.cpu, machine, loaded, value as u32 & GICC_DIR_INTID);
     }

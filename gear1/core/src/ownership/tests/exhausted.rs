@@ -139,3 +139,20 @@ fn an_owner_without_tables_reclaims() {
         assert_eq!(descriptor >> 55 & 0xf, 1, "{kind:?}");
     }
 }
+
+/// A receiver that took back its offer to donate a page of a donated block home loses the block
+/// without a table: a received page has a descriptor of its own, whatever its neighbours are.
+#[test]
+fn a_receiver_that_kept_a_block_has_nothing_after_its_end() {
+    let mut setup = Setup::new(8);
+    let _donated = setup.hand_over(Kind::Donate, start(0), BLOCK);
+    let back = setup.send(offer(Kind::Donate, 1, 0, 1), start(0)).unwrap();
+    setup.finish(back);
+    let result = setup.reclaim(back, false, ALL);
+    assert!(result.is_ok(), "{result:?}");
+    setup.finish(back);
+    setup.exhaust();
+    assert_eq!(setup.seen_of_first(), BLOCK.into());
+    setup.release(vm(1));
+    assert_eq!(setup.seen_of_first(), 0);
+}
