@@ -1,9 +1,9 @@
 //! The second lane of a whole run: parts that no busy host disturbs run in a process of their own,
 //! while QEMU, most of the time on one CPU of the host, keeps the first lane waiting.
 //!
-//! Some parts may run in either lane. The first lane comes to them in the order of the list. The
-//! second lane takes them from the end of the list once it has run its own parts, so that neither
-//! lane waits for the other for longer than a part takes, whatever the parts of each cost.
+//! Some parts may run in either lane. Each lane comes to them once it has run its own parts: the
+//! first lane in the order of the list, the second one from its end. Neither lane waits for the
+//! other for longer than a part takes, whatever the parts of each cost.
 //!
 //! Invariants: each chosen part runs once, in one of the two: the file that claims a part is made
 //! once. A part of this lane writes below folders of its own, or whole files that are the same in
@@ -59,22 +59,24 @@ impl Claims {
     }
 }
 
-/// Returns the parts that the first lane comes to, with their numbers in the list.
+/// Returns the parts that the first lane comes to, with their numbers in the list: its own, and then
+/// those of either.
 pub(super) fn first(chosen: &[Part]) -> Vec<(usize, &Part)> {
-    let parts = chosen.iter().enumerate();
-    parts
-        .filter(|(_, part)| part.place != Place::Second)
+    of(chosen, Place::First)
+        .chain(of(chosen, Place::Either))
         .collect()
 }
 
 /// Returns the parts that the second lane comes to: its own, and then from the end those of either.
 pub(super) fn second(chosen: &[Part]) -> Vec<(usize, &Part)> {
-    let of = |place| {
-        let parts = chosen.iter().enumerate();
-        parts.filter(move |(_, part)| part.place == place)
-    };
-    let either = of(Place::Either).rev();
-    of(Place::Second).chain(either).collect()
+    let either = of(chosen, Place::Either).rev();
+    of(chosen, Place::Second).chain(either).collect()
+}
+
+/// Returns the parts of a place, in the order of the list.
+fn of(chosen: &[Part], place: Place) -> impl DoubleEndedIterator<Item = (usize, &Part)> {
+    let parts = chosen.iter().enumerate();
+    parts.filter(move |(_, part)| part.place == place)
 }
 
 /// The process, ended when it is dropped.
