@@ -7,81 +7,19 @@
 use std::sync::Arc;
 
 use gear1_abi::call::VcpuState;
-use gear1_core::vgic::{
-    GicVersion, IntId, Kicks, ListRegisters, Lr, LrReplay, LrState, Maintenance, VcpuIndex, VmGic,
-};
+use gear1_core::vgic::{GicVersion, IntId, Kicks, LrReplay, VcpuIndex, VmGic};
 use shuttle::scheduler::{DfsScheduler, PctScheduler};
 use shuttle::sync::Mutex;
 use shuttle::{Runner, thread};
 
 use crate::atomic::{self, Order};
 use crate::machine::Line;
+use crate::sgi::Lists;
 use crate::vcpu::{Requests, VcpuShared};
 use crate::{DRAWN, SEED, config};
 
 const SGI: u32 = 5;
 const WORD: u8 = 2;
-const VALID: u64 = 1 << 63;
-const SOURCE: u32 = 10;
-
-/// List registers of a guest that ends each acknowledged interrupt.
-#[derive(Default)]
-struct Lists([u64; 2]);
-
-impl Lists {
-    /// Acknowledges and ends all pending interrupts, and counts each at its sender.
-    fn serve(&mut self, served: &mut [u32; 3]) {
-        for raw in self.0.iter().filter(|raw| **raw != 0) {
-            served[(raw >> SOURCE & 7) as usize] += 1;
-        }
-        self.0 = [0; 2];
-    }
-}
-
-impl ListRegisters for Lists {
-    fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    fn read(&self, index: usize) -> Lr {
-        let raw = self.0[index];
-        if raw == 0 {
-            return Lr::EMPTY;
-        }
-        Lr {
-            intid: IntId::new(raw as u32 & 0x3ff).unwrap(),
-            priority: 0xa0,
-            state: LrState::Pending,
-            hw: false,
-            eoi: false,
-            group1: true,
-            source: (raw >> SOURCE & 7) as u8,
-        }
-    }
-
-    fn encode(lr: Lr) -> u64 {
-        match lr.state {
-            LrState::Invalid => 0,
-            _ => VALID | u64::from(lr.intid.number()) | u64::from(lr.source) << SOURCE,
-        }
-    }
-
-    fn write_raw(&mut self, index: usize, raw: u64) {
-        self.0[index] = raw;
-    }
-
-    fn empty_mask(&self) -> u32 {
-        let lists = self.0.iter().enumerate();
-        lists.fold(0, |mask, (index, raw)| mask | u32::from(*raw == 0) << index)
-    }
-
-    fn wants_maintenance(&self) -> bool {
-        false
-    }
-
-    fn set_maintenance(&mut self, _wanted: Maintenance) {}
-}
-
 /// State that only the target's own CPU uses.
 struct Target {
     lists: Lists,
@@ -175,7 +113,9 @@ impl Machine {
             self.flush(cpu);
         }
         for _ in 0..3 {
-            cpu.lists.serve(&mut cpu.served);
+            for sender in cpu.lists.serve_each() {
+                cpu.served[sender] += 1;
+            }
             let mut gic = self.gic.lock().unwrap();
             let _flushed = gic.flush(target(), &mut cpu.lists);
         }

@@ -23,16 +23,24 @@ const WORD: u8 = 2;
 
 /// List registers of a guest that ends each acknowledged interrupt.
 #[derive(Default)]
-struct Lists([u64; 2]);
+pub(crate) struct Lists([u64; 2]);
 
 const VALID: u64 = 1 << 63;
+/// Place of the sender, which an SGI of a GICv2 has.
+const SENDER: u32 = 10;
 
 impl Lists {
     /// Acknowledges and ends all pending interrupts, and returns their number.
     fn serve(&mut self) -> u32 {
-        let served = self.0.iter().filter(|raw| **raw != 0).count();
-        self.0 = [0; 2];
-        served as u32
+        self.serve_each().count() as u32
+    }
+
+    /// Acknowledges and ends all pending interrupts, and returns their senders.
+    pub(crate) fn serve_each(&mut self) -> impl Iterator<Item = usize> + use<> {
+        let served = std::mem::take(&mut self.0).into_iter();
+        served
+            .filter(|raw| *raw != 0)
+            .map(|raw| (raw >> SENDER & 7) as usize)
     }
 }
 
@@ -53,14 +61,14 @@ impl ListRegisters for Lists {
             hw: false,
             eoi: false,
             group1: true,
-            source: 0,
+            source: (raw >> SENDER & 7) as u8,
         }
     }
 
     fn encode(lr: Lr) -> u64 {
         match lr.state {
             LrState::Invalid => 0,
-            _ => VALID | u64::from(lr.intid.number()),
+            _ => VALID | u64::from(lr.intid.number()) | u64::from(lr.source) << SENDER,
         }
     }
 
