@@ -12,6 +12,9 @@ const OVERLAPS: &str = "manifests/src/rules/tests/overlaps.rs";
 const BOOT: &str = "tests/suite/src/boot.rs";
 
 pub(super) const BUGS: &[Bug] = &[
+    // Status values other than "okay" and "ok" pass, so a disabled CPU or UART would be used. A
+    // node without the property still counts, as the rule says; the fixture has a node with
+    // "disabled".
     Bug {
         name: "a disabled node counts",
         change: Change::Become("\"status\" => traits.is_disabled = property.text().is_none(),"),
@@ -19,6 +22,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: FDT,
         finder: Finder::Host,
     },
+    // The reservation block in front of a device tree is older than /reserved-memory, which is
+    // still read. QEMU's tree has an empty block, so only a fixture with one entry shows the loss.
     Bug {
         name: "memory that firmware reserves is not seen",
         change: Change::Drop,
@@ -26,6 +31,9 @@ pub(super) const BUGS: &[Bug] = &[
         test: FDT,
         finder: Finder::Host,
     },
+    // Faults are collected, and nobody looks at the list. The build refuses such manifests, so the
+    // part exchanges the manifest inside a finished image: M-DEV-007 is a rule that needs the
+    // machine's own tree.
     Bug {
         name: "a manifest that breaks a rule is taken",
         change: Change::Drop,
@@ -33,6 +41,9 @@ pub(super) const BUGS: &[Bug] = &[
         test: REFUSALS,
         finder: Finder::Refusal("a device that the machine lacks"),
     },
+    // Equality in place of an overlap, in four rules. Registers at the first byte of memory are
+    // refused as before; the test moves each range in steps through and past the other one, and
+    // expects the verdict that the bounds alone give.
     Bug {
         name: "virtio registers lie inside memory",
         change: Change::Swap("overlaps(&page(vm.virtio_ipa))", "start == vm.virtio_ipa"),
@@ -40,6 +51,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: OVERLAPS,
         finder: Finder::Host,
     },
+    // The second of these rules; the pair of ranges has the clock's page beside memory, the
+    // interrupt controller and the console.
     Bug {
         name: "the real-time clock lies inside memory",
         change: Change::Swap("overlaps(&registers)", "start == registers.start"),
@@ -47,6 +60,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: OVERLAPS,
         finder: Finder::Host,
     },
+    // The third: a watchdog has two pages, so the first page beside a range and the second in it is
+    // a case of its own.
     Bug {
         name: "the watchdog lies inside memory",
         change: Change::Swap("overlaps(&registers)", "start == registers.start"),
@@ -54,6 +69,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: OVERLAPS,
         finder: Finder::Host,
     },
+    // The comparison loses one of the ways to overlap. Equal ranges, and those that begin inside
+    // the other, are still refused; the test puts either VM first in the file.
     Bug {
         name: "memory reaches into another VM's from below",
         change: Change::Swap(
@@ -64,6 +81,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: OVERLAPS,
         finder: Finder::Host,
     },
+    // The 2 MiB that describe shared memory to Linux lie ahead of it and belong to it. Two areas
+    // that keep apart by less overlap only there.
     Bug {
         name: "shared memory has nothing ahead of it",
         change: Change::Swap("with_lead", "region"),
@@ -71,6 +90,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: OVERLAPS,
         finder: Finder::Host,
     },
+    // One reader beside one writer passes. Two writers, the case that comes to mind first, are
+    // refused as before; the test has each combination.
     Bug {
         name: "two guests write one disk",
         change: Change::Swap("&&", "||"),
@@ -78,6 +99,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "manifests/src/rules/tests/backends.rs",
         finder: Finder::Host,
     },
+    // The bug finds doubles within one VM alone. Addresses on one bridge must differ over all VMs,
+    // as in the test's second case.
     Bug {
         name: "two network cards have one address",
         change: Change::Swap(
@@ -88,6 +111,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "manifests/src/rules/tests/backends.rs",
         finder: Finder::Host,
     },
+    // The digests are in the manifest and nobody compares them. Every image of the build tool has
+    // the right files; the test makes one that has not.
     Bug {
         name: "a file with another digest is taken",
         change: Change::Drop,
@@ -95,6 +120,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: PREPARE,
         finder: Finder::Host,
     },
+    // The range is found free and is not taken out. Layouts still succeed: the test asks for ranges
+    // that overlap the one it has.
     Bug {
         name: "memory is given out twice",
         change: Change::Drop,
@@ -102,6 +129,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/layout/tests.rs",
         finder: Finder::Host,
     },
+    // The part behind a hole begins at the hole's start, so the hole is free again. Holes at the
+    // end of memory show nothing; the test has one in the middle.
     Bug {
         name: "memory is taken on both sides of a hole",
         change: Change::Swap("end", "start"),
@@ -109,6 +138,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/region/tests.rs",
         finder: Finder::Host,
     },
+    // The file's length takes the place of `image_size`, and the two differ by the kernel's bss
+    // (Linux, booting.rst). The test's kernel has a header that says more than its file.
     Bug {
         name: "an initrd lies over the kernel's bss",
         change: Change::Become("(Some(offset), Some(_)) => (offset, length(file)),"),
@@ -116,6 +147,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/linux/tests.rs",
         finder: Finder::Host,
     },
+    // A device at the GIC's addresses passes. No sane manifest names one: the refusals of the test
+    // do.
     Bug {
         name: "a VM gets pages of the interrupt controller",
         change: Change::Swap("gic) ", "gic) && page.bytes() == 0 "),
@@ -123,6 +156,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: DEVICES,
         finder: Finder::Host,
     },
+    // Pages are compared, interrupts no longer. Boards share a line between two devices with pages
+    // of their own, as the test's two devices do.
     Bug {
         name: "two VMs own one interrupt",
         change: Change::Swap("of.intid", "of.intid && i.intid == 0"),
@@ -130,6 +165,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/passthrough/tests.rs",
         finder: Finder::Host,
     },
+    // Any path of more than 12 characters counts as owned. The device VM would probe a device that
+    // it does not have; the test looks for `status = "disabled"` at each foreign node.
     Bug {
         name: "a device's tree shows what is not its own",
         change: Change::Swap("path)", "path) || path.len() > 12"),
@@ -137,6 +174,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/device_tree/tests.rs",
         finder: Finder::Host,
     },
+    // The template's `reg` stays, which has the right size and a wrong address. The test reads the
+    // tree back, as the guest would.
     Bug {
         name: "a guest is not told where its memory is",
         change: Change::Drop,
@@ -144,6 +183,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/guest_dt/tests.rs",
         finder: Finder::Host,
     },
+    // Linux treats a start of 0 as an address. Both properties must be gone when the disk has no
+    // bytes, also where its address is not 0; the test has all three cases.
     Bug {
         name: "a guest without an initial RAM disk is told of one at 0",
         change: Change::Swap("0", "1"),
@@ -151,6 +192,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/guest_dt/tests.rs",
         finder: Finder::Host,
     },
+    // The template has a node for each version of the GIC. The guest's driver takes the first that
+    // it knows; the test expects the node of the machine's version alone.
     Bug {
         name: "a guest finds the interrupt controller that the machine has not",
         change: Change::Become("_ = other;"),
@@ -158,6 +201,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/guest_dt/tests.rs",
         finder: Finder::Host,
     },
+    // The seed depends on machine and VM, and looks random. Only two starts of one VM, compared
+    // with each other, show that the number of the start has no part in it.
     Bug {
         name: "every start has the same seed",
         change: Change::Swap("number", "number & 0"),
@@ -165,6 +210,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: PREPARE,
         finder: Finder::Host,
     },
+    // The list of CPUs is never empty, so the check passes always. The runtime numbers the boot CPU
+    // 0; the test boots with the affinity of another one.
     Bug {
         name: "the boot goes on on a CPU that is not the first",
         change: Change::Swap("first().map(|cpu| cpu.mpidr) != Some(affinity", "is_empty("),
@@ -172,6 +219,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: PREPARE,
         finder: Finder::Host,
     },
+    // An older Gear2 is refused as before, and a newer one is started. The part raises the major
+    // version in Gear2's header by one.
     Bug {
         name: "Gear2 of another ABI is started",
         change: Change::Swap("16 =", "16 >"),
@@ -179,6 +228,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: REFUSALS,
         finder: Finder::Refusal("another ABI"),
     },
+    // Without the branch, EL1 faults at its first access to a register of EL2, without a word. A
+    // machine without EL2 shows whether the stop is at the label that says so.
     Bug {
         name: "init begins at any exception level",
         change: Change::Swap("    b.ne gear1_init_needs_el2\n", ""),
@@ -186,6 +237,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: BOOT,
         finder: Finder::NeedsEl2,
     },
+    // Init's secrets and code remain where guests cannot read them. No VM can see the difference,
+    // so a debugger looks at memory when Gear2 begins.
     Bug {
         name: "init stays in memory",
         change: Change::Drop,
@@ -193,6 +246,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: BOOT,
         finder: Finder::Leaves,
     },
+    // The pool's mapping is 16 MiB too long. Nothing uses the addresses behind the pool: the test
+    // lists all that EL2 maps, and compares it with the VMs' memory.
     Bug {
         name: "a guest's memory is mapped at EL2",
         change: Change::Swap("bytes()", "bytes() + (16 << 20)"),
@@ -200,6 +255,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: PREPARE,
         finder: Finder::Host,
     },
+    // The device VM sees one page behind the memory that it serves. The page is another VM's or
+    // free; the test counts the owners of each page.
     Bug {
         name: "a served VM's memory is another's too",
         change: Change::Swap("bytes", "bytes + PAGE_SIZE"),
@@ -207,6 +264,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/device_vm/tests.rs",
         finder: Finder::Host,
     },
+    // Gear2 would read guests' memory, by a mapping that looks like any other. The list of mappings
+    // is refused as a whole, because the page has two owners that nothing declares.
     Bug {
         name: "a VM's memory is mapped in Gear2 too",
         change: Change::Become(
@@ -219,6 +278,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: PREPARE,
         finder: Finder::Host,
     },
+    // Equal mappings are found, overlapping ones no longer. The test's second mapping covers the
+    // last page of the first one only.
     Bug {
         name: "a second mapping of a page is not refused",
         change: Change::Swap(
@@ -229,6 +290,9 @@ pub(super) const BUGS: &[Bug] = &[
         test: PARTITION,
         finder: Finder::Host,
     },
+    // The page with stolen time moves out of the way of the VM's memory, into addresses of RAM. A
+    // peer's memory appears at its physical address, so a later share would collide: the test gives
+    // the banks of several boards.
     Bug {
         name: "a page that gives way lies where a peer's memory may be",
         change: Change::Swap("find(&banks)", "find(&[])"),
@@ -236,6 +300,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: PARTITION,
         finder: Finder::Host,
     },
+    // A mapping over a device's address turns its traps off: the guest writes to memory, and
+    // nothing answers. The test maps a page over the console.
     Bug {
         name: "a mapping hides an emulated device",
         change: Change::Drop,
@@ -243,6 +309,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: PARTITION,
         finder: Finder::Host,
     },
+    // Interrupts of the next VM's devices are raised instead. With one served guest nothing seems
+    // wrong; the test compares target and VM of each channel.
     Bug {
         name: "a doorbell of the device model is at another guest",
         change: Change::Swap("vm.id.reg() as u32", "vm.id.reg() as u32 + 1"),
@@ -250,6 +318,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/device_vm/tests.rs",
         finder: Finder::Host,
     },
+    // All devices of a guest ring for its first. A guest with one device works; the test's guest
+    // has two.
     Bug {
         name: "a guest's doorbell is another device's",
         change: Change::Swap(" + device.offset()", ""),
@@ -257,6 +327,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/device_vm/tests.rs",
         finder: Finder::Host,
     },
+    // Readers get the writers' rights. Writers and readers see the right data; the test compares
+    // the permission bits of the leaves of each VM.
     Bug {
         name: "who reads shared memory writes it",
         change: Change::Become("write: true,"),
@@ -264,6 +336,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/shared/tests.rs",
         finder: Finder::Host,
     },
+    // Boards with pages of 64 KiB repeat GICC's first page 16 times in front of the second one, so
+    // the second page lies at 0xf000 beyond. QEMU's board has no such copies: a fixture has.
     Bug {
         name: "GICC's second page is a copy of the first",
         change: Change::Swap("0xf000", "0"),

@@ -11,6 +11,8 @@ const MONITORS: &str = "tests/guests/src/bin/monitors.rs";
 const FAULTS: &str = "tests/guests/src/bin/faults.rs";
 
 pub(super) const BUGS: &[Bug] = &[
+    // One more field of ID_AA64PFR0_EL1 is kept. Neither the Cortex-A57 nor a guest without SVE
+    // code notices; the test filters a CPU that has everything.
     Bug {
         name: "guests are shown SVE",
         change: Change::Swap("20, ", "20, 32, "),
@@ -18,6 +20,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/idregs/tests.rs",
         finder: Finder::Host,
     },
+    // Guests read the hardware's own identification. A Cortex-A57 has little that is to be hidden,
+    // so the row runs on `max`.
     Bug {
         name: "ID registers are not trapped",
         change: Change::Swap("TID3\n        | TSC", "TSC"),
@@ -25,6 +29,9 @@ pub(super) const BUGS: &[Bug] = &[
         test: CPU,
         finder: Finder::Guest("cpu", "max"),
     },
+    // Bits 40 and 41 of HCR_EL2 (APK, API) allow it; nothing switches the keys. A guest that
+    // believes its identification never uses them: this one tries each register of a hidden
+    // feature.
     Bug {
         name: "pointer authentication is not trapped",
         change: Change::Become("| 0b11 << 40\n| TERR\n| TID5;"),
@@ -32,6 +39,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: CPU,
         finder: Finder::Guest("cpu", "max"),
     },
+    // The register is the implementation's own, and kernels made for one core read it without
+    // expecting an exception. The guest does so on `max`.
     Bug {
         name: "ACTLR_EL1 is undefined",
         change: Change::Swap(
@@ -42,6 +51,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: CPU,
         finder: Finder::Guest("cpu", "max"),
     },
+    // NODE_HW_STATE would say that a CPU has lost its registers which only idles. The two states
+    // differ in one pending request, and the answer of ON or OFF is unchanged.
     Bug {
         name: "a vCPU that waits in WFI is shown in power-down",
         change: Change::Swap(" && vcpu.requests().intersects(Requests::WARM)", ""),
@@ -49,6 +60,9 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/vcpu/tests.rs",
         finder: Finder::Host,
     },
+    // A second walk that begins soon after the first is taken for more of it. A guest that writes
+    // and cleans again would lose the data on hardware; QEMU has no caches, so the test counts the
+    // pieces.
     Bug {
         name: "a walk by set/way cleans only once",
         change: Change::Swap(" && !again", ""),
@@ -56,6 +70,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/set_way/tests.rs",
         finder: Finder::Host,
     },
+    // The walks of guests work, and trap once for each set and way. The guest counts the
+    // instructions that a walk over all levels takes.
     Bug {
         name: "a guest is shown the sets of the machine's caches",
         change: Change::Swap(" & LINE_SIZE", ""),
@@ -63,6 +79,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: CPU,
         finder: Finder::Guest("cpu", "max"),
     },
+    // The trap (TICAB) is set for no ordinary VM. The broadcast slows real-time CPUs and changes no
+    // result, so the guest counts exits by trapped registers on a CPU with FEAT_EVT.
     Bug {
         name: "a guest's IC IALLUIS reaches real-time CPUs",
         change: Change::Swap("real_time == RealTime::No || ", ""),
@@ -70,6 +88,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: ICACHE,
         finder: Finder::Guest("icache", "max"),
     },
+    // The caller goes on and its siblings keep old instructions. QEMU has no instruction cache: the
+    // tests of the states look for the request itself.
     Bug {
         name: "nobody is asked to invalidate instruction caches",
         change: Change::Drop,
@@ -77,6 +97,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: TRANSITIONS,
         finder: Finder::Host,
     },
+    // The instruction is complete before its effect. All requests are served a moment later, so
+    // only the order of question and answer shows the bug.
     Bug {
         name: "nobody waits for siblings that invalidate",
         change: Change::Swap("!self.is(VcpuState::Running) ", "number != 0 "),
@@ -84,6 +106,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: TRANSITIONS,
         finder: Finder::Host,
     },
+    // Two statements in the other order. The test's `invalidate` looks at what is noted as done
+    // while it runs.
     Bug {
         name: "a request to invalidate instruction caches is done before it is carried out",
         change: Change::Become("self.icache_done.store(asked, Ordering::SeqCst);\ninvalidate();"),
@@ -91,6 +115,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: TRANSITIONS,
         finder: Finder::Host,
     },
+    // Requests to a former life are void at a start, and this one is not: the CPU's cache outlives
+    // the vCPU. A list of what is kept invites to be shortened.
     Bug {
         name: "a start forgets what the instruction cache holds",
         change: Change::Swap(".union(Requests::ICACHE)", ""),
@@ -98,6 +124,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: TRANSITIONS,
         finder: Finder::Host,
     },
+    // The repetition of an instruction is known by a mark in ELR_EL1. An exception between two
+    // tries replaces the mark; any other value would then do for it.
     Bug {
         name: "a handler's invalidation passes for the interrupted one",
         change: Change::Swap("elr_el1 == MARK", "elr_el1 != 0"),
@@ -105,6 +133,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/icache/tests.rs",
         finder: Finder::Host,
     },
+    // The request, its answer and the barriers stay, and IC IALLU is gone. No guest on QEMU can see
+    // that, so the rule looks for the instruction between its barriers.
     Bug {
         name: "a request to invalidate instruction caches does nothing",
         change: Change::Drop,
@@ -112,6 +142,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: RULES,
         finder: Finder::Rules,
     },
+    // Breakpoints match virtual addresses, in whatever VM. Two instances of the guest and a
+    // bystander share a CPU while events are armed.
     Bug {
         name: "a breakpoint acts in other VMs",
         change: Change::Drop,
@@ -119,6 +151,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: MONITORS,
         finder: Finder::Guest("monitors", "cortex-a57"),
     },
+    // NSH in a counter's type counts what Gear1 executes: a measure of its secrets. The guest sets
+    // the bit, and counts what its own calls cost.
     Bug {
         name: "a guest counts at EL2",
         change: Change::Swap("0xf600_ffff", "0xfe00_ffff"),
@@ -126,6 +160,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: MONITORS,
         finder: Finder::Guest("monitors", "cortex-a57"),
     },
+    // The counter goes on while others run. The row's other guests execute meanwhile, under icount,
+    // where each instruction counts exactly.
     Bug {
         name: "counters count in other VMs",
         change: Change::Swap(" & !PMCR_ENABLE", ""),
@@ -133,6 +169,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: MONITORS,
         finder: Finder::Guest("monitors", "cortex-a57"),
     },
+    // The exception class says EL0 for an abort at EL1. Linux would send a signal to the current
+    // process instead of an oops; the guest compares the class of each abort.
     Bug {
         name: "an abort comes from EL0 always",
         change: Change::Swap("DATA_ABORT_SAME", "DATA_ABORT"),
@@ -140,6 +178,9 @@ pub(super) const BUGS: &[Bug] = &[
         test: "tests/guests/src/bin/isolation.rs",
         finder: Finder::Guest("isolation", "cortex-a57"),
     },
+    // The first table's level depends on the size of the address space. The bug is in level 0
+    // alone, where walks of 48 bits begin; a guest with 39 bits has no such level. The test has
+    // several granules and sizes.
     Bug {
         name: "a walk's abort has the second table's level",
         change: Change::Swap("in_root ", "in_root && first != 0 "),
@@ -147,6 +188,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/fault/tests.rs",
         finder: Finder::Host,
     },
+    // Linux runs at EL1h, and its vectors for EL1t only panic. The guest accesses nothing from each
+    // level and stack pointer, and compares the vector.
     Bug {
         name: "a fault at EL1t enters the vector of EL1h",
         change: Change::Swap("0x000", "0x200"),
@@ -154,6 +197,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: FAULTS,
         finder: Finder::Guest("faults", "max"),
     },
+    // The handler's first instructions save registers that a nested interrupt would overwrite, a
+    // matter of some instructions. The test compares PSTATE.
     Bug {
         name: "a handler runs with interrupts",
         change: Change::Swap("PSTATE::DAIF::SET + ", ""),
@@ -161,6 +206,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/syndrome/tests.rs",
         finder: Finder::Host,
     },
+    // A guest whose handler is not there faults at EL2's cost without end. The fault is still
+    // counted and the guest still gets its turns; the test makes the rounds until the limit.
     Bug {
         name: "a guest faults for ever",
         change: Change::Swap("= NESTED_LIMIT", " NESTED_LIMIT && pc == 0"),
@@ -168,6 +215,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/fault/tests.rs",
         finder: Finder::Host,
     },
+    // Only the kind of a log record changes. The test has each kind of fault with and without a
+    // valid syndrome.
     Bug {
         name: "the log calls a decoded access one without syndrome",
         change: Change::Swap("is_decoded()\n            && !self.", ""),
@@ -175,6 +224,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/syndrome/tests.rs",
         finder: Finder::Host,
     },
+    // The guest gets its abort all the same. The guest compares GearV's counters before and after a
+    // known number of aborts.
     Bug {
         name: "an abort is not counted",
         change: Change::Drop,
@@ -182,6 +233,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: FAULTS,
         finder: Finder::Guest("faults", "max"),
     },
+    // A pending SError is taken after the change of the stage 2, by who has not caused it. QEMU
+    // takes no physical SErrors, so the rule wants the look before the write of VTTBR_EL2.
     Bug {
         name: "a guest's SError is left to Gear2",
         change: Change::Swap(
@@ -192,6 +245,9 @@ pub(super) const BUGS: &[Bug] = &[
         test: RULES,
         finder: Finder::Rules,
     },
+    // The label that the fault handler compares with moves behind one of two AT instructions. Only
+    // an external abort in that one instruction shows it at run time; the rule wants both inside
+    // the labels.
     Bug {
         name: "a walk that aborts halts the machine",
         change: Change::Swap(
@@ -202,6 +258,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: RULES,
         finder: Finder::Rules,
     },
+    // HCR_EL2.VSE is part of the configuration word that a reset keeps. The next life would begin
+    // with an SError that nobody caused in it.
     Bug {
         name: "a virtual SError outlives a reset",
         change: Change::Become("self.hcr = old.hcr;"),
@@ -209,6 +267,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/context/tests.rs",
         finder: Finder::Host,
     },
+    // BTYPE stays set when Gear1 steps over an instruction that it emulates. The guest jumps to
+    // such an instruction at the end of a page without BTI; a page with BTI follows.
     Bug {
         name: "the next instruction is a branch target",
         change: Change::Swap("PSTATE::BTYPE::CLEAR + ", ""),
