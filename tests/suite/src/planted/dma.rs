@@ -8,6 +8,8 @@ const INIT: &str = "gear1/init/src/smmu/tests.rs";
 const ATTACK: &str = "tests/suite/src/dma.rs";
 
 pub(super) const BUGS: &[Bug] = &[
+    // GBPA.ABORT is what an SMMU without translation does with accesses. QEMU's devices are idle
+    // that early, so the test reads the register on a model of the SMMU.
     Bug {
         name: "accesses pass while the SMMU is off",
         change: Change::Swap(" + BYPASS::ABORT::SET", ""),
@@ -15,6 +17,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: DRIVER,
         finder: Finder::Host,
     },
+    // CONFIG 0b100 is bypass: the device of a VM reaches all memory. A device that its driver uses
+    // rightly never shows it; QEMU's `edu` attacks addresses all over the board.
     Bug {
         name: "a device's accesses pass by stage 2",
         change: Change::Swap("CONFIG::Stage2", "CONFIG.val(0b100)"),
@@ -22,6 +26,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: ATTACK,
         finder: Finder::Dma,
     },
+    // Everything aborts, which is safe, and no device of a VM works. The test reads what init has
+    // written to the registers.
     Bug {
         name: "the SMMU stays off",
         change: Change::Drop,
@@ -29,6 +35,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: INIT,
         finder: Finder::Host,
     },
+    // Two devices behind one StreamID share a translation. Pages and interrupts of the two differ,
+    // so the check of streams alone refuses them.
     Bug {
         name: "two VMs own one stream",
         change: Change::Swap("overlaps(of)", "overlaps(of) && false"),
@@ -36,6 +44,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: INIT,
         finder: Finder::Host,
     },
+    // CMD_SYNC in place of the invalidation still completes. The model of the SMMU has a queue and
+    // no TLB: the test reads the command and its VMID.
     Bug {
         name: "a lost page stays in the SMMU's TLB",
         change: Change::Swap("TlbiS12Vmall", "Sync"),
@@ -43,6 +53,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: DRIVER,
         finder: Finder::Host,
     },
+    // Every ticket is done at once. QEMU performs commands as they are written; the model performs
+    // them when the test says so.
     Bug {
         name: "an invalidation is not waited for",
         change: Change::Swap("ticket.0", "ticket.0.min(done)"),
@@ -50,6 +62,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: DRIVER,
         finder: Finder::Host,
     },
+    // The stream table keeps its entries. The part reads them in the machine's memory when the VM's
+    // second life has ended.
     Bug {
         name: "devices of a VM that has ended go on",
         change: Change::Drop,
@@ -57,6 +71,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: ATTACK,
         finder: Finder::Dma,
     },
+    // The command register is written back with its Bus Master bit. The VM's second life looks at
+    // the device before its driver would.
     Bug {
         name: "PCI functions of a VM that has ended go on",
         change: Change::Swap(" & !BUS_MASTER", ""),
@@ -64,6 +80,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: ATTACK,
         finder: Finder::Dma,
     },
+    // Both CPUs' TLBs and tables are right, and the SMMU is not told. The guest lends a page and
+    // has its device write there: one fault is expected.
     Bug {
         name: "a device keeps a page that its VM has lent",
         change: Change::Drop,
@@ -71,6 +89,7 @@ pub(super) const BUGS: &[Bug] = &[
         test: ATTACK,
         finder: Finder::Dma,
     },
+    // Any VMID but 0 matches. With one VM that has devices nothing is wrong; the test has two.
     Bug {
         name: "a VM that stops shuts another VM's streams",
         change: Change::Swap("== u64::from(vmid)", "!= 0"),
@@ -78,6 +97,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: DRIVER,
         finder: Finder::Host,
     },
+    // ATSCHK makes an access that claims to be translated abort. No device of QEMU's claims that,
+    // so the test reads CR0 of models with ATS and without.
     Bug {
         name: "addresses that devices say are translated are not checked",
         change: Change::Drop,
@@ -85,6 +106,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: DRIVER,
         finder: Finder::Host,
     },
+    // A GICv2's CPU interface is in the VMs' stage 2, which is the devices' as well. The refusal
+    // needs three facts at once: GICv2, SMMU, and an owner of streams.
     Bug {
         name: "a device reaches the CPU interface of a GICv2",
         change: Change::Swap("version == 2", "version == 1"),
@@ -92,6 +115,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: INIT,
         finder: Finder::Host,
     },
+    // Pages merge into a block, and to split the block again takes it away for a moment. CPUs try
+    // again, devices abort. Mappings are right all the time, so the test looks at their size.
     Bug {
         name: "what devices use becomes a block",
         change: Change::Swap("memory.keeps_pages()", "memory.keeps_pages() && false"),
@@ -99,6 +124,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/stage2/tests.rs",
         finder: Finder::Host,
     },
+    // The event comes with a number that is no VM's. Gear2 tells of it without an owner; the part
+    // expects each attempt as an event of the VM's.
     Bug {
         name: "an event is charged to no VM",
         change: Change::Swap("range.vm", "range.vm | 16"),
@@ -106,11 +133,15 @@ pub(super) const BUGS: &[Bug] = &[
         test: ATTACK,
         finder: Finder::Dma,
     },
+    // The limit of the manifest counts only if it is 1. A device that faults now and then is
+    // harmless: the test's device reaches the limit again and again.
     Bug::on_host(
         "gear2/core/src/cpu_loop/tests/dma.rs",
         "a VM whose devices attack goes on",
         Change::Swap("limit == 0", "limit != 1"),
     ),
+    // The interrupt of events is never deactivated, so the first batch of events is the last one
+    // told.
     Bug::on_host(
         "gear2/core/src/cpu_loop/tests/dma.rs",
         "the SMMU's interrupt never ends",

@@ -6,6 +6,8 @@ use crate::change::Change;
 const REPLAY: &str = "tests/fuzz/src/tests.rs";
 
 pub(super) const BUGS: &[Bug] = &[
+    // Bits outside of the affinity fields reach PSCI and the GIC. Trees of boards have none;
+    // mutations of the corpus set them.
     Bug {
         name: "a CPU has an affinity that no CPU has",
         change: Change::Swap("        .filter(|mpidr| mpidr & !AFFINITY == 0)\n", ""),
@@ -13,6 +15,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: REPLAY,
         finder: Finder::HostNamed("tree"),
     },
+    // The header's length is believed. The slice panics where the length lies, which one mutation
+    // of four bytes is enough for.
     Bug {
         name: "a manifest is longer than its bytes",
         change: Change::Become("let bytes = &bytes[..total];"),
@@ -20,6 +24,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: REPLAY,
         finder: Finder::HostNamed("manifest"),
     },
+    // The member's size is believed. Sums are still checked for overflow, so only a size that fits
+    // into a number and not into the file shows it.
     Bug {
         name: "an archive's member ends behind the archive",
         change: Change::Become("let data = &bytes[start..end];"),
@@ -27,6 +33,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: REPLAY,
         finder: Finder::HostNamed("archive"),
     },
+    // A retrieval gets more than the sender gave. The target compares the rights with the ghost's
+    // after each call that the bytes encode.
     Bug {
         name: "who may only read asks to write, and does",
         change: Change::Swap(
@@ -37,6 +45,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: REPLAY,
         finder: Finder::HostNamed("ffa"),
     },
+    // The device model writes the index, and Gear2 would read behind the ring. Indices of an honest
+    // device model stay inside for the first 4 GiB of input.
     Bug {
         name: "a console's index is not cut to its ring",
         change: Change::Swap("length", "usize::MAX + length * 0"),
