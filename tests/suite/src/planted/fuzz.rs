@@ -33,8 +33,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: REPLAY,
         finder: Finder::HostNamed("archive"),
     },
-    // A retrieval gets more than the sender gave. The target compares the rights with the ghost's
-    // after each call that the bytes encode.
+    // A retrieval gets more than the sender gave. The target compares the answer to whatever the
+    // bytes say with what was offered.
     Bug {
         name: "who may only read asks to write, and does",
         change: Change::Swap(

@@ -1,5 +1,10 @@
 //! Bugs in the rules of manifests on scheduling. Tests on the host find them. The rules have names
 //! of their own, and are no requirements on Gear1.
+//!
+//! Each rule has a bug: the number in front of a row is the rule's. A manifest that is refused by
+//! another rule in place of this one would hide the bug, so the tests compare the rule's number and
+//! the place in the message, not the refusal alone. Where a limit is a number, a case lies one unit
+//! beyond: a rule with a wrong limit refuses what is far beyond as well.
 
 use super::bug::Bug;
 use crate::change::Change;
@@ -8,6 +13,8 @@ const SCHEDULING: &str = "manifests/src/rules/scheduling/tests.rs";
 
 pub(super) const BUGS: &[Bug] = &[
     // M-SCH-001.
+    // The limit is the largest number, so every budget passes; the test's is 1 us longer than its
+    // period.
     Bug::on_host(
         SCHEDULING,
         "a budget is longer than its period",
@@ -20,6 +27,7 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("PERIOD_US.start()", "PERIOD_US.start() / 10"),
     ),
     // M-SCH-003.
+    // Other parameters of a real-time VM are still refused.
     Bug::on_host(
         SCHEDULING,
         "a real-time VM has a weight",
@@ -35,6 +43,8 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("manifest.pool_named(name).is_none()", "name.is_empty()"),
     ),
     // M-SCH-005.
+    // "default" is a name like any other to the reader, and would be two pools at once in
+    // `gearctl`.
     Bug::on_host(
         SCHEDULING,
         "a pool has the name of all other CPUs",
@@ -49,6 +59,7 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("other.cpus.set()", "crate::CpuSet::EMPTY"),
     ),
     // M-SCH-008.
+    // The machine has the CPU, so the check against the board says nothing.
     Bug::on_host(
         SCHEDULING,
         "a pool has a CPU that Gear2 does not run on",
@@ -61,12 +72,16 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("!= pool", "!= pool && pool.is_none()"),
     ),
     // M-SCH-010.
+    // The VM names no pool, and pools have taken all CPUs. A rule on pools that looks at VMs with a
+    // pool alone misses the VMs that need it.
     Bug::on_host(
         SCHEDULING,
         "a VM has no CPU outside of pools",
         Change::Swap("!manifest.pools.is_empty()", "vm.pool.is_some()"),
     ),
     // M-SCH-011.
+    // The list is full, and the rest of the manifest is judged as if the pool were not there. A
+    // message is all that tells.
     Bug::on_host(
         SCHEDULING,
         "a ninth pool is left out",
@@ -85,6 +100,8 @@ pub(super) const BUGS: &[Bug] = &[
         ),
     ),
     // M-SCH-013.
+    // The three facts (policy, frame, windows) make one match: the arm returns the end of the
+    // check, which is right for other arms.
     Bug::on_host(
         SCHEDULING,
         "windows have no frame",
@@ -103,12 +120,16 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("[\"start-us\", \"length-us\"]", "[\"start-us\"]"),
     ),
     // M-SCH-016.
+    // The sum of start and length is halved. Only a window that ends behind twice its frame is
+    // still refused; the test's ends 1 us behind.
     Bug::on_host(
         SCHEDULING,
         "a window ends behind its frame",
         Change::Swap("window.end_us() >", "window.end_us() / 2 >"),
     ),
     // M-SCH-017.
+    // Windows that begin at one time are no overlap any more, nor are those of which the later
+    // reaches into the earlier. One microsecond in common is the test's.
     Bug::on_host(
         SCHEDULING,
         "windows overlap",
@@ -127,24 +148,31 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("!= window.pool", "!= window.pool && window.pool.is_none()"),
     ),
     // M-SCH-020.
+    // Any window lets any VM run. The VM would be started and never run, with no word from Gear2.
     Bug::on_host(
         SCHEDULING,
         "a VM has no window",
         Change::Swap("|name| name == vm.name", "|_| true"),
     ),
     // M-SCH-021.
+    // Budgets alone fill the CPU. The test's two budgets leave 0.7 % of the CPU for switches, which
+    // take 0.8 %.
     Bug::on_host(
         SCHEDULING,
         "budgets leave no time for switches",
         Change::Swap("2 *", "0 *"),
     ),
     // M-SCH-022.
+    // Two VMs of a vCPU each pass, three do not. `null` runs one vCPU a CPU, and the other one
+    // never.
     Bug::on_host(
         SCHEDULING,
         "two vCPUs start on a CPU of null",
         Change::Swap("(here.next(), here.next())", "(here.next(), here.nth(1))"),
     ),
     // M-SCH-023.
+    // A hundredth of the least is enough. Without time for the device VM there is no `gearctl` to
+    // change the budgets.
     Bug::on_host(
         SCHEDULING,
         "budgets starve the device VM",
@@ -156,6 +184,8 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("> device", "> 100 + device"),
     ),
     // M-SCH-024.
+    // The longest wait is that of the last window looked at. One window, or windows in the order of
+    // their gaps, give the right number; the test has a gap of 6 ms in either order.
     Bug::on_host(
         "manifests/src/rules/scheduling/load/tests.rs",
         "a wait for windows ends with the first one",
@@ -168,6 +198,8 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("policy.balancer == Balancer::None", "policy.slice_us() > 0"),
     ),
     // M-VM-009.
+    // Guests are the only VMs with a standby. A real-time VM is still refused, so two kinds need a
+    // case each.
     Bug::on_host(
         "manifests/src/rules/tests.rs",
         "the device VM fails over",
@@ -180,6 +212,7 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("OnGiveUp::FailOver", "OnGiveUp::PowerOff"),
     ),
     // M-WRN-022.
+    // A misspelled name is one mistake and would have two messages, of which the second misleads.
     Bug::on_host(
         SCHEDULING,
         "a pool is unused because its name is misspelled",

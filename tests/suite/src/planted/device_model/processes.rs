@@ -8,11 +8,15 @@ const BY_SANDBOX: &str = "device-model/src/sandbox/tests.rs";
 const BY_PLACEMENT: &str = "device-model/src/hub/placement/tests.rs";
 
 pub(in crate::planted) const BUGS: &[Bug] = &[
+    // A thread at its interrupt's CPU is fast until others crowd that CPU. The thread's own work is
+    // done either way: the test looks at the CPUs that it may use.
     Bug::on_host(
         BY_PLACEMENT,
         "a busy thread stays beside its disk's interrupt",
         Change::Swap("is_near, false", "is_near, true"),
     ),
+    // The number of a thread is the process's word. A process would move threads of other guests to
+    // one CPU.
     Bug::on_host(
         BY_PLACEMENT,
         "a process of a guest has threads of others placed",
@@ -21,6 +25,8 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
             r#""{}/schedstat", thread + u64::from(process) * 0"#,
         ),
     ),
+    // One mapping of the whole region in place of a page for each device. The honest code uses the
+    // right pages; the test reads the process's mappings.
     Bug::on_host(
         BY_PROCESSES,
         "a process of a guest maps all guests' pages",
@@ -29,46 +35,63 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
             "0, file.file(), from.min(0), REGION_SIZE",
         ),
     ),
+    // One of the namespaces is missing. Nameless sockets belong to a network: hostile code in the
+    // process connects to one of the device VM's.
     Bug::on_host(
         BY_PROCESSES,
         "a process of a guest shares the device VM's network",
         Change::Swap("NAMESPACES", "NAMESPACES & !libc::CLONE_NEWNET"),
     ),
+    // The root stays the device VM's. Files are still protected by the user, but for those that all
+    // may read.
     Bug::on_host(
         BY_PROCESSES,
         "a process of a guest sees the device VM's files",
         Change::Drop,
     ),
+    // The process has no capability, and a program that it starts could get one. The test reads the
+    // set in the process's status.
     Bug::on_host(
         BY_PROCESSES,
         "a process of a guest keeps its capabilities in the bounding set",
         Change::Drop,
     ),
+    // Descriptors below 1,000 stay open. A process inherits those that GDM has at its start, for
+    // which the test looks.
     Bug::on_host(
         BY_PROCESSES,
         "a process of a guest has descriptors of others",
         Change::Swap("FIRST_OTHER, libc::c_uint::MAX", "1000, libc::c_uint::MAX"),
     ),
+    // The process is ended after its patience. The heartbeat goes on meanwhile, so a Gear2 that
+    // would have restarted GDM does not.
     Bug::on_host(
         BY_PROCESSES,
         "the heart beats beside a process that is stuck",
         Change::Drop,
     ),
+    // `clone` with any flags. Threads are needed, so the call itself has to be allowed; the
+    // argument is the limit.
     Bug::on_host(
         BY_SANDBOX,
         "a process of a guest starts others",
         Change::Swap("vec![rule([is_thread])?]", "Vec::new()"),
     ),
+    // The slot names a device by number, which a guest's process may write. Waking alone does
+    // little: the test counts whom a wish wakes.
     Bug::on_host(
         "device-model/src/hub/tests.rs",
         "a process of a guest wakes another's devices",
         Change::Swap("*of == vm", "*of < usize::MAX"),
     ),
+    // The opener works with rights, for wishes of a process without any. One wish at a time bounds
+    // that work.
     Bug::on_host(
         "device-model/src/hub/opening/tests.rs",
         "a process has its backends opened without end",
         Change::Swap("|| wished.is_fulfilled", "|| !is_first"),
     ),
+    // Each message takes a byte at least. The allowance never ends for who writes short ones.
     Bug::on_host(
         "device-model/src/allowance/tests.rs",
         "a process fills the log",

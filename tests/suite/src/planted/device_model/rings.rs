@@ -8,6 +8,8 @@ const BY_GEAR2: &str = "gear2/core/src/device_model/tests.rs";
 const BY_TRANSPORT: &str = "device-model/src/transport/tests.rs";
 
 pub(in crate::planted) const BUGS: &[Bug] = &[
+    // The index is published before the status is there. A driver that looks at once reads the
+    // status of the request before; the model lets it look between any two stores.
     Bug::on_host(
         BY_ORDER,
         "the status comes behind the used index",
@@ -16,21 +18,29 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
             "        memory.store(self.used + INDEX, self.next_used.wrapping_add(1), Ordering::Release)?;\n        if let",
         ),
     ),
+    // The entry may become visible behind its index. x86 hosts keep stores in order, so the model
+    // has a store buffer that does not.
     Bug::on_host(
         BY_ORDER,
         "the used index waits for nothing",
         Change::Swap("Release", "Relaxed"),
     ),
+    // Store of the index, load of the wish: without a fence the load goes first, and an interrupt
+    // is lost. A driver that polls, or that gets another interrupt soon, goes on; the model's
+    // deadlocks.
     Bug::on_host(
         BY_ORDER,
         "no fence before the look at the wish for interrupts",
         Change::Drop,
     ),
+    // The other direction of that pattern, by which a notification is lost.
     Bug::on_host(
         BY_ORDER,
         "no fence before the last look for requests",
         Change::Drop,
     ),
+    // Gear2 and the next GDM see the answer with rings of the stopped VM behind it. A kill or a
+    // load between the two stores is what makes it matter: the model tries all orders.
     Bug::on_host(
         "device-model/src/atomic/tests.rs",
         "a reset is answered before it is done",
@@ -39,21 +49,29 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
             "word(RESET_SEEN).store(asked, Ordering::Release);\n        self.reset(",
         ),
     ),
+    // The next driver takes the bit for an interrupt of what it has set up itself (virtio 1.2,
+    // 4.2.2.1).
     Bug::on_host(
         BY_TRANSPORT,
         "an interrupt is left over a reset",
         Change::Drop,
     ),
+    // Before FEATURES_OK nobody knows the layout of the rings (virtio 1.2, 3.1.1). Drivers keep the
+    // order.
     Bug::on_host(
         BY_TRANSPORT,
         "a queue is ready before the features",
         Change::Swap("!self.has(status::FEATURES_OK) || ", ""),
     ),
+    // Gear2 does the early writes of a set-up by itself. A reset of a device in use looks like one
+    // of those, and the backend would go on.
     Bug::on_host(
         BY_TRANSPORT,
         "a device in use is reset without its backend",
         Change::Drop,
     ),
+    // The device model answers the reset by forgetting what the driver wrote. Writes of the VM's
+    // next life that come before that would be forgotten, too.
     Bug::on_host(
         BY_TRANSPORT,
         "a driver's writes overtake the reset of its VM",
@@ -62,21 +80,28 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
             "",
         ),
     ),
+    // A driver would set up a device that shows no type. Linux passes over it after the first read.
     Bug::on_host(
         BY_TRANSPORT,
         "Gear2 does the writes of a device that is not there",
         Change::Swap("self.identity.device_id != 0", "true"),
     ),
+    // An index behind the table panics, or reads what is not a size. The selector is a number of
+    // the guest's.
     Bug::on_host(
         BY_GEAR2,
         "a selector behind the last queue names one",
         Change::Drop,
     ),
+    // The device model reads and writes the device's page while it has an access. Another vCPU's
+    // write by Gear2 at that moment is lost or comes first.
     Bug::on_host(
         BY_GEAR2,
         "a write overtakes one that GDM has",
         Change::Swap("slots.is_idle(request.device) && ", ""),
     ),
+    // Virtio lets a device refuse them (5.1.3.1). Linux's drivers never ask for one without the
+    // other.
     Bug::on_host(
         BY_TRANSPORT,
         "features without those that they depend on are accepted",
