@@ -1,4 +1,8 @@
 //! The bare-metal guests under GearV: builds, boots and judges each row of the table.
+//!
+//! Guests judge themselves, as only they see what a VM sees. Their words are on the console, which
+//! is Gear2's work: a guest whose lines do not arrive has failed, whatever it did. Hence no verdict
+//! is taken from a guest's silence, and a row counts the checks that it expects.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,13 +21,15 @@ use crate::table::{TARGET_TESTS, TargetTest};
 const QEMU: u32 = 10;
 /// After what a machine with another Gear1 has failed: a guest's check, or as any machine.
 const FAILURES: &[&str] = &["FAIL ", build_images::HALT, build_images::STOPPED];
-/// A guest's last line.
+/// A guest's last line. A guest that hangs or ends early never prints it.
 const DONE: &str = "DONE";
 
 pub(super) fn parts() -> Vec<Part> {
     TARGET_TESTS.iter().flat_map(parts_of).collect()
 }
 
+/// Returns the parts of a row: without GearV first, since a guest whose expectations the bare machine
+/// does not meet says nothing about GearV.
 fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
     let gics: &[u32] = if row.gicv2 { &[3, 2] } else { &[3] };
     let native = gics.iter().filter_map(move |&gic| {
@@ -33,6 +39,8 @@ fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
     });
     let models = row.models.iter().map(|&model| (model, 3, row.slow));
     let slow_models = row.slow_models.iter().map(|&model| (model, 3, true));
+    // Gear1 has a runtime for each version. The CPU model makes no difference to a GICv2, which lies
+    // outside of the CPUs.
     let gicv2 = row.models.first().filter(|_| row.gicv2);
     let gicv2 = gicv2.map(|&model| (model, 2, row.slow));
     let all = models.chain(slow_models).chain(gicv2);
@@ -48,10 +56,12 @@ fn with(gic: u32) -> &'static str {
     if gic == 2 { " with GICv2" } else { "" }
 }
 
-/// Runs a guest on the bare machine.
+/// Runs a guest on the bare machine. One check is enough there: the guest leaves out those of GearV's
+/// own calls, other guests are not there, and nobody says what a row expects of Gear2.
 fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Result<()> {
     let guest = build_images::build_guest(bin)?;
     let model = row.models.first().context("a row names a model")?;
+    // With EL2 the guest would be entered there, and guests are made for EL1.
     let machine = machine(row, model, gic).without_el2();
     let qemu = Qemu::prepare(QEMU)?;
     let command = qemu.command(&machine, &Boot::bare(&guest), Console::Pipes);
@@ -83,7 +93,8 @@ fn boot(row: &TargetTest, model: &str, gic: u32, tally: &mut Tally) -> Result<()
     conclude(start(row, model, gic, None, &log)?, row, tally)
 }
 
-/// Runs a row of the table under another Gear1, up to the first check that fails.
+/// Runs a row of the table under another Gear1, up to the first check that fails. A planted bug is
+/// found by then, and a guest that goes on wrongly could keep the machine until the limit.
 pub(super) fn boot_other(
     gear1: &Path,
     manifest: &str,
@@ -97,7 +108,8 @@ pub(super) fn boot_other(
     conclude(session, row, tally)
 }
 
-/// Runs a row on the first of its models, judges it, and returns what the terminal showed.
+/// Runs a row on the first of its models, judges it, and returns what the terminal showed, for parts
+/// that read figures from there. The log has a name of its own: the row's part may have run before.
 pub(super) fn run_row(row: &TargetTest, tally: &mut Tally) -> Result<String> {
     let model = row.models.first().context("a row names a model")?;
     let mut session = start(row, model, 3, None, &log(row, "supervision"))?;
@@ -119,6 +131,7 @@ fn start(
     if let Some(gear1) = gear1 {
         images.gear1 = gear1.to_owned();
     }
+    // As much as the manifest's VMs need, which is what `cargo xtask run` gives them.
     let machine = Machine {
         memory_mib: run::memory_for(&images)?,
         ..machine(row, model, gic)
@@ -136,6 +149,8 @@ pub(super) fn conclude(mut session: Session, row: &TargetTest, tally: &mut Tally
         .map_err(|error| anyhow!("{error:#}\n{}", build_images::last_words(&session)))
 }
 
+/// Waits for the guests' end and judges their words. Verdicts are counted before the wait's own failure
+/// is told: the check that failed is the reason why a guest did not come to its end.
 fn judge(session: &mut Session, row: &TargetTest, tally: &mut Tally) -> Result<()> {
     let end = wait_for_done(session, row.guests, Duration::from_secs(row.timeout_s));
     let passed = count_verdicts(session.transcript(), tally);
@@ -153,7 +168,7 @@ fn judge(session: &mut Session, row: &TargetTest, tally: &mut Tally) -> Result<(
     Ok(())
 }
 
-/// Waits until `guests` guests are done.
+/// Waits until `guests` guests are done. Whole lines are counted: the word may arrive in two pieces.
 pub(super) fn wait_for_done(session: &mut Session, guests: usize, timeout: Duration) -> Result<()> {
     session.wait_until("DONE of all guests", timeout, |transcript| {
         let lines = whole_lines(transcript);
@@ -161,7 +176,8 @@ pub(super) fn wait_for_done(session: &mut Session, guests: usize, timeout: Durat
     })
 }
 
-/// Tallies the guests' verdicts and returns how many checks passed.
+/// Tallies the guests' verdicts and returns how many checks passed. Lines of Gear2 begin with
+/// neither word.
 pub(super) fn count_verdicts(transcript: &str, tally: &mut Tally) -> usize {
     let mut passed = 0;
     for line in whole_lines(transcript) {
@@ -187,6 +203,7 @@ pub(super) fn whole_lines(transcript: &str) -> Vec<String> {
         let (label, text) = label_and_text(line);
         let torn = !label.is_empty() && label != previous && !begins_a_line(text);
         match last_of.get(label) {
+            // Behind its last line a guest has nothing to say: noise of a console does not change it.
             Some(&last) if torn && lines[last] != DONE => lines[last] += text,
             _ => {
                 last_of.insert(label, lines.len());

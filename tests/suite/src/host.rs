@@ -1,4 +1,7 @@
 //! Parts that run on the host: unit tests, formatting, lints.
+//!
+//! All of them compile, and no busy host disturbs them, so they run in the second lane, beside the
+//! machines of the first.
 
 use std::process::Command;
 use std::time::Instant;
@@ -10,7 +13,8 @@ use workbench::{build_images, workspace};
 use crate::part::{Part, Tally};
 use crate::record;
 
-/// The packages that only build for the bare target.
+/// The packages that only build for the bare target. The lints of the host code choose the default
+/// members of the workspace, of which init is one, but without the feature that makes it a program.
 const BARE_PACKAGES: [&str; 5] = [
     "gear1-arch",
     "gear1-init",
@@ -19,7 +23,7 @@ const BARE_PACKAGES: [&str; 5] = [
     "test-guests",
 ];
 
-/// Lines of a failed command that are shown.
+/// Lines of a failed command that are shown: the last ones, where cargo sums up.
 const SHOWN_LINES: usize = 40;
 
 pub(super) fn parts() -> Vec<Part> {
@@ -58,7 +62,8 @@ pub(super) fn parts() -> Vec<Part> {
     parts.into_iter().map(Part::beside).collect()
 }
 
-/// Runs the host tests and counts what cargo reports.
+/// Runs the host tests and counts what cargo reports. All programs run although one has failed: a
+/// single run tells of all failures. Output of tests that passed has their figures for the evidence.
 fn unit_tests(tally: &mut Tally) -> Result<()> {
     let output = workspace::cargo()
         .args(["test", "--no-fail-fast", "--", "--show-output"])
@@ -67,6 +72,7 @@ fn unit_tests(tally: &mut Tally) -> Result<()> {
     let counted = count(&printed);
     tally.add(counted);
     tally.figures.extend(figures(&printed));
+    // No test has failed, but cargo has: the tests do not compile, or one ended its process.
     if !output.status.success() && tally.failures.is_empty() {
         tally.fail(format!(
             "cargo test:\n{}",
@@ -80,19 +86,22 @@ fn unit_tests(tally: &mut Tally) -> Result<()> {
 }
 
 /// Runs the device model's tests beside Debian's qemu-storage-daemon, which is killed in the middle
-/// of writes.
+/// of writes. Tests with a backend of ours cannot show that the two agree on vhost-user: one author
+/// would read the protocol twice in one way.
 fn storage_daemon(tally: &mut Tally) -> Result<()> {
     let program = tools::storage("qemu-storage-daemon")?;
     beside(tally, &program, "daemon", "GEARV_STORAGE_DAEMON")
 }
 
-/// Runs the device model's tests beside Debian's virtiofsd.
+/// Runs the device model's tests beside Debian's virtiofsd. Requests of a file system pass through
+/// the device model unread, so only a program that reads them shows that they arrive whole.
 fn file_daemon(tally: &mut Tally) -> Result<()> {
     let program = tools::storage("virtiofsd")?;
     beside(tally, &program, "filesystem", "GEARV_FILE_DAEMON")
 }
 
-/// Runs the device model's tests beside Debian's vhost-user-gpu.
+/// Runs the device model's tests beside Debian's vhost-user-gpu. The protocol of screens is
+/// QEMU's own, and this program of QEMU's is what says how it is meant.
 fn graphics(tally: &mut Tally) -> Result<()> {
     beside(tally, &tools::graphics()?, "graphics", "GEARV_GRAPHICS")
 }
@@ -102,6 +111,7 @@ fn graphics(tally: &mut Tally) -> Result<()> {
 /// have other features, and cargo would compile the tests a second time.
 fn beside(tally: &mut Tally, program: &Program, module: &str, variable: &str) -> Result<()> {
     let program = program.command();
+    // The program's libraries are its own; the tests themselves run with the host's.
     let libraries = program.get_envs().find_map(|(_, value)| value);
     let output = workspace::cargo()
         .args(["test", "--lib"])
@@ -112,6 +122,7 @@ fn beside(tally: &mut Tally, program: &Program, module: &str, variable: &str) ->
         .output()?;
     let printed = String::from_utf8_lossy(&output.stdout);
     let counted = count(&printed);
+    // A module that was renamed has no tests, and cargo is content with none.
     ensure!(
         counted.passed > 0 || !counted.failures.is_empty(),
         "no test was run:\n{}",
@@ -128,6 +139,7 @@ fn beside(tally: &mut Tally, program: &Program, module: &str, variable: &str) ->
 /// model checker over all states of three VMs with two pages and all sets of receivers, with three
 /// pages, and with the halves of a block while tables run out.
 fn long_ownership(tally: &mut Tally) -> Result<()> {
+    // Each of these has a short form among the unit tests; the environment makes it long.
     for (test, variable, value) in [
         ("--lib ffa::tests::ghost", "GEARV_CALLS", "1000000"),
         ("--lib ffa::tests::histories", "GEARV_HISTORIES", "1000000"),
@@ -143,6 +155,8 @@ fn long_ownership(tally: &mut Tally) -> Result<()> {
             .env(variable, value)
             .output()?;
         let printed = String::from_utf8_lossy(&output.stdout);
+        // A failure ends the part: its seed or state is in the last lines, and a later search would
+        // take minutes to say no more.
         ensure!(output.status.success(), "{test}:\n{}", tail(&printed));
         tally.add(count(&printed));
         let figures = figures(&printed).join("; ");
@@ -153,7 +167,8 @@ fn long_ownership(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Returns what tests tell of themselves for `cargo xtask evidence`.
+/// Returns what tests tell of themselves for `cargo xtask evidence`: numbers of states and orders that
+/// were searched, which show that a search that passed was one.
 fn figures(printed: &str) -> Vec<String> {
     let figures = printed
         .lines()
@@ -161,7 +176,8 @@ fn figures(printed: &str) -> Vec<String> {
     figures.map(|(_, figure)| figure.to_owned()).collect()
 }
 
-/// Counts the tests in what `cargo test` prints.
+/// Counts the tests in what `cargo test` prints. Failures go by name; the sums of the result lines have
+/// all others. The output for machines is not stable.
 fn count(printed: &str) -> Tally {
     let mut tally = Tally::default();
     for line in printed.lines() {
@@ -178,7 +194,8 @@ fn count(printed: &str) -> Tally {
     tally
 }
 
-/// Returns what the failed tests printed.
+/// Returns what the failed tests printed. With `--show-output` cargo prints that of all tests, under
+/// one heading for successes and one for failures, and each test's under its name.
 fn details(printed: &str) -> String {
     let (mut are_failures, mut inside) = (false, false);
     let lines = printed.lines().filter(|line| {
@@ -201,6 +218,8 @@ fn number_before(text: &str, word: &str) -> usize {
     number.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
+/// Lints of what runs without an operating system. Init includes the two runtimes as files, which
+/// have to be there before init is compiled. The feature `image` is what makes the packages programs.
 fn bare_lints(tally: &mut Tally) -> Result<()> {
     workspace::ensure_targets(&[workspace::BARE_TARGET])?;
     let runtime = build_images::build_runtime()?;
@@ -216,7 +235,8 @@ fn bare_lints(tally: &mut Tally) -> Result<()> {
     variant_lints(tally)
 }
 
-/// Lints of the other runtimes, and of the VMM that runs on KVM.
+/// Lints of the other runtimes, and of the VMM that runs on KVM. Code behind a feature is not compiled
+/// without it, so each combination that is built anywhere is looked at by itself.
 fn variant_lints(tally: &mut Tally) -> Result<()> {
     for features in ["image,gicv2", "image,check-locks", "image,check-ghost"] {
         let mut runtime = clippy(workspace::BARE_TARGET);
@@ -236,9 +256,11 @@ fn variant_lints(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Arguments behind which every warning is an error.
+/// Arguments behind which every warning is an error. On a developer's own command line a warning
+/// stays one.
 const DENIED: [&str; 3] = ["--", "-D", "warnings"];
 
+/// Returns clippy for a target, which prints nothing but complaints.
 fn clippy(target: &str) -> Command {
     let mut clippy = workspace::cargo();
     clippy.args(["clippy", "--quiet", "--target", target]);
@@ -257,6 +279,7 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Returns the last lines of what a command printed.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")

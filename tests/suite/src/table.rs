@@ -2,6 +2,8 @@
 //!
 //! To add one: write a guest in `tests/guests/src/bin`, a manifest that names it as
 //! `artifact:guest:<bin>`, and a row here.
+//!
+//! A row on several models depends on what the CPU has; the others would find the same anywhere.
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +21,8 @@ pub(super) struct TargetTest {
     pub(super) gicv2: bool,
     /// The number of the machine's CPUs.
     pub(super) cpus: u32,
-    /// Whether time is counted in instructions, for tests that measure.
+    /// Whether time is counted in instructions, for tests that measure: each figure is the same on a
+    /// busy host.
     pub(super) icount: bool,
     /// With that, the longest turn of a CPU in microseconds.
     pub(super) turn_us: Option<u32>,
@@ -27,11 +30,11 @@ pub(super) struct TargetTest {
     pub(super) cpu_properties: &'static str,
     /// The most seconds that a run takes.
     pub(super) timeout_s: u64,
-    /// Number of guests that print `DONE`.
+    /// Number of guests that print `DONE`. A guest that spins for others' sake prints none.
     pub(super) guests: usize,
-    /// Least number of checks in all guests.
+    /// Least number of checks in all guests: a guest that leaves out some must not pass.
     pub(super) passes: usize,
-    /// Texts that the terminal must show in the end.
+    /// Texts that the terminal must show in the end: what Gear2 says, which no guest can check.
     pub(super) says: &'static [&'static str],
     /// Whether only `--slow` runs it.
     pub(super) slow: bool,
@@ -72,6 +75,7 @@ const ALL_MODELS: &[&str] = &[
 
 /// All rows.
 pub(super) const TARGET_TESTS: &[TargetTest] = &[
+    // The VM behind the guest is whom a target beyond the guest's own vCPUs would reach.
     TargetTest {
         manifest: "psci",
         gicv2: true,
@@ -82,6 +86,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 59,
         ..DEFAULT
     },
+    // On one CPU a vCPU that was turned on has not run yet when the caller looks at it.
     TargetTest {
         manifest: "psci-shared",
         cpus: 1,
@@ -89,6 +94,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 59,
         ..DEFAULT
     },
+    // A guest without an initial RAM disk and one with one: each has checks of its own.
     TargetTest {
         manifest: "device-tree",
         gicv2: true,
@@ -98,6 +104,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 8 + 9,
         ..DEFAULT
     },
+    // With a CPU for each vCPU the hardware's timers run on while others wait.
     TargetTest {
         manifest: "timers",
         native: Some("timers"),
@@ -106,6 +113,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         gicv2: true,
         ..DEFAULT
     },
+    // On one CPU a timer becomes due while its vCPU is unloaded. The second VM has another offset.
     TargetTest {
         manifest: "timers-shared",
         guests: 2,
@@ -116,6 +124,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         cpus: 1,
         ..DEFAULT
     },
+    // Both versions of the controller have these basics in common.
     TargetTest {
         manifest: "gic",
         gicv2: true,
@@ -124,6 +133,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         slow_models: SLOW_MODELS,
         ..DEFAULT
     },
+    // QEMU's own controller is the reference, where the manuals leave no choice.
     TargetTest {
         manifest: "gic-registers",
         gicv2: true,
@@ -131,6 +141,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 50,
         ..DEFAULT
     },
+    // More interrupts than list registers, of which QEMU's CPUs have four.
     TargetTest {
         manifest: "gic-states",
         gicv2: true,
@@ -138,6 +149,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 50,
         ..DEFAULT
     },
+    // A CPU for each vCPU. Turns of four CPUs on a busy host are why the limit is wide.
     TargetTest {
         manifest: "gic-smp",
         gicv2: true,
@@ -147,6 +159,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 8,
         ..DEFAULT
     },
+    // The most vCPUs that a VM has, on fewer CPUs.
     TargetTest {
         manifest: "gic-smp-8",
         gicv2: true,
@@ -154,6 +167,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 8,
         ..DEFAULT
     },
+    // Counts that are no power of two: a mask of all vCPUs must not be rounded up.
     TargetTest {
         manifest: "gic-smp-odd",
         gicv2: true,
@@ -162,6 +176,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 32,
         ..DEFAULT
     },
+    // Checks are the bystander's as well, whose interrupts must be right all the time.
     TargetTest {
         manifest: "gic-stress",
         gicv2: true,
@@ -170,6 +185,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 30,
         ..DEFAULT
     },
+    // Models differ in the size of the address space that is attacked.
     TargetTest {
         manifest: "isolation",
         gicv2: true,
@@ -179,6 +195,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         guests: 2,
         ..DEFAULT
     },
+    // Four roles: two VMs write the memory, one reads it, one has nothing of it.
     TargetTest {
         manifest: "shared",
         gicv2: true,
@@ -186,6 +203,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 15,
         ..DEFAULT
     },
+    // Turns of 10 us have a flood and its receiver run as if at once.
     TargetTest {
         manifest: "doorbell",
         gicv2: true,
@@ -195,6 +213,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 12,
         ..DEFAULT
     },
+    // Exits of the real-time VM are counted exactly, which takes icount.
     TargetTest {
         manifest: "doorbell-rt",
         gicv2: true,
@@ -203,6 +222,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 6,
         ..DEFAULT
     },
+    // 100,000 rings for what is rare.
     TargetTest {
         manifest: "doorbell-rt-long",
         gicv2: true,
@@ -213,6 +233,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         slow: true,
         ..DEFAULT
     },
+    // The identification that a guest sees follows from the CPU's, so this row has all models.
     TargetTest {
         manifest: "cpu",
         gicv2: true,
@@ -221,6 +242,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 49,
         ..DEFAULT
     },
+    // Of the models `max` alone has FEAT_EVT, which the trap of IC IALLUIS belongs to.
     TargetTest {
         manifest: "icache",
         gicv2: true,
@@ -230,12 +252,15 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 14,
         ..DEFAULT
     },
+    // The guest's tables lie in device registers: a walk of Gear1's reads them, or aborts.
     TargetTest {
         manifest: "walks",
         gicv2: true,
         passes: 4,
         ..DEFAULT
     },
+    // Each of three ways to be stuck ends a life. The VM `stuck` is not started again after its
+    // first.
     TargetTest {
         manifest: "faults",
         gicv2: true,
@@ -252,6 +277,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ],
         ..DEFAULT
     },
+    // Two restarts, then the standby: each step is told.
     TargetTest {
         manifest: "supervised",
         gicv2: true,
@@ -264,6 +290,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ],
         ..DEFAULT
     },
+    // A real-time VM hears of each end without an exit, which it counts itself.
     TargetTest {
         manifest: "supervised-rt",
         gicv2: true,
@@ -272,6 +299,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 3,
         ..DEFAULT
     },
+    // A silence of 2 ms ends the VM, so turns of QEMU's CPUs must be much shorter than that.
     TargetTest {
         manifest: "heartbeat",
         gicv2: true,
@@ -282,6 +310,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 17,
         ..DEFAULT
     },
+    // With the virtual controller Gear1 stops the VM's CPUs in another way than with pass-through.
     TargetTest {
         manifest: "heartbeat-emulated",
         cpus: 4,
@@ -291,6 +320,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 17,
         ..DEFAULT
     },
+    // On one CPU: what a guest arms is there when Gear2 runs.
     TargetTest {
         manifest: "debug",
         native: Some("debug"),
@@ -306,11 +336,13 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         cpus: 1,
         ..DEFAULT
     },
+    // Gear2 at EL1 is at the exception level that a guest's breakpoints are made for.
     TargetTest {
         manifest: "debug-own-el1",
         cpus: 1,
         ..DEFAULT
     },
+    // A real-time VM has the registers themselves, without traps or switches.
     TargetTest {
         manifest: "rt-monitors",
         gicv2: true,
@@ -319,6 +351,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 20,
         ..DEFAULT
     },
+    // Two guests and a bystander on one CPU. Instructions are counted exactly, which takes icount.
     TargetTest {
         manifest: "monitors",
         native: Some("monitors"),
@@ -331,6 +364,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 2 * 28 + 4,
         ..DEFAULT
     },
+    // Two instances on one CPU: each wait of one runs the other.
     TargetTest {
         manifest: "registers",
         native: Some("registers"),
@@ -338,6 +372,8 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         guests: 2,
         ..DEFAULT
     },
+    // Part of `gear2_registers.rs`, which looks at Gear2 meanwhile; here the guest itself is
+    // judged.
     TargetTest {
         manifest: "secrets",
         gicv2: true,
@@ -355,6 +391,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 500,
         ..DEFAULT
     },
+    // A CPU for each vCPU: one that never leaves its guest keeps its TLB entries.
     TargetTest {
         manifest: "tlb",
         models: MODELS,
@@ -364,6 +401,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 20,
         ..DEFAULT
     },
+    // FP registers change hands only where two guests share a CPU.
     TargetTest {
         manifest: "fp",
         gicv2: true,
@@ -374,6 +412,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         guests: 2,
         ..DEFAULT
     },
+    // A wake-up that is lost shows as a hang, so the limit is wide.
     TargetTest {
         manifest: "wfi-smp",
         gicv2: true,
@@ -381,6 +420,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         timeout_s: 180,
         ..DEFAULT
     },
+    // A vCPU that is woken may have to wait for the one that woke it.
     TargetTest {
         manifest: "wfi-smp-shared",
         gicv2: true,
@@ -388,6 +428,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         timeout_s: 180,
         ..DEFAULT
     },
+    // The balancer moves vCPUs between their wake-ups.
     TargetTest {
         manifest: "wfi-smp-moves",
         gicv2: true,
@@ -396,6 +437,8 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 12,
         ..DEFAULT
     },
+    // One tick an instruction: the guest's sweep has its timer due at each instruction of Gear1's
+    // way.
     TargetTest {
         manifest: "wfi-timer",
         gicv2: true,
@@ -406,6 +449,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 4,
         ..DEFAULT
     },
+    // `bench --sched` needs the guest in all its roles; figures are not judged here.
     TargetTest {
         manifest: "sched",
         native: Some("sched"),
@@ -424,6 +468,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ],
         ..DEFAULT
     },
+    // Half of the CPU each, in instructions: no busy host changes the share.
     TargetTest {
         manifest: "spin",
         cpus: 1,
@@ -449,12 +494,14 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         says: &["control loop: 300 periods, at most "],
         ..DEFAULT
     },
+    // Work of 3.5 ms once: the guest must count the periods that it missed.
     TargetTest {
         manifest: "control-late",
         cpus: 1,
         icount: true,
         ..DEFAULT
     },
+    // Alone on the machine, as an interrupt of others would be an exit more.
     TargetTest {
         manifest: "counters",
         gicv2: true,
@@ -462,6 +509,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         icount: true,
         ..DEFAULT
     },
+    // Under icount each boot takes the same time, so the number of resets is known.
     TargetTest {
         manifest: "reboot",
         gicv2: true,
@@ -471,6 +519,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 6,
         ..DEFAULT
     },
+    // Two checks of each bystander and of the saboteur, and three for each way to fail.
     TargetTest {
         manifest: "gear2-fails",
         gicv2: true,
@@ -486,6 +535,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         ],
         ..DEFAULT
     },
+    // Gear2 at EL1 has the guest's EL1 registers switched at each exit, those of a fault too.
     TargetTest {
         manifest: "faults-el1",
         gicv2: true,
@@ -507,6 +557,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         cpu_properties: ",cntfrq=1000000000",
         ..DEFAULT
     },
+    // Figures are those of `cargo xtask bench`; this row shows that the guest works.
     TargetTest {
         manifest: "bench",
         native: Some("bench"),
@@ -514,6 +565,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         cpu_properties: ",cntfrq=1000000000",
         ..DEFAULT
     },
+    // Two CPUs of the VM's own, and Gear2's with a guest that spins.
     TargetTest {
         manifest: "rt-passthrough",
         gicv2: true,
@@ -524,6 +576,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 15,
         ..DEFAULT
     },
+    // The virtual controller has no interrupt of others within reach, so checks are fewer.
     TargetTest {
         manifest: "rt-emulated",
         gicv2: true,

@@ -1,5 +1,8 @@
+//! Transcripts as the console makes them: labels, and lines that another VM has torn.
+
 use super::*;
 
+/// A word counts at the beginning of a line only: guests print such words in other lines too.
 #[test]
 fn verdicts_are_counted_with_and_without_labels() {
     let mut tally = Tally::default();
@@ -18,6 +21,8 @@ fn a_table_behind_another_vms_line_is_not_torn() {
     );
 }
 
+/// Lines are torn in the middle of words, the last line too. Gear2's own line between the pieces has no
+/// label, and a line behind a guest's last one continues nothing.
 #[test]
 fn a_line_that_another_guest_tore_is_whole_again() {
     let transcript = "[x] PA\n[y] PASS b\n[x] SS a\n[x] FAI\n[y] DO\ngear2: y stopped\n[y] NE\n\

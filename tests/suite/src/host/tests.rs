@@ -1,5 +1,8 @@
+//! Output of cargo as these versions print it.
+
 use super::*;
 
+/// Several programs print a result line each, whose sums count; what is ignored is skipped.
 #[test]
 fn cargo_test_is_counted() {
     let tally = count(
@@ -11,6 +14,8 @@ fn cargo_test_is_counted() {
     assert_eq!(tally.failures, ["b::c"]);
 }
 
+/// The output of a test that passed is not shown, although it stands under a name as well, and its
+/// figures are still found.
 #[test]
 fn details_are_those_of_failed_tests() {
     let printed = "test b::c ... FAILED\n\nsuccesses:\n\n---- a stdout ----\nfigure: 3 states\n\nsuccesses:\n    a\n\nfailures:\n\n---- b::c stdout ----\nwhy\n\n\
