@@ -7,6 +7,10 @@
 //! fails finds nothing. `cargo xtask test` runs a sample, `--slow` all of them and the score: how
 //! many requirements have a bug that a test which cites them found. Finds are kept as long as
 //! neither bug nor code nor test change; `GEARV_KEPT=1` leaves those bugs out.
+//!
+//! Each row has a comment: which property breaks, why a review or an ordinary run passes over the bug,
+//! and by which arrangement the test sees it. A bug that every test would find shows nothing, so most
+//! rows weaken a check where taking it out would be noticed at once.
 
 mod boot;
 mod bug;
@@ -36,7 +40,8 @@ use bug::Bug;
 use list::bugs;
 pub(crate) use score::Score;
 
-/// Bugs that every run of the tests plants.
+/// Bugs that every run of the tests plants: they show that the machinery plants and finds. All are
+/// found by quick tests of one package, which is built for them once.
 const SAMPLE: [&str; 3] = [
     "EL2's code is writable",
     "an SGI reaches every vCPU",
@@ -55,6 +60,7 @@ pub(super) fn parts() -> Vec<Part> {
             Part::new(name, move |tally| find(bug, tally)).slow(is_slow)
         };
         match bug.finder.is_on_host() {
+            // What compiles and starts no machine belongs into the second lane.
             true => part("on the host").beside(),
             false => part("in an image"),
         }
@@ -71,6 +77,7 @@ fn find(bug: &'static Bug, tally: &mut Tally) -> Result<()> {
         tally.skip(1);
         return Ok(());
     }
+    // Noted before the search: a run that is cut off must not leave an older find standing.
     score::note(bug, false)?;
     let copy = copy::fresh(bug.finder.copy())?;
     if !goes_on {
@@ -78,6 +85,7 @@ fn find(bug: &'static Bug, tally: &mut Tally) -> Result<()> {
     }
     let (path, good) = bug.change.plant(bug.name, &copy)?;
     let found = bug.finder.look(bug, &copy);
+    // Before the result is looked at: the next bug begins with a copy that has none.
     fs::write(&path, good)?;
     let Some(found) = found? else {
         bail!("{} does not find it", bug.test);
