@@ -28,8 +28,8 @@ pub(super) fn parts() -> Vec<Part> {
     TARGET_TESTS.iter().flat_map(parts_of).collect()
 }
 
-/// Returns the parts of a row: without GearV first, since a guest whose expectations the bare machine
-/// does not meet says nothing about GearV.
+/// Returns the parts of a row: without GearV first, since a guest whose expectations the bare
+/// machine does not meet says nothing about GearV.
 fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
     let gics: &[u32] = if row.gicv2 { &[3, 2] } else { &[3] };
     let native = gics.iter().filter_map(move |&gic| {
@@ -39,8 +39,8 @@ fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
     });
     let models = row.models.iter().map(|&model| (model, 3, row.slow));
     let slow_models = row.slow_models.iter().map(|&model| (model, 3, true));
-    // Gear1 has a runtime for each version. The CPU model makes no difference to a GICv2, which lies
-    // outside of the CPUs.
+    // Gear1 has a runtime for each version. The CPU model makes no difference to a GICv2, which
+    // lies outside of the CPUs.
     let gicv2 = row.models.first().filter(|_| row.gicv2);
     let gicv2 = gicv2.map(|&model| (model, 2, row.slow));
     let all = models.chain(slow_models).chain(gicv2);
@@ -56,8 +56,8 @@ fn with(gic: u32) -> &'static str {
     if gic == 2 { " with GICv2" } else { "" }
 }
 
-/// Runs a guest on the bare machine. One check is enough there: the guest leaves out those of GearV's
-/// own calls, other guests are not there, and nobody says what a row expects of Gear2.
+/// Runs a guest on the bare machine. One check is enough there: the guest leaves out those of
+/// GearV's own calls, other guests are not there, and nobody says what a row expects of Gear2.
 fn boot_native(row: &TargetTest, bin: &str, gic: u32, tally: &mut Tally) -> Result<()> {
     let guest = build_images::build_guest(bin)?;
     let model = row.models.first().context("a row names a model")?;
@@ -108,8 +108,9 @@ pub(super) fn boot_other(
     conclude(session, row, tally)
 }
 
-/// Runs a row on the first of its models, judges it, and returns what the terminal showed, for parts
-/// that read figures from there. The log has a name of its own: the row's part may have run before.
+/// Runs a row on the first of its models, judges it, and returns what the terminal showed, for
+/// parts that read figures from there. The log has a name of its own: the row's part may have run
+/// before.
 pub(super) fn run_row(row: &TargetTest, tally: &mut Tally) -> Result<String> {
     let model = row.models.first().context("a row names a model")?;
     let mut session = start(row, model, 3, None, &log(row, "supervision"))?;
@@ -149,8 +150,8 @@ pub(super) fn conclude(mut session: Session, row: &TargetTest, tally: &mut Tally
         .map_err(|error| anyhow!("{error:#}\n{}", build_images::last_words(&session)))
 }
 
-/// Waits for the guests' end and judges their words. Verdicts are counted before the wait's own failure
-/// is told: the check that failed is the reason why a guest did not come to its end.
+/// Waits for the guests' end and judges their words. Verdicts are counted before the wait's own
+/// failure is told: the check that failed is the reason why a guest did not come to its end.
 fn judge(session: &mut Session, row: &TargetTest, tally: &mut Tally) -> Result<()> {
     let end = wait_for_done(session, row.guests, Duration::from_secs(row.timeout_s));
     let passed = count_verdicts(session.transcript(), tally);
@@ -168,7 +169,8 @@ fn judge(session: &mut Session, row: &TargetTest, tally: &mut Tally) -> Result<(
     Ok(())
 }
 
-/// Waits until `guests` guests are done. Whole lines are counted: the word may arrive in two pieces.
+/// Waits until `guests` guests are done. Whole lines are counted: the word may arrive in two
+/// pieces.
 pub(super) fn wait_for_done(session: &mut Session, guests: usize, timeout: Duration) -> Result<()> {
     session.wait_until("DONE of all guests", timeout, |transcript| {
         let lines = whole_lines(transcript);
@@ -203,7 +205,8 @@ pub(super) fn whole_lines(transcript: &str) -> Vec<String> {
         let (label, text) = label_and_text(line);
         let torn = !label.is_empty() && label != previous && !begins_a_line(text);
         match last_of.get(label) {
-            // Behind its last line a guest has nothing to say: noise of a console does not change it.
+            // Behind its last line a guest has nothing to say: noise of a console does not change
+            // it.
             Some(&last) if torn && lines[last] != DONE => lines[last] += text,
             _ => {
                 last_of.insert(label, lines.len());

@@ -63,7 +63,8 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 /// Runs the host tests and counts what cargo reports. All programs run although one has failed: a
-/// single run tells of all failures. Output of tests that passed has their figures for the evidence.
+/// single run tells of all failures. Output of tests that passed has their figures for the
+/// evidence.
 fn unit_tests(tally: &mut Tally) -> Result<()> {
     let output = workspace::cargo()
         .args(["test", "--no-fail-fast", "--", "--show-output"])
@@ -167,8 +168,8 @@ fn long_ownership(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Returns what tests tell of themselves for `cargo xtask evidence`: numbers of states and orders that
-/// were searched, which show that a search that passed was one.
+/// Returns what tests tell of themselves for `cargo xtask evidence`: numbers of states and orders
+/// that were searched, which show that a search that passed was one.
 fn figures(printed: &str) -> Vec<String> {
     let figures = printed
         .lines()
@@ -176,8 +177,8 @@ fn figures(printed: &str) -> Vec<String> {
     figures.map(|(_, figure)| figure.to_owned()).collect()
 }
 
-/// Counts the tests in what `cargo test` prints. Failures go by name; the sums of the result lines have
-/// all others. The output for machines is not stable.
+/// Counts the tests in what `cargo test` prints. Failures go by name; the sums of the result lines
+/// have all others. The output for machines is not stable.
 fn count(printed: &str) -> Tally {
     let mut tally = Tally::default();
     for line in printed.lines() {
@@ -194,8 +195,8 @@ fn count(printed: &str) -> Tally {
     tally
 }
 
-/// Returns what the failed tests printed. With `--show-output` cargo prints that of all tests, under
-/// one heading for successes and one for failures, and each test's under its name.
+/// Returns what the failed tests printed. With `--show-output` cargo prints that of all tests,
+/// under one heading for successes and one for failures, and each test's under its name.
 fn details(printed: &str) -> String {
     let (mut are_failures, mut inside) = (false, false);
     let lines = printed.lines().filter(|line| {
@@ -219,7 +220,8 @@ fn number_before(text: &str, word: &str) -> usize {
 }
 
 /// Lints of what runs without an operating system. Init includes the two runtimes as files, which
-/// have to be there before init is compiled. The feature `image` is what makes the packages programs.
+/// have to be there before init is compiled. The feature `image` is what makes the packages
+/// programs.
 fn bare_lints(tally: &mut Tally) -> Result<()> {
     workspace::ensure_targets(&[workspace::BARE_TARGET])?;
     let runtime = build_images::build_runtime()?;
@@ -235,8 +237,8 @@ fn bare_lints(tally: &mut Tally) -> Result<()> {
     variant_lints(tally)
 }
 
-/// Lints of the other runtimes, and of the VMM that runs on KVM. Code behind a feature is not compiled
-/// without it, so each combination that is built anywhere is looked at by itself.
+/// Lints of the other runtimes, and of the VMM that runs on KVM. Code behind a feature is not
+/// compiled without it, so each combination that is built anywhere is looked at by itself.
 fn variant_lints(tally: &mut Tally) -> Result<()> {
     for features in ["image,gicv2", "image,check-locks", "image,check-ghost"] {
         let mut runtime = clippy(workspace::BARE_TARGET);

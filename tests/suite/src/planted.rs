@@ -8,9 +8,9 @@
 //! many requirements have a bug that a test which cites them found. Finds are kept as long as
 //! neither bug nor code nor test change; `GEARV_KEPT=1` leaves those bugs out.
 //!
-//! Each row has a comment: which property breaks, why a review or an ordinary run passes over the bug,
-//! and by which arrangement the test sees it. A bug that every test would find shows nothing, so most
-//! rows weaken a check where taking it out would be noticed at once.
+//! Each row has a comment: which property breaks, why a review or an ordinary run passes over the
+//! bug, and by which arrangement the test sees it. A bug that every test would find shows nothing,
+//! so most rows weaken a check where taking it out would be noticed at once.
 
 mod boot;
 mod bug;

@@ -21,8 +21,8 @@ pub(super) struct TargetTest {
     pub(super) gicv2: bool,
     /// The number of the machine's CPUs.
     pub(super) cpus: u32,
-    /// Whether time is counted in instructions, for tests that measure: each figure is the same on a
-    /// busy host.
+    /// Whether time is counted in instructions, for tests that measure: each figure is the same on
+    /// a busy host.
     pub(super) icount: bool,
     /// With that, the longest turn of a CPU in microseconds.
     pub(super) turn_us: Option<u32>,
@@ -60,8 +60,8 @@ const DEFAULT: TargetTest = TargetTest {
 
 /// The CPU models that what depends on the model runs on.
 const MODELS: &[&str] = &["cortex-a57", "max"];
-/// Models beside these that `--slow` adds. QEMU gives its Cortex-A72 the features of its Cortex-A57;
-/// rows on all models show in each run that Gear1 takes its identification registers.
+/// Models beside these that `--slow` adds. QEMU gives its Cortex-A72 the features of its
+/// Cortex-A57; rows on all models show in each run that Gear1 takes its identification registers.
 const SLOW_MODELS: &[&str] = &["cortex-a72"];
 /// All models that GearV is tested on, the one with the most features first. `max` has physical
 /// addresses of 52 bits, the Cortex-A53 of 40.

@@ -21,8 +21,8 @@ fn a_table_behind_another_vms_line_is_not_torn() {
     );
 }
 
-/// Lines are torn in the middle of words, the last line too. Gear2's own line between the pieces has no
-/// label, and a line behind a guest's last one continues nothing.
+/// Lines are torn in the middle of words, the last line too. Gear2's own line between the pieces
+/// has no label, and a line behind a guest's last one continues nothing.
 #[test]
 fn a_line_that_another_guest_tore_is_whole_again() {
     let transcript = "[x] PA\n[y] PASS b\n[x] SS a\n[x] FAI\n[y] DO\ngear2: y stopped\n[y] NE\n\

@@ -16,8 +16,8 @@ pub(super) mod sockets;
 use super::bug::{Bug, Finder};
 use crate::change::Change;
 
-/// A bug that the attacks on the host find. The bare-metal guest makes the same attacks on the target,
-/// where a find takes a boot and an image of the device VM.
+/// A bug that the attacks on the host find. The bare-metal guest makes the same attacks on the
+/// target, where a find takes a boot and an image of the device VM.
 const fn bug(name: &'static str, change: Change) -> Bug {
     Bug {
         name,

@@ -29,8 +29,8 @@ const PLANTED: &str = "planted";
 /// Text of every complaint about time. A busy host may be the reason: the code without the bug must
 /// then pass in time.
 const LATE: &str = " within ";
-/// Sources of init whose change leaves the runtime as it is. For a bug anywhere else the runtime alone
-/// is built and put into the usual image: init takes longer to build.
+/// Sources of init whose change leaves the runtime as it is. For a bug anywhere else the runtime
+/// alone is built and put into the usual image: init takes longer to build.
 const INITS: [&str; 4] = [
     "gear1/init/",
     "gear1/abi/",
@@ -40,18 +40,20 @@ const INITS: [&str; 4] = [
 /// Cargo option that builds the crate with most of the bugs without optimization: few of its tests
 /// run long, and tests that find a bug end early.
 const QUICKLY_BUILT: &str = "profile.dev.package.gear1-core.opt-level=0";
-/// Bytes of a test thread's stack, 64 MiB: code without optimization moves whole machines of the model about.
+/// Bytes of a test thread's stack, 64 MiB: code without optimization moves whole machines of the
+/// model about.
 const STACK_BYTES: &str = "67108864";
 /// Longest CPU time of tests on the host, in seconds. A bug may have a loop go on for ever. A busy
 /// machine does not add to CPU time.
 const HOST_CPU_SECONDS: &str = "400";
-/// Longest time of tests on the host, in seconds: ends tests that wait for ever and use no CPU time.
+/// Longest time of tests on the host, in seconds: ends tests that wait for ever and use no CPU
+/// time.
 const HOST_SECONDS: &str = "3600";
 
 impl Finder {
     /// Makes sure that tests on the host pass without the bug, those of all bugs of the package at
-    /// once; the parts that run on QEMU are parts of every run. For a bug of the sample the tests of
-    /// the sample are enough: without optimization those of all bugs take a minute.
+    /// once; the parts that run on QEMU are parts of every run. For a bug of the sample the tests
+    /// of the sample are enough: without optimization those of all bugs take a minute.
     pub(super) fn passes_without(&self, bug: &Bug, copy: &Path) -> Result<()> {
         // By program and extent: a whole run asks once for each, and not once a bug.
         static PASSED: Mutex<BTreeSet<(Program, bool)>> = Mutex::new(BTreeSet::new());
@@ -79,8 +81,8 @@ impl Finder {
         Ok(())
     }
 
-    /// Runs the test, and returns its finding. A complaint about time counts only if the Gear1 without
-    /// the bug is in time on the same host, right after.
+    /// Runs the test, and returns its finding. A complaint about time counts only if the Gear1
+    /// without the bug is in time on the same host, right after.
     pub(super) fn look(&self, bug: &Bug, copy: &Path) -> Result<Option<String>> {
         if let Some((program, tests)) = self.host_tests(bug)? {
             return program.run(&[tests], copy);
@@ -99,8 +101,8 @@ impl Finder {
         Ok(found)
     }
 
-    /// Boots a Gear1, and returns the first thing that fails, be it a check or the end of the whole test:
-    /// a bug may halt Gear1 before any guest has said a word.
+    /// Boots a Gear1, and returns the first thing that fails, be it a check or the end of the whole
+    /// test: a bug may halt Gear1 before any guest has said a word.
     fn boot(&self, gear1: PathBuf, init: &Path) -> Option<String> {
         let mut tally = Tally::default();
         let end = match self {
@@ -131,8 +133,8 @@ impl Finder {
         found.map(|found| found.lines().next().unwrap_or_default().to_owned())
     }
 
-    /// Returns the program and the names of the tests, if they run on the host. A module's path is the
-    /// prefix of its tests' names, which cargo takes for a filter.
+    /// Returns the program and the names of the tests, if they run on the host. A module's path is
+    /// the prefix of its tests' names, which cargo takes for a filter.
     fn host_tests(&self, bug: &Bug) -> Result<Option<(Program, String)>> {
         let names = match self {
             Finder::Host => None,
@@ -177,8 +179,8 @@ impl Program {
 
     /// Runs tests of the program in a copy of the workspace; returns what fails.
     fn run(&self, tests: &[String], copy: &Path) -> Result<Option<String>> {
-        // Apart from the tests: rustc's CPU time must not count, and a bug that does not compile finds
-        // nothing.
+        // Apart from the tests: rustc's CPU time must not count, and a bug that does not compile
+        // finds nothing.
         let mut build = self.cargo(Command::new("cargo"), copy);
         let output = (build.arg("--no-run").output()).context("cargo cannot be run")?;
         let complaint = String::from_utf8_lossy(&output.stderr);
@@ -193,8 +195,9 @@ impl Program {
         self.verdict(tests, &output)
     }
 
-    /// Returns the test that failed, if one did. A program that ended by itself without a failed test was
-    /// stopped at a limit, or a bug ended its process: neither says which test would have found it.
+    /// Returns the test that failed, if one did. A program that ended by itself without a failed
+    /// test was stopped at a limit, or a bug ended its process: neither says which test would have
+    /// found it.
     fn verdict(&self, tests: &[String], output: &Output) -> Result<Option<String>> {
         let printed = String::from_utf8_lossy(&output.stdout);
         if let Some(failed) = printed.lines().find(|line| line.ends_with("... FAILED")) {

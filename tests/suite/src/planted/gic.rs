@@ -8,8 +8,8 @@ const RULES: &str = "tests/suite/src/architecture.rs";
 const REGISTERS: &str = "gear1/core/src/vgic/tests/registers.rs";
 const LISTS: &str = "gear1/core/src/vgic/tests/list_registers.rs";
 
-/// A bug that tests on the host find. The virtual controller is code without hardware, so most bugs in
-/// it need no image.
+/// A bug that tests on the host find. The virtual controller is code without hardware, so most bugs
+/// in it need no image.
 const fn bug(
     name: &'static str,
     change: Change,

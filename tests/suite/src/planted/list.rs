@@ -1,7 +1,7 @@
 //! All bugs, a file a subject.
 //!
-//! The order is that of the parts, and so of a whole run. Names are unique over all files, because a
-//! name finds the bug's place, its part and its outcome.
+//! The order is that of the parts, and so of a whole run. Names are unique over all files, because
+//! a name finds the bug's place, its part and its outcome.
 
 use super::bug::Bug;
 use super::{
@@ -35,8 +35,9 @@ const BUGS: [&[Bug]; 22] = [
     gear2::BUGS,
 ];
 
-/// Returns all bugs. Everything that looks at bugs goes by this, the unit tests that compare bugs with
-/// the requirements too: a file that is missing here would leave its requirements without a bug.
+/// Returns all bugs. Everything that looks at bugs goes by this, the unit tests that compare bugs
+/// with the requirements too: a file that is missing here would leave its requirements without a
+/// bug.
 pub(super) fn bugs() -> impl Iterator<Item = &'static Bug> {
     BUGS.into_iter().flatten()
 }

@@ -1,8 +1,8 @@
 //! Results for planted bugs, kept from run to run as long as neither bug nor code nor test change.
 //! `cargo xtask evidence` writes them into the repository.
 //!
-//! All bugs together take long, so a find is kept with a hash of what it depends on. The score is of
-//! finds that hold for the present sources alone: a change of a test or of the code around a bug
+//! All bugs together take long, so a find is kept with a hash of what it depends on. The score is
+//! of finds that hold for the present sources alone: a change of a test or of the code around a bug
 //! takes its find away, until the bug is looked for again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ use crate::part::Tally;
 use crate::record;
 use crate::requirements::Requirements;
 
-/// Requirements that no bug is planted for, and why. A unit test wants each requirement either here or
-/// broken by a bug, and none in both: a reason that no longer holds has to go.
+/// Requirements that no bug is planted for, and why. A unit test wants each requirement either here
+/// or broken by a bug, and none in both: a reason that no longer holds has to go.
 pub(super) const WITHOUT: [(&str, &str); 6] = [
     (
         "G1-BOOT-013",
@@ -50,8 +50,8 @@ pub(super) const WITHOUT: [(&str, &str); 6] = [
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Score {
     outcomes: BTreeMap<String, Outcome>,
-    /// Outcomes that the repository keeps, for a tree in which nothing was looked for yet. They are not
-    /// written with the others: a run's own file has what this tree has found.
+    /// Outcomes that the repository keeps, for a tree in which nothing was looked for yet. They are
+    /// not written with the others: a run's own file has what this tree has found.
     #[serde(skip)]
     kept: BTreeMap<String, Outcome>,
 }
@@ -74,8 +74,8 @@ fn kept() -> PathBuf {
 }
 
 /// Returns the hash of what a find depends on: the code in which the bug is, the bug, and the test.
-/// Comments do not count: a find holds as long as the code is what it was. What the test uses from other
-/// files does not count either, as nearly every commit would take all finds away.
+/// Comments do not count: a find holds as long as the code is what it was. What the test uses from
+/// other files does not count either, as nearly every commit would take all finds away.
 fn hash(bug: &Bug) -> Result<String> {
     let code = |file: &str| -> Result<String> {
         let text = fs::read_to_string(workspace::root().join(file));
@@ -140,8 +140,8 @@ impl Score {
         }
     }
 
-    /// Writes the finds that hold into the repository. Outcomes of bugs that were not found, and of bugs
-    /// that no longer exist, are left out: the repository keeps evidence, and no history.
+    /// Writes the finds that hold into the repository. Outcomes of bugs that were not found, and of
+    /// bugs that no longer exist, are left out: the repository keeps evidence, and no history.
     pub(crate) fn keep(&self) -> Result<()> {
         let mut finds = Score::default();
         for bug in bugs() {
@@ -156,8 +156,8 @@ impl Score {
         record::keep(&kept(), &finds)
     }
 
-    /// Tells whether the last run that holds found it. The tree's own outcome comes first: a bug that is
-    /// no longer found here must not pass by an older find of the repository's.
+    /// Tells whether the last run that holds found it. The tree's own outcome comes first: a bug
+    /// that is no longer found here must not pass by an older find of the repository's.
     pub(super) fn is_found(&self, bug: &Bug) -> Result<bool> {
         let hash = hash(bug)?;
         let outcomes = [self.outcomes.get(bug.name), self.kept.get(bug.name)];

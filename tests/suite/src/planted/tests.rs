@@ -1,4 +1,5 @@
-//! What can be said of all bugs without building one: every change applies, and every citation stands.
+//! What can be said of all bugs without building one: every change applies, and every citation
+//! stands.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,9 +11,9 @@ use super::{SAMPLE, score};
 use crate::change;
 use crate::requirements::Requirements;
 
-/// The code moves under its bugs. A change that no longer applies would only be noticed by `--slow`,
-/// one part for each; here all of them are told at once. A name that stands twice would share one
-/// outcome.
+/// The code moves under its bugs. A change that no longer applies would only be noticed by
+/// `--slow`, one part for each; here all of them are told at once. A name that stands twice would
+/// share one outcome.
 #[test]
 fn every_bug_has_its_place() {
     let mut names = BTreeSet::new();
@@ -31,7 +32,8 @@ fn every_bug_has_its_place() {
     assert!(SAMPLE.iter().all(|name| names.contains(name)));
 }
 
-/// A requirement is shown by tests that cite it. A bug that another test finds says nothing about those.
+/// A requirement is shown by tests that cite it. A bug that another test finds says nothing about
+/// those.
 #[test]
 fn every_bug_is_found_by_a_test_that_cites_the_requirement() {
     let requirements = Requirements::read().unwrap();
@@ -47,8 +49,8 @@ fn every_bug_is_found_by_a_test_that_cites_the_requirement() {
     }
 }
 
-/// A requirement that is new has neither bug nor reason, and fails here until somebody decides. The two
-/// exclude each other: a reason for having no bug is false beside one.
+/// A requirement that is new has neither bug nor reason, and fails here until somebody decides. The
+/// two exclude each other: a reason for having no bug is false beside one.
 #[test]
 fn every_requirement_has_a_bug_or_a_reason() {
     let requirements = Requirements::read().unwrap();

@@ -28,7 +28,8 @@ fn all_packages_of_the_workspace_are_built_apart() {
     }
 }
 
-/// Packages with such parts do not compile their tests without them: the build's failure finds nothing.
+/// Packages with such parts do not compile their tests without them: the build's failure finds
+/// nothing.
 #[test]
 fn a_package_is_tested_with_its_parts_for_hosts() {
     let has_it = ["gear1-init", "gearv-manifest", "gear2-core"].map(has_host_feature);
