@@ -1,4 +1,8 @@
 //! Bugs in the CPU that a guest sees, and in the handling of its faults.
+//!
+//! QEMU decides what can be seen on the target: it has no instruction cache, takes no physical
+//! SError, and aborts few walks. What such a bug breaks is looked for in the linked runtime
+//! (`Rules`), or in the state that the steps leave on the host.
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;
@@ -70,8 +74,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/set_way/tests.rs",
         finder: Finder::Host,
     },
-    // The walks of guests work, and trap once for each set and way. The guest counts the
-    // instructions that a walk over all levels takes.
+    // The walks of guests work, and trap once for each set and way. The guest counts the exits of a
+    // walk over all levels.
     Bug {
         name: "a guest is shown the sets of the machine's caches",
         change: Change::Swap(" & LINE_SIZE", ""),

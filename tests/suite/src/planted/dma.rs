@@ -1,4 +1,8 @@
 //! Bugs in what keeps devices to their VM's memory.
+//!
+//! Devices of QEMU that their drivers use as meant stay inside their VM's memory with any of these
+//! bugs. Hence a device that attacks (`edu`), and a model of the SMMU, written from its manual, for
+//! what QEMU does at once or has not: queues that lag, addresses that devices have translated.
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;

@@ -1,4 +1,7 @@
 //! Bugs in the doorbells between VMs.
+//!
+//! A doorbell that is rung now and then works with most of these bugs. Floods, a second VM with a
+//! doorbell, and the last ring of many are what the tests add.
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;

@@ -1,5 +1,10 @@
 //! Bugs in Gear2 and in its interface to Gear1: take-over, reports, scheduling. Tests on the host
 //! find them.
+//!
+//! The simulated Gear1 of these tests lets Gear2 fail at any call, and starts the next one with the
+//! words that the last one kept. Bugs of the take-over show there alone: a Gear2 that never fails
+//! needs none of these words. Scheduling bugs keep every vCPU running; bounds over many random
+//! loads are what they break.
 
 use super::bug::Bug;
 use crate::change::Change;
@@ -192,8 +197,8 @@ pub(super) const BUGS: &[Bug] = &[
         "a word that an earlier Gear2 kept closes a whole pool",
         Change::Swap("self.pool(cpu)", "self.config.cpus"),
     ),
-    // A difference of one moves a vCPU back and forth without end. The test bounds the number of
-    // moves with a constant load.
+    // A difference of one moves a vCPU back and forth without end. The test wants each move to make
+    // the loads more equal.
     Bug::on_host(
         "gear2/core/src/balancer/tests.rs",
         "a CPU takes a vCPU that is no worse off where it is",
@@ -214,7 +219,7 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("!machine", "machine"),
     ),
     // CPUs that agreed before the refusal keep the new parameters. The refusal has to come last for
-    // it: the test has each CPU refuse.
+    // it: the test repeats a change that one of two CPUs refuses.
     Bug::on_host(
         "gear2/core/src/cpu_loop/tests/device_model/sched.rs",
         "a change that one CPU refuses stays on the others",

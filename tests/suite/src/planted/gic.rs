@@ -1,4 +1,8 @@
 //! Bugs in the virtual interrupt controller.
+//!
+//! A controller that loses, delays or repeats interrupts seldom still boots Linux. The tests on the
+//! host fill all list registers, end interrupts in every order, and compare with a reference of
+//! maps and sets after each operation; `gic-states` does so on the target with few of them.
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;

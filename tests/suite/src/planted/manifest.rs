@@ -21,6 +21,8 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("> server.period_us", "> u32::MAX - 1"),
     ),
     // M-SCH-002.
+    // A tenth of the shortest period is allowed. Such a period is possible and useless, so no other
+    // rule refuses it: the test's is 99 us of 100.
     Bug::on_host(
         SCHEDULING,
         "a period is spent on switches",
@@ -37,6 +39,8 @@ pub(super) const BUGS: &[Bug] = &[
         ),
     ),
     // M-SCH-004.
+    // A name that no pool has would leave the VM without CPUs at run time. The message suggests the
+    // nearest name, which the test compares as well.
     Bug::on_host(
         SCHEDULING,
         "a VM is in a pool that is not there",
@@ -53,6 +57,7 @@ pub(super) const BUGS: &[Bug] = &[
     // M-SCH-006.
     Bug::on_host(SCHEDULING, "a pool has no CPU", Change::Drop),
     // M-SCH-007.
+    // The second pool is compared with no CPUs at all. Two schedulers would have one CPU.
     Bug::on_host(
         SCHEDULING,
         "a CPU is in two pools",
@@ -66,6 +71,8 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("manifest.gear2_cpus(MAX_CPUS)", "CpuSet::first(MAX_CPUS)"),
     ),
     // M-SCH-009.
+    // A VM without a pool is still judged. The vCPUs of one in a pool would start on CPUs of
+    // another scheduler.
     Bug::on_host(
         SCHEDULING,
         "a VM is in two pools",
@@ -91,6 +98,7 @@ pub(super) const BUGS: &[Bug] = &[
         ),
     ),
     // M-SCH-012.
+    // The other list that can be full. A window that is left out is time that its VM does not get.
     Bug::on_host(
         SCHEDULING,
         "a window that has no room is left out",
@@ -108,12 +116,15 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Become("(true, 0, _) => return true,"),
     ),
     // M-SCH-014.
+    // Windows under another policy have no effect, and no warning would say so.
     Bug::on_host(
         SCHEDULING,
         "windows are nobody's to read",
         Change::Become("(false, _, true) => return true,"),
     ),
     // M-SCH-015.
+    // One of two properties is asked for. The reader passes over a window without a length, and the
+    // VM has less time than its manifest says.
     Bug::on_host(
         SCHEDULING,
         "a window without a place is left out",
@@ -136,12 +147,15 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("other.end_us()", "other.start_us.into()"),
     ),
     // M-SCH-018.
+    // The second match arm is left. A name that is no VM's matches neither.
     Bug::on_host(
         SCHEDULING,
         "a window is nobody's",
         Change::Become("None => {}"),
     ),
     // M-SCH-019.
+    // Windows of CPUs in no pool are still judged. The VM exists, so the rule on names has nothing
+    // to say; its vCPUs never come to that CPU.
     Bug::on_host(
         SCHEDULING,
         "a window is another pool's VM's",
@@ -178,6 +192,8 @@ pub(super) const BUGS: &[Bug] = &[
         "budgets starve the device VM",
         Change::Swap("< LEAST_PPM", "< LEAST_PPM / 100"),
     ),
+    // A difference of more than 100 is refused, and priorities end at 31. Equal priorities and a
+    // ceiling are right, which the test has too.
     Bug::on_host(
         SCHEDULING,
         "a higher priority starves the device VM",
@@ -192,6 +208,8 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Become("delay = *gap_end;"),
     ),
     // M-WRN-017.
+    // A slice is never 0, so every balancer counts as none. The warning would tell people to remove
+    // CPUs that the balancer uses.
     Bug::on_host(
         "manifests/src/rules/advice/tests.rs",
         "a balancer uses no more CPUs than a VM has vCPUs",
@@ -206,6 +224,8 @@ pub(super) const BUGS: &[Bug] = &[
         Change::Swap("!= VmKind::Guest", "== VmKind::RealTime"),
     ),
     // M-VM-011.
+    // A chain of standbys could be a circle. A standby that powers the machine off is refused in
+    // its place, so a test of refusals alone could pass.
     Bug::on_host(
         "manifests/src/rules/tests.rs",
         "a standby fails over to another VM",

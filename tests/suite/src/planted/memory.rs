@@ -1,4 +1,10 @@
 //! Bugs in what a VM sees of memory, and in how memory and messages change hands.
+//!
+//! Four groups: traces and stage 1 and 2; who owns a page, and its life from send to reclaim; TLBs,
+//! which the host's tests only count and QEMU hardly has; and messages. The implementation of FF-A
+//! answers calls right with most of these bugs. Hence the tests that find them look at all pages of
+//! all VMs after each call (the table of calls, the model, the ghost), between any two steps of a
+//! call, and with pools of tables that run out.
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;

@@ -1,5 +1,8 @@
 //! Bugs in the life of a real-time VM; those that let others reach it, or it others, are in
 //! `crate::test::realtime::planted`, which looks for a particular failure of each.
+//!
+//! A real-time VM that runs needs nothing of Gear1. These bugs show when such a VM ends, hangs, is
+//! stopped in the middle of something, or begins its next life.
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;

@@ -1,4 +1,8 @@
 //! Bugs in the world switch, in the vCPUs' registers, and in what Gear2 is told and may do.
+//!
+//! Registers that are not switched are right for a guest alone on its CPU, so rows that look for
+//! them have two guests on one. Gear2 as shipped keeps its side of the interface: a Gear2 that
+//! fails on request (`gear2-fails`) makes the calls that Gear1 has to refuse.
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;
@@ -52,8 +56,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "tests/guests/src/bin/gear2_fails.rs",
         finder: Finder::Guest("gear2-fails", "cortex-a57"),
     },
-    // Lives are compared by `>`, so an older context passes. A guest that ends twice in different
-    // ways shows the first end's registers for the second's.
+    // The comparison never holds, so a context of any life passes. The guest's second vCPU was on
+    // in the first life alone, and later lives must not show registers of it.
     Bug {
         name: "Gear2 takes registers of a former life for the last one's",
         change: Change::Swap(

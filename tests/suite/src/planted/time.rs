@@ -1,4 +1,9 @@
 //! Bugs in timers, in PSCI, and in the states of vCPUs.
+//!
+//! A timer that works is not a timer that is right: most guests set one, wait, and turn it off. The
+//! rows with `-shared` have vCPUs share a CPU, without which no timer is ever anybody's but the
+//! loaded vCPU's. Signals between CPUs are found by a model that tries the orders of steps, as a
+//! window of an instruction is met by no ordinary run.
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;

@@ -1,4 +1,7 @@
 //! Bugs in sockets, in what clients are told, and in addresses.
+//!
+//! Most of these cost CPU time, a place or a line of text, and no data. The tests count wake-ups,
+//! read what a person would read, and let threads fail in their set-up.
 
 use super::super::bug::Bug;
 use crate::change::Change;

@@ -1,4 +1,8 @@
 //! Bugs in what disks lose, and in what a start of GDM finds.
+//!
+//! A disk that loses nothing in an ordinary run may lose all of it with the power, with a kill of
+//! GDM or with the VM's end. The tests have a medium that forgets what was not synced, and requests
+//! that end when the test says so.
 
 use super::super::bug::Bug;
 use crate::change::Change;

@@ -1,4 +1,7 @@
 //! Bugs in input devices.
+//!
+//! A guest that keeps up with its events sees none of these: the tests give it few buffers, and
+//! lose events as the kernel does.
 
 use super::super::bug::{Bug, Finder};
 use crate::change::Change;

@@ -1,4 +1,7 @@
 //! Bugs in what the processes of guests reach, and in how GDM keeps them.
+//!
+//! Honest code in a guest's process works with every right. A process that hostile code has taken
+//! over (`gdm_hostile`) tries each of them, beside a guest that has to be served all the time.
 
 use super::super::bug::Bug;
 use crate::change::Change;
@@ -77,8 +80,8 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         "a process of a guest starts others",
         Change::Swap("vec![rule([is_thread])?]", "Vec::new()"),
     ),
-    // The slot names a device by number, which a guest's process may write. Waking alone does
-    // little: the test counts whom a wish wakes.
+    // The slot names a device by number, which a guest's process may write. The wrong thread finds
+    // nothing there, and the access that named it is never answered.
     Bug::on_host(
         "device-model/src/hub/tests.rs",
         "a process of a guest wakes another's devices",

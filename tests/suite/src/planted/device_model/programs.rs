@@ -1,4 +1,7 @@
 //! Bugs in devices that another program serves.
+//!
+//! Programs of Debian keep to vhost-user. A fake backend breaks one rule at a time, and is killed,
+//! stopped or absent when it hurts most.
 
 use super::super::bug::{Bug, Finder};
 use crate::change::Change;

@@ -1,4 +1,7 @@
 //! Bugs in the order of rings and registers, which two CPUs see, and in who does a driver's writes.
+//!
+//! An x86 host runs stores in order and hides what an Arm CPU does not: the order of rings is tried
+//! on a model with a buffer of stores.
 
 use super::super::bug::Bug;
 use crate::change::Change;

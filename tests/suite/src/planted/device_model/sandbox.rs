@@ -1,4 +1,7 @@
 //! Bugs in what the threads of GDM may do.
+//!
+//! A filter that allows too much lets everything work. The tests make each forbidden call in a
+//! child process, and expect the end of it.
 
 use super::super::bug::Bug;
 use crate::change::Change;

@@ -1,4 +1,7 @@
 //! Bugs in what disks and network cards do beside moving data, and in their limits.
+//!
+//! Data moves rightly with all of these. Time, the number of requests, the words that a reset
+//! clears and the moment of an answer are what they break.
 
 use super::super::bug::Bug;
 use crate::change::Change;
@@ -76,8 +79,8 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         "a guest sends as fast as it likes",
         Change::Swap("!common.sending.admit(self.number, cost)", "false"),
     ),
-    // 0, and more pairs than there are, are errors of the driver. Each would index rings that do
-    // not exist.
+    // 0, and more pairs than there are, are errors of the driver and have to change nothing. Linux
+    // asks for neither.
     Bug::on_host(
         BY_PAIRS,
         "a card takes any number of pairs",

@@ -1,4 +1,7 @@
 //! Bugs in sockets between guests and the device VM.
+//!
+//! A connection by a guest that reads and a program that writes works with all of these. Limits
+//! need a guest without room, programs without end, and fields that no driver writes.
 
 use super::super::bug::{Bug, Finder};
 use crate::change::Change;
