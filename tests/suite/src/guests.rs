@@ -51,7 +51,8 @@ fn parts_of(row: &'static TargetTest) -> impl Iterator<Item = Part> {
     native.chain(under)
 }
 
-/// Names the interrupt controller if it is not the usual one.
+/// Names the interrupt controller if it is not the usual one. Names of parts are what people filter
+/// by, and what the evidence lists.
 fn with(gic: u32) -> &'static str {
     if gic == 2 { " with GICv2" } else { "" }
 }
@@ -119,7 +120,8 @@ pub(super) fn run_row(row: &TargetTest, tally: &mut Tally) -> Result<String> {
     Ok(session.transcript().to_owned())
 }
 
-/// Starts a row, with another Gear1 if one is given.
+/// Starts a row, with another Gear1 if one is given. The archive with manifest and guests is the
+/// usual one: a bug or a check is in Gear1 alone.
 fn start(
     row: &TargetTest,
     model: &str,
@@ -140,6 +142,7 @@ fn start(
     images.start(&Qemu::prepare(QEMU)?, &machine, log)
 }
 
+/// Returns where the console of a run goes. One manifest has several runs, each with a file.
 fn log(row: &TargetTest, what: &str) -> PathBuf {
     workspace::output_dir().join(format!("{}/{what}.log", row.manifest))
 }

@@ -28,6 +28,7 @@ const SHOWN_LINES: usize = 40;
 
 pub(super) fn parts() -> Vec<Part> {
     let parts = vec![
+        // First of all: the quickest part, whose complaint costs a person the least.
         Part::new("format", |tally| {
             tally.check(
                 "cargo fmt",
@@ -36,6 +37,7 @@ pub(super) fn parts() -> Vec<Part> {
             Ok(())
         }),
         Part::new("lints of the host code", |tally| {
+            // Tests, benches and examples as well: half of the code is tests.
             let mut clippy = workspace::cargo();
             clippy.args(["clippy", "--quiet", "--all-targets"]);
             clippy.args(DENIED);
@@ -52,6 +54,8 @@ pub(super) fn parts() -> Vec<Part> {
         )
         .slow(true),
         Part::new("lints of the target code", bare_lints),
+        // Parts that run these images are few, and some of them slow. A change that keeps the
+        // images from compiling is told of here.
         Part::new("checking images build", |tally| {
             for variant in [crate::realtime::CHECKING, crate::ghost::CHECKING] {
                 tally.check(variant, build_images::build_runtime_with(variant));
@@ -211,6 +215,8 @@ fn details(printed: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Returns the number that stands before a word, 0 if there is none: a failed program may have no
+/// sums.
 fn number_before(text: &str, word: &str) -> usize {
     let number = text
         .split(word)
@@ -247,11 +253,14 @@ fn variant_lints(tally: &mut Tally) -> Result<()> {
         let name = format!("clippy of the runtime, {features}");
         tally.check(&name, run(&mut runtime));
     }
+    // Traces are a default feature, so code that lacks it is compiled nowhere else.
     let mut untraced = clippy(workspace::BARE_TARGET);
     untraced.args(["--package", "gear1-runtime", "--no-default-features"]);
     untraced.args(["--features", "image"]).args(DENIED);
     tally.check("clippy of the runtime without traces", run(&mut untraced));
     workspace::ensure_targets(&[workspace::STATIC_TARGET])?;
+    // A program of Linux on Arm: on another host the lints of the host code pass over what is for
+    // Arm alone.
     let mut vmm = clippy(workspace::STATIC_TARGET);
     vmm.args(["--release", "--package", "kvm-vmm"]).args(DENIED);
     tally.check("clippy of the VMM on KVM", run(&mut vmm));
@@ -269,7 +278,8 @@ fn clippy(target: &str) -> Command {
     clippy
 }
 
-/// Runs a command quietly; its complaint is the error.
+/// Runs a command quietly; its complaint is the error. Formatters complain on standard output, and
+/// compilers on the other one.
 fn run(command: &mut Command) -> Result<()> {
     let output = command.output().context("cargo cannot be run")?;
     let printed = [output.stdout, output.stderr].concat();

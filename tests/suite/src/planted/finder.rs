@@ -147,7 +147,8 @@ impl Finder {
     }
 }
 
-/// Tests on the host that are one program: a package's own, or one below its `tests` folder.
+/// Tests on the host that are one program: a package's own, or one below its `tests` folder. Tests
+/// of other programs of the package are neither built nor run for a bug.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Program {
     package: String,
@@ -218,7 +219,8 @@ impl Program {
         Ok(None)
     }
 
-    /// Adds what has cargo test the program.
+    /// Adds what has cargo test the program. Offline: the copy has the workspace's lock file, and
+    /// all sources are there since the workspace's own build.
     fn cargo(&self, mut command: Command, copy: &Path) -> Command {
         command.current_dir(copy);
         command.args(["test", "--offline", "--package", &self.package]);

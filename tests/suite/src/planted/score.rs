@@ -108,7 +108,8 @@ pub(super) fn note(bug: &Bug, is_found: bool) -> Result<()> {
     Ok(())
 }
 
-/// Says the score; a bug that was not found, or not looked for, is a failure.
+/// Says the score; a bug that was not found, or not looked for, is a failure. A change of
+/// a test takes finds away without a word; here each of them is named.
 pub(super) fn tell(tally: &mut Tally) -> Result<()> {
     let score = Score::read();
     for bug in bugs() {
@@ -128,7 +129,8 @@ pub(super) fn tell(tally: &mut Tally) -> Result<()> {
 }
 
 impl Score {
-    /// Reads what the last runs found, here and in the repository.
+    /// Reads what the last runs found, here and in the repository. A file that is missing or
+    /// damaged has no finds: the bugs are looked for again.
     pub(crate) fn read() -> Score {
         let read = |path: PathBuf| -> Option<Score> {
             serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
@@ -180,7 +182,7 @@ impl Score {
         Ok(without)
     }
 
-    /// Returns the score in words.
+    /// Returns the score in words, which `docs/evidence.md` quotes.
     pub(crate) fn summary(&self) -> Result<String> {
         let all = bugs().count();
         let mut found = 0;
