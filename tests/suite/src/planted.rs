@@ -60,7 +60,7 @@ pub(super) fn parts() -> Vec<Part> {
             Part::new(name, move |tally| find(bug, tally)).slow(is_slow)
         };
         match bug.finder.is_on_host() {
-            // What compiles and starts no machine belongs into the second lane.
+            // A part that compiles and starts no machine belongs into the second lane.
             true => part("on the host").beside(),
             false => part("in an image"),
         }

@@ -3,7 +3,7 @@
 //! Machines of one kind boot with most of these bugs: trees with what boards have, manifests that
 //! the build has not judged, and two of each thing are what the tests add. Rules on manifests are
 //! here as far as they are about memory and devices of a machine, since init judges by them, too.
-//! What init leaves in memory no VM can see, so a debugger looks.
+//! No VM can see what init leaves in memory, so a debugger looks.
 
 use super::bug::{Bug, Finder};
 use crate::change::Change;

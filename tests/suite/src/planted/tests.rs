@@ -1,4 +1,4 @@
-//! What can be said of all bugs without building one: every change applies, and every citation
+//! Checks of all bugs that need no build of one: every change applies, and every citation
 //! stands.
 
 use std::collections::BTreeSet;
