@@ -104,8 +104,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: "manifests/src/rules/tests/backends.rs",
         finder: Finder::Host,
     },
-    // The bug finds doubles within one VM alone. Addresses on one bridge must differ over all VMs,
-    // as in the test's second case.
+    // The bug finds doubles within one VM alone. Addresses on one bridge must differ over all VMs:
+    // the test's two cards are of two VMs.
     Bug {
         name: "two network cards have one address",
         change: Change::Swap(

@@ -247,8 +247,8 @@ pub(super) const BUGS: &[Bug] = &[
         "console input has no pace",
         Change::Swap("portion_left > 0", "received.len() < FIFO_DEPTH"),
     ),
-    // All slots lie in VM 0's page. One process serves all guests of most tests; a process for one
-    // guest maps that guest's page alone.
+    // All slots lie in VM 0's page. A process that maps all pages finds them there; one that serves
+    // a single guest maps that guest's page alone.
     Bug::on_host(
         "gear2/core/src/device_model/tests.rs",
         "a vCPU's slot is in another VM's page",

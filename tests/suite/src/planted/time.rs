@@ -111,8 +111,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: TIMERS,
         finder: Finder::Guest("timers-shared", "cortex-a57"),
     },
-    // CNTKCTL_EL1 gains bits on its way into hardware, and the guest's read of the register shows
-    // nothing of it. The guest's EL0 tries the timers while the guest forbids them.
+    // CNTKCTL_EL1 gains bits with each entry, of which a guest that opens the timers to EL0 notices
+    // nothing. The guest's EL0 tries the timers while the guest forbids them.
     Bug {
         name: "EL0 reaches the timers whatever the guest says",
         change: Change::Swap("cntkctl", "cntkctl | 0x303"),
