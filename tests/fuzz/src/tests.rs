@@ -1,4 +1,4 @@
-//! The corpus, and 100,000 mutations of it for each target. A failure names the number that `run`
+//! The corpus, and 30,000 mutations of it for each target. A failure names the number that `run`
 //! in a debugger can start from: the bytes follow from it.
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::Path;
 use super::TARGETS;
 use super::mutate::{Random, mutated};
 
-const MUTATIONS: u64 = 100_000;
+const MUTATIONS: u64 = 30_000;
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"))

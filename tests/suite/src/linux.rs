@@ -145,7 +145,7 @@ const STRESS: &[Stress] = &[
         .seconds(10)
         .by_default(),
     Stress::new("linux-4-on-2", "cortex-a57", 3).seconds(30),
-    Stress::new("linux-6.1", "neoverse-n1", 3).by_default(),
+    Stress::new("linux-6.1", "neoverse-n1", 3),
     Stress::new("linux-4", "cortex-a53", 2).at_el1(),
     Stress::new("linux-4", "cortex-a72", 3).seconds(30),
     Stress::new("linux-4", "cortex-a57", 3).seconds(180),

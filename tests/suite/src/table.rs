@@ -313,6 +313,7 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
     // With the virtual controller Gear1 stops the VM's CPUs in another way than with pass-through.
     TargetTest {
         manifest: "heartbeat-emulated",
+        slow: true,
         cpus: 4,
         icount: true,
         turn_us: Some(10),

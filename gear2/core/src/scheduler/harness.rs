@@ -179,16 +179,31 @@ impl Harness {
     }
 
     /// Returns the most that a vCPU ran in any window of a length after `from`. A window that holds
-    /// the most begins where a stretch begins, or ends where one ends.
+    /// the most begins where a stretch begins, or ends where one ends. A run has thousands of
+    /// stretches, hence each window is two searches.
     pub(super) fn most_in_after(&self, index: usize, length: u64, from: u64) -> u64 {
-        let stretches = self
+        let mut ran = 0;
+        let stretches: Vec<_> = self
             .stretches
             .iter()
-            .filter(|stretch| stretch.task == index);
-        let windows = stretches.flat_map(|s| [s.start, s.end.saturating_sub(length)]);
+            .filter(|stretch| stretch.task == index)
+            .map(|stretch| {
+                let before = ran;
+                ran += stretch.end - stretch.start;
+                (stretch.start, stretch.end, before)
+            })
+            .collect();
+        let ran_until = |time: u64| {
+            let begun = stretches.partition_point(|(start, ..)| *start < time);
+            let last = begun.checked_sub(1).map(|last| stretches[last]);
+            last.map_or(0, |(start, end, before)| before + end.min(time) - start)
+        };
+        let windows = stretches
+            .iter()
+            .flat_map(|(start, end, _)| [*start, end.saturating_sub(length)]);
         let most = windows
             .map(|start| start.max(from))
-            .map(|start| self.used_in(index, start, start + length));
+            .map(|start| ran_until(start + length) - ran_until(start));
         most.max().unwrap_or(0)
     }
 }

@@ -7,9 +7,6 @@ use workbench::manifest::VmSummary;
 use xtask::smoke::device_vm::{KILL, enter, leave};
 use xtask::smoke::{LONG, shell, shell_within};
 
-use super::{START, boot, power_off, with_guest};
-use crate::part::Tally;
-
 /// Mounts the folder, at the guest's first boot and after each end of virtiofsd.
 const MOUNT: &str = "mkdir -p /mnt && until mount -t virtiofs shared /mnt; do sleep 0.2; done";
 /// Makes 8 MiB on the disk, copies them to the folder, and reads them back from there.
@@ -26,14 +23,8 @@ const REMOUNT: &str = "umount /mnt && until mount -t virtiofs shared /mnt && \
 /// The user of the program that serves channel 2.
 const RIGHTS: &str = "grep -E '^(Uid|NoNewPrivs):' /proc/$(pidof virtiofsd | cut -d' ' -f1)/status";
 
-pub(super) fn part(tally: &mut Tally) -> Result<()> {
-    with_guest("vhost-user-desktop", use_folder)?;
-    tally.pass(6);
-    Ok(())
-}
-
-fn use_folder(session: &mut Session, guest: &VmSummary) -> Result<()> {
-    boot(session, guest, START)?;
+/// Uses the folder from the guest, at whose console a person is before and after.
+pub(super) fn is_used(session: &mut Session, guest: &VmSummary) -> Result<()> {
     shell_within(session, MOUNT, LONG)?;
     shell(session, "ls -d /sys/bus/virtio/drivers/virtiofs/virtio*")?;
     let printed = shell_within(session, WRITE, LONG)?;
@@ -55,7 +46,7 @@ fn use_folder(session: &mut Session, guest: &VmSummary) -> Result<()> {
     for kill in ["kill -9 $(pidof virtiofsd)", KILL] {
         survive(session, guest, kill, &hash).with_context(|| kill.to_owned())?;
     }
-    power_off(session)
+    Ok(())
 }
 
 /// Has a program end while the guest writes: the writes end, and the folder is there again.

@@ -12,9 +12,6 @@ use xtask::smoke::desktop::screenshot;
 use xtask::smoke::device_vm::{enter, leave};
 use xtask::smoke::{LONG, shell, shell_within};
 
-use super::{START, boot, power_off, with_guest};
-use crate::part::Tally;
-
 /// Size of the screen.
 const WIDTH: u32 = 1024;
 const HEIGHT: u32 = 768;
@@ -34,14 +31,8 @@ const KILL_PROGRAM: &str = "old=$(pidof vhost-user-gpu); kill -9 $old; \
     until [ -n \"$(pidof vhost-user-gpu)\" ] && [ \"$(pidof vhost-user-gpu)\" != \"$old\" ]; \
     do sleep 0.1; done; cat /run/gdm.log";
 
-pub(super) fn part(tally: &mut Tally) -> Result<()> {
-    with_guest("vhost-user-desktop", use_screen)?;
-    tally.pass(5);
-    Ok(())
-}
-
-fn use_screen(session: &mut Session, guest: &VmSummary) -> Result<()> {
-    boot(session, guest, START)?;
+/// Uses the screen from the guest, at whose console a person is before and after.
+pub(super) fn is_used(session: &mut Session, guest: &VmSummary) -> Result<()> {
     draw(session)?;
     leave(session)?;
     let picture = screenshot(session, &guest.name)?;
@@ -57,8 +48,7 @@ fn use_screen(session: &mut Session, guest: &VmSummary) -> Result<()> {
     draw(session)?;
     leave(session)?;
     has_stripes(&screenshot(session, &guest.name)?)?;
-    enter(session, guest)?;
-    power_off(session)
+    enter(session, guest)
 }
 
 /// Draws the stripes, in the guest at whose console a person is.
