@@ -3,6 +3,9 @@
 //! Figures come from the linked images, the requirements, what the last whole run of the tests left
 //! behind, and what longer runs found: that is kept in the repository, `docs/evidence`. Invariant:
 //! nothing is written that was not measured.
+//!
+//! A figure that a person copies into a page grows old unseen. Here each figure comes with the
+//! command that makes it, and a figure that nobody made is shown as missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +18,9 @@ use crate::planted::Score;
 use crate::record::{Longer, PartRun, Run, longer_runs};
 use crate::requirements::Requirements;
 
-/// Writes the page.
+/// Writes the page. The score of planted bugs is kept first, beside the figures that a clone has
+/// without a run. A run of all tests must have been: with some parts alone the page would show
+/// fewer tests than there are.
 pub(crate) fn command() -> Result<()> {
     let score = Score::read();
     score.keep()?;
@@ -32,7 +37,8 @@ pub(crate) fn command() -> Result<()> {
     Ok(())
 }
 
-/// Contents of the page.
+/// Contents of the page. Everything is read before the page is begun, so that a missing part leaves
+/// the old page whole.
 struct Evidence {
     run: Run,
     longer: Vec<Longer>,
@@ -42,7 +48,8 @@ struct Evidence {
 }
 
 /// An item of the page's first table, and what its figures are known by: a word of what the tests
-/// tell of themselves, one of the names of parts, one of the names of longer runs.
+/// tell of themselves, one of the names of parts, one of the names of longer runs. An empty word
+/// stands for no figures of that source.
 struct Item {
     name: &'static str,
     told: &'static str,
@@ -111,7 +118,8 @@ const ITEMS: &[Item] = &[
 ];
 
 impl Item {
-    /// Returns all figures of it, in words.
+    /// Returns all figures of it, in words. A set, because several parts tell of the same figure.
+    /// No figure at all reads **not run**, which a reader cannot overlook.
     fn figures(&self, run: &Run, longer: &[Longer]) -> String {
         let has = |text: &str, word: &str| !word.is_empty() && text.contains(word);
         let mut figures = BTreeSet::new();
@@ -158,7 +166,8 @@ impl Evidence {
         page
     }
 
-    /// Returns a line for each kind of evidence.
+    /// Returns a line for each kind of evidence. Items whose figures do not come from parts of
+    /// tests have a row of their own here.
     fn items(&self) -> String {
         let mut table = String::from("| evidence | figure | command |\n|---|---|---|\n");
         let mut row = |name: &str, figure: &str, command: &str| {
@@ -185,7 +194,8 @@ impl Evidence {
         table
     }
 
-    /// Returns the sums of all parts.
+    /// Returns the sums of all parts. Commit and duration tell how old the figures are and what a
+    /// repetition costs.
     fn all_tests(&self) -> String {
         let run = &self.run;
         let sum = |of: fn(&PartRun) -> usize| run.parts.iter().map(of).sum::<usize>();
@@ -204,6 +214,7 @@ impl Evidence {
         )
     }
 
+    /// Every part has a row, so that a part that disappears shows in the page's difference.
     fn tests(&self) -> String {
         let mut table = String::from(
             "\n## Tests: `cargo xtask test`\n\n| part | passed | failed | skipped |\n|---|---|---|---|\n",
@@ -221,6 +232,7 @@ impl Evidence {
         table
     }
 
+    /// Markdown would take `<` in names of symbols for HTML.
     fn images(&self) -> String {
         let mut list = String::from("\n## The linked runtime images: `cargo xtask audit`\n\n");
         for line in &self.audit.holds {

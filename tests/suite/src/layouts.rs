@@ -1,5 +1,9 @@
 //! Placement by init on boards that QEMU does not have, with each memory size of the board, run on
 //! this machine (`placement.rs`).
+//!
+//! Boards come with other amounts of memory than the one on a developer's desk, and a placement
+//! that fails there would fail at a user's first boot. Placement depends on the tree and the
+//! archive alone, and runs as a library here, so all sizes are tried.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +25,8 @@ const MIB: u64 = 1 << 20;
 /// more.
 const VIDEO_CORE: Region = Region::new(0x3b40_0000, 0x4000_0000);
 
-/// A board with one of the amounts of memory it comes with.
+/// A board with one of the amounts of memory it comes with. The limits are looked at from both
+/// sides: a checker that is too careful refuses what would run.
 struct Variant {
     name: &'static str,
     /// The value of `reg` in the memory node, or of each of its nodes.
@@ -30,6 +35,7 @@ struct Variant {
     largest: [u32; 2],
 }
 
+/// The tree in the repository is that of 4 GiB; other sizes replace its text.
 const RPI4_MEMORY: &str = "<0x0 0x00000000 0x3b400000>, <0x0 0x40000000 0xbc000000>";
 const RPI4: &[Variant] = &[
     Variant {
@@ -59,6 +65,8 @@ const RPI4: &[Variant] = &[
         largest: [3000, 3072],
     },
 ];
+/// Four banks far from each other, each of a node of its own, of which init must use all and cross
+/// none.
 const RCAR_H3: &[Variant] = &[
     Variant {
         name: "4 GiB",
@@ -101,6 +109,7 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
+/// The archive is the board's own example, so its size is a real one.
 fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let manifest = workspace::root().join(format!("manifests/{}.dts", name.text()));
@@ -110,6 +119,8 @@ fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
         let board = variant.board(name, &source, &tools);
         let board = board.with_context(|| variant.name)?;
         tally.check(variant.name, fits(&board, name, &archive, &tools));
+        // One figure below the limit and one above it: a limit at neither end would pass one of
+        // them.
         for (mib, is_good) in variant.largest.into_iter().zip([true, false]) {
             let judged = takes(&board, &manifest, mib, &tools);
             let judged = judged.and_then(|good| {
@@ -123,6 +134,8 @@ fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
 }
 
 impl Variant {
+    /// A text that is replaced must be there: otherwise each variant would be the board of 4 GiB
+    /// again.
     fn board(&self, name: Name, source: &str, tools: &Tools) -> Result<BoardTree> {
         let mut text = source.to_owned();
         for (old, new) in self.banks {
@@ -136,7 +149,8 @@ impl Variant {
     }
 }
 
-/// Returns whether the manifest is valid on the board when its first VM has `mib` of memory.
+/// Returns whether the manifest is valid on the board when its first VM has `mib` of memory. Only
+/// the two rules about room may fail. Another finding would make the limit pass for a wrong reason.
 fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<bool> {
     let text = fs::read_to_string(manifest)?;
     let (before, rest) = text.split_once("memory-mib = <").context("no memory")?;
@@ -152,7 +166,7 @@ fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<
 }
 
 /// Has init place everything, where the boot script would load it, and looks that it is in memory,
-/// and nothing twice.
+/// and nothing twice. Overlap is looked for pair by pair, and with what the firmware has reserved.
 fn fits(board: &BoardTree, name: Name, archive: &[u8], tools: &Tools) -> Result<()> {
     let placed = placement::place(board.clone(), archive, tools)?;
     let placed = placed.map_err(|refusal| anyhow!("{refusal}"))?;
@@ -191,7 +205,8 @@ fn is_loaded_to_first_bank(placed: &Placement, archive: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns everything that has an owner, or is free.
+/// Returns everything that has an owner, or is free. Free memory counts, because init hands it on
+/// as free: a byte that is free and owned would be given twice.
 fn regions(placed: &Placement) -> Vec<Region> {
     let info = &placed.info;
     let vms = info.vms.iter().flat_map(|vm| vm.regions);
@@ -207,7 +222,8 @@ fn regions(placed: &Placement) -> Vec<Region> {
     list
 }
 
-/// Runs the test on the tree that the kernel has for the board.
+/// Runs the test on the tree that the kernel has for the board. The tree in the repository is a
+/// short one, with what GearV reads. Nodes that only the long one has may be in the way of a rule.
 fn own_tree(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let scratch = workspace::output_dir().join("rcar-h3-tree");
@@ -236,7 +252,8 @@ fn keeps_rules(name: &str, board: &BoardTree, tools: &Tools) -> Result<()> {
     Ok(())
 }
 
-/// Compares the properties that Gear1 reads from two trees of the R-Car H3.
+/// Compares the properties that Gear1 reads from two trees of the R-Car H3. Whatever Gear1 reads
+/// must be the same, or the tests on the short tree say nothing about the board.
 fn have_equal_facts(own: &Board, small: &Board) -> Result<()> {
     ensure!(own.cpus.len() == 8, "{} CPUs", own.cpus.len());
     let memory = &own.memory;

@@ -76,9 +76,9 @@ impl Run {
     }
 }
 
-/// Runs whose results `tests/README.md` lists. QEMU 7 is Debian 12's, QEMU 10 is Debian 13's: both
-/// are promised in the README. Rows that are not slow have both GICs, both exception levels and
-/// both QEMUs among them.
+/// Runs whose results `tests/README.md` lists. QEMU 7 is Debian 12's, QEMU 10 is Debian 13's, and
+/// the README names both Debians. Rows that are not slow have both exception levels and both QEMUs
+/// among them.
 const RUNS: &[Run] = &[
     Run::short("minimal", "cortex-a57", 10).slow(),
     Run::full("minimal", "cortex-a72", 10).slow(),

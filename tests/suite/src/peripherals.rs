@@ -248,8 +248,8 @@ fn make(path: &str) -> String {
     format!("head -c {BYTES} /dev/urandom > {path}; sha256sum < {path}")
 }
 
-/// The guest connects to a program that listens in the device VM. Port 2 of the address is the
-/// host's identifier in vsock, which the device VM stands for.
+/// The guest connects to a program that listens in the device VM. CID 2 is the host's in vsock;
+/// here the device VM has it.
 fn from_guest(session: &mut Session, guest: &VmSummary) -> Result<()> {
     leave(session)?;
     let listen = format!("socat -u UNIX-LISTEN:{SOCKET}_7 CREATE:/run/got & :");
