@@ -51,14 +51,20 @@ struct Evidence {
 /// tell of themselves, one of the names of parts, one of the names of longer runs. An empty word
 /// stands for no figures of that source.
 struct Item {
+    /// The table's first column.
     name: &'static str,
+    /// Part of a figure that a test prints.
     told: &'static str,
+    /// Part of the names of parts, whose verdicts are added up.
     parts: &'static str,
+    /// Part of the names of longer runs, as [`Longer`] keeps them.
     longer: &'static str,
+    /// The command by which a reader repeats the figure.
     command: &'static str,
 }
 
 const ITEMS: &[Item] = &[
+    // The figure of each run is small; the longer run made a million calls.
     Item {
         name: "Ghost specification beside random calls, on the host",
         told: "calls of three VMs",
@@ -66,6 +72,7 @@ const ITEMS: &[Item] = &[
         longer: "ownership GEARV_CALLS",
         command: "cargo test -p gear1-core ffa::tests::ghost",
     },
+    // Parts alone tell of it, by the checks of the guests that ran on the checking image.
     Item {
         name: "Ghost specification around every call, on QEMU",
         told: "",
@@ -73,6 +80,7 @@ const ITEMS: &[Item] = &[
         longer: "",
         command: "cargo xtask test --slow \"the ghost beside Gear1\"",
     },
+    // States are counted twice: all, and those that differ in more than the names of pages and VMs.
     Item {
         name: "Model checking of the ownership of pages",
         told: "but for names",
@@ -80,6 +88,7 @@ const ITEMS: &[Item] = &[
         longer: "ownership GEARV_PAGES",
         command: "cargo test -p gear1-core ownership::tests::model",
     },
+    // Orders of the steps of two CPUs are tried completely, those of more CPUs by chance.
     Item {
         name: "Model checking of kick, inject, block and wake",
         told: "orders of",
@@ -101,6 +110,7 @@ const ITEMS: &[Item] = &[
         longer: "chaos",
         command: "cargo xtask chaos",
     },
+    // The corpus with mutations runs with the unit tests; libFuzzer's runs are longer ones.
     Item {
         name: "Fuzzing of parsers of outside bytes",
         told: "mutations",
@@ -108,6 +118,7 @@ const ITEMS: &[Item] = &[
         longer: "fuzz target",
         command: "cargo test -p tests-fuzz",
     },
+    // Only the slow part has this figure: the share that 25 minutes have found.
     Item {
         name: "Changes of gear1-core that its tests find",
         told: "",

@@ -20,12 +20,17 @@ use crate::part::{Part, Tally};
 
 /// A boot of Linux guests.
 struct Run {
+    /// File in `manifests`, without its ending.
     manifest: &'static str,
+    /// QEMU's name of the CPU model.
     model: &'static str,
+    /// Major version of QEMU.
     qemu: u32,
+    /// Version of the interrupt controller.
     gic: u32,
     /// Whether Gear2 runs at EL1.
     el1: bool,
+    /// How long the checks of the smoke run are.
     extent: Extent,
     slow: bool,
 }
@@ -116,9 +121,12 @@ const RUNS: &[Run] = &[
 /// A boot of a guest under load. The smoke run is mostly idle. Lost wake-ups, missed ticks and
 /// stale translations need vCPUs that are preempted in the middle of something.
 struct Stress {
+    /// File in `tests/manifests`, without its ending: guests with stress-ng in their userland.
     manifest: &'static str,
     model: &'static str,
+    /// Version of the interrupt controller.
     gic: u32,
+    /// Whether Gear2 runs at EL1.
     el1: bool,
     /// Duration of the load in seconds.
     seconds: u64,
@@ -196,6 +204,7 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 impl Run {
+    /// Everything that a row can differ in is in the name, by which a filter chooses it.
     fn name(&self) -> String {
         let Run {
             manifest,

@@ -72,18 +72,24 @@ const SAMPLE: &str = "its SGIs reach its own CPUs only";
 
 /// Each name says what holds no longer once it is out; the place in the code is marked by it.
 const REMOVED: &[Removed] = &[
+    // Every bit of a shared interrupt counts as the VM's: the trespasser can disable and retarget
+    // others' SPIs.
     Removed {
         name: "a real-time VM has its own interrupts only",
         change: Change::Swap("|| ", "|| intid >= 32 || "),
         by: By::Others("trespasser", "trespasser goes for others' SPIs"),
         features: "image",
     },
+    // The index of a vCPU is taken for the number of a CPU, so an SGI to the trespasser itself goes
+    // to CPU 0.
     Removed {
         name: SAMPLE,
         change: Change::Swap("target)", "target).and(CpuIndex::new(target.index()))"),
         by: By::Others("trespasser", "trespasser goes for others' CPUs by SGIs"),
         features: "image",
     },
+    // The index of a vCPU is taken for the number of a CPU, so a frame of the trespasser's leads to
+    // the registers of CPU 0.
     Removed {
         name: "its redistributors are its own CPUs'",
         change: Change::Swap(
@@ -93,54 +99,66 @@ const REMOVED: &[Removed] = &[
         by: By::Others("trespasser", "trespasser goes for others' redistributors"),
         features: "image",
     },
+    // A device's mapping goes on over its neighbours' registers, which may master the bus.
     Removed {
         name: "it has no more of the board than its devices",
         change: Change::Swap("bytes()", "bytes().max(0x2_0000)"),
         by: By::Others("trespasser", "trespasser sets up others' DMA"),
         features: "image",
     },
+    // HCR_EL2.IMO stays set: each timer interrupt of the VM is an exit, which its windows count.
     Removed {
         name: "its interrupts do not go to Gear1",
         change: Change::Swap(" & !hcr::IMO", ""),
         by: By::Others("attacker", "attacker"),
         features: "image",
     },
+    // The first CPU gets a kick more, whomever it is for. That CPU is the real-time VM's, which
+    // takes the SGI for an interrupt of its own.
     Removed {
         name: "a kick goes to one CPU",
         change: Change::Ahead("    kick_cpu(cpu, machine, CpuIndex::default());\n"),
         by: By::Others("storm", "storm"),
         features: "image",
     },
+    // Linux' vCPUs wake each other all the time, so the bug above has to show there as well.
     Removed {
         name: "a kick goes to one CPU, beside Linux",
         change: Change::Ahead("    kick_cpu(cpu, machine, CpuIndex::default());\n"),
         by: By::Linux(&linux::SHORT),
         features: "image",
     },
+    // The end of any VM freezes the first one, which is the real-time VM.
     Removed {
         name: "who is stopped loses its own memory",
         change: Change::Swap("id", "VmId::default()"),
         by: By::Others("resets", "resets"),
         features: "image",
     },
+    // A restart of Gear2 kicks all CPUs to the meeting, those too that have no loop of Gear2's.
     Removed {
         name: "a restart of Gear2 calls its own CPUs only",
         change: Change::Swap("            && MEETING.has(other)\n", ""),
         by: By::Others("saboteur", "saboteur"),
         features: "image",
     },
+    // Without the write to ICPENDR an SGI of Gear1's is left for the guest that gets the interface.
     Removed {
         name: "nothing pends when it gets the interface",
         change: Change::Drop,
         by: By::Starts,
         features: "image",
     },
+    // The guard of the VM is dropped before the kick, so a CPU may see the start, run, and be
+    // kicked afterwards.
     Removed {
         name: "who is started waits for its kick",
         change: Change::Ahead("    drop(vm);\n"),
         by: By::Starts,
         features: "image",
     },
+    // `peers` becomes a number that is never 0, so a VM without peers walks its tables under the
+    // lock over shared memory.
     Removed {
         name: "a real-time VM's path takes no lock of others",
         change: Change::Swap("boot.peers", "machine.boot.vm_count"),
