@@ -60,8 +60,11 @@ struct Image {
 }
 
 struct Function {
+    /// The name as the linker has it, mangled or not.
     name: String,
+    /// Virtual address of the first instruction.
     start: u64,
+    /// Everything up to the next symbol, literals included.
     words: Vec<u32>,
 }
 
@@ -126,6 +129,7 @@ fn siblings(image: &Image) -> Result<()> {
         image.functions.iter().any(forgets),
         "no TLBI VMALLE1 with IC IALLU"
     );
+    // Loading covers another vCPU on the CPU, requests cover a reset and a move of the same one.
     for name in ["vcpu::load_another", "vcpu::handle_requests"] {
         image.leads_to(name, &forgets)?;
     }
@@ -181,6 +185,7 @@ fn serrors_of_guests(image: &Image) -> Result<()> {
     ] {
         let function = image.named(name)?;
         let words = &mut function.words.iter();
+        // Whatever comes before the write of VTTBR_EL2 happens with the guest's stage 2.
         let exchange = words.position(|word| word & !RT == VTTBR_EL2);
         let exchange = exchange.with_context(|| format!("{name} does not leave the guest"))?;
         collected(image, name, &function.words[..exchange])?;
@@ -238,6 +243,7 @@ fn acknowledges(image: &Image) -> Result<()> {
             }
         }
     }
+    // A rule that finds no instruction of its kind has looked at the wrong image.
     ensure!(count > 0, "no acknowledge");
     Ok(())
 }
@@ -251,6 +257,7 @@ fn acknowledges_gicv2(image: &Image) -> Result<()> {
         let function = image.named(name)?;
         let barrier = function.words.iter().position(|word| *word == DMB_LD);
         let barrier = barrier.with_context(|| format!("no DMB LD in {name}, but in {found:?}"))?;
+        // One load in between could be of memory, and be performed before the acknowledge.
         let load = barrier.checked_sub(1).map(|at| function.words[at]);
         // LDR (immediate) of a word.
         ensure!(
@@ -323,6 +330,7 @@ impl Image {
         let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
         let file = object::File::parse(&*bytes)?;
         let mut sections = file.sections();
+        // The runtime has one section of code, by its linker script.
         let text = sections.find(|section| section.kind() == SectionKind::Text);
         let text = text.context("no code")?;
         let (base, data) = (text.address(), text.data()?);
@@ -390,6 +398,7 @@ impl Image {
         let mut seen = std::collections::BTreeSet::new();
         let mut open = vec![self.named(name)?.start];
         while let Some(start) = open.pop() {
+            // Calls may form circles in the linked code, although the source has no recursion.
             if !seen.insert(start) {
                 continue;
             }

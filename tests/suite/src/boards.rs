@@ -206,6 +206,7 @@ fn rcar_h3(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
         session.expect(&format!("GearV by {command}"), BOOT)?;
         reach_both(session)
     })?;
+    // One for the way by which U-Boot started.
     tally.pass(1 + checks);
     Ok(())
 }
@@ -217,6 +218,7 @@ fn reach_both(session: &mut Session) -> Result<usize> {
     let (before, after) = initramfs::READY;
     let [fast, frugal] = ["fast", "frugal"].map(|name| format!("{before}{name}{after}"));
     let (_, first) = session.expect_any(&[&fast, &frugal], BOOT)?;
+    // `expect` looks behind the first match only, so the other name is awaited.
     session.expect(if first == 0 { &frugal } else { &fast }, BOOT)?;
     smoke::focus(session, 0, "fast")?;
     smoke::check_input(session)?;
@@ -227,6 +229,7 @@ fn reach_both(session: &mut Session) -> Result<usize> {
 /// the real-time VM takes its interrupts without exits. The tree is that of Debian's kernel
 /// package, as a board's firmware would hand it over.
 fn zcu102(tally: &mut Tally) -> Result<()> {
+    // The copy ends the real-time VM after its interrupts, which says that it got them.
     let images = build_images::build(&ending("zcu102")?)?;
     let tree = payloads::zcu102_device_tree()?;
     let log = workspace::output_dir().join("zcu102.log");
@@ -322,6 +325,7 @@ fn same(tally: &mut Tally) -> Result<()> {
             let images = build_images::build(&manifest)?;
             flash::card_image(&flash::files(*board, &images, &tools)?)
         };
+        // Whole cards are compared, with partition table and file system.
         let is_same = make()? == make()?;
         ensure!(is_same, "two images for {} differ", board.text());
         let files = flash::files(*board, &build_images::build(&manifest)?, &tools)?;

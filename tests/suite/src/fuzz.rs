@@ -139,6 +139,7 @@ fn blobs(tally: &mut Tally) -> Result<()> {
     let boards =
         [board::Name::Rpi4, board::Name::RcarH3].map(|name| BoardTree::named(name, &tools));
     let boards: Vec<BoardTree> = boards.into_iter().collect::<Result<_>>()?;
+    // Facts of a good board, on which damaged manifests are judged.
     let facts = boards[0].read()?;
     for number in first()..BLOBS {
         let mut random = Random::new(number);

@@ -278,10 +278,15 @@ fn vms_of_pools(session: &mut Session, expected: [&str; 3]) -> Result<()> {
 /// Row of a VM, in percent of a second.
 #[derive(Debug)]
 struct Row {
+    /// Name of the VM.
     vm: String,
+    /// Time in which a vCPU of the VM ran.
     share: f64,
+    /// Time in which one could run and did not.
     wait: f64,
+    /// Time that the VM was told as stolen.
     steal: f64,
+    /// Turns that ended while a vCPU could go on.
     preemptions: u64,
 }
 

@@ -159,6 +159,7 @@ fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<
     fs::write(&file, format!("{before}memory-mib = <{mib}>{behind}"))?;
     let findings = check::check(&file, board, tools)?;
     let errors = workbench::manifest::diagnostic::error_count(&findings.list);
+    // Not enough memory in all, and not enough in one piece.
     let known = ["M-MEM-007", "M-MEM-009"];
     let wrong = findings.list.iter().find(|one| !known.contains(&one.id));
     ensure!(wrong.is_none(), "{wrong:?}");
@@ -177,6 +178,7 @@ fn fits(board: &BoardTree, name: Name, archive: &[u8], tools: &Tools) -> Result<
         .collect();
     ensure!(outside.is_empty(), "outside of memory: {outside:x?}");
     for (index, one) in regions.iter().enumerate() {
+        // Each pair once.
         let mut others = regions[index + 1..].iter();
         let twice = others.find(|other| other.overlaps(one));
         ensure!(twice.is_none(), "{one:x?} and {twice:x?} overlap");
@@ -229,6 +231,7 @@ fn own_tree(tally: &mut Tally) -> Result<()> {
     let scratch = workspace::output_dir().join("rcar-h3-tree");
     let tree = payloads::rcar_h3_device_tree(&tools, &scratch)?;
     let board = BoardTree::from_file(&tree, &tools)?;
+    // The short tree is the one that `check --board` and `flash` use.
     let small = BoardTree::named(Name::RcarH3, &tools)?;
     have_equal_facts(&board.read()?, &small.read()?)?;
     tally.pass(6);

@@ -82,7 +82,8 @@ fn sockets(tally: &mut Tally) -> Result<()> {
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
     let outcome = use_peripherals(&mut session, guest, &monitor, tally);
     outcome.with_context(|| last_words(&session))?;
-    // To the machine as if the device VM had turned itself off.
+    // To the machine as if the device VM had turned itself off. `--force`, since nobody could start
+    // the device VM again.
     session.send("gearctl stop device --force\n")?;
     session.expect_end(END)?;
     Ok(())
@@ -154,6 +155,7 @@ fn power_button(session: &mut Session, guest: &VmSummary) -> Result<()> {
     let said = shell(session, &vain)?;
     ensure!(said.contains("and was to be stopped"), "{said}");
     enter(session, guest)?;
+    // The key that came in vain must not end the guest later.
     shell(session, "killall evtest; wait; rm /tmp/heard")?;
     leave(session)?;
     hear(session, guest, "GearV keyboard and tablet")?;
@@ -187,6 +189,7 @@ fn ends(session: &mut Session, name: &str) -> Result<()> {
         &format!("gearctl wait {name} stopped --timeout 1 --json"),
     )?;
     ensure!(vm["state"] == "stopped", "{vm}");
+    // Each refusal by its own reason: a status alone would not tell them apart.
     for (command, status, reason) in [
         (format!("stop {name}"), 4, "is stopped already"),
         (
@@ -259,6 +262,7 @@ fn from_guest(session: &mut Session, guest: &VmSummary) -> Result<()> {
         &format!("until [ -S {SOCKET}_7 ]; do sleep 0.1; done"),
     )?;
     enter(session, guest)?;
+    // The listener exists by now: a connection before would be refused.
     let sent = shell_within(session, &make("/tmp/data"), LONG)?;
     shell_within(session, "socat -u FILE:/tmp/data VSOCK-CONNECT:2:7", LONG)?;
     leave(session)?;

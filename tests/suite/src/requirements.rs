@@ -29,13 +29,17 @@ pub(crate) struct Requirements {
     silent: Vec<String>,
     /// Identifiers that are cited and not stated, with the file.
     unknown: BTreeSet<(String, String)>,
+    /// Identifiers of two rows: a citation would not say which of the two is meant.
     doubled: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct Stated {
+    /// Whether the row says that no test shows the requirement.
     by_review: bool,
+    /// Files of code that cite it.
     modules: BTreeSet<String>,
+    /// Files of tests that cite it.
     tests: BTreeSet<String>,
 }
 

@@ -103,8 +103,11 @@ const WINDOWS: &str = "frame-us = <2000>; windows {
 /// A policy and its parameters. A parameter that makes two policies decide alike would make the
 /// comparison blind for a mix-up of both.
 struct Case {
+    /// Name in the manifest.
     policy: &'static str,
+    /// Properties of `/gear2` beside the policy.
     gear2: &'static str,
+    /// Properties of each VM, in the order of their numbers.
     vms: [&'static str; 3],
     /// Policies that decide otherwise with these parameters.
     unlike: &'static [&'static str],
@@ -174,6 +177,8 @@ fn compare(case: &Case, gic: u32, tally: &mut Tally) -> Result<()> {
 /// compared in order, so the first difference is shown: each later one may follow from it.
 fn difference(target: &[Turn], simulated: &[Turn]) -> Option<String> {
     let count = target.len();
+    // Few turns agree by chance. The simulation goes on to the end, so it may have more than the
+    // target.
     if count < LEAST || simulated.len() < count {
         let simulated = simulated.len();
         return Some(format!(
@@ -239,6 +244,7 @@ fn run_target(case: &Case, gic: u32) -> Result<(Vec<Turn>, Vec<u8>)> {
         let more = session.expect("DONE\n", TIMEOUT);
         printed += &more.with_context(|| build_images::last_words(&session))?;
     }
+    // A guest that could not note its turns says so; its turns would be compared for nothing.
     if let Some(line) = printed.lines().find(|line| line.contains("FAIL ")) {
         bail!("a guest says {}", line.trim());
     }
@@ -273,6 +279,7 @@ fn turns(printed: &str) -> Result<Vec<Turn>> {
         .collect();
     let ends = ends.context("a VM has noted no turn")?;
     let last = ends.into_iter().min().unwrap_or(0);
+    // The zero of time is the first start.
     ensure!(last > 0, "a VM has noted one turn");
     turns.retain(|turn| turn.start < last);
     Ok(turns)

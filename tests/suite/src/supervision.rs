@@ -55,7 +55,9 @@ pub(super) fn parts() -> Vec<Part> {
 /// latter is not known of all. Times are the guests' own, in microseconds of the counter.
 #[derive(Debug)]
 struct Row {
+    /// Layer of the failure, in the words of docs/supervision.md.
     layer: String,
+    /// How the layer fails.
     fault: String,
     found_us: Option<u64>,
     served_us: Option<u64>,

@@ -240,10 +240,12 @@ impl Player {
 /// Types a command at a prompt, for which Enter is pressed as often as it takes. The prompt is
 /// awaited before each command: keys that come before a shell reads are lost.
 fn type_in(session: &mut Session, prompt: &str, step: &Step) -> Result<()> {
+    // The page writes the key in words, as nothing is printed for it.
     if step.command == "(Ctrl-])" {
         return session.send(LEAVE);
     }
     let attempts = PROMPT.as_secs() / ENTER.as_secs();
+    // No Enter at the first attempt: a prompt that is there already would be printed twice.
     let at_prompt = (0..attempts).any(|attempt| {
         let is_typed = attempt == 0 || session.send("\n").is_ok();
         is_typed && session.expect(prompt, ENTER).is_ok()

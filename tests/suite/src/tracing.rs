@@ -100,6 +100,7 @@ fn trace(session: &mut Session, seconds: &str, file: &str) -> Result<Value> {
 /// for each group on both vCPUs; 30 ms make a file that a serial console can carry.
 fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     let trace = |session: &mut Session, seconds: &str| trace(session, seconds, seconds);
+    // The first question has to come before any trace: the rings keep what was recorded once.
     let nothing = trace(session, "0")?;
     tally.check("nothing is written before a trace", empty(&nothing));
     let long = trace(session, "0.5")?;
@@ -132,6 +133,7 @@ fn check_from_boot(session: &mut Session, tally: &mut Tally) -> Result<()> {
     let file = read(session, "/tmp/short")?;
     tally.check("a real-time VM is in the file", real_time(&file));
     let [first, second] = [trace(session, "0", "kept")?, trace(session, "0", "kept")?];
+    // As after a trace on demand, but with the opposite result.
     let goes_on = same(&first, &second).is_err();
     tally.check(
         "rings are written behind a trace",
@@ -157,6 +159,7 @@ fn read(session: &mut Session, path: &str) -> Result<Value> {
 /// is always good is found.
 fn agreed(answer: &Value, vcpus: &[u64], groups: &[&str]) -> Result<()> {
     ensure!(answer["agreement"] == "exact", "{answer}");
+    // A ring that is overrun would make any comparison impossible.
     ensure!(number(&answer["lost"])? == 0, "{answer}");
     let others = answer["not_compared"].as_array().context("no list")?;
     ensure!(others.is_empty(), "{others:?} were not compared");
@@ -184,7 +187,9 @@ fn whole(answer: &Value, file: &Value) -> Result<()> {
     let rows = answer["exits"].as_array().context("no exits")?;
     let of_guest = rows.iter().filter(|row| row["vm"] == "traced");
     let recorded: u64 = of_guest.filter_map(|row| row["recorded"].as_u64()).sum();
+    // Only exits have a syndrome; decisions and spans have none.
     let is_exit = |event: &&Value| event["args"]["syndrome"].is_string();
+    // Process 0 is the CPUs', so a VM's is its number and one.
     let of = |vm: u64| move |event: &&Value| event["pid"] == 1 + vm;
     let exits = || events.iter().filter(is_exit).filter(of(TRACED));
     ensure!(

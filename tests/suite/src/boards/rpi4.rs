@@ -102,6 +102,8 @@ pub(super) fn mini_uart(tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("raspi4b-mini");
     let card = write_card(&folder)?;
     let config = read_text(&card, "config.txt")?;
+    // Both lines are left out: either alone leaves PL011 without its pins or without its part in
+    // the tree.
     let others = config.lines().filter(|line| !FOR_PL011.contains(line));
     let loaded = load(&card, &others.collect::<Vec<_>>().join("\n"), folder)?;
     ensure!(console(&loaded.tree)?.1 == MINI_UART, "another console");
@@ -188,6 +190,7 @@ fn refuses_memory_of_archive(folder: &Path) -> Result<()> {
     for words in ["nothing was written", "M-MEM-006", "memory-address", "rpi4"] {
         ensure!(said.contains(words), "no {words} in {said}");
     }
+    // A card that is refused must not be found by whoever flashes what lies there.
     ensure!(!out.exists(), "there is an image");
     Ok(())
 }

@@ -18,7 +18,7 @@ use super::Example;
 use crate::part::Tally;
 use crate::programs::screen;
 
-/// The guest, and the real-time VM.
+/// The guest, and the real-time VM. Names are those of the manifest.
 const GUEST: &str = "infotainment";
 const CLUSTER: &str = "cluster";
 
@@ -81,6 +81,7 @@ fn rings(example: &mut Example, tally: &mut Tally) -> Result<()> {
 /// The guest, at whose console a person is, uses what programs of the device VM serve; the cluster
 /// runs on. A report of the cluster at the end shows that it lived through all of them.
 fn use_devices(example: &mut Example, guest: &VmSummary, tally: &mut Tally) -> Result<()> {
+    // An error then shows what these checks have said, and nothing before.
     let said = example.session.transcript().len();
     let outcome = folder(example, guest)
         .context("the folder")

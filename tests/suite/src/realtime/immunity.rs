@@ -44,24 +44,28 @@ const RINGER: &str = "ringer";
 /// The one that makes Gear2 hang is last, since the keys that start and stop the others go through
 /// Gear2.
 const OTHERS: [Other; 10] = [
+    // Of the victim's kind: its interrupts do not pass Gear1 either, so only rights keep it away.
     Other {
         vm: 1,
         name: "foe",
         does: "attacks at random as a real-time VM",
         works: "",
     },
+    // Calls and accesses with random values reach Gear1 and Gear2 all the time.
     Other {
         vm: 2,
         name: "attacker",
         does: "attacks at random as a guest",
         works: "ATTACKS 4000",
     },
+    // Each SGI to a vCPU that waits has Gear1 kick a CPU, which must not be the victim's.
     Other {
         vm: 3,
         name: "storm",
         does: "sends SGIs without a pause",
         works: "TAKEN 1",
     },
+    // Each end of the VM has Gear1 freeze it and load it anew.
     Other {
         vm: 4,
         name: "resets",
@@ -93,12 +97,14 @@ const OTHERS: [Other; 10] = [
         does: "sets up others' DMA",
         works: "",
     },
+    // The manifest lets the doorbell through, at intervals of 500 us at least.
     Other {
         vm: 7,
         name: RINGER,
         does: "rings without a pause",
         works: "RUNG 5000",
     },
+    // A restart of Gear2 stops all of Gear2's CPUs; the victim's CPU is none of them.
     Other {
         vm: 5,
         name: "saboteur",
