@@ -30,7 +30,8 @@ mod rpi4;
 const BOOT: Duration = Duration::from_secs(300);
 
 pub(super) fn parts() -> Vec<Part> {
-    // Each way of U-Boot's runs once in short: the FIT with a device VM, booti with the R-Car's files.
+    // Each way of U-Boot's runs once in short: the FIT with a device VM, booti with the R-Car's
+    // files.
     vec![
         Part::new("U-Boot starts GearV by booti", |tally| {
             u_boot("booti", "boot.scr", tally)
@@ -156,6 +157,7 @@ fn use_system(session: &mut Session, command: &str) -> Result<usize> {
     session.expect(device_userland::READY, BOOT)?;
     session.send("stty cols 1000\n")?;
     let list = shell(session, "until gearctl list; do sleep 0.2; done")?;
+    // The list shows that the device model reaches Gear2.
     for vm in ["device", "linux"] {
         ensure!(list.contains(vm), "{vm} is not in\n{list}");
     }
@@ -163,6 +165,7 @@ fn use_system(session: &mut Session, command: &str) -> Result<usize> {
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}linux{after}"), BOOT)?;
     smoke::check_input(session)?;
+    // The guest's root is a disk only if the device VM has served it one.
     let disk = shell(session, "mount")?;
     ensure!(disk.contains("/dev/vda on / "), "its root is\n{disk}");
     Ok(4)
@@ -214,6 +217,7 @@ fn rcar_h3(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
 /// Waits for both guests, and makes one hash its input. Both guests start at once, so either may be
 /// first.
 fn reach_both(session: &mut Session) -> Result<usize> {
+    // All banks and CPUs were found, by init's own line.
     session.expect(" on 8 CPUs, GICv2, 4096 MiB", BOOT)?;
     let (before, after) = initramfs::READY;
     let [fast, frugal] = ["fast", "frugal"].map(|name| format!("{before}{name}{after}"));
@@ -233,6 +237,7 @@ fn zcu102(tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&ending("zcu102")?)?;
     let tree = payloads::zcu102_device_tree()?;
     let log = workspace::output_dir().join("zcu102.log");
+    // QEMU starts Gear1 at EL2 in place of the board's firmware.
     let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree]);
     tally.pass(with_board(command, &log, use_zcu102)?);
     Ok(())

@@ -103,6 +103,7 @@ fn nothing_is_left(images: &Images, tally: &mut Tally) -> Result<()> {
     let init = init.context("no image was loaded")?;
     run_to_gear2(&mut gdb)?;
     let left = gdb.physical(init, size)?;
+    // Zeroes are what a wiped page has.
     let left = left.iter().filter(|byte| **byte != 0).count();
     let left_of = format!("{left} of {size} bytes at {init:#x}");
     ensure!(left == 0, "{left_of} are left of init");

@@ -191,6 +191,7 @@ impl Options {
         let attackers = lines.iter().filter(|line| *line == ENDED).count();
         ensure!(attackers == 2, "{attackers} attackers came to their end");
         ensure!(passed >= PASSES, "only {passed} of {PASSES} checks passed");
+        // The machine stands still while its memory is read.
         gdb.interrupt()?;
         images_are_unchanged(&mut gdb, runtime, tally);
         Ok(())

@@ -145,6 +145,7 @@ impl Item {
             let count = parts.len();
             figures.insert(format!("{count} parts, {passed} passed, {failed} failed"));
         }
+        // With the command, because a longer run has parameters that the table's command has not.
         for run in longer.iter().filter(|run| has(&run.name, self.longer)) {
             figures.insert(format!("{} (`{}`)", run.figure, run.command));
         }
@@ -185,6 +186,7 @@ impl Evidence {
             table += &format!("| {name} | {figure} | `{command}` |\n");
         };
         row("All tests", &self.all_tests(), "cargo xtask test");
+        // The audit runs now; all others are figures of an earlier run.
         let (holds, fails) = (self.audit.holds.len(), self.audit.fails.len());
         let figure = format!("{holds} statements hold, {fails} do not");
         row("The linked runtime images", &figure, "cargo xtask audit");
@@ -201,6 +203,7 @@ impl Evidence {
         );
         row("Requirements", &figure, "cargo xtask requirements");
         let coverage = "Coverage of the runtime image";
+        // Coverage is a figure of the whole run, and of no part.
         row(coverage, &self.run.coverage, "cargo xtask test");
         table
     }

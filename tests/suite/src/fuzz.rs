@@ -217,6 +217,7 @@ fn sources(tally: &mut Tally) -> Result<()> {
         for _ in 0..=random.below(3) {
             damage(&mut text, &texts, &mut random);
         }
+        // `check` reads a file, as a user's editor has left it.
         fs::write(&file, &text)?;
         let outcome = survive(number, "source", || {
             judged += usize::from(show(&file, &board, &tools))
@@ -252,6 +253,7 @@ fn show(file: &Path, board: &BoardTree, tools: &Tools) -> bool {
 fn damage(text: &mut String, texts: &[String], random: &mut Random) {
     let mut lines: Vec<&str> = text.lines().collect();
     let at = random.below(lines.len());
+    // Earlier damage may have left no line at all.
     let Some(line) = lines.get(at) else { return };
     let other = &texts[random.below(texts.len())];
     let other: Vec<&str> = other.lines().collect();

@@ -117,6 +117,7 @@ fn top_is_shown(session: &mut Session) -> Result<()> {
 fn shared(top: &Value) -> Result<()> {
     for vm in ["left", "right"] {
         let row = Row::of(top, vm)?;
+        // Far from 0 and from 100, which a VM that rules or starves would have.
         row.waits(35..=65)?;
         ensure!(row.preemptions >= PREEMPTIONS, "{row:?}");
     }
@@ -140,8 +141,9 @@ const POOLS: [[&str; 5]; 3] = [
     ["budgets", "2", "edf", "load", "capped"],
 ];
 
-/// The pools are those of the manifest, each with its own balancer or that of `/gear2`. The clusters
-/// are those of the board's device tree. Balancers: a pool's own word wins over that of `/gear2`.
+/// The pools are those of the manifest, each with its own balancer or that of `/gear2`. The
+/// clusters are those of the board's device tree. Balancers: a pool's own word wins over that of
+/// `/gear2`.
 fn pools(sched: &Value) -> Result<()> {
     let rows = sched["pools"].as_array().context("there are no pools")?;
     let shown = rows

@@ -187,6 +187,7 @@ impl Swapped {
         );
         let end = end.err().map(|error| format!("{error:#}"));
         let said = end.as_deref().unwrap_or_default();
+        // A halt alone could have another reason; the ghost's own line names the page.
         let said = said.lines().find(|line| line.contains("gear1: ghost: "));
         println!("{}: {}", self.name, said.context("the ghost says nothing")?);
         Ok(())

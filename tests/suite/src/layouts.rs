@@ -20,6 +20,7 @@ use xtask::{check, flash};
 
 use crate::part::{Part, Tally};
 
+/// Manifests count memory in MiB.
 const MIB: u64 = 1 << 20;
 /// Memory below 1 GiB that the Raspberry Pi's VideoCore has, with the `gpu_mem` of `config.txt` and
 /// more.
@@ -28,6 +29,7 @@ const VIDEO_CORE: Region = Region::new(0x3b40_0000, 0x4000_0000);
 /// A board with one of the amounts of memory it comes with. The limits are looked at from both
 /// sides: a checker that is too careful refuses what would run.
 struct Variant {
+    /// Amount of memory, which names the failure.
     name: &'static str,
     /// The value of `reg` in the memory node, or of each of its nodes.
     banks: &'static [(&'static str, &'static str)],
@@ -138,6 +140,7 @@ impl Variant {
     /// again.
     fn board(&self, name: Name, source: &str, tools: &Tools) -> Result<BoardTree> {
         let mut text = source.to_owned();
+        // An empty list leaves the tree as it is.
         for (old, new) in self.banks {
             ensure!(text.contains(old), "the tree has no {old}");
             text = text.replace(old, new);
@@ -170,6 +173,7 @@ fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<
 /// and nothing twice. Overlap is looked for pair by pair, and with what the firmware has reserved.
 fn fits(board: &BoardTree, name: Name, archive: &[u8], tools: &Tools) -> Result<()> {
     let placed = placement::place(board.clone(), archive, tools)?;
+    // Init's own words are the reason that a user would read.
     let placed = placed.map_err(|refusal| anyhow!("{refusal}"))?;
     let regions = regions(&placed);
     let outside: Vec<Region> = regions
@@ -233,6 +237,7 @@ fn own_tree(tally: &mut Tally) -> Result<()> {
     let board = BoardTree::from_file(&tree, &tools)?;
     // The short tree is the one that `check --board` and `flash` use.
     let small = BoardTree::named(Name::RcarH3, &tools)?;
+    // Facts first: what follows would fail for each that differs.
     have_equal_facts(&board.read()?, &small.read()?)?;
     tally.pass(6);
     let manifest = workspace::root().join("manifests/rcar-h3.dts");

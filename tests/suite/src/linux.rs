@@ -193,6 +193,7 @@ const STRESS: &[Stress] = &[
 
 /// The native boot is first: if it fails, each row below it fails for the same reason.
 pub(super) fn parts() -> Vec<Part> {
+    // First, since the rows below boot this kernel, but for those of `linux-6.1`.
     let native = Part::new("linux without GearV", without_gearv);
     let runs = RUNS
         .iter()
@@ -355,6 +356,7 @@ fn work(session: &mut Session, seconds: u64, vcpus: usize) -> Result<usize> {
     // A busy host runs the load's start and end several times as long; the load itself has its
     // time.
     let timeout = Duration::from_secs(2 * seconds + 120);
+    // `--oomable`: a child that is killed for want of memory is no failure of GearV's.
     let result = smoke::shell_within(session, &command, timeout)?;
     let is_done = result.contains("successful run completed");
     ensure!(is_done, "it says {result:?}");

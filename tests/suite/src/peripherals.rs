@@ -78,6 +78,7 @@ fn sockets(tally: &mut Tally) -> Result<()> {
     let mut vms = images.manifest.vms.iter();
     let guest = vms.find(|vm| vm.name == "linux").context("no guest")?;
     let monitor = workspace::output_dir().join("peripherals.monitor");
+    // The keyboard is the machine's, and so the device VM's, until GDM takes it for the guest.
     let machine = with_keyboard(machine, &monitor);
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
     let outcome = use_peripherals(&mut session, guest, &monitor, tally);
@@ -326,6 +327,7 @@ fn killed(session: &mut Session, guest: &VmSummary) -> Result<()> {
     enter(session, guest)?;
     let talk =
         "(socat -u VSOCK-CONNECT:2:8 CREATE:/tmp/none 2> /tmp/said; echo over > /tmp/over) & :";
+    // Both ends note when the stream is over.
     shell(session, talk)?;
     // The connection must be there before the kill, or its end would show nothing.
     shell(session, "sleep 2; [ ! -e /tmp/over ]")?;

@@ -73,6 +73,7 @@ impl Requirements {
             doubled: Vec::new(),
         };
         for page in files(&folder(), "md")? {
+            // The matrix has rows with all identifiers, and states none.
             if page != matrix_path() {
                 requirements.state(&read(&page)?);
             }
@@ -117,6 +118,7 @@ impl Requirements {
             return;
         }
         let is_test = is_test(file);
+        // Requirements are Gear1's, so only its modules are held to them.
         let is_module = file.starts_with("gear1/") && !is_test;
         let cited: BTreeSet<&str> = identifiers(text).collect();
         if is_module && cited.is_empty() {

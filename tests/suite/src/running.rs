@@ -149,6 +149,7 @@ fn devices(tally: &mut Tally) -> Result<()> {
     command.arg("--port-forward");
     command.arg(format!("{port}:device:{PORT}"));
     let mut session = Session::start(command, &folder.join("run.log"))?;
+    // The machine is asked for its end only after both, since `END` leaves nothing to look at.
     let used = use_disks(&mut session).and_then(|()| use_port(&mut session, port));
     used.with_context(|| session.tail(40))?;
     session.send(END)?;

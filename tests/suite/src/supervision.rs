@@ -198,6 +198,7 @@ fn gear1_kills(tally: &mut Tally) -> Result<()> {
 /// one build.
 fn all_layers(tally: &mut Tally) -> Result<()> {
     let mut rows = guest_rows(tally)?;
+    // Rows of the table of guests bring machines of their own.
     rows.extend(rows_of("heartbeat", tally, heartbeat_row)?);
     rows.extend(rows_of("gear2-fails", tally, gear2_row)?);
     tally.figures.extend(rows.iter().map(figure));

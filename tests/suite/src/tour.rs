@@ -146,6 +146,7 @@ fn play(name: &str, tally: &mut Tally) -> Result<()> {
         folder: folder(name)?,
         session: None,
     };
+    // The page has the reader make these files by hand.
     for (name, text) in files(&page) {
         fs::write(player.folder.join(name), text)?;
     }
@@ -169,6 +170,7 @@ fn folder(name: &str) -> Result<PathBuf> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
+    // Commands of the page name files below `target`, as in the project's folder.
     symlink(workspace::target_dir(), folder.join("target"))?;
     Ok(folder)
 }
@@ -191,6 +193,7 @@ impl Player {
                 let typed = type_in(session, prompt, step);
                 typed.with_context(|| session.tail(40))?;
                 if step.lines.last().is_some_and(|line| line == "(end)") {
+                    // The machine's end is part of the page's promise, and so is its status.
                     let status = session.expect_end(LONG)?;
                     ensure!(status.success(), "it ended with {status}");
                     self.session = None;

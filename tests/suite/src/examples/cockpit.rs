@@ -163,6 +163,7 @@ fn clocks_agree(example: &mut Example, guest: &VmSummary, tally: &mut Tally) -> 
     let device = seconds(&shell(&mut example.session, "date +%s")?)?;
     enter(&mut example.session, guest)?;
     let last = seconds(&shell(&mut example.session, set)?)?;
+    // Clocks are read in whole seconds, so one second on either side is rounding.
     let between = first - 1..=last + 1;
     ensure!(
         between.contains(&device),
@@ -226,6 +227,7 @@ fn keeps_a_way_back(example: &mut Example, tally: &mut Tally) -> Result<()> {
     shell(&mut example.session, ready)?;
     tally.pass(1);
     change(&mut example.session, "stop", CLUSTER, "stopped")?;
+    // With the cluster stopped nobody is left for whom the machine should go on.
     smoke::power_off(&mut example.session, "poweroff -f")?;
     tally.pass(1);
     Ok(())
