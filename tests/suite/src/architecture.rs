@@ -16,15 +16,19 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionKind, Sy
 
 use crate::part::Tally;
 
+/// Whole instructions, for those without an operand that a compiler chooses.
 const DSB_SY: u32 = 0xd503_3f9f;
 const DSB_NSH: u32 = 0xd503_379f;
 const DMB_LD: u32 = 0xd503_3dbf;
 const ISB: u32 = 0xd503_3fdf;
 const ESB: u32 = 0xd503_221f;
+/// Field of the general register, which the compiler chooses: comparisons leave the field out. As a
+/// value, 31 is XZR.
 const RT: u32 = 31;
-/// Bit of MRS and SYSL beside MSR and SYS.
+/// Bit of MRS and SYSL beside MSR and SYS. Bit L of the encoding.
 const READ: u32 = 1 << 21;
 
+/// Instructions with the register left out (`AT`, MRS, MSR), or with XZR (`IC`, `TLBI`).
 const IC_IALLU: u32 = system(1, 0, 7, 5, 0) | RT;
 const IC_IALLUIS: u32 = system(1, 0, 7, 1, 0) | RT;
 const TLBI_VMALLE1: u32 = system(1, 0, 8, 7, 0) | RT;
@@ -39,25 +43,34 @@ const ICH_ELRSR_EL2: u32 = system(3, 4, 12, 11, 5);
 const ISR_EL1: u32 = system(3, 0, 12, 1, 0);
 const DISR_EL1: u32 = system(3, 0, 12, 1, 1);
 const VTTBR_EL2: u32 = system(3, 4, 2, 1, 0);
-/// HAFGRTR_EL2, HDFGRTR2_EL2, HDFGWTR2_EL2, HFGRTR2_EL2, HFGWTR2_EL2, HFGITR2_EL2.
+/// HAFGRTR_EL2, HDFGRTR2_EL2, HDFGWTR2_EL2, HFGRTR2_EL2, HFGWTR2_EL2, HFGITR2_EL2. Given by op2.
+/// Firmware may leave traps in them that Gear1 has no answer for. QEMU starts without such a
+/// firmware.
 const FINE_GRAINED: [u32; 6] = [6, 0, 1, 2, 3, 7];
 
+/// The layout is that of C5.1.2: op0 at bit 19, op1 at 16, CRn at 12, CRm at 8, op2 at 5.
 const fn system(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> u32 {
     0xd500_0000 | op0 << 19 | op1 << 16 | crn << 12 | crm << 8 | op2 << 5
 }
 
-/// The code of an image, by functions.
+/// The code of an image, by functions. A linked image is judged and not the source, because the
+/// order of instructions is the compiler's, too.
 struct Image {
     functions: Vec<Function>,
 }
 
 struct Function {
+    /// The name as the linker has it, mangled or not.
     name: String,
+    /// Virtual address of the first instruction.
     start: u64,
+    /// Everything up to the next symbol, literals included.
     words: Vec<u32>,
 }
 
-/// Checks a runtime.
+/// Checks a runtime. One rule after the other, each by its own verdict: rules are independent, and
+/// one change may break several. A GICv2 image has no system registers of a GIC, so its rules
+/// differ.
 pub(super) fn check(elf: &Path, gic: u32, tally: &mut Tally) -> Result<()> {
     let image = Image::read(elf)?;
     type Rule = (&'static str, fn(&Image) -> Result<()>);
@@ -85,7 +98,9 @@ pub(super) fn check(elf: &Path, gic: u32, tally: &mut Tally) -> Result<()> {
 }
 
 /// Checks that translations of one VMID are invalidated on all CPUs, and that no other invalidation
-/// is broadcast.
+/// is broadcast. A broadcast reaches the CPUs of real-time VMs, too, and costs them what they have
+/// cached, so only what memory's safety needs may be one (G1-RT-008). A change of stage 2 does need
+/// one: other vCPUs of the VM run elsewhere.
 fn broadcasts(image: &Image) -> Result<()> {
     for (name, word) in [("TLBI ALLE1IS", TLBI_ALLE1IS), ("IC IALLUIS", IC_IALLUIS)] {
         let found = image.holders(|found| found == word);
@@ -93,6 +108,7 @@ fn broadcasts(image: &Image) -> Result<()> {
     }
     let by_vmid = image.holders(|found| found == TLBI_VMALLS12E1IS);
     ensure!(!by_vmid.is_empty(), "no TLBI VMALLS12E1IS");
+    // One function, once per life of a CPU: the CPU starts with nothing of an earlier life.
     let local = image.holders(|found| found == TLBI_ALLE1);
     ensure!(
         local.len() == 1,
@@ -102,15 +118,18 @@ fn broadcasts(image: &Image) -> Result<()> {
 }
 
 /// Loading a vCPU and what precedes its entry, a reset among others, lead to where the CPU forgets
-/// its siblings.
+/// its siblings. QEMU flushes when the VMID changes, so no guest can show a stale entry there.
 fn siblings(image: &Image) -> Result<()> {
     let forgets = |function: &Function| {
         function.words.contains(&TLBI_VMALLE1) && function.words.contains(&IC_IALLU)
     };
     ensure!(
+        // A function that no longer exists must not make the rule pass, nor may inlining break the
+        // rule.
         image.functions.iter().any(forgets),
         "no TLBI VMALLE1 with IC IALLU"
     );
+    // Loading covers another vCPU on the CPU, requests cover a reset and a move of the same one.
     for name in ["vcpu::load_another", "vcpu::handle_requests"] {
         image.leads_to(name, &forgets)?;
     }
@@ -118,7 +137,9 @@ fn siblings(image: &Image) -> Result<()> {
 }
 
 /// A vCPU that asks its siblings to invalidate instruction caches, and one that was asked,
-/// invalidate that of their own CPU, behind what they have read and before what they fetch.
+/// invalidate that of their own CPU, behind what they have read and before what they fetch. DSB NSH
+/// in front completes what the CPU has read; DSB NSH and ISB behind make it fetch anew. QEMU has no
+/// instruction cache in which old code could be found.
 fn instruction_caches(image: &Image) -> Result<()> {
     let invalidates = |function: &Function| {
         let mut windows = function.words.windows(4);
@@ -130,7 +151,8 @@ fn instruction_caches(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// A walk that aborts is provided for.
+/// A walk that aborts is provided for. An external abort in a walk by AT is a synchronous exception
+/// at EL2, which is fatal anywhere but between the two labels. QEMU aborts no such walk.
 fn translations(image: &Image) -> Result<()> {
     let (first, last) = image.window("gear1_translate_first", "gear1_translate_last")?;
     let is_at = |word: u32| matches!(word & !RT, AT_S1E1R | AT_S1E0R);
@@ -144,11 +166,15 @@ fn translations(image: &Image) -> Result<()> {
             );
         }
     }
+    // The number keeps the rule honest: a third AT needs a look by a person, even inside of the
+    // window.
     ensure!(count == 2, "{count} AT instructions, 2 are known");
     Ok(())
 }
 
-/// Before Gear2's stage 2 replaces a guest's, pending SErrors are collected for the guest.
+/// Before Gear2's stage 2 replaces a guest's, pending SErrors are collected for the guest. A
+/// pending SError that is taken after the exchange would count as Gear2's fault, and Gear2 would be
+/// restarted for what a guest did. The list has the functions that make the exchange.
 fn serrors_of_guests(image: &Image) -> Result<()> {
     for name in [
         "exit::device_access",
@@ -159,6 +185,7 @@ fn serrors_of_guests(image: &Image) -> Result<()> {
     ] {
         let function = image.named(name)?;
         let words = &mut function.words.iter();
+        // Whatever comes before the write of VTTBR_EL2 happens with the guest's stage 2.
         let exchange = words.position(|word| word & !RT == VTTBR_EL2);
         let exchange = exchange.with_context(|| format!("{name} does not leave the guest"))?;
         collected(image, name, &function.words[..exchange])?;
@@ -166,7 +193,8 @@ fn serrors_of_guests(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Before a guest is entered, pending SErrors are collected for Gear2.
+/// Before a guest is entered, pending SErrors are collected for Gear2. The opposite order: an
+/// SError that Gear2 caused must not be given to the guest.
 fn serrors_of_gear2(image: &Image) -> Result<()> {
     for name in ["run::next_at_once", "run::next"] {
         collected(image, name, &image.named(name)?.words)?;
@@ -174,7 +202,8 @@ fn serrors_of_gear2(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Both ways to see an SError that is pending: with RAS, and without.
+/// Both ways to see an SError that is pending: with RAS, and without. A CPU with FEAT_RAS takes one
+/// and another CPU the other, so the code has both.
 fn collected(image: &Image, name: &str, words: &[u32]) -> Result<()> {
     let _open = image.window("gear1_take_serror_first", "gear1_take_serror_last")?;
     let has = |sequence: &[u32]| {
@@ -189,7 +218,8 @@ fn collected(image: &Image, name: &str, words: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// FEAT_FGT2's registers, and the one of the activity monitors.
+/// FEAT_FGT2's registers, and the one of the activity monitors. All six writes have op0 3, op1 4,
+/// CRn 3, CRm 1.
 fn fine_grained(image: &Image) -> Result<()> {
     for op2 in FINE_GRAINED {
         let write = system(3, 4, 3, 1, op2);
@@ -199,7 +229,9 @@ fn fine_grained(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is loaded from memory between an acknowledge and the barrier.
+/// Nothing is loaded from memory between an acknowledge and the barrier. A load that is performed
+/// before the acknowledge could miss a request whose kick is acknowledged by it, and the wake-up
+/// would be lost. QEMU performs all accesses in order.
 fn acknowledges(image: &Image) -> Result<()> {
     let mut count = 0;
     for function in &image.functions {
@@ -211,18 +243,21 @@ fn acknowledges(image: &Image) -> Result<()> {
             }
         }
     }
+    // A rule that finds no instruction of its kind has looked at the wrong image.
     ensure!(count > 0, "no acknowledge");
     Ok(())
 }
 
 /// Checks the same order for GICv2, where the acknowledge is one load of many: the barrier must
-/// follow the load.
+/// follow the load. The address of GICC_IAR is not in the instruction, so the barrier is looked
+/// for, and the load right before it.
 fn acknowledges_gicv2(image: &Image) -> Result<()> {
     let found = image.holders(|word| word == DMB_LD);
     for name in ["gear1_irq", "irq::handle_pending"] {
         let function = image.named(name)?;
         let barrier = function.words.iter().position(|word| *word == DMB_LD);
         let barrier = barrier.with_context(|| format!("no DMB LD in {name}, but in {found:?}"))?;
+        // One load in between could be of memory, and be performed before the acknowledge.
         let load = barrier.checked_sub(1).map(|at| function.words[at]);
         // LDR (immediate) of a word.
         ensure!(
@@ -295,6 +330,7 @@ impl Image {
         let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
         let file = object::File::parse(&*bytes)?;
         let mut sections = file.sections();
+        // The runtime has one section of code, by its linker script.
         let text = sections.find(|section| section.kind() == SectionKind::Text);
         let text = text.context("no code")?;
         let (base, data) = (text.address(), text.data()?);
@@ -362,6 +398,7 @@ impl Image {
         let mut seen = std::collections::BTreeSet::new();
         let mut open = vec![self.named(name)?.start];
         while let Some(start) = open.pop() {
+            // Calls may form circles in the linked code, although the source has no recursion.
             if !seen.insert(start) {
                 continue;
             }

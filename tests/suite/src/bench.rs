@@ -1,4 +1,7 @@
 //! Path lengths under GearV, against the committed baseline.
+//!
+//! Instructions are the same in each run, so a baseline in the repository can be exact, and a
+//! change that costs some instructions on a hot path is seen in its own commit.
 
 use anyhow::{Context as _, Result, bail};
 use tests_measure::bench::{COLUMNS, Column, Under, baseline};
@@ -10,15 +13,17 @@ use crate::change::Change;
 use crate::copy;
 use crate::part::{Part, Tally};
 
-/// Number of instructions planted into Gear1, then a row that they must not change.
+/// Number of instructions planted into Gear1, then a row that they must not change. Two branches
+/// and 48 times `nop`.
 const PLANTED: u64 = 50;
+/// The row does not pass the vector that is changed.
 const UNTOUCHED: &str = "eoi";
 const COLUMN: &str = "GearV EL0 max GICv3";
 /// Columns that only `--slow` compares: with Gear2 at EL1, each model and each GIC has one left.
 const SLOW: [&str; 2] = ["GearV EL1 max GICv2", "GearV EL1 a57 GICv3"];
 /// Place of the planted instructions: the vector of synchronous exceptions from AArch64, which
 /// calls come by. The vectors have no room, so two of the instructions are branches to the others
-/// and back.
+/// and back. A vector has 32 instructions (Arm ARM, exception vectors).
 const EDITS: [(&str, Change); 2] = [
     (
         "a branch on the way of calls",
@@ -32,12 +37,13 @@ const EDITS: [(&str, Change); 2] = [
     ),
 ];
 
-/// Returns the names of their places.
+/// Returns the names of their places. The unit tests compare them with the comments in the code.
 #[cfg(test)]
 pub(crate) fn planted_places() -> Vec<String> {
     EDITS.iter().map(|(name, _)| (*name).to_owned()).collect()
 }
 
+/// Columns of other hypervisors are measured by `cargo xtask bench` alone.
 pub(super) fn parts() -> Vec<Part> {
     let gearv = COLUMNS
         .into_iter()
@@ -58,7 +64,7 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 /// Shows that the benchmark counts instructions: instructions added to the path of a call appear in
-/// its row.
+/// its row. A benchmark that always says the same would pass against its baseline for ever.
 fn plant(tally: &mut Tally) -> Result<()> {
     let copy = copy::fresh(copy::FOR_IMAGES)?;
     for (name, change) in EDITS {
@@ -77,7 +83,8 @@ fn plant(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Judges a row's figures without and with the instructions that were planted.
+/// Judges a row's figures without and with the instructions that were planted. Exactly so many:
+/// neither half of them nor some in rows that do not pass there.
 fn judge_moved(row: &str, [without, with]: [Option<u64>; 2], more: u64, tally: &mut Tally) {
     println!("{row}: {without:?}, with {PLANTED} instructions more {with:?}");
     let moved = without.map(|median| median + more);
@@ -90,8 +97,8 @@ fn judge_moved(row: &str, [without, with]: [Option<u64>; 2], more: u64, tally: &
 /// Rows of ways that a policy may be on: of a call that Gear2 answers, and of a wait for the timer,
 /// which passes Gear2 where the policy wants to hear of it.
 const THROUGH_GEAR2: [&str; 2] = ["gear2_roundtrip", "timer_wfi"];
-/// Policies, settings of Gear2 and of the VM, and the instructions that a policy may add to those of
-/// the default. A VM in a window for all VMs passes through `arinc653`, `edf` and `fair`.
+/// Policies, settings of Gear2 and of the VM, and the instructions that a policy may add to those
+/// of the default. A VM in a window for all VMs passes through `arinc653`, `edf` and `fair`.
 const POLICIES: [(&str, &str, &str, u64); 8] = [
     ("null", "", "", 0),
     ("priority", "", "", 150),
@@ -114,7 +121,8 @@ const POLICIES: [(&str, &str, &str, u64); 8] = [
     ),
 ];
 
-/// Shows what the policies add to the ways through Gear2.
+/// Shows what the policies add to the ways through Gear2. The benchmark is the only VM, so the
+/// price of the policy is measured and not its choice.
 fn policies(tally: &mut Tally) -> Result<()> {
     let column = Column::of(COLUMN)?;
     let qemu = Qemu::prepare(10)?;
@@ -134,6 +142,7 @@ fn policies(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// Faster rows pass. `cargo xtask bench --accept` renews the baseline.
 fn compare(column: &Column, tally: &mut Tally) -> Result<()> {
     let figures = column.measure(&Qemu::prepare(10)?, false)?;
     let worse = baseline::regressions(&column.name(), &figures)?;

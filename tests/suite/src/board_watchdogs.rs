@@ -6,6 +6,9 @@
 //! is counted in instructions, so that a busy host changes nothing.
 //!
 //! Requirements: G1-SUP-005, G1-SUP-006.
+//!
+//! Nothing inside of the SoC can save a machine whose EL2 hangs. The chain outside has to be seen
+//! whole: feeding, silence, reset, and a boot that is as good as the first.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -34,24 +37,29 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// 2 to this power are the nanoseconds of an instruction: waits of seconds are short, and all idle
 /// CPUs together skip time.
 const SHIFT: u32 = 6;
-/// The second half of the sequence that feeds i.MX's watchdog, as QEMU traces it.
+/// The second half of the sequence that feeds i.MX's watchdog, as QEMU traces it. Offset 2 is the
+/// service register; 0x5555 comes before.
 const FED: &str = "imx2_wdt_write [0x2] <- 0xaaaa";
-/// Feedings that last longer than two timeouts: four come within one.
+/// Feedings that last longer than two timeouts: four come within one. A watchdog that is fed too
+/// late would expire meanwhile.
 const FEEDINGS: usize = 9;
-/// A function that runs only when Gear1 halts by an exception.
+/// A function that runs only when Gear1 halts by an exception. Code is written over it, so it must
+/// be code that nobody runs before the fault.
 const UNUSED: &str = "gear1_halted";
-/// `b .`, `wfi`, `b . - 4` and `udf #0`.
+/// `b .`, `wfi`, `b . - 4` and `udf #0`. Encodings of A64.
 const LOOP: u32 = 0x1400_0000;
 const WFI: u32 = 0xd503_207f;
 const BACK: u32 = 0x17ff_ffff;
 const UNDEFINED: u32 = 0;
 /// No page is mapped there.
 const NOWHERE: u64 = 0;
-/// Bits 3 and 2 of PSTATE at EL2, in place.
+/// Bits 3 and 2 of PSTATE at EL2, in place. Gear1 is broken only at EL2: a guest that hangs is
+/// another layer's business.
 const EL2: u32 = 2 << 2;
-/// Edges of the line before the guest makes Gear2 hang.
+/// Edges of the line before the guest makes Gear2 hang. The feeding has to be seen to work first.
 const EDGES_BEFORE: usize = 8;
-/// Looks at a CPU until it is at EL2.
+/// Looks at a CPU until it is at EL2. A CPU that is idle waits at EL2, so a look finds it there
+/// soon.
 const LOOKS: usize = 2000;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -67,7 +75,7 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// A way to break Gear1 on a CPU.
+/// A way to break Gear1 on a CPU. A halt prints its dump; the others leave no word.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// The CPU loops at EL2.
@@ -97,7 +105,7 @@ impl Fault {
 }
 
 /// Feeds i.MX's watchdog for longer than its timeout, breaks Gear1 in each way, and sees the
-/// machine come back each time. CPU 0 feeds.
+/// machine come back each time. CPU 0 feeds. QEMU models this board's watchdog with its reset.
 fn watchdog(tally: &mut Tally) -> Result<()> {
     let images = images("board-watchdog")?;
     let tree = payloads::imx8mp_evk_device_tree()?;
@@ -112,6 +120,7 @@ fn watchdog(tally: &mut Tally) -> Result<()> {
     outcome.with_context(|| build_images::last_words(&session))
 }
 
+/// CPU 1 does not feed: a feeder that looked only at itself would go on while CPU 1 hangs.
 fn live_through(
     session: &mut Session,
     gdb: &mut Gdb,
@@ -143,7 +152,8 @@ fn live_through(
 }
 
 /// Has a microcontroller watch a line of `virt`'s PL061, breaks Gear1 in each way, and sees the
-/// microcontroller reset the machine, and watch the line again.
+/// microcontroller reset the machine, and watch the line again. The line is an output of the GPIO
+/// controller that `virt` has.
 fn heartbeat(tally: &mut Tally) -> Result<()> {
     see_resets_of(None, tally)
 }
@@ -161,6 +171,7 @@ pub(super) fn see_resets_of(
     outcome.with_context(|| build_images::last_words(&session))
 }
 
+/// Fifty edges show a steady line before each fault.
 fn see_resets(
     session: &mut Session,
     gdb: &mut Gdb,
@@ -182,7 +193,7 @@ fn see_resets(
 }
 
 /// Has a guest make Gear2 hang where `watchdog-ms` is 0: feeding stops, and Gear1 neither restarts
-/// Gear2 nor halts.
+/// Gear2 nor halts. Feeding depends on Gear2 there, because nothing else watches it.
 fn gear2_hangs(tally: &mut Tally) -> Result<()> {
     let name = "gpio-heartbeat-gear2";
     let (mut session, _gdb, mut controller) = start_with_microcontroller(None, name, name, SHIFT)?;
@@ -190,6 +201,7 @@ fn gear2_hangs(tally: &mut Tally) -> Result<()> {
     outcome.with_context(|| build_images::last_words(&session))
 }
 
+/// Twice, since the first reset could leave a state in which nobody watches.
 fn hangs_twice(
     session: &mut Session,
     controller: &mut Microcontroller,
@@ -209,7 +221,8 @@ fn hangs_twice(
     Ok(())
 }
 
-/// Starts a machine that a microcontroller watches, with another Gear1 if one is given.
+/// Starts a machine that a microcontroller watches, with another Gear1 if one is given. The
+/// debugger connects even where it breaks nothing: it lets the machine run.
 fn start_with_microcontroller(
     gear1: Option<PathBuf>,
     manifest: &str,
@@ -232,7 +245,7 @@ fn images(name: &str) -> Result<Images> {
 }
 
 /// Starts a machine with a debugger, which lets it run; an instruction takes 2 to the power of
-/// `shift` nanoseconds.
+/// `shift` nanoseconds. The machine's own clock counts for its devices, too (`-rtc clock=vm`).
 fn start(mut command: Command, name: &str, shift: u32) -> Result<(Session, Gdb)> {
     command.args(["-icount", &format!("shift={shift},sleep=off")]);
     command.args(["-rtc", "clock=vm"]);
@@ -243,7 +256,8 @@ fn start(mut command: Command, name: &str, shift: u32) -> Result<(Session, Gdb)>
     Ok((session, gdb))
 }
 
-/// Breaks Gear1 on a CPU, once that is at EL2. A function that does not run lies at `unused`.
+/// Breaks Gear1 on a CPU, once that is at EL2. A function that does not run lies at `unused`. Stops
+/// come at arbitrary moments, as a fault would.
 fn break_gear1(gdb: &mut Gdb, fault: Fault, unused: u64) -> Result<()> {
     let cpu = fault.cpu();
     let mut last = None;
@@ -264,13 +278,14 @@ fn break_gear1(gdb: &mut Gdb, fault: Fault, unused: u64) -> Result<()> {
     anyhow::bail!("CPU {cpu} never waits at EL2; PC and PSTATE at the last look: {last:x?}")
 }
 
-/// Returns the address of a function of the runtime that does not run. The runtime is in this folder
-/// of builds.
+/// Returns the address of a function of the runtime that does not run. The runtime is in this
+/// folder of builds.
 fn unused_function(folder: &str) -> Result<u64> {
     halt::address_in_runtime(&workspace::bare_elf_in(folder, "gear1-runtime"), UNUSED)
 }
 
-/// Writes what the fault needs at `unused`, and returns where the CPU has to go on.
+/// Writes what the fault needs at `unused`, and returns where the CPU has to go on. `NOWHERE` makes
+/// the CPU take an abort at EL2.
 fn prepare(gdb: &mut Gdb, fault: Fault, unused: u64) -> Result<u64> {
     let (instructions, pc): (&[u32], u64) = match fault {
         Fault::Hang(_) => (&[LOOP], unused),

@@ -1,5 +1,8 @@
 //! Boot of the images that `flash` writes: QEMU's `virt` through U-Boot, and the boards that QEMU
 //! has.
+//!
+//! A file that `flash` writes is used by firmware that no test has. U-Boot on QEMU is the nearest
+//! one that reads the same scripts, images and partitions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,10 +25,13 @@ use crate::part::{Part, Tally};
 
 mod rpi4;
 
+/// U-Boot loads Gear1 and an archive with Debian's kernel from its card before the boot of Linux
+/// begins.
 const BOOT: Duration = Duration::from_secs(300);
 
 pub(super) fn parts() -> Vec<Part> {
-    // Each way of U-Boot's runs once in short: the FIT with a device VM, booti with the R-Car's files.
+    // Each way of U-Boot's runs once in short: the FIT with a device VM, booti with the R-Car's
+    // files.
     vec![
         Part::new("U-Boot starts GearV by booti", |tally| {
             u_boot("booti", "boot.scr", tally)
@@ -58,7 +64,8 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// Returns a card's files with the script of this name as the one that U-Boot starts.
+/// Returns a card's files with the script of this name as the one that U-Boot starts. A card's
+/// `boot.scr` is what U-Boot runs by itself, so the other way to boot is put in its place.
 fn files_with(board: Name, images: &Images, script: &str) -> Result<Vec<CardFile>> {
     let mut files = flash::files(board, images, &Tools::prepare()?)?;
     let wanted = files.iter().find(|(name, _)| name == script);
@@ -72,7 +79,8 @@ fn files_with(board: Name, images: &Images, script: &str) -> Result<Vec<CardFile
     Ok(files)
 }
 
-/// Writes a card whose script is the one named, as `NAME.img`.
+/// Writes a card whose script is the one named, as `NAME.img`. Cards are made in whole, with their
+/// partition table: U-Boot has to find the partition by itself.
 fn write_card(name: &str, board: Name, images: &Images, script: &str) -> Result<PathBuf> {
     let card = workspace::output_dir().join(format!("{name}.img"));
     let bytes = flash::card_image(&files_with(board, images, script)?)?;
@@ -80,7 +88,8 @@ fn write_card(name: &str, board: Name, images: &Images, script: &str) -> Result<
     Ok(card)
 }
 
-/// Boots a card with the minimal system whose script is the one named.
+/// Boots a card with the minimal system whose script is the one named. The minimal system has no
+/// disk of its own, so the card can be the machine's disk.
 fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&build_images::smallest_manifest())?;
     let name = format!("u-boot-{command}");
@@ -96,6 +105,8 @@ fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     fs::remove_file(card)?;
     let text = fs::read_to_string(workspace::output_dir().join(&log))?;
     let checks = checks?;
+    // Each script says its way. Without a look at that, a `boot.scr` that was not replaced would
+    // pass.
     let by = format!("GearV by {command}");
     ensure!(text.contains(&by), "U-Boot did not run {script}");
     tally.pass(checks);
@@ -103,7 +114,8 @@ fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
 }
 
 /// Boots a card with the device VM's system until its guest, reached from the device VM, has hashed
-/// its input. The card is an NVMe disk beside the device VM's disk.
+/// its input. The card is an NVMe disk beside the device VM's disk. A device VM that is started by
+/// U-Boot must find its devices as U-Boot has left them.
 fn u_boot_system(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&build_images::default_manifest())?;
     let name = format!("u-boot-system-{command}");
@@ -139,11 +151,13 @@ fn with_card(
     outcome
 }
 
+/// The guest's root must be the disk that GDM serves it, behind a driver of the device VM's.
 fn use_system(session: &mut Session, command: &str) -> Result<usize> {
     session.expect(&format!("GearV by {command}"), BOOT)?;
     session.expect(device_userland::READY, BOOT)?;
     session.send("stty cols 1000\n")?;
     let list = shell(session, "until gearctl list; do sleep 0.2; done")?;
+    // The list shows that the device model reaches Gear2.
     for vm in ["device", "linux"] {
         ensure!(list.contains(vm), "{vm} is not in\n{list}");
     }
@@ -151,12 +165,14 @@ fn use_system(session: &mut Session, command: &str) -> Result<usize> {
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}linux{after}"), BOOT)?;
     smoke::check_input(session)?;
+    // The guest's root is a disk only if the device VM has served it one.
     let disk = shell(session, "mount")?;
     ensure!(disk.contains("/dev/vda on / "), "its root is\n{disk}");
     Ok(4)
 }
 
-/// A `virt` that comes near an R-Car H3: eight Cortex-A57, a GICv2, PSCI by SMC.
+/// A `virt` that comes near an R-Car H3: eight Cortex-A57, a GICv2, PSCI by SMC. QEMU has no R-Car
+/// H3; docs/boards/rcar-h3.md lists what stays unseen.
 fn near_rcar_h3(images: &Images) -> Result<Machine> {
     Ok(Machine {
         gic: 2,
@@ -167,7 +183,7 @@ fn near_rcar_h3(images: &Images) -> Result<Machine> {
 }
 
 /// Boots the R-Car H3's system with the memory in four banks, each a node of the tree as on the
-/// board.
+/// board. Init must read all nodes: a memory of one node is what QEMU has otherwise.
 fn rcar_h3_banks(tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&workspace::root().join("manifests/rcar-h3.dts"))?;
     let machine = Machine {
@@ -182,7 +198,8 @@ fn rcar_h3_banks(tally: &mut Tally) -> Result<()> {
 }
 
 /// Boots the files of `flash --board rcar-h3` as they are, from a card by U-Boot. The memory of
-/// `virt` begins below the board's, and has all addresses that the script names.
+/// `virt` begins below the board's, and has all addresses that the script names. The addresses in
+/// the script are the board's, not the machine's.
 fn rcar_h3(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&workspace::root().join("manifests/rcar-h3.dts"))?;
     let name = format!("u-boot-rcar-{command}");
@@ -192,16 +209,20 @@ fn rcar_h3(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
         session.expect(&format!("GearV by {command}"), BOOT)?;
         reach_both(session)
     })?;
+    // One for the way by which U-Boot started.
     tally.pass(1 + checks);
     Ok(())
 }
 
-/// Waits for both guests, and makes one hash its input.
+/// Waits for both guests, and makes one hash its input. Both guests start at once, so either may be
+/// first.
 fn reach_both(session: &mut Session) -> Result<usize> {
+    // All banks and CPUs were found, by init's own line.
     session.expect(" on 8 CPUs, GICv2, 4096 MiB", BOOT)?;
     let (before, after) = initramfs::READY;
     let [fast, frugal] = ["fast", "frugal"].map(|name| format!("{before}{name}{after}"));
     let (_, first) = session.expect_any(&[&fast, &frugal], BOOT)?;
+    // `expect` looks behind the first match only, so the other name is awaited.
     session.expect(if first == 0 { &frugal } else { &fast }, BOOT)?;
     smoke::focus(session, 0, "fast")?;
     smoke::check_input(session)?;
@@ -209,11 +230,14 @@ fn reach_both(session: &mut Session) -> Result<usize> {
 }
 
 /// Boots the ZCU102's system on QEMU's: one guest hashes its input, the other's timer ticks, and
-/// the real-time VM takes its interrupts without exits.
+/// the real-time VM takes its interrupts without exits. The tree is that of Debian's kernel
+/// package, as a board's firmware would hand it over.
 fn zcu102(tally: &mut Tally) -> Result<()> {
+    // The copy ends the real-time VM after its interrupts, which says that it got them.
     let images = build_images::build(&ending("zcu102")?)?;
     let tree = payloads::zcu102_device_tree()?;
     let log = workspace::output_dir().join("zcu102.log");
+    // QEMU starts Gear1 at EL2 in place of the board's firmware.
     let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree]);
     tally.pass(with_board(command, &log, use_zcu102)?);
     Ok(())
@@ -232,7 +256,8 @@ fn imx8mp_evk(tally: &mut Tally) -> Result<()> {
 }
 
 /// Copies a board's manifest. The real-time VM, which has no console, turns itself off after 3,000
-/// interrupts of its timer.
+/// interrupts of its timer. Interrupts are counted inside of the VM. Its end on the console is the
+/// only sign that it can give.
 fn ending(board: &str) -> Result<PathBuf> {
     let text = fs::read_to_string(workspace::root().join(format!("manifests/{board}.dts")))?;
     let (before, own) = text.split_once("\t\tcontrol {\n").context("no control")?;
@@ -242,7 +267,9 @@ fn ending(board: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Waits until the real-time VM of [`ending`] has turned itself off, if it has not.
+/// Waits until the real-time VM of [`ending`] has turned itself off, if it has not. The end may
+/// come before or after the other checks: `expect` would not find a text that another wait has
+/// passed already.
 fn see_it_end(session: &mut Session) -> Result<()> {
     let end = "gear2: control turned itself off";
     if session.transcript().contains(end) {
@@ -251,7 +278,7 @@ fn see_it_end(session: &mut Session) -> Result<()> {
     session.expect(end, BOOT).map(drop)
 }
 
-/// Starts a board's machine, and uses it.
+/// Starts a board's machine, and uses it. A line that says a gear has failed ends the wait at once.
 fn with_board(
     command: Command,
     log: &Path,
@@ -263,6 +290,7 @@ fn with_board(
     outcome.with_context(|| build_images::last_words(&session))
 }
 
+/// CPUs, GIC and memory in init's line show that it read the board's tree as it is.
 fn use_zcu102(session: &mut Session) -> Result<usize> {
     session.expect(" on 4 CPUs, GICv2, 2048 MiB", BOOT)?;
     smoke::reach_guest(session, "linux")?;
@@ -272,6 +300,7 @@ fn use_zcu102(session: &mut Session) -> Result<usize> {
     Ok(4)
 }
 
+/// The list is asked for by a key, which shows that Gear2 has input as well.
 fn use_imx8mp_evk(session: &mut Session) -> Result<usize> {
     session.expect(" on 4 CPUs, GICv3, 1024 MiB", BOOT)?;
     see_it_end(session)?;
@@ -290,7 +319,9 @@ fn manifest_for(board: Name) -> PathBuf {
     })
 }
 
-/// Two builds of each board's files give the same bytes.
+/// Two builds of each board's files give the same bytes. A time or a path in a file would make two
+/// builds differ. The names of files are compared, because `flash` looks for foreign files of these
+/// names before it builds anything.
 fn same(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     for board in Name::value_variants() {
@@ -299,6 +330,7 @@ fn same(tally: &mut Tally) -> Result<()> {
             let images = build_images::build(&manifest)?;
             flash::card_image(&flash::files(*board, &images, &tools)?)
         };
+        // Whole cards are compared, with partition table and file system.
         let is_same = make()? == make()?;
         ensure!(is_same, "two images for {} differ", board.text());
         let files = flash::files(*board, &build_images::build(&manifest)?, &tools)?;

@@ -1,6 +1,9 @@
 //! First instructions of Gear1, and memory after the boot, seen by a debugger, because no VM can.
 //!
 //! Requirements: G1-BOOT-010, G1-BOOT-011, G1-BOOT-013, G1-GIC-016.
+//!
+//! A debugger stops the machine before Gear1's first instruction, and at places between init and
+//! the first guest. QEMU gives it physical memory, which no guest has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,16 +21,19 @@ use crate::gdb::Gdb;
 use crate::gear2_registers::returns_of_next;
 use crate::part::{Part, Tally};
 
+/// Any manifest would do: nothing of its VMs is looked at.
 const MANIFEST: &str = "counters";
 /// Bytes of the page that init finds zeroed if its stack was large enough, and by how much less
-/// stacks shrink.
+/// stacks shrink. Init checks the page when it ends (G1-BOOT-013), since it has no guard page that
+/// faults.
 const GUARD_SIZE: u64 = 0x1000;
 const STACK_STEP: usize = 0xc00;
 /// An arm64 image lies at a multiple of it, at an offset that the header may give.
 const ALIGN: u64 = 2 << 20;
-/// Addresses at which QEMU may load an arm64 image.
+/// Addresses at which QEMU may load an arm64 image. QEMU chooses by the image's header.
 const PLACES: [u64; 3] = [0x4000_0000, 0x4008_0000, 0x4020_0000];
-/// GICD_ISACTIVER1, and GICR_CTLR of the boot CPU, on QEMU's `virt`.
+/// GICD_ISACTIVER1, and GICR_CTLR of the boot CPU, on QEMU's `virt`. Physical addresses, written by
+/// the debugger as firmware would have.
 const ACTIVE: u64 = 0x0800_0304;
 const GICR_CTLR: u64 = 0x080a_0000;
 const ENABLE_LPIS: u32 = 1;
@@ -45,17 +51,20 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// Started at EL1, Gear1 stops where the label says that it needs EL2.
+/// Started at EL1, Gear1 stops where the label says that it needs EL2. Gear1 has no console by
+/// then, so the place where it stops is the message.
 fn without_el2(tally: &mut Tally) -> Result<()> {
     let init = workspace::bare_elf("gear1-init");
     stops_without_el2(&images(None)?, &init, tally)
 }
 
-/// Runs the test with another Gear1, whose init with symbols is `init`.
+/// Runs the test with another Gear1, whose init with symbols is `init`. The symbols must be those
+/// of the same build.
 pub(super) fn stops_without_el2_of(gear1: PathBuf, init: &Path, tally: &mut Tally) -> Result<()> {
     stops_without_el2(&images(Some(gear1))?, init, tally)
 }
 
+/// Breakpoints at all places, since the place of the image is not known before it runs.
 fn stops_without_el2(images: &Images, init: &Path, tally: &mut Tally) -> Result<()> {
     let needs_el2 = symbol(init, "gear1_init_needs_el2")?;
     let (_session, mut gdb) = start(images, false)?;
@@ -69,7 +78,9 @@ fn stops_without_el2(images: &Images, init: &Path, tally: &mut Tally) -> Result<
     Ok(())
 }
 
-/// Init is wiped when Gear2 begins, before any guest has run.
+/// Init is wiped when Gear2 begins, before any guest has run. Init has read the manifest and the
+/// guests' images, and it has code that a guest could jump to if a table were wrong: nothing of it
+/// may be there.
 fn leaves_nothing(tally: &mut Tally) -> Result<()> {
     nothing_is_left(&images(None)?, tally)
 }
@@ -79,6 +90,7 @@ pub(super) fn leaves_nothing_of(gear1: PathBuf, tally: &mut Tally) -> Result<()>
     nothing_is_left(&images(Some(gear1))?, tally)
 }
 
+/// The image is found by its magic before it runs; afterwards nothing shows where it was.
 fn nothing_is_left(images: &Images, tally: &mut Tally) -> Result<()> {
     let size = usize::try_from(fs::metadata(&images.gear1)?.len())?;
     let (_session, mut gdb) = start(images, true)?;
@@ -91,6 +103,7 @@ fn nothing_is_left(images: &Images, tally: &mut Tally) -> Result<()> {
     let init = init.context("no image was loaded")?;
     run_to_gear2(&mut gdb)?;
     let left = gdb.physical(init, size)?;
+    // Zeroes are what a wiped page has.
     let left = left.iter().filter(|byte| **byte != 0).count();
     let left_of = format!("{left} of {size} bytes at {init:#x}");
     ensure!(left == 0, "{left_of} are left of init");
@@ -107,7 +120,8 @@ fn run_to_gear2(gdb: &mut Gdb) -> Result<()> {
 }
 
 /// Interrupts that firmware acknowledged and did not end would never come again, and its LPIs would
-/// go on: the controller is put into such a state before the first instruction.
+/// go on: the controller is put into such a state before the first instruction. QEMU starts with a
+/// clean controller, so no other test has this.
 fn ends_interrupts(tally: &mut Tally) -> Result<()> {
     let (_session, mut gdb) = start(&images(None)?, true)?;
     leave_interrupts_active(&mut gdb)?;
@@ -122,7 +136,8 @@ fn ends_interrupts(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Makes all shared interrupts active and enables LPIs, as firmware may leave them.
+/// Makes all shared interrupts active and enables LPIs, as firmware may leave them. The state is
+/// read back: writes that QEMU ignores would make the test pass for nothing.
 fn leave_interrupts_active(gdb: &mut Gdb) -> Result<()> {
     for word in 0..WORDS {
         gdb.write_physical(ACTIVE + 4 * word, u32::MAX)?;
@@ -140,7 +155,9 @@ fn read_word(gdb: &mut Gdb, address: u64) -> Result<u32> {
     Ok(u32::from_le_bytes(bytes.as_slice().try_into()?))
 }
 
-/// Smaller and smaller stacks: GearV starts until one is too small, which init says then.
+/// Smaller and smaller stacks: GearV starts until one is too small, which init says then. Only a
+/// stack that is too small shows that the check works. Steps are smaller than the guard page, so
+/// that no size jumps over it.
 fn small_stack(tally: &mut Tally) -> Result<()> {
     let elf = workspace::bare_elf("gear1-init");
     let (top, guard) = (symbol(&elf, "__stack_top")?, symbol(&elf, "__stack_guard")?);
@@ -161,7 +178,9 @@ fn small_stack(tally: &mut Tally) -> Result<()> {
     anyhow::bail!("every stack is large enough")
 }
 
-/// Tells whether init's stack is large enough. Init stops the machine if it is not.
+/// Tells whether init's stack is large enough. Init stops the machine if it is not. An exception in
+/// init means that memory below the stack was overwritten before the check: the check came too
+/// late.
 fn is_enough(images: &Images) -> Result<bool> {
     const MOST: Duration = Duration::from_secs(60);
     let machine = Machine {
@@ -183,7 +202,8 @@ fn is_enough(images: &Images) -> Result<bool> {
     }
 }
 
-/// Replaces the top of init's stack in its image, where the first instructions find it.
+/// Replaces the top of init's stack in its image, where the first instructions find it. The image
+/// is changed instead of the source, since all sizes then have the same code.
 fn move_stack(image: &mut [u8], from: u64, to: u64) -> Result<()> {
     let words = image.chunks_exact_mut(8);
     let mut tops = words.filter(|word| **word == from.to_le_bytes());

@@ -3,6 +3,9 @@
 //! A comment `// planted: <name>` in the code is the place of the change with that name, so that
 //! code may move and change its names without a change here. What becomes of the lines behind the
 //! comment is told in their own terms, and as little of them is quoted as does.
+//!
+//! Patches with line numbers break with each commit. A place that moves along with the code leaves
+//! the list of bugs true.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +19,8 @@ use workbench::{source, workspace};
 const MARK: &str = "// planted: ";
 /// Where code is changed.
 const FOLDERS: [&str; 4] = ["device-model", "gear1", "gear2", "manifests"];
-/// How many lines behind the comment a text may begin.
+/// How many lines behind the comment a text may begin. A text that stands farther away probably
+/// belongs to other code.
 const NEAR: usize = 12;
 
 /// Change of the code behind a comment.
@@ -33,7 +37,8 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Returns the text with the change at the comment of this name.
+    /// Returns the text with the change at the comment of this name. A change that changes nothing
+    /// is an error: the test would be blamed for not finding it.
     pub(crate) fn make(self, name: &str, text: &str) -> Result<String> {
         let start = behind(name, text)?;
         let (before, rest) = text.split_at(start);
@@ -67,7 +72,8 @@ impl Change {
     }
 }
 
-/// Returns where the first line of code behind the comment begins.
+/// Returns where the first line of code behind the comment begins. Several comments may stand above
+/// one statement, each with a bug of its own.
 fn behind(name: &str, text: &str) -> Result<usize> {
     let mut is_behind = false;
     let mut start = 0;
@@ -84,6 +90,8 @@ fn behind(name: &str, text: &str) -> Result<usize> {
 }
 
 /// Returns the length of the statement, match arm or field that a text begins with, in whole lines.
+/// Brackets are counted and strings are not understood, which suffices for the places in use: the
+/// unit tests make all changes.
 fn statement(text: &str) -> usize {
     let mut open = 0_i32;
     let mut length = 0;
@@ -103,7 +111,8 @@ fn statement(text: &str) -> usize {
     length
 }
 
-/// Returns the files that hold a comment for each name.
+/// Returns the files that hold a comment for each name. Names are looked for in all code that bugs
+/// are planted into.
 pub(crate) fn places() -> Result<BTreeMap<String, Vec<String>>> {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for folder in FOLDERS {
@@ -121,7 +130,8 @@ pub(crate) fn places() -> Result<BTreeMap<String, Vec<String>>> {
     Ok(places)
 }
 
-/// Returns the one file, from the root of the workspace, that holds the comment of this name.
+/// Returns the one file, from the root of the workspace, that holds the comment of this name. Files
+/// are read once, because hundreds of changes ask for theirs.
 pub(crate) fn file(name: &str) -> Result<&'static str> {
     static PLACES: OnceLock<BTreeMap<String, Vec<String>>> = OnceLock::new();
     let places = match PLACES.get() {
@@ -138,7 +148,8 @@ pub(crate) fn file(name: &str) -> Result<&'static str> {
     }
 }
 
-/// Returns the lines of a text that are code.
+/// Returns the lines of a text that are code. A find is kept while code stays as it is; comments
+/// may change.
 pub(crate) fn code(text: &str) -> String {
     let lines = text
         .lines()

@@ -1,5 +1,7 @@
 //! Channels between a stock Linux and a bare-metal guest, by Linux' UIO. The driver is Debian's
 //! source, built as docs/doorbells.md tells a user to.
+//!
+//! UIO needs no code of GearV's in the kernel, so it is what a user's own program would use.
 
 use anyhow::{Context as _, Result, ensure};
 use workbench::build_images::{self, last_words};
@@ -11,15 +13,19 @@ use xtask::smoke::{BOOT, LONG, focus, no_kernel_complains, ready, shell, shell_w
 
 use crate::part::{Part, Tally};
 
-/// Rings of which each is answered.
+/// Rings of which each is answered. A ring that is lost leaves the program waiting, and the part
+/// fails by time.
 const ROUNDS: u32 = 1000;
-/// Rings that nobody waits between.
+/// Rings that nobody waits between. Rings between two interrupts may become one, as those of an
+/// edge do.
 const BURST: u32 = 10_000;
 /// Interrupts of [`ROUNDS`], of the program's first ring and of two around a disabled interrupt.
 const SINGLE: u32 = ROUNDS + 3;
-/// Kernel messages of the level of warnings and above.
+/// Kernel messages of the level of warnings and above. Linux says by one that an interrupt was
+/// handled by nobody.
 const WARNINGS: &str = "dmesg -r | grep '^<[0-4]>' || true";
 
+/// The doorbell's edge is injected by other code for each GIC.
 pub(super) fn parts() -> Vec<Part> {
     let parts = [3, 2].map(|gic| {
         let name = format!("a channel rings Linux by UIO, GICv{gic}");
@@ -28,6 +34,7 @@ pub(super) fn parts() -> Vec<Part> {
     parts.into()
 }
 
+/// The part is slow, because the driver is built from Debian's source.
 fn rings(gic: u32, tally: &mut Tally) -> Result<()> {
     let manifest = workspace::root().join("tests/manifests/channels-uio.dts");
     let images = build_images::build(&manifest)?;
@@ -43,6 +50,8 @@ fn rings(gic: u32, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// Three counts must agree: the program's, the kernel's, and the number of rings that were
+/// answered.
 fn use_channels(session: &mut Session, tally: &mut Tally) -> Result<()> {
     session.expect(&ready("linux"), BOOT)?;
     focus(session, 0, "linux")?;
@@ -76,7 +85,8 @@ fn use_channels(session: &mut Session, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Both channels are devices by their names; the one that only rings has no interrupt to read.
+/// Both channels are devices by their names; the one that only rings has no interrupt to read. The
+/// node without an interrupt must refuse a read, which would wait for ever.
 fn devices(session: &mut Session) -> Result<()> {
     let names = shell(
         session,
@@ -91,7 +101,8 @@ fn devices(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Runs the program once; returns how many interrupts it counted.
+/// Runs the program once; returns how many interrupts it counted. The burst's interrupts are at
+/// least one and at most as many as its rings; all others are exact.
 fn once(session: &mut Session) -> Result<u32> {
     let command = format!("uio_ring ask tell {ROUNDS} {BURST}");
     let said = shell_within(session, &command, LONG)?;
@@ -111,7 +122,8 @@ fn figures(said: &str) -> Option<(u32, u32)> {
     Some((before(" interrupts, ")?, before(" interrupts in all")?))
 }
 
-/// Returns how often the kernel has had the channel's interrupt.
+/// Returns how often the kernel has had the channel's interrupt. Counts are those of edges, so the
+/// kind of the interrupt is looked at as well.
 fn interrupts(session: &mut Session) -> Result<u32> {
     let line = shell(session, "grep -w tell /proc/interrupts")?;
     let count = line.split_whitespace().nth(1);

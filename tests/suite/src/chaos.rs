@@ -5,6 +5,9 @@
 //! the bytes of Gear1 and Gear2 in memory tell whether anything got through.
 //!
 //! Requirements: G1-RUN-002, G1-MEM-003, G1-MEM-004.
+//!
+//! Tests with a purpose find what their authors thought of. Here nobody thinks: any call, access or
+//! register with any value may come, in any order, from two VMs at once.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,17 +27,21 @@ use crate::part::{Part, Tally};
 use crate::{guests, record};
 
 const MANIFEST: &str = "tests/manifests/chaos.dts";
-/// VMs of the manifest, then the least number of checks that they make.
+/// VMs of the manifest, then the least number of checks that they make. Two attack; one computes
+/// and one has its memory and timer watched.
 const GUESTS: usize = 4;
+/// A guest that says less has ended early.
 const PASSES: usize = 16;
-/// Line that an attacker prints after its last attack.
+/// Line that an attacker prints after its last attack. Its own memory must be whole as well: a call
+/// of the other attacker could have reached it.
 const ENDED: &str = "PASS own-memory-unchanged";
 /// Operations of each attacker in a part of the tests, and in a slow one.
 pub(super) const FEW: u64 = 20_000;
 const MANY: u64 = 1_000_000;
-/// Operations a second on a slow host.
+/// Operations a second on a slow host. For the limit of time alone.
 const SLOWEST: u64 = 500;
-/// Memory of Gear1 and Gear2 on this machine: in the smallest holes beside the archive.
+/// Memory of Gear1 and Gear2 on this machine: in the smallest holes beside the archive. The images
+/// are looked for there page by page, because init chooses their place.
 const MEMORY: std::ops::Range<u64> = 0x4000_0000..0x5000_0000;
 const PAGE: usize = 4096;
 
@@ -55,6 +62,7 @@ pub(crate) struct Options {
     gic: u32,
 }
 
+/// Both GICs and three CPU models; each row has a seed of its own, so that more is seen in one run.
 pub(super) fn parts() -> Vec<Part> {
     let rows = [
         ("max", 3, FEW, 1),
@@ -76,7 +84,8 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 /// Attacks another Gear1 for a short time, and compares its bytes afterwards if this names its
-/// runtime's flat image.
+/// runtime's flat image. A Gear1 with a planted bug differs in its bytes, so they are compared only
+/// if its own file is given.
 pub(super) fn attack_other(
     gear1: PathBuf,
     runtime: Option<&Path>,
@@ -95,7 +104,8 @@ pub(super) fn attack_other(
 }
 
 impl Options {
-    /// Runs the attacks, and reports the result.
+    /// Runs the attacks, and reports the result. The figure is kept for the page of evidence, with
+    /// the command that repeats it.
     pub(crate) fn run(self) -> Result<()> {
         let mut tally = Tally::default();
         self.attack(&mut tally)?;
@@ -121,6 +131,7 @@ impl Options {
         Ok(())
     }
 
+    /// Two VMs attack, so the number is doubled.
     fn figure(&self, tally: &Tally) -> String {
         let violations = tally.failures.len();
         format!(
@@ -129,6 +140,7 @@ impl Options {
         )
     }
 
+    /// The machine waits for the debugger from the start, which later reads memory that no VM can.
     fn attack_on(&self, images: &Images, runtime: Option<&Path>, tally: &mut Tally) -> Result<()> {
         let machine = Machine {
             cpu: self.cpu.clone(),
@@ -144,7 +156,8 @@ impl Options {
         end.map_err(|error| anyhow!("{error:#}\n{}", build_images::last_words(&session)))
     }
 
-    /// Builds the manifest with the seeds and the number of operations in it.
+    /// Builds the manifest with the seeds and the number of operations in it. Seeds differ, so the
+    /// two VMs do not attack in step.
     fn images(&self) -> Result<Images> {
         let source = workspace::root().join(MANIFEST);
         let mut text = fs::read_to_string(&source).with_context(|| source.display().to_string())?;
@@ -161,6 +174,7 @@ impl Options {
         build_images::build(&manifest)
     }
 
+    /// The verdicts of guests come first, so that a run that does not end still counts what failed.
     fn judge(
         &self,
         session: &mut Session,
@@ -177,6 +191,7 @@ impl Options {
         let attackers = lines.iter().filter(|line| *line == ENDED).count();
         ensure!(attackers == 2, "{attackers} attackers came to their end");
         ensure!(passed >= PASSES, "only {passed} of {PASSES} checks passed");
+        // The machine stands still while its memory is read.
         gdb.interrupt()?;
         images_are_unchanged(&mut gdb, runtime, tally);
         Ok(())
@@ -199,7 +214,8 @@ impl fmt::Display for Options {
     }
 }
 
-/// Checks the code and constants of Gear1, unless it is another one, and of Gear2.
+/// Checks the code and constants of Gear1, unless it is another one, and of Gear2. Gear2 has to be
+/// whole, too: a guest that writes there has what Gear2 may do.
 fn images_are_unchanged(gdb: &mut Gdb, runtime: Option<&Path>, tally: &mut Tally) {
     let gear2 = workspace::output_dir().join("gear2.bin");
     if let Some(runtime) = runtime {
@@ -209,7 +225,8 @@ fn images_are_unchanged(gdb: &mut Gdb, runtime: Option<&Path>, tally: &mut Tally
 }
 
 /// Tells whether code and constants of a flat image are in memory as they are in its file, wherever
-/// they are.
+/// they are. Data are left out, because they change. An image that is found nowhere is a failure of
+/// the search.
 fn unchanged(gdb: &mut Gdb, flat: &Path, magic: u64) -> Result<()> {
     let file = fs::read(flat).with_context(|| flat.display().to_string())?;
     let header = ImageHeader::parse(&file, magic).map_err(|error| anyhow!("{error:?}"))?;

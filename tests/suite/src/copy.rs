@@ -1,4 +1,7 @@
 //! Copies of the workspace that bugs are planted in.
+//!
+//! Bugs are never planted into the workspace itself: a test that is broken off would leave them
+//! there.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,7 +13,7 @@ use workbench::workspace;
 
 /// The copy that images are built from.
 pub(super) const FOR_IMAGES: &str = "planted-copy";
-/// The copy that is tested on the host, beside the other.
+/// The copy that is tested on the host, beside the other. Two lanes may plant at the same time.
 pub(super) const FOR_HOST: &str = "planted-copy-on-host";
 
 /// Makes the copy of this name what the workspace is. Files that have not changed keep their times,
@@ -21,7 +24,8 @@ pub(super) fn fresh(name: &str) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// The target directory, in which the copy lies, and what no build needs.
+/// The target directory, in which the copy lies, and what no build needs. Names with a dot in front
+/// are git's and editors'.
 fn is_left_out(name: &OsString) -> bool {
     let name = name.to_string_lossy();
     name == "target" || name.starts_with('.')
@@ -37,7 +41,8 @@ fn names(directory: &Path) -> Result<BTreeSet<OsString>> {
     Ok(names)
 }
 
-/// Makes the directory `to` what `from` is.
+/// Makes the directory `to` what `from` is. Files that are gone must go in the copy too, or a
+/// module without a parent would be built.
 fn follow(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     let wanted = names(from)?;

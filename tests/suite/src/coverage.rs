@@ -3,6 +3,9 @@
 //! QEMU logs each block of code when it first translates it, which is when it first runs it. DWARF
 //! maps addresses of the runtime's text to lines of source. Invariant: the image has no additional
 //! code, and a watched run executes the same path as an unwatched one.
+//!
+//! An instrumented build would be another image, with counters and without the checks of the linked
+//! code. The figure is of lines, as a person can look at a line and say why it did not run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,14 +21,15 @@ use xtask::audit::Rules;
 /// Lines of source, by file.
 type Lines = BTreeMap<String, BTreeSet<u32>>;
 
-/// Lines of the runtime for one interrupt controller: all, and those that ran.
+/// Lines of the runtime for one interrupt controller: all, and those that ran. Runtimes for the two
+/// GICs are two images of one source: a line counts once, wherever it ran.
 struct Coverage {
     all: Lines,
     ran: Lines,
 }
 
 impl Coverage {
-    /// Reads the logs of the watched machines.
+    /// Reads the logs of the watched machines. Machines of a run are all watched, or none is.
     fn read() -> Result<Coverage> {
         let mut coverage = Coverage {
             all: Lines::new(),
@@ -39,6 +43,7 @@ impl Coverage {
         Ok(coverage)
     }
 
+    /// Inlined frames count as well: code that was inlined ran at its caller's address.
     fn add(&mut self, elf: &Path, ran: &BTreeSet<u64>) -> Result<()> {
         let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
         let file = object::File::parse(&*bytes)?;
@@ -57,6 +62,7 @@ impl Coverage {
         Ok(())
     }
 
+    /// One line has many addresses; one that ran is enough.
     fn add_line(&mut self, path: &str, line: u32, has_run: bool) {
         let ran = has_run.then_some(&mut self.ran);
         for list in [Some(&mut self.all), ran].into_iter().flatten() {
@@ -64,7 +70,7 @@ impl Coverage {
         }
     }
 
-    /// Returns the lines that did not run.
+    /// Returns the lines that did not run. Files without a missing line are left out of the list.
     fn missed(&self) -> Lines {
         let mut missed = self.all.clone();
         for (file, lines) in &self.ran {
@@ -77,14 +83,16 @@ impl Coverage {
     }
 }
 
-/// Returns the file and the line of Gear1's source that a location names.
+/// Returns the file and the line of Gear1's source that a location names. Line 0 is code that the
+/// compiler made. The standard library and other crates are not ours to test.
 fn line_of_gear1(location: addr2line::Location<'_>) -> Option<(String, u32)> {
     let path = symbolize::short(location.file?);
     let line = location.line.filter(|line| *line != 0)?;
     path.starts_with("gear1/").then(|| (path.to_owned(), line))
 }
 
-/// Says how much ran, writes down what did not, and tells whether it was enough.
+/// Says how much ran, writes down what did not, and tells whether it was enough. The limit is in
+/// the audit's rules, beside the list of excuses.
 pub(crate) fn report() -> Result<(String, bool)> {
     let coverage = Coverage::read()?;
     let rules = Rules::read()?;
@@ -100,7 +108,8 @@ pub(crate) fn report() -> Result<(String, bool)> {
     Ok((text, percent >= least))
 }
 
-/// Writes down the lines that did not run, and returns how many have no excuse.
+/// Writes down the lines that did not run, and returns how many have no excuse. An excuse names a
+/// function and a reason, such as a halt that no test may cause.
 fn write_missed(missed: &Lines, rules: &Rules) -> Result<usize> {
     let mut text = String::new();
     let mut open = 0;
@@ -125,7 +134,8 @@ fn count(lines: &Lines) -> usize {
     lines.values().map(BTreeSet::len).sum()
 }
 
-/// Returns the addresses that were translated with one interrupt controller.
+/// Returns the addresses that were translated with one interrupt controller. The name of a log ends
+/// with the GIC's version, since addresses of the two images overlap.
 fn addresses(gic: u32) -> Result<BTreeSet<u64>> {
     let mut addresses = BTreeSet::new();
     let directory = trace::folder().context("no machine was watched")?;
@@ -140,7 +150,8 @@ fn addresses(gic: u32) -> Result<BTreeSet<u64>> {
     Ok(addresses)
 }
 
-/// Returns the addresses of a log: the first word of each line that begins with one.
+/// Returns the addresses of a log: the first word of each line that begins with one. Addresses of
+/// guests may be in the log, so only the runtime's range counts.
 fn translated(log: &str) -> impl Iterator<Item = u64> + '_ {
     let words = log
         .lines()

@@ -1,8 +1,11 @@
 //! Devices that change while a guest uses them: a Linux guest sees its disk grow, chooses its
 //! cache, is held to its limits, loses no request when GDM is killed, has the medium of its disk
-//! taken out and exchanged, is paused with its devices, dumped and suspended, chooses how many pairs of
-//! queues its network card uses, loses the card's link for a while, and is shut down by its power
-//! button.
+//! taken out and exchanged, is paused with its devices, dumped and suspended, chooses how many
+//! pairs of queues its network card uses, loses the card's link for a while, and is shut down by
+//! its power button.
+//!
+//! One boot has all of it, because the changes act on each other: a size that changed before a kill
+//! has to be there after it.
 
 use anyhow::{Context as _, Result, ensure};
 use workbench::build_images::{self, last_words};
@@ -18,14 +21,16 @@ use crate::part::{Part, Tally};
 
 pub(crate) mod pauses;
 
-/// Pauses in the normal run.
+/// Pauses in the normal run. A few in each run, to see that it works; leaks and races need many.
 const PAUSES: u32 = 5;
 /// Pauses in the slow part.
 const OFTEN: u32 = 50;
 
-/// Makes the file of the second disk, and starts the guest.
+/// Makes the file of the second disk, and starts the guest. The file is made by the device VM, as a
+/// user would add a disk at run time.
 const BEGIN: &str = "truncate -s 16M /run/data.img && gearctl start linux";
-/// Facts that the guest has of its second disk and of its card.
+/// Facts that the guest has of its second disk and of its card. All of them are the manifest's or
+/// the file's, by Linux's own drivers.
 const FACTS: [(&str, &str); 4] = [
     ("/sys/block/vdb/serial", "data-0001"),
     ("/sys/block/vdb/size", "32768"),
@@ -37,31 +42,35 @@ const FACTS: [(&str, &str); 4] = [
 const READ: &str = "begin=$(cut -d' ' -f1 /proc/uptime); \
     dd if=/dev/vdb of=/dev/null bs=4k count=293 iflag=direct 2> /dev/null; \
     echo $begin $(cut -d' ' -f1 /proc/uptime)";
+/// There is no upper limit, since the host may be slow.
 const LEAST_SECONDS: f64 = 2.8;
 /// The file grows, and the disk looks at once.
 const GROW: &str = "truncate -s 32M /run/data.img && gearctl device resize linux data --json";
-/// The file grows, and nobody says so.
+/// The file grows, and nobody says so. GDM looks at the size each second (docs/device-model.md).
 const GROW_UNSAID: &str = "truncate -s 48M /run/data.img";
 
-/// Another medium, with a mark in its first bytes.
+/// Another medium, with a mark in its first bytes. Smaller than the first: a driver that keeps the
+/// old size would read behind the end.
 const OTHER: &str = "truncate -s 8M /run/other.img && \
     echo another-medium | dd of=/run/other.img conv=notrunc 2> /dev/null";
 const DETACH: &str = "gearctl device detach linux data";
 const ATTACH_OTHER: &str = "gearctl device attach linux data /run/other.img --json";
 const ATTACH_AGAIN: &str = "gearctl device attach linux data --json";
-/// Ends at once while there is no medium.
+/// Ends at once while there is no medium. A read that waited would hang the guest's program with no
+/// medium in sight.
 const READS_NOTHING: &str =
     "[ $(dd if=/dev/vdb bs=4k count=1 iflag=direct 2> /dev/null | wc -c) = 0 ]";
 const MARKED: &str = "dd if=/dev/vdb bs=512 count=1 iflag=direct 2> /dev/null | head -c 14";
 
 /// Chooses this number of pairs, and prints how many there may be and are, and how many queues the
-/// kernel shows.
+/// kernel shows. More pairs than the card has are refused, and the number stays.
 const CHOOSE: &str = "ethtool -L eth0 combined PAIRS 2>&1 || :; \
     ethtool -l eth0 | sed -n 's/^Combined:[[:space:]]*//p' | xargs echo; \
     ls -d /sys/class/net/eth0/queues/rx-* | wc -l";
-/// Sends from a CPU and waits for the answer, which comes by the pair that has sent.
+/// Sends from a CPU and waits for the answer, which comes by the pair that has sent. Linux sends by
+/// the pair of the CPU that sends.
 const ASK: &str = "taskset -c CPU ping -c 1 -W 20 10.0.2.100 > /dev/null";
-/// Prints how often a pair's sending queue has notified.
+/// Prints how often a pair's sending queue has notified. Kernels name the counter in two ways.
 const KICKS: &str = "ethtool -S eth0 | sed -n 's/^ *tx_*\\(queue_\\)*PAIR_kicks: //p'";
 
 pub(super) fn parts() -> Vec<Part> {
@@ -77,7 +86,8 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// Does something with the machine, and looks at the guest's disk afterwards.
+/// Does something with the machine, and looks at the guest's disk afterwards. The image is checked
+/// at the end from outside: what the guest believes to have written must be there.
 fn run(
     tally: &mut Tally,
     log: &str,
@@ -99,7 +109,8 @@ fn run(
     Ok(())
 }
 
-/// Starts the guest, and leaves the terminal at its shell.
+/// Starts the guest, and leaves the terminal at its shell. The guest does not start by itself,
+/// since its second disk's file must be made first.
 fn begin(session: &mut Session, guest: &VmSummary) -> Result<()> {
     is_up(session)?;
     shell(session, BEGIN)?;
@@ -109,6 +120,7 @@ fn begin(session: &mut Session, guest: &VmSummary) -> Result<()> {
 }
 
 /// Pauses the guest many times while fio writes and verifies, several requests at a time.
+/// Verification by fio covers each write over all pauses.
 fn is_paused_often(session: &mut Session, guest: &VmSummary) -> Result<()> {
     begin(session, guest)?;
     shell(session, &fio_until_stopped())?;
@@ -123,6 +135,7 @@ fn is_paused_often(session: &mut Session, guest: &VmSummary) -> Result<()> {
     Ok(())
 }
 
+/// The order ends with what ends the guest.
 fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
     begin(session, guest)?;
     for (file, expected) in FACTS {
@@ -147,7 +160,8 @@ fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
     Ok(())
 }
 
-/// Checks what a file of the guest's holds, or will soon.
+/// Checks what a file of the guest's holds, or will soon. Changes reach the driver by an interrupt,
+/// so the value may come late.
 fn is(session: &mut Session, file: &str, expected: &str) -> Result<()> {
     let wait = format!("until [ \"$(cat {file})\" = '{expected}' ]; do sleep 0.2; done");
     let outcome = shell_within(session, &wait, LONG);
@@ -156,7 +170,8 @@ fn is(session: &mut Session, file: &str, expected: &str) -> Result<()> {
         .with_context(|| format!("{file} is not {expected}"))
 }
 
-/// Checks that reads take as long as the limits say.
+/// Checks that reads take as long as the limits say. The guest's own clock measures, because the
+/// limit is a promise to it.
 fn is_limited(session: &mut Session) -> Result<()> {
     let printed = shell_within(session, READ, LONG)?;
     let times = printed.split_whitespace().map(str::parse);
@@ -168,7 +183,8 @@ fn is_limited(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Has the guest turn its disk's cache off and on.
+/// Has the guest turn its disk's cache off and on. A write in each state shows that the disk serves
+/// both.
 fn chooses_cache(session: &mut Session) -> Result<()> {
     for cache in ["write through", "write back"] {
         let choose = format!("echo '{cache}' > /sys/block/vdb/cache_type");
@@ -185,6 +201,7 @@ fn chooses_pairs(session: &mut Session) -> Result<()> {
     uses_pairs(session)?;
     for (pairs, used) in [(1, 1), (3, 1), (2, 2)] {
         let printed = shell(session, &CHOOSE.replace("PAIRS", &pairs.to_string()))?;
+        // The console may end lines either way.
         let shown = printed.trim_end().ends_with(&format!("2 {used}\r\n{used}"))
             || printed.trim_end().ends_with(&format!("2 {used}\n{used}"));
         ensure!(shown, "with {pairs} pairs the guest shows {printed:?}");
@@ -193,7 +210,8 @@ fn chooses_pairs(session: &mut Session) -> Result<()> {
     uses_pairs(session)
 }
 
-/// Checks that the guest's card sends by the pair of each vCPU, and that answers come.
+/// Checks that the guest's card sends by the pair of each vCPU, and that answers come. An answer
+/// alone could come by another pair, so the pair's own counter has to grow.
 fn uses_pairs(session: &mut Session) -> Result<()> {
     for pair in ["0", "1"] {
         let kicks = KICKS.replace("PAIR", pair);
@@ -213,7 +231,7 @@ fn number_in(printed: &str) -> Result<u64> {
 }
 
 /// Kills GDM three times while fio writes and verifies, several requests at a time: each request is
-/// done, and none is lost.
+/// done, and none is lost. fio runs over kills and pauses together: a request may meet both.
 fn loses_nothing(session: &mut Session, guest: &VmSummary) -> Result<()> {
     shell(session, &fio_until_stopped())?;
     leave(session)?;
@@ -231,7 +249,8 @@ fn loses_nothing(session: &mut Session, guest: &VmSummary) -> Result<()> {
     Ok(())
 }
 
-/// Has the disk grow, by order and without, and returns to the guest for what it sees.
+/// Has the disk grow, by order and without, and returns to the guest for what it sees. The guest
+/// needs no reboot and no command for it.
 fn grows(session: &mut Session, guest: &VmSummary) -> Result<()> {
     let size = json(session, GROW)?;
     ensure!(number(&size["bytes"])? == 32 << 20, "gearctl says {size}");
@@ -245,7 +264,7 @@ fn grows(session: &mut Session, guest: &VmSummary) -> Result<()> {
 }
 
 /// Takes the medium of the second disk out, puts another one in, which a killed GDM keeps, and then
-/// the first one again.
+/// the first one again. A killed GDM must remember the exchanged medium, not the manifest's.
 fn changes_medium(session: &mut Session, guest: &VmSummary) -> Result<()> {
     shell(session, OTHER)?;
     shell(session, DETACH)?;
@@ -270,7 +289,7 @@ fn changes_medium(session: &mut Session, guest: &VmSummary) -> Result<()> {
 }
 
 /// Takes the card's link down and up, by order and by the tap device; the guest is left at its
-/// shell.
+/// shell. An order and a look at the tap device are different ways in GDM to one effect.
 fn loses_link(session: &mut Session, guest: &VmSummary) -> Result<()> {
     for (command, carrier) in [
         ("gearctl device link linux net down", "0"),

@@ -5,6 +5,9 @@
 //! the pattern. What the device reads, the guest sees.
 //!
 //! Requirements: G1-DMA-001, G1-DMA-002, G1-DMA-003.
+//!
+//! Nothing on a CPU can show that a device was kept out: a write that is aborted and one that goes
+//! elsewhere look alike there. The machine's memory, saved through QEMU's monitor, is the witness.
 
 mod monitor;
 
@@ -30,39 +33,50 @@ use crate::realtime::{Serial, images};
 
 /// The board's memory.
 const RAM: u64 = 0x4000_0000;
+/// Small, because all of it is saved and searched.
 const MEMORY_MIB: u32 = 128;
-/// Memory of the VM that owns the device, as both manifests say.
+/// Memory of the VM that owns the device, as both manifests say. Fixed by the manifests, so that
+/// the host can tell a hit from the guest's own copy.
 const OWN: Range<u64> = 0x4600_0000..0x4680_0000;
 /// The pattern, and where the device writes it after the VM's reset, as the guest has it.
 const SOURCE: u64 = OWN.end - (1 << 20);
+/// Another place than that of the first life, so that a late write shows alone.
 const LATE: u64 = 0x1000;
 /// Where the device writes without an SMMU, as the manifest says.
 const TARGET: u64 = 1140 << 20;
-/// Distance of attacked addresses, in the first memory and in all of it, and the guest's seed.
+/// Distance of attacked addresses, in the first memory and in all of it, and the guest's seed. The
+/// first 2 MiB are attacked at the smaller distance.
 const GEARS: u64 = 2 << 20;
 const FINE: u64 = 64 << 10;
 const STEP: u64 = 1 << 20;
 const SEED: u64 = 77;
 const PATTERN: usize = 64;
-/// Accesses of a transfer that nobody answers: QEMU goes on with each word.
+/// Accesses of a transfer that nobody answers: QEMU goes on with each word. 64 bytes, in words of
+/// 4.
 const ACCESSES: u64 = 16;
-/// StreamID of the second device on bus 0, behind the bridge itself.
+/// StreamID of the second device on bus 0, behind the bridge itself. The StreamID is the device's
+/// PCI address: device 1, function 0.
 const STREAM: &str = "(StreamID 0x8)";
-/// Stream table entries of a bus, their size, and the first word of one that aborts.
+/// Stream table entries of a bus, their size, and the first word of one that aborts. SMMUv3 (IHI
+/// 0070), 5.2: an entry has 64 bytes; V = 1 with Config = 0 in the first word aborts.
 const STREAMS: usize = 256;
 const ENTRY: usize = 64;
 const SHUT: u64 = 1;
-/// Entry of Gear2's list for the VM that has ended.
+/// Entry of Gear2's list for the VM that has ended. The list is asked for until it says so, because
+/// the VM's end takes its time.
 const OFF: &str = "0 dma stopped";
 /// Attacks of the long part, those between two lines of the guest, and the longest wait for a line.
+/// A line must come within the wait, or the attack is taken to hang.
 const RANDOM: u64 = 1_000_000;
 const PROGRESS: u64 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(600);
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Looks at Gear2's list, and the time between two.
+/// Looks at Gear2's list, and the time between two. 10 s in all.
 const LOOKS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// One part for the short tests: each needs the same machine, and none says much without the
+/// others.
 pub(super) fn parts() -> Vec<Part> {
     let short = Part::new("guest dma", |tally| {
         for (manifest, smmu) in [("dma", true), ("dma-exposed", false)] {
@@ -78,14 +92,16 @@ pub(super) fn parts() -> Vec<Part> {
     vec![short, long.slow(true)]
 }
 
-/// Has the device attack under another Gear1.
+/// Has the device attack under another Gear1. Planted bugs take checks out of Gear1's handling of
+/// the SMMU.
 pub(super) fn attacks_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
     attacks(&images("dma", Some(gear1.clone()))?, tally)?;
     lends(&images("dma-lends", Some(gear1))?, tally)
 }
 
 /// Checks a manifest against its machine: the warning of bus masters that reach all memory comes
-/// unless there is an SMMU.
+/// unless there is an SMMU. The machine's own tree is asked for, as a user would do with an unknown
+/// board.
 fn warns(manifest: &str, smmu: bool) -> Result<()> {
     let tools = Tools::prepare()?;
     let tree = workspace::output_dir().join(format!("{manifest}-board.dtb"));
@@ -107,7 +123,9 @@ fn warns(manifest: &str, smmu: bool) -> Result<()> {
 }
 
 /// With an SMMU: no byte arrives, and each attempt is an event of the VM's. The VM's second life
-/// finds its device stopped. When that life has ended, the stream table lets nothing through.
+/// finds its device stopped. When that life has ended, the stream table lets nothing through. The
+/// count of aborted accesses is exact: one that is missing was either lost as an event or let
+/// through.
 fn attacks(images: &Images, tally: &mut Tally) -> Result<()> {
     let machine = Machine {
         cpus: 3,
@@ -134,6 +152,7 @@ fn attacks(images: &Images, tally: &mut Tally) -> Result<()> {
     );
     tally.check(
         "the host finds the pattern where it is",
+        // The pattern's own place must be found, or the search itself does not work.
         holds(found.contains(&SOURCE), || format!("found: {found:x?}")),
     );
     tally.check(
@@ -151,7 +170,8 @@ fn attacks(images: &Images, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// A page that a device VM has lent is out of its device's reach: one transfer faults.
+/// A page that a device VM has lent is out of its device's reach: one transfer faults. The right to
+/// a page is the same for CPUs and devices: stage 2 is one table for both.
 fn lends(images: &Images, tally: &mut Tally) -> Result<()> {
     let machine = Machine {
         smmu: true,
@@ -168,7 +188,8 @@ fn lends(images: &Images, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// A VM with a limit of aborted accesses is stopped in the middle of its attack.
+/// A VM with a limit of aborted accesses is stopped in the middle of its attack. The limit is the
+/// manifest's `dma-fault-limit`.
 fn is_stopped() -> Result<()> {
     let images = images("dma-stopped", None)?;
     let directory = images.archive.with_file_name("");
@@ -186,7 +207,8 @@ fn is_stopped() -> Result<()> {
     until_listed(&mut session, OFF)
 }
 
-/// Asks Gear2 for its list until a text stands there.
+/// Asks Gear2 for its list until a text stands there. Events and ends reach Gear2 some time after
+/// the guest's last line, so the question is repeated.
 fn until_listed(session: &mut Session, text: &str) -> Result<()> {
     for _ in 0..LOOKS {
         session.send(&format!("{ESCAPE}l"))?;
@@ -198,7 +220,8 @@ fn until_listed(session: &mut Session, text: &str) -> Result<()> {
     bail!("the list does not say {text:?}")
 }
 
-/// A million accesses at random addresses reach nothing.
+/// A million accesses at random addresses reach nothing. Places at a fixed distance may all miss a
+/// hole in the tables; random ones do not for so long. Progress lines keep the wait for each short.
 fn attacks_for_long(tally: &mut Tally) -> Result<()> {
     let images = images("dma-long", None)?;
     let directory = images.archive.with_file_name("");
@@ -247,7 +270,8 @@ fn holds(condition: bool, why: impl FnOnce() -> String) -> Result<()> {
     condition.then_some(()).ok_or_else(|| anyhow!(why()))
 }
 
-/// Returns the machine of both tests: time passes by itself while the device works.
+/// Returns the machine of both tests: time passes by itself while the device works. `edu` masters
+/// the bus by default with 28 bits of address; the mask lets it name all memory.
 fn machine() -> Machine {
     let options = ["-device", "edu,dma_mask=0xffffffffff"];
     Machine {
@@ -258,7 +282,8 @@ fn machine() -> Machine {
     }
 }
 
-/// Runs the machine until the guest is done and `is_over`, and returns its memory.
+/// Runs the machine until the guest is done and `is_over`, and returns its memory. Verdicts of the
+/// guest are counted before anything else fails.
 fn run(
     images: &Images,
     machine: Machine,
@@ -295,7 +320,8 @@ fn memory_of(monitor: monitor::Socket, directory: &Path) -> Result<Vec<u8>> {
 }
 
 /// Returns the first words of the stream table entries that have an owner, which are found by their
-/// shape: shareability as the device says, S2R, S2AFFD and S2AA64, nothing for stage 1.
+/// shape: shareability as the device says, S2R, S2AFFD and S2AA64, nothing for stage 1. The table
+/// lies wherever init has put it, and nothing outside tells where.
 fn stream_entries(memory: &[u8]) -> Vec<u64> {
     let words = |entry: &[u8]| -> Vec<u64> {
         let words = entry.as_chunks::<8>().0.iter();
@@ -308,7 +334,8 @@ fn stream_entries(memory: &[u8]) -> Vec<u64> {
     owned.map(|words| words[0]).collect()
 }
 
-/// Returns the addresses at which the pattern stands in memory.
+/// Returns the addresses at which the pattern stands in memory. The generator of the pattern is the
+/// guest's, in the same words: 64 bytes that nothing else holds.
 fn places(memory: &[u8]) -> Vec<u64> {
     let pattern: Vec<u8> = (0..PATTERN as u64)
         .map(|at| (SEED * 31 + at * at * 7 + at * 13) as u8)

@@ -2,6 +2,9 @@
 //!
 //! Invariant: a sequence that the erratum's notice names is found; some that it excepts (since a
 //! register depends on the first access) are found too, and none of our images has them.
+//!
+//! QEMU has no errata. Compiler and linker have workarounds of their own; the linked code is what
+//! counts.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use object::{Object as _, ObjectSection as _, SectionKind};
 
-/// Checks the code of an ELF file.
+/// Checks the code of an ELF file. An image without code would pass for nothing.
 pub(super) fn check(elf: &Path) -> Result<()> {
     let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
     let file = object::File::parse(&*bytes)?;
@@ -26,7 +29,8 @@ pub(super) fn check(elf: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns each affected sequence's address and erratum in code that begins at `base`.
+/// Returns each affected sequence's address and erratum in code that begins at `base`. Each place
+/// in the code may begin a sequence.
 fn affected(base: u64, code: &[u32]) -> Vec<(u64, &'static str)> {
     let addresses = (base..).step_by(4);
     let windows = addresses.zip(0..code.len());
@@ -83,7 +87,8 @@ fn is_unsigned_offset(word: u32) -> bool {
     word & 0x3b00_0000 == 0x3900_0000
 }
 
-/// B, BL, CBZ and TBZ with their twins; B.cond; BR and its like.
+/// B, BL, CBZ and TBZ with their twins; B.cond; BR and its like. A branch in third place ends the
+/// sequence, as the erratum needs all four in order.
 fn is_branch(word: u32) -> bool {
     matches!(word & 0x7c00_0000, 0x1400_0000 | 0x3400_0000)
         || word & 0xff00_0000 == 0x5400_0000

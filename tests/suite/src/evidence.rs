@@ -3,6 +3,9 @@
 //! Figures come from the linked images, the requirements, what the last whole run of the tests left
 //! behind, and what longer runs found: that is kept in the repository, `docs/evidence`. Invariant:
 //! nothing is written that was not measured.
+//!
+//! A figure that a person copies into a page grows old unseen. Here each figure comes with the
+//! command that makes it, and a figure that nobody made is shown as missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +18,9 @@ use crate::planted::Score;
 use crate::record::{Longer, PartRun, Run, longer_runs};
 use crate::requirements::Requirements;
 
-/// Writes the page.
+/// Writes the page. The score of planted bugs is kept first, beside the figures that a clone has
+/// without a run. A run of all tests must have been: with some parts alone the page would show
+/// fewer tests than there are.
 pub(crate) fn command() -> Result<()> {
     let score = Score::read();
     score.keep()?;
@@ -32,7 +37,8 @@ pub(crate) fn command() -> Result<()> {
     Ok(())
 }
 
-/// Contents of the page.
+/// Contents of the page. Everything is read before the page is begun, so that a missing part leaves
+/// the old page whole.
 struct Evidence {
     run: Run,
     longer: Vec<Longer>,
@@ -42,16 +48,23 @@ struct Evidence {
 }
 
 /// An item of the page's first table, and what its figures are known by: a word of what the tests
-/// tell of themselves, one of the names of parts, one of the names of longer runs.
+/// tell of themselves, one of the names of parts, one of the names of longer runs. An empty word
+/// stands for no figures of that source.
 struct Item {
+    /// The table's first column.
     name: &'static str,
+    /// Part of a figure that a test prints.
     told: &'static str,
+    /// Part of the names of parts, whose verdicts are added up.
     parts: &'static str,
+    /// Part of the names of longer runs, as [`Longer`] keeps them.
     longer: &'static str,
+    /// The command by which a reader repeats the figure.
     command: &'static str,
 }
 
 const ITEMS: &[Item] = &[
+    // The figure of each run is small; the longer run made a million calls.
     Item {
         name: "Ghost specification beside random calls, on the host",
         told: "calls of three VMs",
@@ -59,6 +72,7 @@ const ITEMS: &[Item] = &[
         longer: "ownership GEARV_CALLS",
         command: "cargo test -p gear1-core ffa::tests::ghost",
     },
+    // Parts alone tell of it, by the checks of the guests that ran on the checking image.
     Item {
         name: "Ghost specification around every call, on QEMU",
         told: "",
@@ -66,6 +80,7 @@ const ITEMS: &[Item] = &[
         longer: "",
         command: "cargo xtask test --slow \"the ghost beside Gear1\"",
     },
+    // States are counted twice: all, and those that differ in more than the names of pages and VMs.
     Item {
         name: "Model checking of the ownership of pages",
         told: "but for names",
@@ -73,6 +88,7 @@ const ITEMS: &[Item] = &[
         longer: "ownership GEARV_PAGES",
         command: "cargo test -p gear1-core ownership::tests::model",
     },
+    // Orders of the steps of two CPUs are tried completely, those of more CPUs by chance.
     Item {
         name: "Model checking of kick, inject, block and wake",
         told: "orders of",
@@ -94,6 +110,7 @@ const ITEMS: &[Item] = &[
         longer: "chaos",
         command: "cargo xtask chaos",
     },
+    // The corpus with mutations runs with the unit tests; libFuzzer's runs are longer ones.
     Item {
         name: "Fuzzing of parsers of outside bytes",
         told: "mutations",
@@ -101,6 +118,7 @@ const ITEMS: &[Item] = &[
         longer: "fuzz target",
         command: "cargo test -p tests-fuzz",
     },
+    // Only the slow part has this figure: the share that 25 minutes have found.
     Item {
         name: "Changes of gear1-core that its tests find",
         told: "",
@@ -111,7 +129,8 @@ const ITEMS: &[Item] = &[
 ];
 
 impl Item {
-    /// Returns all figures of it, in words.
+    /// Returns all figures of it, in words. A set, because several parts tell of the same figure.
+    /// No figure at all reads **not run**, which a reader cannot overlook.
     fn figures(&self, run: &Run, longer: &[Longer]) -> String {
         let has = |text: &str, word: &str| !word.is_empty() && text.contains(word);
         let mut figures = BTreeSet::new();
@@ -126,6 +145,7 @@ impl Item {
             let count = parts.len();
             figures.insert(format!("{count} parts, {passed} passed, {failed} failed"));
         }
+        // With the command, because a longer run has parameters that the table's command has not.
         for run in longer.iter().filter(|run| has(&run.name, self.longer)) {
             figures.insert(format!("{} (`{}`)", run.figure, run.command));
         }
@@ -158,13 +178,15 @@ impl Evidence {
         page
     }
 
-    /// Returns a line for each kind of evidence.
+    /// Returns a line for each kind of evidence. Items whose figures do not come from parts of
+    /// tests have a row of their own here.
     fn items(&self) -> String {
         let mut table = String::from("| evidence | figure | command |\n|---|---|---|\n");
         let mut row = |name: &str, figure: &str, command: &str| {
             table += &format!("| {name} | {figure} | `{command}` |\n");
         };
         row("All tests", &self.all_tests(), "cargo xtask test");
+        // The audit runs now; all others are figures of an earlier run.
         let (holds, fails) = (self.audit.holds.len(), self.audit.fails.len());
         let figure = format!("{holds} statements hold, {fails} do not");
         row("The linked runtime images", &figure, "cargo xtask audit");
@@ -181,11 +203,13 @@ impl Evidence {
         );
         row("Requirements", &figure, "cargo xtask requirements");
         let coverage = "Coverage of the runtime image";
+        // Coverage is a figure of the whole run, and of no part.
         row(coverage, &self.run.coverage, "cargo xtask test");
         table
     }
 
-    /// Returns the sums of all parts.
+    /// Returns the sums of all parts. Commit and duration tell how old the figures are and what a
+    /// repetition costs.
     fn all_tests(&self) -> String {
         let run = &self.run;
         let sum = |of: fn(&PartRun) -> usize| run.parts.iter().map(of).sum::<usize>();
@@ -204,6 +228,7 @@ impl Evidence {
         )
     }
 
+    /// Every part has a row, so that a part that disappears shows in the page's difference.
     fn tests(&self) -> String {
         let mut table = String::from(
             "\n## Tests: `cargo xtask test`\n\n| part | passed | failed | skipped |\n|---|---|---|---|\n",
@@ -221,6 +246,7 @@ impl Evidence {
         table
     }
 
+    /// Markdown would take `<` in names of symbols for HTML.
     fn images(&self) -> String {
         let mut list = String::from("\n## The linked runtime images: `cargo xtask audit`\n\n");
         for line in &self.audit.holds {

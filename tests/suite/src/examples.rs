@@ -1,5 +1,9 @@
 //! The example manifests: each keeps all rules on the board it is for, and those that the Debian
 //! tests do not boot are booted here.
+//!
+//! A reader copies these manifests first, so an example that a later rule forbids, or that boots
+//! only nowhere, costs a newcomer the first hour. Rules are judged on all boards, because the
+//! compiler knows boards that QEMU does not have.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,10 +26,15 @@ use crate::part::{Part, Tally};
 
 mod cockpit;
 
+/// A boot of Debian takes tens of seconds. The rest is for a host that compiles meanwhile: the
+/// limit has to end a hang, not to measure.
 const BOOT: Duration = Duration::from_secs(300);
-/// Line that the control loop of the examples prints after a second.
+/// Line that the control loop of the examples prints after a second. The figure behind the text
+/// depends on the host, so no test reads it.
 const PERIODS: &str = "control loop: 1000 periods, at most ";
 
+/// The compiler judges before anything boots: a fault that it finds costs seconds there and minutes
+/// in QEMU.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("example manifests keep the rules", judged),
@@ -46,10 +55,15 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
+/// Returns the file of an example as a user names it: a copy would hide that the file itself is
+/// wrong.
 fn manifest(name: &str) -> PathBuf {
     workspace::root().join(format!("manifests/{name}.dts"))
 }
 
+/// Judges each example on each board that it is for, and all that `new-manifest` can write for a
+/// board. The choices come from the type itself, so that a new choice is judged without a change
+/// here.
 fn judged(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let examples = [
@@ -76,6 +90,7 @@ fn judged(tally: &mut Tally) -> Result<()> {
             tally.check(stem, keeps_rules(&manifest(stem), &board, &tools));
         }
         for choice in Choice::all(name) {
+            // Drawn findings name the file, which therefore has to exist.
             let new = workspace::output_dir().join(format!("new-{}.dts", name.text()));
             fs::write(&new, new_manifest::text(name, choice))?;
             let judged = keeps_rules(&new, &board, &tools);
@@ -85,6 +100,7 @@ fn judged(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// Warnings pass: an example may do what is legal and unusual, and explains the reason in its text.
 fn keeps_rules(file: &std::path::Path, board: &BoardTree, tools: &Tools) -> Result<()> {
     let findings = check::check(file, board, tools)?;
     let errors = error_count(&findings.list);
@@ -98,7 +114,8 @@ fn keeps_rules(file: &std::path::Path, board: &BoardTree, tools: &Tools) -> Resu
     Ok(())
 }
 
-/// Boots the manifest that `new-manifest` writes.
+/// Boots the manifest that `new-manifest` writes. The compiler's verdict alone would miss a
+/// manifest that is valid and whose guest nobody can use.
 fn new(tally: &mut Tally) -> Result<()> {
     let file = workspace::output_dir().join("new.dts");
     fs::write(
@@ -113,7 +130,9 @@ fn new(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The guest that `docs/manifest.md` adds to the system of the device VM, taken from its text.
+/// The guest that `docs/manifest.md` adds to the system of the device VM, taken from its text. The
+/// text itself is the input, so that the manual cannot grow apart from the compiler. The boot is
+/// slow and shows little that the rules do not, which is why only `--slow` does it.
 fn third_guest(boots: bool, tally: &mut Tally) -> Result<()> {
     let file = workspace::output_dir().join("third-guest.dts");
     fs::write(&file, with_third_guest()?)?;
@@ -121,6 +140,7 @@ fn third_guest(boots: bool, tally: &mut Tally) -> Result<()> {
     let board = BoardTree::named(board::Name::QemuVirt, &tools)?;
     keeps_rules(&file, &board, &tools)?;
     tally.pass(1);
+    // The part without a boot ends at the compiler's verdict.
     if !boots {
         return Ok(());
     }
@@ -134,7 +154,9 @@ fn third_guest(boots: bool, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Returns the manifest of the device VM's system with the manual's guest behind the last VM.
+/// Returns the manifest of the device VM's system with the manual's guest behind the last VM. Cuts
+/// the block of code out of the heading's section: a manual that moves or renames the section fails
+/// here by name.
 fn with_third_guest() -> Result<String> {
     let manual = fs::read_to_string(workspace::root().join("docs/manifest.md"))?;
     let steps = manual.split("### Adding a guest").nth(1);
@@ -147,8 +169,12 @@ fn with_third_guest() -> Result<String> {
     Ok(format!("{before}\n{node}{behind}"))
 }
 
+/// The device VM's shell comes first, because the third guest's console is a window in `gearctl`
+/// there.
 fn use_third(session: &mut Session) -> Result<()> {
     session.expect(device_userland::READY, BOOT)?;
+    // A narrow terminal breaks the echo of a long command, and the end of an answer would not be
+    // recognized.
     session.send("stty cols 1000\n")?;
     let list = shell(session, "until gearctl list; do sleep 0.2; done")?;
     ensure!(list.contains("third"), "third is not in\n{list}");
@@ -159,11 +185,14 @@ fn use_third(session: &mut Session) -> Result<()> {
 }
 
 /// The device VM's Linux offers memory that it shares with the guest to programs, by device-dax,
-/// and the guest's finds it in its device tree.
+/// and the guest's finds it in its device tree. A stock kernel needs a namespace's metadata in the
+/// region to offer it, which Gear1's init writes (`gear1/init/src/dax.rs`). Only a real Debian
+/// shows that the metadata satisfies the driver.
 fn shared_with_linux(tally: &mut Tally) -> Result<()> {
     let system = fs::read_to_string(build_images::default_manifest())?;
     let end = system.rfind("\n};").context("the root has no end")?;
     let (before, behind) = system.split_at(end);
+    // The default system shares no memory, so the node is added to a copy of its manifest.
     let node = "shared-memory { board { address = <0x70000000>; size-mib = <4>; vms = \"device\", \"linux\"; }; };";
     let file = workspace::output_dir().join("shared-linux.dts");
     fs::write(&file, format!("{before}\n{node}{behind}"))?;
@@ -177,6 +206,8 @@ fn shared_with_linux(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// The device VM's Linux must show the size of the manifest, without the 2 MiB of metadata before
+/// it.
 fn find_shared(session: &mut Session) -> Result<()> {
     session.expect(device_userland::READY, BOOT)?;
     session.send("stty cols 1000\n")?;
@@ -186,14 +217,17 @@ fn find_shared(session: &mut Session) -> Result<()> {
     session.send("gearctl console --all linux\n")?;
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}linux{after}"), BOOT)?;
+    // The node begins 2 MiB before the address of the manifest: the metadata lie there.
     let node = "cat /proc/device-tree/pmem-region@6fe00000/compatible";
     let node = shell(session, node)?;
     ensure!(node.contains("pmem-region"), "the guest's tree has {node}");
     Ok(())
 }
 
-/// Waits for the dax device of the shared memory, and returns its name.
+/// Waits for the dax device of the shared memory, and returns its name. The kernel numbers its
+/// devices in the order of probing, so the address alone says which is ours.
 fn dax_device(session: &mut Session) -> Result<String> {
+    // The driver probes in the background, so the device may come after the shell.
     let found = "cd /sys/bus/dax/devices; until grep -l 0x70000000 */resource; do sleep 1; done";
     let found = shell(session, found)?;
     let mut lines = found.lines().rev();
@@ -202,7 +236,9 @@ fn dax_device(session: &mut Session) -> Result<String> {
 }
 
 /// Files with the right digests boot, the VM that comes first in the file starts last, and memory
-/// lies where it was asked to.
+/// lies where it was asked to. The order of the file is the opposite of the boot order, and the
+/// largest alignment belongs to the VM in the middle: an order or a place that comes from the
+/// file's order fails.
 fn ordered(tally: &mut Tally) -> Result<()> {
     let file = workspace::output_dir().join("ordered.dts");
     fs::write(&file, ordered_manifest()?)?;
@@ -210,11 +246,13 @@ fn ordered(tally: &mut Tally) -> Result<()> {
     let machine = run::machine_for(&images)?;
     let log = workspace::output_dir().join("ordered.log");
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    // `expect` looks behind the previous match only, so a start out of order is not found.
     for name in ["first", "middle", "last"] {
         let started = session.expect(&format!("gear2: {name} started"), BOOT);
         started.with_context(|| last_words(&session))?;
         tally.pass(1);
     }
+    // Places are read from init's own lines, since a guest knows its IPA alone.
     for (name, _, align) in ORDERED {
         let place = place_of(session.transcript(), name)?;
         let is_aligned = place.is_multiple_of(u64::from(align) << 20);
@@ -227,6 +265,8 @@ fn ordered(tally: &mut Tally) -> Result<()> {
 /// VMs by name, boot order and alignment in MiB.
 const ORDERED: [(&str, u32, u32); 3] = [("last", 2, 64), ("middle", 1, 128), ("first", 0, 2)];
 
+/// All VMs run one small image, with its digest from the file: a wrong digest is refused, which the
+/// invalid manifests show.
 fn ordered_manifest() -> Result<String> {
     let image = build_images::build_guest("counters")?;
     let digest = smoke::hex(&fs::read(image)?);
@@ -253,7 +293,8 @@ fn place_of(said: &str, name: &str) -> Result<u64> {
     Ok(u64::from_str_radix(place, 16)?)
 }
 
-/// An example on QEMU.
+/// An example on QEMU. Real-time VMs have no console of Gear2's. Output of theirs goes to a UART of
+/// their own, which QEMU writes to a file.
 struct Example {
     session: Session,
     vms: Vec<VmSummary>,
@@ -266,6 +307,7 @@ impl Example {
         let images = build_images::build(&manifest(name))?;
         let machine = run::machine_for(&images)?;
         let serial = run::second_serial(&images).context("no VM has the second UART")?;
+        // An earlier run's reports would count as this boot's.
         fs::write(&serial, "")?;
         let log = workspace::output_dir().join(format!("{name}/boot.log"));
         let session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
@@ -277,6 +319,7 @@ impl Example {
         })
     }
 
+    /// A bare timeout says nothing about the reason, so the end of the console goes with it.
     fn expect(&mut self, text: &str) -> Result<()> {
         let found = self.session.expect(text, BOOT).map(drop);
         found.with_context(|| last_words(&self.session))
@@ -295,7 +338,8 @@ impl Example {
             .count())
     }
 
-    /// Waits for a text of the real-time VM's.
+    /// Waits for a text of the real-time VM's. The console is listened to meanwhile: a full pipe
+    /// would stop QEMU, and with it the VM that is awaited.
     fn wait_for_serial(&mut self, text: &str) -> Result<()> {
         for _ in 0..600 {
             if fs::read_to_string(&self.serial)?.contains(text) {
@@ -308,7 +352,8 @@ impl Example {
         Ok(())
     }
 
-    /// Waits for another report of the real-time VM.
+    /// Waits for another report of the real-time VM. One report more than before is a sign of life;
+    /// the last one would also stand there of a VM that died.
     fn wait_for_report(&mut self) -> Result<()> {
         let before = self.reports()?;
         for _ in 0..600 {
@@ -327,7 +372,8 @@ impl Example {
     }
 }
 
-/// Both programs run: one is seen on its own UART, the other by way of Gear2.
+/// Both programs run: one is seen on its own UART, the other by way of Gear2. No Linux is in the
+/// way here: this is the smallest system that shows both kinds of VM.
 fn pair(tally: &mut Tally) -> Result<()> {
     let mut example = Example::boot("bare-metal-pair")?;
     example.wait_for_report()?;
@@ -338,7 +384,8 @@ fn pair(tally: &mut Tally) -> Result<()> {
 }
 
 /// Linux hears a bare-metal guest's doorbell as a key, and rings that of a real-time VM, which says
-/// so on its own UART.
+/// so on its own UART. GDM is in neither way: Debian's own `gpio-keys` driver hears the bell as an
+/// interrupt, and a write to a register of the channel rings.
 fn doorbells(tally: &mut Tally) -> Result<()> {
     let mut example = Example::boot("doorbells")?;
     example.expect(device_userland::READY)?;
@@ -346,11 +393,13 @@ fn doorbells(tally: &mut Tally) -> Result<()> {
     let name = "cat /sys/class/input/event0/device/name";
     let name = shell(&mut example.session, name)?;
     ensure!(name.contains("tick"), "the input device is {name}");
-    // Pressed and released, each with an event behind it: five interrupts.
+    // Pressed and released, each with an event behind it: five interrupts. The count is known, so
+    // `dd` ends by itself when the bell rings as it should.
     let events = "dd if=/dev/input/event0 of=/dev/null bs=24 count=20 2>&1";
     let events = shell(&mut example.session, events)?;
     ensure!(events.contains("20+0 records in"), "{events}");
     tally.pass(2);
+    // The number in the answer shows that no ring was lost and none came twice.
     for rings in 1..=3 {
         shell(&mut example.session, "devmem 0x0b000000 32 1")?;
         example.wait_for_serial(&format!("redraw: {rings} rings"))?;
@@ -359,7 +408,8 @@ fn doorbells(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// VMs of the example of pools, in the order of their numbers.
+/// VMs of the example of pools, in the order of their numbers. The console's keys take that number,
+/// and each program prints the number that it was told.
 const POOLED: [&str; 7] = [
     "small",
     "large",
@@ -380,7 +430,8 @@ fn await_ends(session: &mut Session) -> Result<()> {
         .with_context(|| last_words(session))
 }
 
-/// Shows the console of a pooled VM that has ended, and looks for its report.
+/// Shows the console of a pooled VM that has ended, and looks for its report. A report with another
+/// VM's identifier would mean that the history of another VM was shown.
 fn reported(session: &mut Session, id: usize, name: &str) -> Result<()> {
     session.send(&format!("{ESCAPE}{id}"))?;
     session.expect(&format!("--- {name} ---"), BOOT)?;
@@ -391,7 +442,8 @@ fn reported(session: &mut Session, id: usize, name: &str) -> Result<()> {
 }
 
 /// Three schedulers in one machine: each VM starts, and what runs in windows, by a budget and by
-/// what they leave comes to its end.
+/// what they leave comes to its end. Shares are not judged here, because the host's load shows in
+/// them. `schedules` judges turns, on a QEMU that counts instructions.
 fn pools(tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&manifest("pools"))?;
     let machine = run::machine_for(&images)?;

@@ -4,6 +4,10 @@
 //! The corpus is in the repository: all manifests, the invalid ones included, and the boards. Every
 //! run makes the same damage. A finding names the number for `GEARV_FUZZ_FIRST`, which starts
 //! there.
+//!
+//! Init runs the same rules at boot, at EL2, on blobs that a board's user supplies: a panic there
+//! is a board that does not start and does not say why. `tests/fuzz` has the parsers alone; here
+//! whole manifests go through all rules, which a mutation of bytes from nothing rarely reaches.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -21,11 +25,15 @@ use xtask::check;
 use crate::invalid;
 use crate::part::{Part, Tally};
 
-/// Damaged blobs, half of them manifests and half boards.
+/// Damaged blobs, half of them manifests and half boards. A blob is judged in microseconds, within
+/// this process.
 const BLOBS: u64 = 100_000;
-/// Damaged sources; each takes dtc twice.
+/// Damaged sources; each takes dtc twice. Sources are slower for that, and reach the parts that
+/// blobs do not: places in lines, and drawing them.
 const TEXTS: u64 = 2_000;
-/// Words that mean something in a device tree blob or in an address, and their neighbours.
+/// Words that mean something in a device tree blob or in an address, and their neighbours. Tokens
+/// of the structure block (1 to 4, 9), the magic, a start of memory, and numbers at which sums wrap
+/// or a sign changes.
 const WORDS: [u32; 14] = [
     0,
     1,
@@ -42,7 +50,8 @@ const WORDS: [u32; 14] = [
     0xffff_fff8,
     u32::MAX,
 ];
-/// Pieces that a source is damaged with.
+/// Pieces that a source is damaged with. Each is legal somewhere and wrong elsewhere. A letter
+/// outside of ASCII makes columns and bytes differ.
 const PIECES: [&str; 16] = [
     "{",
     "};",
@@ -62,6 +71,7 @@ const PIECES: [&str; 16] = [
     "/delete-node/ vms;",
 ];
 
+/// The parts compute, so they need no attention of the host.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("fuzzed blobs", blobs).beside(),
@@ -69,10 +79,12 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// A source of numbers that look random and are the same in every run (xorshift64*).
+/// A source of numbers that look random and are the same in every run (xorshift64*). Numbers of a
+/// damage come from its own number alone, so that a finding is repeated without those before it.
 struct Random(u64);
 
 impl Random {
+    /// Neighbouring seeds would make alike numbers at first, and zero would make zeroes for ever.
     fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -84,11 +96,14 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
+    /// The upper bits are the better ones of this generator.
     fn below(&mut self, limit: usize) -> usize {
         (self.next() >> 33) as usize % limit.max(1)
     }
 }
 
+/// Invalid manifests are the better half: damage starts near the edge of a rule. Sorted, because a
+/// folder's order differs from machine to machine.
 fn manifests() -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for folder in [invalid::folder(), workspace::root().join("manifests")] {
@@ -106,7 +121,8 @@ fn first() -> u64 {
     first.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Does `body`, and says which damage it was that crashed it.
+/// Does `body`, and says which damage it was that crashed it. A panic is the finding, so one is
+/// caught and named here instead of ending the run without a number.
 fn survive(number: u64, what: &str, body: impl FnOnce()) -> Result<()> {
     let outcome = panic::catch_unwind(AssertUnwindSafe(body));
     ensure!(
@@ -116,16 +132,20 @@ fn survive(number: u64, what: &str, body: impl FnOnce()) -> Result<()> {
     Ok(())
 }
 
+/// The Raspberry Pi has two banks of memory and the R-Car four, each in a node of its own.
 fn blobs(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let compiled = compiled(&tools)?;
     let boards =
         [board::Name::Rpi4, board::Name::RcarH3].map(|name| BoardTree::named(name, &tools));
     let boards: Vec<BoardTree> = boards.into_iter().collect::<Result<_>>()?;
+    // Facts of a good board, on which damaged manifests are judged.
     let facts = boards[0].read()?;
     for number in first()..BLOBS {
         let mut random = Random::new(number);
         let (name, blob) = &compiled[random.below(compiled.len())];
+        // Damage to a blob and to a board would hide each other: most damaged boards are refused
+        // before a rule runs.
         if number % 2 == 0 {
             let blob = Aligned::new(&damaged(blob, &mut random));
             survive(number, name, || {
@@ -141,7 +161,8 @@ fn blobs(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Returns the blobs of all manifests, with their files.
+/// Returns the blobs of all manifests, with their files. dtc runs once per file here, instead of
+/// once per damage.
 fn compiled(tools: &Tools) -> Result<Vec<(String, Vec<u8>)>> {
     let scratch = scratch("blobs")?;
     let compiled = manifests()?.into_iter().map(|file| {
@@ -153,7 +174,8 @@ fn compiled(tools: &Tools) -> Result<Vec<(String, Vec<u8>)>> {
     compiled
 }
 
-/// Judges a manifest on the board of a device tree, if the tree can be read.
+/// Judges a manifest on the board of a device tree, if the tree can be read. A tree that cannot be
+/// read is refused by init before any rule. Alignment is what a boot loader guarantees.
 fn judge_on(tree: &[u8], blob: &[u8]) {
     let (tree, blob) = (Aligned::new(tree), Aligned::new(blob));
     if let Ok(facts) = fdt::read(tree.as_slice()).board {
@@ -161,7 +183,8 @@ fn judge_on(tree: &[u8], blob: &[u8]) {
     }
 }
 
-/// Returns the blob with some words or bytes replaced, and sometimes its end cut off.
+/// Returns the blob with some words or bytes replaced, and sometimes its end cut off. Few changes,
+/// so that most of the blob is still what a rule expects.
 fn damaged(blob: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = blob.to_vec();
     for _ in 0..=random.below(6) {
@@ -194,6 +217,7 @@ fn sources(tally: &mut Tally) -> Result<()> {
         for _ in 0..=random.below(3) {
             damage(&mut text, &texts, &mut random);
         }
+        // `check` reads a file, as a user's editor has left it.
         fs::write(&file, &text)?;
         let outcome = survive(number, "source", || {
             judged += usize::from(show(&file, &board, &tools))
@@ -210,7 +234,8 @@ fn sources(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Checks a source and shows the findings. Returns whether dtc accepted it.
+/// Checks a source and shows the findings. Returns whether dtc accepted it. Drawing marks columns
+/// of lines, where odd text is likely to panic.
 fn show(file: &Path, board: &BoardTree, tools: &Tools) -> bool {
     let Ok(findings) = check::check(file, board, tools) else {
         return false;
@@ -222,10 +247,13 @@ fn show(file: &Path, board: &BoardTree, tools: &Tools) -> bool {
     true
 }
 
-/// Removes, repeats or exchanges a line or a word, or puts a piece somewhere.
+/// Removes, repeats or exchanges a line or a word, or puts a piece somewhere. Lines of other
+/// manifests bring in properties that this manifest does not have, in a place that knows them or
+/// does not.
 fn damage(text: &mut String, texts: &[String], random: &mut Random) {
     let mut lines: Vec<&str> = text.lines().collect();
     let at = random.below(lines.len());
+    // Earlier damage may have left no line at all.
     let Some(line) = lines.get(at) else { return };
     let other = &texts[random.below(texts.len())];
     let other: Vec<&str> = other.lines().collect();
@@ -240,6 +268,7 @@ fn damage(text: &mut String, texts: &[String], random: &mut Random) {
     *text = lines.join("\n") + "\n";
 }
 
+/// By characters: a place inside of one would leave no text.
 fn with_piece(line: &str, random: &mut Random) -> String {
     let piece = PIECES[random.below(PIECES.len())];
     let mut letters: Vec<char> = line.chars().collect();
@@ -256,6 +285,7 @@ fn without_letter(line: &str, random: &mut Random) -> String {
     letters.into_iter().collect()
 }
 
+/// The process's number keeps two runs on one machine apart.
 fn scratch(name: &str) -> Result<PathBuf> {
     let folder = workspace::output_dir().join(format!("fuzz-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder)?;

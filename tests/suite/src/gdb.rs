@@ -2,6 +2,10 @@
 //!
 //! A packet is `$data#checksum`, answered by `+` and a packet; a resumed machine answers when it
 //! stops. Register values are hexadecimal, lowest byte first.
+//!
+//! The tests own this client: a debugger as a program would be one more tool to install, and its
+//! output is made for people. QEMU's extensions used here are physical memory (`Qqemu.PhyMemMode`)
+//! and descriptions of system registers.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,25 +20,26 @@ use workbench::expect::Session;
 
 /// The stub is there as soon as QEMU has started.
 const CONNECT: Duration = Duration::from_secs(20);
-/// No breakpoint is so far from the last one.
+/// No breakpoint is so far from the last one. A breakpoint that is never met must not hang a run.
 const ANSWER: Duration = Duration::from_secs(30);
-/// The bytes of a description that are asked for at once, in the protocol's hexadecimal.
+/// The bytes of a description that are asked for at once, in the protocol's hexadecimal. One packet
+/// of the stub has no room for all of it.
 const CHUNK: &str = "800";
 /// The bytes of memory that are asked for at once.
 const MEMORY_CHUNK: usize = 2048;
-/// Number of the PC among the stub's registers.
+/// Number of the PC among the stub's registers. X0 to X30 and SP come before.
 const PC: u32 = 32;
 /// Stops the machine, outside of any packet.
 const INTERRUPT: u8 = 3;
 
-/// A stub that is connected.
+/// A stub that is connected. The mode of addresses is kept, since it costs a packet to change.
 pub(super) struct Gdb {
     stub: BufReader<UnixStream>,
     /// Addresses of memory are physical.
     is_physical: bool,
 }
 
-/// The registers of `g`.
+/// The registers of `g`. In the stub's order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct General {
     /// X0 to X30.
@@ -45,7 +50,8 @@ pub(super) struct General {
 }
 
 impl Gdb {
-    /// Starts a machine that waits for the debugger.
+    /// Starts a machine that waits for the debugger. `-S`: not an instruction runs before the
+    /// debugger says so.
     pub(super) fn start(mut command: Command, log: &Path) -> Result<(Session, Gdb)> {
         // The path of a socket must be short.
         let socket = std::env::temp_dir().join(format!("gearv-gdb-{}", std::process::id()));
@@ -58,7 +64,8 @@ impl Gdb {
         Ok((session, gdb?))
     }
 
-    /// Connects to a socket that is about to appear.
+    /// Connects to a socket that is about to appear. QEMU makes the socket some time after its
+    /// start.
     fn connect(socket: &Path) -> Result<Gdb> {
         let deadline = Instant::now() + CONNECT;
         let stream = loop {
@@ -77,7 +84,8 @@ impl Gdb {
         })
     }
 
-    /// Stops the machine whenever it comes to `address`, in whatever address space.
+    /// Stops the machine whenever it comes to `address`, in whatever address space. The caller
+    /// therefore sees from the registers what has stopped.
     pub(super) fn set_breakpoint(&mut self, address: u64) -> Result<()> {
         self.accept(&format!("Z0,{address:x},4"))
     }
@@ -97,7 +105,8 @@ impl Gdb {
         Ok(())
     }
 
-    /// Lets the machine run until [`Gdb::interrupt`].
+    /// Lets the machine run until [`Gdb::interrupt`]. No answer is awaited: it comes when the
+    /// machine stops.
     pub(super) fn let_run(&mut self) -> Result<()> {
         let packet = format!("$c#{:02x}", checksum(b"c"));
         Ok(self.stub.get_mut().write_all(packet.as_bytes())?)
@@ -111,7 +120,7 @@ impl Gdb {
         Ok(())
     }
 
-    /// Reads physical memory.
+    /// Reads physical memory. In pieces, for the packet's limit.
     pub(super) fn physical(&mut self, address: u64, size: usize) -> Result<Vec<u8>> {
         self.take_physical()?;
         let mut bytes = Vec::with_capacity(size);
@@ -132,7 +141,8 @@ impl Gdb {
         self.accept("D")
     }
 
-    /// Writes a word to physical memory or to a device's register.
+    /// Writes a word to physical memory or to a device's register. Tests set up with it what
+    /// firmware would have left.
     pub(super) fn write_physical(&mut self, address: u64, word: u32) -> Result<()> {
         self.take_physical()?;
         let digits = word
@@ -142,17 +152,19 @@ impl Gdb {
         self.accept(&format!("M{address:x},4:{digits}"))
     }
 
-    /// Has commands concern this CPU from now on, the boot CPU being 0.
+    /// Has commands concern this CPU from now on, the boot CPU being 0. The protocol's threads are
+    /// CPUs here, and 0 means any.
     pub(super) fn select_cpu(&mut self, cpu: usize) -> Result<()> {
         self.accept(&format!("Hg{:x}", cpu + 1))
     }
 
-    /// Has the selected CPU go on at `pc`.
+    /// Has the selected CPU go on at `pc`. Bytes go in memory order, hence the swap.
     pub(super) fn set_pc(&mut self, pc: u64) -> Result<()> {
         self.accept(&format!("P{PC:x}={:016x}", pc.swap_bytes()))
     }
 
-    /// Writes an instruction where the selected CPU sees `address` now.
+    /// Writes an instruction where the selected CPU sees `address` now. The address is virtual
+    /// there, since the place of the runtime in memory is not known.
     pub(super) fn write_instruction(&mut self, address: u64, word: u32) -> Result<()> {
         if self.is_physical {
             self.accept("Qqemu.PhyMemMode:0")?;
@@ -191,7 +203,8 @@ impl Gdb {
         value(&self.ask(&format!("p{number:x}"))?)
     }
 
-    /// Returns the numbers of system registers.
+    /// Returns the numbers of system registers. Their numbers depend on the CPU model and on QEMU,
+    /// so the names are looked up.
     pub(super) fn system_registers<const N: usize>(
         &mut self,
         names: [&str; N],
@@ -226,7 +239,7 @@ impl Gdb {
         Ok(())
     }
 
-    /// Sends a command and returns the answer.
+    /// Sends a command and returns the answer. One question at a time: the stub answers in order.
     fn ask(&mut self, command: &str) -> Result<String> {
         let packet = format!("${command}#{:02x}", checksum(command.as_bytes()));
         self.stub.get_mut().write_all(packet.as_bytes())?;
@@ -234,6 +247,7 @@ impl Gdb {
         answer.with_context(|| format!("{command:?} is not answered"))
     }
 
+    /// Acknowledgements, which come as `+` before a packet, are skipped.
     fn receive(&mut self) -> Result<String> {
         self.stub.skip_until(b'$')?;
         let mut data = Vec::new();
@@ -260,7 +274,8 @@ fn value(hexadecimal: &str) -> Result<u64> {
     Ok(bytes.swap_bytes() >> unused)
 }
 
-/// Finds `<reg name="..." ... regnum="..."` in a description.
+/// Finds `<reg name="..." ... regnum="..."` in a description. The description is XML of a fixed
+/// form, for which a parser would be a dependency more.
 fn number_of(name: &str, description: &str) -> Option<u32> {
     let (_, register) = description.split_once(&format!("<reg name=\"{name}\""))?;
     let (register, _) = register.split_once('>')?;

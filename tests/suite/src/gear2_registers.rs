@@ -7,6 +7,9 @@
 //! reach.
 //!
 //! Requirements: G1-RUN-003, G1-RUN-005.
+//!
+//! Gear2 is code that Gear1 does not trust, so an extra register is a leak even if Gear2 never
+//! looks at it. A test at EL0 sees its registers too late, after its own code has used them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,28 +31,31 @@ use crate::part::{Part, Tally};
 use crate::table::TARGET_TESTS;
 
 const MANIFEST: &str = "secrets";
-/// The returns of `NEXT` that are looked at, unless one way to Gear2 is rare.
+/// The returns of `NEXT` that are looked at, unless one way to Gear2 is rare. Each stop costs
+/// several questions to the debugger.
 const STOPS: u64 = 800;
 const MOST_STOPS: u64 = 4 * STOPS;
-/// Least number of observations of each way.
+/// Least number of observations of each way. A way that was never taken would be judged clean.
 const LEAST: u64 = 20;
 /// Four nanoseconds an instruction: a guest's loop takes three time slices. With `sleep=off`, QEMU
-/// 10 stands still after a resume.
+/// 10 stands still after a resume. The host's time between stops must not count as the guests'.
 const INSTRUCTION_TIME: [&str; 2] = ["-icount", "shift=2,sleep=on"];
-/// `SVC #NEXT`.
+/// `SVC #NEXT`. The call's number is the immediate.
 const SVC: u32 = 0xd400_0001 | (number::NEXT as u32) << 5;
-/// PSTATE.M of EL0 in AArch64.
+/// PSTATE.M of EL0 in AArch64. Zero in these bits is EL0t.
 const PSTATE_MODE: u32 = 0x1f;
-/// CPTR_EL2.TFP: FP registers trap.
+/// CPTR_EL2.TFP: FP registers trap. The FP registers may keep a guest's values meanwhile, as long
+/// as an access of EL0 traps.
 const CPTR_TFP: u64 = 1 << 10;
-/// The guest's store goes to the PL011's IBRD.
+/// The guest's store goes to the PL011's IBRD. Nothing depends on the register's value.
 const IBRD: u64 = 0x24;
 
 pub(super) fn parts() -> Vec<Part> {
     vec![Part::new("gear2 registers", gear2_registers)]
 }
 
-/// The ways that a guest took to Gear2.
+/// The ways that a guest took to Gear2. Each is a different path from a guest's registers to
+/// Gear2's.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     hypercalls: u64,
@@ -59,7 +65,8 @@ struct Seen {
     slices: u64,
 }
 
-/// Numbers of system registers that Gear2 can read, and of the one that keeps it from FP.
+/// Numbers of system registers that Gear2 can read, and of the one that keeps it from FP. Gear2 can
+/// read the first two at EL0 without any call.
 struct System {
     thread: [u32; 2],
     cptr: u32,
@@ -69,7 +76,8 @@ fn gear2_registers(tally: &mut Tally) -> Result<()> {
     registers_under(None, tally)
 }
 
-/// Looks at what Gear2 sees under another Gear1, or under the usual one.
+/// Looks at what Gear2 sees under another Gear1, or under the usual one. The guests' own verdicts
+/// are asked for as well: they check that their registers come back.
 pub(super) fn registers_under(gear1: Option<PathBuf>, tally: &mut Tally) -> Result<()> {
     let row = TARGET_TESTS.iter().find(|row| row.manifest == MANIFEST);
     let row = row.with_context(|| format!("the table has no {MANIFEST}"))?;
@@ -87,7 +95,8 @@ pub(super) fn registers_under(gear1: Option<PathBuf>, tally: &mut Tally) -> Resu
 }
 
 /// Starts the machine, which waits for the debugger. Its time passes with instructions, not with
-/// the host's time between two stops: the ways that guests take are always the same.
+/// the host's time between two stops: the ways that guests take are always the same. One CPU, as
+/// the guests of this manifest have one.
 fn start(images: &Images) -> Result<(Session, Gdb)> {
     let machine = Machine {
         cpus: 1,
@@ -100,7 +109,8 @@ fn start(images: &Images) -> Result<(Session, Gdb)> {
     Gdb::start(command, &log)
 }
 
-/// Returns the addresses after `SVC #NEXT` at which Gear2 continues.
+/// Returns the addresses after `SVC #NEXT` at which Gear2 continues. The linked code is searched,
+/// since an inlined call may stand in several places.
 pub(super) fn returns_of_next() -> Result<Vec<u64>> {
     let elf = fs::read(workspace::bare_elf("gear2"))?;
     let file = object::File::parse(&*elf)?;
@@ -118,7 +128,8 @@ pub(super) fn returns_of_next() -> Result<Vec<u64>> {
     Ok(returns)
 }
 
-/// Stops the machine again and again, and lets it go on alone at last.
+/// Stops the machine again and again, and lets it go on alone at last. Stops are counted with a
+/// limit: a rare way makes the test longer, and not endless.
 fn watch(mut gdb: Gdb, returns: Vec<u64>) -> Result<()> {
     let [a, b, cptr] = gdb.system_registers(["TPIDR_EL0", "TPIDRRO_EL0", "CPTR_EL2"])?;
     let system = System {
@@ -149,7 +160,8 @@ fn watch(mut gdb: Gdb, returns: Vec<u64>) -> Result<()> {
     gdb.detach()
 }
 
-/// Checks what Gear2 sees at one return of `NEXT`.
+/// Checks what Gear2 sees at one return of `NEXT`. All 31 registers, the stack pointer and the
+/// thread registers.
 fn look(gdb: &mut Gdb, system: &System, general: &General, seen: &mut Seen) -> Result<()> {
     for (number, value) in general.x.into_iter().enumerate() {
         ensure!(!has_secret(value), "X{number} holds a guest's {value:#x}");
@@ -165,10 +177,12 @@ fn look(gdb: &mut Gdb, system: &System, general: &General, seen: &mut Seen) -> R
 }
 
 /// Checks that X0 to X6 hold an event and nothing beside it, and that the event holds what the
-/// guest handed over and nothing beside that.
+/// guest handed over and nothing beside that. Decoding and encoding again makes zeroes of all that
+/// the event does not define; what differs is more.
 fn check_event(general: &General, seen: &mut Seen) -> Result<()> {
     let [x0, x1, x2, x3, x4, x5, x6, x7, ..] = general.x;
     let event = Event::decode(&[x0, x1, x2, x3, x4, x5, x6, x7]).context("no event")?;
+    // X7 is left out of the comparison: its value is taken from what is encoded.
     let [.., time] = event.encode();
     ensure!(
         event.encode() == [x0, x1, x2, x3, x4, x5, x6, time],
@@ -183,7 +197,8 @@ fn check_event(general: &General, seen: &mut Seen) -> Result<()> {
 }
 
 /// Tells whether an event holds what the guest handed over, and whether the registers of any other
-/// event hold nothing of it.
+/// event hold nothing of it. A guest hands over some registers on purpose, with another pattern
+/// than its secrets. Those may be in that event alone.
 fn holds_given(event: Event, registers: [u64; 5]) -> bool {
     match event {
         Event::Hypercall(_, arguments) => {
@@ -210,6 +225,8 @@ fn holds_given(event: Event, registers: [u64; 5]) -> bool {
 }
 
 impl Seen {
+    /// Only ways by which these two guests leave count. A new kind of event must be given a place
+    /// here.
     fn count(&mut self, event: Event) {
         let count = match event {
             Event::Hypercall(..) => &mut self.hypercalls,
@@ -245,7 +262,8 @@ impl Seen {
     }
 }
 
-/// Tells whether either half of a register is a secret's, whose low byte numbers it.
+/// Tells whether either half of a register is a secret's, whose low byte numbers it. Halves are
+/// compared, because a secret may be shown by 32 bits of it alone.
 fn has_secret(value: u64) -> bool {
     has_half(value, 0xa55e_c200)
 }

@@ -25,16 +25,18 @@ use crate::device_shell::{on_machine, power_off};
 use crate::part::{Part, Tally};
 
 /// Preemptions of a spinner in a second that are expected at least: a turn is 2.5 ms, and a busy
-/// host may stop the machine for some of them.
+/// host may stop the machine for some of them. Of 200 in a second when two share.
 const PREEMPTIONS: u64 = 40;
 
-/// Has QEMU's device tree put each CPU into a cluster of its own.
+/// Has QEMU's device tree put each CPU into a cluster of its own. One cluster for all, QEMU's usual
+/// tree, would show 0 for each CPU whatever was read.
 const CLUSTERS: [&str; 2] = ["-smp", "clusters=3,cores=1"];
 
 pub(super) fn parts() -> Vec<Part> {
     vec![Part::new("gearctl tells true figures of schedules", run)]
 }
 
+/// Three CPUs, a pool each: the device VM's own, that of the sharers, and that of the capped.
 fn run(tally: &mut Tally) -> Result<()> {
     let machine = Machine {
         cpus: 3,
@@ -44,6 +46,7 @@ fn run(tally: &mut Tally) -> Result<()> {
     on_machine("gearctl-sched", machine, |session, _| check(session, tally))
 }
 
+/// The order matters: figures first, while nothing has moved, and the restart of Gear2 last.
 fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     let start = "for vm in left right capped; do gearctl start $vm || exit 1; done";
     shell(session, &format!("({start})"))?;
@@ -67,7 +70,9 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// `gearctl top` has the screen for itself, obeys keys, and leaves the terminal as it was.
+/// `gearctl top` has the screen for itself, obeys keys, and leaves the terminal as it was. The
+/// output is drawn by a terminal model of the tests, because control sequences cannot be compared
+/// as text.
 fn top_is_shown(session: &mut Session) -> Result<()> {
     let second = Duration::from_secs(1);
     // The second row is chosen: its name is that of the chart.
@@ -107,17 +112,20 @@ fn top_is_shown(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Each of two equal spinners waits for half of the time, in turns, and its VM is told so.
+/// Each of two equal spinners waits for half of the time, in turns, and its VM is told so. Half of
+/// the time within wide bounds: a VM that runs alone or starves is far outside.
 fn shared(top: &Value) -> Result<()> {
     for vm in ["left", "right"] {
         let row = Row::of(top, vm)?;
+        // Far from 0 and from 100, which a VM that rules or starves would have.
         row.waits(35..=65)?;
         ensure!(row.preemptions >= PREEMPTIONS, "{row:?}");
     }
     Ok(())
 }
 
-/// A spinner with a cap of 25 % waits for the rest of the time, and nobody takes its place.
+/// A spinner with a cap of 25 % waits for the rest of the time, and nobody takes its place. Alone
+/// on its CPU, a spinner without a cap would wait for nothing.
 fn capped(top: &Value) -> Result<()> {
     let row = Row::of(top, "capped")?;
     row.waits(55..=95)?;
@@ -125,15 +133,17 @@ fn capped(top: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Pools by name, CPUs, policy, balancer and VMs.
+/// Pools by name, CPUs, policy, balancer and VMs. Names, CPUs, policies and VMs differ, so that
+/// rows cannot be mixed up.
 const POOLS: [[&str; 5]; 3] = [
     ["default", "0", "null", "load", "device"],
     ["shared", "1", "bvt", "none", "left right saboteur"],
     ["budgets", "2", "edf", "load", "capped"],
 ];
 
-/// The pools are those of the manifest, each with its own balancer or that of `/gear2`. The clusters
-/// are those of the board's device tree.
+/// The pools are those of the manifest, each with its own balancer or that of `/gear2`. The
+/// clusters are those of the board's device tree. Balancers: a pool's own word wins over that of
+/// `/gear2`.
 fn pools(sched: &Value) -> Result<()> {
     let rows = sched["pools"].as_array().context("there are no pools")?;
     let shown = rows
@@ -153,7 +163,8 @@ fn pools(sched: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Returns a text, or the texts and numbers of a list, with blanks between.
+/// Returns a text, or the texts and numbers of a list, with blanks between. Rows are compared as
+/// texts.
 fn words(value: &Value) -> String {
     match value {
         Value::Array(values) => values.iter().map(words).collect::<Vec<_>>().join(" "),
@@ -162,7 +173,8 @@ fn words(value: &Value) -> String {
     }
 }
 
-/// CPU 1 is not closed, although CPUs of other pools are open.
+/// CPU 1 is not closed, although CPUs of other pools are open. A pool without a CPU would keep its
+/// VMs from running with no way to see why.
 fn last_cpu(session: &mut Session) -> Result<()> {
     let said = shell(session, "! gearctl sched cpu 1 off 2>&1")?;
     let why = "CPU 1 is not turned off: no other CPU of the pool takes vCPUs";
@@ -171,7 +183,7 @@ fn last_cpu(session: &mut Session) -> Result<()> {
 }
 
 /// `check` takes a budget of 996 us in each millisecond, beside which two switches have time, and
-/// so does `gearctl`.
+/// so does `gearctl`. 997 us, one more, are refused.
 fn budgets(session: &mut Session) -> Result<()> {
     let set = |us| format!("gearctl sched set capped budget-us {us} period-us 1000");
     let said = shell(session, &format!("! {} 2>&1", set(997)))?;
@@ -183,7 +195,8 @@ fn budgets(session: &mut Session) -> Result<()> {
 }
 
 /// A VM with a cap goes to a pool that reads none, and has its CPU whole there. It comes back with
-/// its budget, and keeps another VM with a budget out.
+/// its budget, and keeps another VM with a budget out. Refusals must leave the VM where it was,
+/// which the last comparison shows.
 fn change_pool(session: &mut Session) -> Result<()> {
     let said = shell(session, "gearctl sched pool capped shared")?;
     ensure!(said.contains("pool: shared"), "it says {said:?}");
@@ -215,6 +228,7 @@ fn change_pool(session: &mut Session) -> Result<()> {
 
 /// A VM that is in another pool than the manifest's, and a changed weight, stay what they are when
 /// Gear2 fails and is started anew. The VM runs on, on the CPU of its pool and under its policy.
+/// Gear2's own memory is renewed with it.
 fn restart(session: &mut Session) -> Result<()> {
     shell(session, "gearctl sched pool capped shared")?;
     shell(session, "gearctl sched set capped weight 300")?;
@@ -246,14 +260,15 @@ fn restart(session: &mut Session) -> Result<()> {
     vms_of_pools(session, ["device", "left right saboteur", "capped"])
 }
 
-/// A VM does not change its pool, and `gearctl` says why.
+/// A VM does not change its pool, and `gearctl` says why. The reason is part of the interface: a
+/// person has to know what to change.
 fn refused(session: &mut Session, words: &str, why: &str) -> Result<()> {
     let said = shell(session, &format!("! gearctl sched pool {words} 2>&1"))?;
     ensure!(said.contains(why), "it says {said:?}");
     Ok(())
 }
 
-/// Compares the VMs of each pool.
+/// Compares the VMs of each pool. Whole lists, so that a VM in two pools or in none is found.
 fn vms_of_pools(session: &mut Session, expected: [&str; 3]) -> Result<()> {
     let sched = json(session, "gearctl sched --json")?;
     let rows = sched["pools"].as_array().context("there are no pools")?;
@@ -265,10 +280,15 @@ fn vms_of_pools(session: &mut Session, expected: [&str; 3]) -> Result<()> {
 /// Row of a VM, in percent of a second.
 #[derive(Debug)]
 struct Row {
+    /// Name of the VM.
     vm: String,
+    /// Time in which a vCPU of the VM ran.
     share: f64,
+    /// Time in which one could run and did not.
     wait: f64,
+    /// Time that the VM was told as stolen.
     steal: f64,
+    /// Turns that ended while a vCPU could go on.
     preemptions: u64,
 }
 
@@ -291,7 +311,8 @@ impl Row {
     }
 
     /// Checks the part of its time in which a vCPU that always could run did not, and that the VM
-    /// was told of that, but for what it waited last.
+    /// was told of that, but for what it waited last. Stolen time that a VM is told must be the
+    /// wait that Gear2 measured.
     fn waits(&self, expected: RangeInclusive<u32>) -> Result<()> {
         let all = self.share + self.wait;
         let part = 100.0 * self.wait / all;

@@ -3,6 +3,9 @@
 //! differ.
 //!
 //! Requirements: G1-MEM-011, G1-MEM-012, G1-MEM-016, G1-MEM-017.
+//!
+//! Guests judge what they can see. A wrong state of a page that no guest notices today is a hole
+//! for the next change of the code. The specification notices at the call itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,10 +20,12 @@ use crate::part::{Part, Tally};
 use crate::table::{TARGET_TESTS, TargetTest};
 use crate::{chaos, copy};
 
-/// The target directory of the checking image, and the runtime's features.
+/// The target directory of the checking image, and the runtime's features. Checking code never
+/// ships: the runtime's own image has none of it.
 pub(super) const CHECKING: &str = "check-ghost";
 const FEATURES: &str = "image,check-ghost";
-/// Factor by which a call takes longer when every page is checked twice.
+/// Factor by which a call takes longer when every page is checked twice. A limit of time that a row
+/// has for the shipped Gear1 would end it here.
 const SLOWER: u64 = 5;
 /// Manifests in each run of the tests; the others are slow. The calls of guest `ffa` take minutes
 /// where each is checked twice; the ghost's own tests on the host make random ones in every run.
@@ -37,6 +42,7 @@ const MANIFESTS: [&str; 8] = [
     "rt-emulated",
 ];
 
+/// Guests run beside: their limits of time are wide, and the target directory is their own.
 pub(super) fn parts() -> Vec<Part> {
     let rows = TARGET_TESTS
         .iter()
@@ -55,19 +61,21 @@ pub(super) fn parts() -> Vec<Part> {
     parts
 }
 
-/// Builds the checking image.
+/// Builds the checking image. Built from the workspace itself, while the swapped ones come from a
+/// copy.
 fn image() -> Result<PathBuf> {
     build_images::build_gear1_of(workspace::root(), CHECKING, FEATURES)
 }
 
-/// Returns the path of the checking runtime.
+/// Returns the path of the checking runtime. Chaos compares the bytes in memory with this file.
 fn runtime() -> PathBuf {
     workspace::output_dir()
         .join(CHECKING)
         .join("gear1-runtime.bin")
 }
 
-/// Runs a row of the table on a Gear1 of its own.
+/// Runs a row of the table on a Gear1 of its own. The first model of a row: the specification looks
+/// at tables, which do not depend on the CPU.
 fn boot(row: &TargetTest, gear1: &Path, tally: &mut Tally) -> Result<()> {
     let manifest = format!("tests/manifests/{}.dts", row.manifest);
     let manifest = workspace::root().join(manifest);
@@ -91,13 +99,15 @@ fn boot(row: &TargetTest, gear1: &Path, tally: &mut Tally) -> Result<()> {
     conclude(session, &patient, tally)
 }
 
-/// A bug that no guest notices: a file of Gear1, a text in it, and the replacement.
+/// A bug that no guest notices: a file of Gear1, a text in it, and the replacement. Owner and
+/// borrower may both access a shared page, so a guest cannot tell that their states changed places.
 struct Swapped {
     name: &'static str,
     file: &'static str,
     pairs: &'static [(&'static str, &'static str)],
 }
 
+/// The ghost's own mistake is one of them: it shows that the comparison finds either side wrong.
 const SWAPPED: [Swapped; 3] = [
     Swapped {
         name: "by Gear1",
@@ -137,7 +147,8 @@ const SWAPPED: [Swapped; 3] = [
     },
 ];
 
-/// Shows that the checking image halts where owner and borrower are swapped.
+/// Shows that the checking image halts where owner and borrower are swapped. Guest `ffa` shares,
+/// lends and reclaims, which the swapped states need.
 fn swapped(tally: &mut Tally) -> Result<()> {
     let row = TARGET_TESTS.iter().find(|row| row.manifest == "ffa");
     let row = row.context("the manifest is in the table")?;
@@ -149,7 +160,8 @@ fn swapped(tally: &mut Tally) -> Result<()> {
 }
 
 impl Swapped {
-    /// Returns the file's text with the bug in it.
+    /// Returns the file's text with the bug in it. A text that stands twice would be changed where
+    /// it is not meant.
     fn apply(&self, good: &str) -> Result<String> {
         let mut bad = good.to_owned();
         for (from, to) in self.pairs {
@@ -160,7 +172,8 @@ impl Swapped {
         Ok(bad)
     }
 
-    /// Builds the copy with the bug in it, and boots that.
+    /// Builds the copy with the bug in it, and boots that. The good text comes back before the
+    /// machine runs, since the next bug is planted into the copy too.
     fn is_found(&self, row: &TargetTest, copy: &Path) -> Result<()> {
         let path = copy.join("gear1").join(self.file);
         let good = fs::read_to_string(&path)?;
@@ -174,6 +187,7 @@ impl Swapped {
         );
         let end = end.err().map(|error| format!("{error:#}"));
         let said = end.as_deref().unwrap_or_default();
+        // A halt alone could have another reason; the ghost's own line names the page.
         let said = said.lines().find(|line| line.contains("gear1: ghost: "));
         println!("{}: {}", self.name, said.context("the ghost says nothing")?);
         Ok(())

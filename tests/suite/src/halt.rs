@@ -16,16 +16,18 @@ use workbench::{build_images, symbolize, workspace};
 
 use crate::part::{Part, Tally};
 
+/// The boot to Gear1's first exit, no more.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Function that the test spoils: the first guest or Gear2 to call Gear1 ends there.
 const FUNCTION: &str = "gear1_sync";
-/// Permanently undefined instruction.
+/// Permanently undefined instruction. `udf #0`.
 const UDF: [u8; 4] = [0; 4];
 
 pub(super) fn parts() -> Vec<Part> {
     vec![Part::new("halt", halt)]
 }
 
+/// Registers of the dump are what a report from a user has; `symbolize` makes a place of them.
 fn halt(tally: &mut Tally) -> Result<()> {
     let mut images = build_images::build(&build_images::smallest_manifest())?;
     let spoilt = workspace::output_dir().join("halt.img");
@@ -57,7 +59,8 @@ fn names_place(dump: &str) -> Result<()> {
 }
 
 /// Copies Gear1's image with the first instruction of its handler undefined, in the runtime for
-/// `gic_version`.
+/// `gic_version`. The flat image of the runtime is embedded in init's, and found there by its
+/// bytes.
 pub(super) fn spoil(gic_version: u32, gear1: &Path, spoilt: &Path) -> Result<()> {
     let directory = if gic_version == 2 { "gicv2" } else { "" };
     let elf = workspace::bare_elf_in(directory, "gear1-runtime");
@@ -85,7 +88,8 @@ pub(super) fn address_in_runtime(elf: &Path, function: &str) -> Result<u64> {
     Ok(symbol.address())
 }
 
-/// Returns where a function begins in the runtime's flat image.
+/// Returns where a function begins in the runtime's flat image. The flat image begins with the
+/// lowest segment.
 fn offset_in_runtime(elf: &Path, function: &str) -> Result<usize> {
     let address = address_in_runtime(elf, function)?;
     let elf = fs::read(elf)?;

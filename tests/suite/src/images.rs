@@ -1,6 +1,9 @@
 //! Checks of the linked images: no panics, and sizes within their budgets.
 //!
 //! Requirements: G1-RUN-001.
+//!
+//! Properties of the code that ships are looked for in the linked file. A review of source cannot
+//! see what the compiler and the linker made of it.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +17,12 @@ use crate::part::{Part, Tally};
 use crate::requirements::Requirements;
 use crate::{architecture, errata};
 
-/// The limit of the runtime image (docs: budgets); its goal is 64 KiB.
+/// The limit of the runtime image (docs: budgets); its goal is 64 KiB. docs/budgets.md compares it
+/// with other hypervisors.
 const RUNTIME_LIMIT: u64 = 128 << 10;
 
 /// Everything that runs at EL2, and Gear2: the directory below the target directory, and the file.
+/// Errata concern whatever runs on a Cortex-A53, at any exception level.
 const IMAGES: [(&str, &str); 5] = [
     ("", "gear1-runtime"),
     ("gicv2", "gear1-runtime"),
@@ -26,6 +31,7 @@ const IMAGES: [(&str, &str); 5] = [
     ("el1", "gear2"),
 ];
 
+/// None of them needs a machine.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("images", images),
@@ -35,7 +41,7 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// Runs the checks of `cargo xtask audit`.
+/// Runs the checks of `cargo xtask audit`. Each statement that holds counts as a test.
 fn audit(tally: &mut Tally) -> Result<()> {
     let findings = audit::run()?;
     tally.pass(findings.holds.len());
@@ -43,7 +49,8 @@ fn audit(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The runtime links only if no panic survives in it; that its symbols hold none is seen too.
+/// The runtime links only if no panic survives in it; that its symbols hold none is seen too. Gear2
+/// for EL1 is built here, so that a change that breaks only that build is seen in each run.
 fn images(tally: &mut Tally) -> Result<()> {
     build_images::gears()?;
     build_images::build_gear2("el1")?;
@@ -63,6 +70,7 @@ fn images(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// The linked code is judged, since assembly and linker add code of their own.
 fn check_errata(tally: &mut Tally) {
     for (directory, bin) in IMAGES {
         let elf = workspace::bare_elf_in(directory, bin);
@@ -71,7 +79,8 @@ fn check_errata(tally: &mut Tally) {
     }
 }
 
-/// Checks rules of the linked code that QEMU does not enforce.
+/// Checks rules of the linked code that QEMU does not enforce. Both runtimes, since the code for
+/// each GIC differs.
 fn rules(tally: &mut Tally) -> Result<()> {
     build_images::gears()?;
     for (gic, directory) in [(3, ""), (2, "gicv2")] {
@@ -81,7 +90,7 @@ fn rules(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Requirements, code and tests name each other.
+/// Requirements, code and tests name each other. The matrix must be the one that the sources give.
 fn requirements(tally: &mut Tally) -> Result<()> {
     let requirements = Requirements::read()?;
     tally.pass(requirements.count());
@@ -91,6 +100,7 @@ fn requirements(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// The flat file is judged, as it has code and data without symbols.
 fn within(image: &Path, limit: u64) -> Result<()> {
     let bytes = fs::metadata(image)
         .with_context(|| image.display().to_string())?
@@ -99,6 +109,8 @@ fn within(image: &Path, limit: u64) -> Result<()> {
     Ok(())
 }
 
+/// Without symbols the search would find nothing and pass. `4core3fmt` is the mangled path of
+/// Rust's text formatting.
 fn no_panic(elf: &Path) -> Result<()> {
     let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
     let file = object::File::parse(&*bytes)?;

@@ -4,6 +4,9 @@
 //! A file has the name of its rule, with a word behind it where the rule has several. `FILE.txt`
 //! beside each `FILE.dts` holds the output of `check`. With the environment variable `BLESS` set
 //! the test writes these files instead; then read the difference.
+//!
+//! Messages are part of the product, so each is kept in whole: a change of words shows in the
+//! difference of a commit. Init judges alone at boot, and must not be milder than `check`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,10 +24,11 @@ use xtask::{check, placement};
 use crate::part::{Part, Tally};
 
 /// The board, unless the file says another: QEMU's virt with 2 CPUs and 1 GiB, as kept for init's
-/// tests.
+/// tests. A dump of QEMU's tree, so that no QEMU is needed here.
 const BOARD: &str = "gear1/init/src/fdt/virt-gicv3.dtb";
 
-/// Rules that no source breaks on a board that is here, with what tests them instead.
+/// Rules that no source breaks on a board that is here, with what tests them instead. Each has a
+/// reason, since the list would otherwise grow with every rule that is hard to break.
 const ELSEWHERE: &[Rule] = &[
     // Damaged blobs, and names that dtc merges or refuses: `gearv-manifest`'s own tests.
     Rule::BadBlob,
@@ -40,7 +44,8 @@ const ELSEWHERE: &[Rule] = &[
 ];
 
 /// Rules that need the files beside the manifest: Gear1's init finds what is in the archive, and
-/// says by itself what it misses there.
+/// says by itself what it misses there. `check` looks at files on the host's disk, init at members
+/// of an archive.
 const ON_FILES: &[Rule] = &[
     Rule::FileMissing,
     Rule::FileEmpty,
@@ -61,6 +66,7 @@ pub(super) fn folder() -> PathBuf {
     workspace::root().join("manifests/invalid")
 }
 
+/// A rule without a manifest fails the part: new rules come with theirs.
 fn run(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let (_, gear2) = build_images::gears()?;
@@ -96,7 +102,8 @@ fn rule_of(name: &str) -> &str {
     dashes.nth(2).map_or(name, |end| &name[..end])
 }
 
-/// Compares what `check` says, then has init refuse the same blob.
+/// Compares what `check` says, then has init refuse the same blob. A manifest that breaks two rules
+/// would not show which of them was found.
 fn judge(file: &Path, gear2: &[u8], tools: &Tools) -> Result<()> {
     let findings = check::check(file, &board_of(file, tools)?, tools)?;
     let drawn = findings.sources.draw(&findings.list, false) + "\n";
@@ -123,7 +130,8 @@ fn judge(file: &Path, gear2: &[u8], tools: &Tools) -> Result<()> {
     is_refused(board_of(file, tools)?, &archive.finish()?, &errors, tools)
 }
 
-/// Checks that `check` says what the file beside the manifest holds.
+/// Checks that `check` says what the file beside the manifest holds. With `BLESS` the comparison
+/// that follows passes, so the difference has to be read.
 fn is_as_kept(file: &Path, drawn: &str) -> Result<()> {
     // From wherever the test was started.
     let drawn = drawn.replace(&format!("{}/", workspace::root().display()), "");
@@ -137,7 +145,8 @@ fn is_as_kept(file: &Path, drawn: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that init refuses an archive, for the first of the errors.
+/// Checks that init refuses an archive, for the first of the errors. Init stops at the first error,
+/// and `check` lists all.
 fn is_refused(board: BoardTree, archive: &[u8], errors: &[&str], tools: &Tools) -> Result<()> {
     let placed = placement::place(board, archive, tools)?;
     let refusal = placed.err().context("Gear1's init takes it")?;
@@ -147,7 +156,8 @@ fn is_refused(board: BoardTree, archive: &[u8], errors: &[&str], tools: &Tools) 
     Ok(())
 }
 
-/// Adds the files beside the manifest that it names.
+/// Adds the files beside the manifest that it names. Files that are missing are left out on
+/// purpose: the rule may be about that.
 fn add_beside(manifest: &Path, blob: &[u8], archive: &mut Writer) -> Result<()> {
     let bytes = Aligned::new(blob);
     let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
@@ -163,7 +173,8 @@ fn add_beside(manifest: &Path, blob: &[u8], archive: &mut Writer) -> Result<()> 
     Ok(())
 }
 
-/// Returns the board that a comment in the file names, or the usual one.
+/// Returns the board that a comment in the file names, or the usual one. Some rules need what
+/// `virt` lacks.
 fn board_of(file: &Path, tools: &Tools) -> Result<BoardTree> {
     let text = fs::read_to_string(file)?;
     for name in [

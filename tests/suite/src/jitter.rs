@@ -1,5 +1,8 @@
 //! The jitter suite in short: real-time VMs against a native run of the same length, and what is
 //! left of a run whose machine is killed.
+//!
+//! The whole suite is `cargo xtask jitter`. Figures are judged against a native run of this part,
+//! because figures of another host or another QEMU say nothing here.
 
 use std::fs;
 use std::path::Path;
@@ -14,9 +17,10 @@ use workbench::workspace;
 
 use crate::part::{Part, Tally};
 
-/// Periods of a millisecond.
+/// Periods of a millisecond. Two seconds of the guest's time for each.
 const LOOPS: u64 = 2000;
-/// The most that a figure of the real-time VM with pass-through may be, native being 1.
+/// The most that a figure of the real-time VM with pass-through may be, native being 1. An exit on
+/// the way of an interrupt would add more.
 const RATIO: f64 = 1.05;
 const CONFIGURATIONS: [Configuration; 3] = [
     Configuration::Native,
@@ -24,6 +28,7 @@ const CONFIGURATIONS: [Configuration; 3] = [
     Configuration::PassThrough,
 ];
 
+/// The short run has no guest of Gear2's; the slow part has it.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("jitter in short, GICv3", |tally| short(3, tally)),
@@ -33,6 +38,7 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
+/// Each configuration counts, then the ratios of all of them once.
 fn short(gic: u32, tally: &mut Tally) -> Result<()> {
     let setup = Setup::new(10, "cortex-a57", gic, Load::Off, LOOPS)?;
     let faults = measure(&setup)?;
@@ -65,17 +71,19 @@ fn measure(setup: &Setup) -> Result<Vec<String>> {
     Ok(jitter::judge(&results, RATIO))
 }
 
-/// The command line of `jitter`.
+/// The command line of `jitter`. Parsed, so that the run is the user's own command.
 #[derive(Parser)]
 struct Line {
     #[command(flatten)]
     options: jitter::Options,
 }
 
-/// Number of periods that no other part measures, by which its machine is found.
+/// Number of periods that no other part measures, by which its machine is found. An odd number, so
+/// that no other run on the host is killed.
 const ODD_LOOPS: &str = "41";
 
-/// Measures a guest and natively. The second machine is killed; the guest's figures are kept.
+/// Measures a guest and natively. The second machine is killed; the guest's figures are kept. A
+/// long run that lost all figures by one failure would have to be made again.
 fn one_is_killed(tally: &mut Tally) -> Result<()> {
     let json = workspace::output_dir().join("jitter-killed/jitter.json");
     let path = json.to_string_lossy();
@@ -102,7 +110,7 @@ fn one_is_killed(tally: &mut Tally) -> Result<()> {
 }
 
 /// Checks that the guest's figures are in the JSON and on the page, and the reason why native's are
-/// not.
+/// not. The page is what a person reads, and must not look complete.
 fn is_kept(json: &Path) -> Result<()> {
     let results = Results::load(json)?;
     let guest = results
@@ -123,6 +131,7 @@ fn is_kept(json: &Path) -> Result<()> {
 }
 
 /// Kills this program's QEMU that measures natively. Returns whether one was found before `ended`.
+/// Only a child of this process counts: another run of the tests may measure at the same time.
 fn kill_native(ended: &AtomicBool) -> Result<bool> {
     let option = format!("jitter.loops={ODD_LOOPS} jitter.name=native");
     while !ended.load(Ordering::Relaxed) {
@@ -142,7 +151,8 @@ fn kill_native(ended: &AtomicBool) -> Result<bool> {
     Ok(false)
 }
 
-/// Returns whether a process was started by this one with an argument that holds a text.
+/// Returns whether a process was started by this one with an argument that holds a text. A process
+/// may end between two reads; an empty text then matches nothing.
 fn is_own_with(pid: u32, text: &str) -> bool {
     let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     let status = String::from_utf8_lossy(&read("status")).into_owned();

@@ -1,4 +1,7 @@
 //! KVM, which is compared with: guests run under `tests/kvm-vmm` on a stock Debian host.
+//!
+//! The comparison in docs/performance.md stands on this host: it has to boot before a figure of it
+//! means something. The measurements themselves are `cargo xtask bench`'s.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,9 +13,11 @@ use workbench::{build_images, initramfs, payloads, workspace};
 
 use crate::part::{Part, Tally};
 
+/// The host boots on an emulated machine that counts instructions, which is slow.
 const BOOT: Duration = Duration::from_secs(300);
 const RUN: Duration = Duration::from_secs(300);
 
+/// The bare-metal guest is enough for each run; Linux takes longer.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("KVM: bare-metal guest", |tally| {
@@ -30,7 +35,8 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// Debian's kernel as a real-time guest is set up, but without PREEMPT_RT.
+/// Debian's kernel as a real-time guest is set up, but without PREEMPT_RT. The CPU is isolated and
+/// does not poll, as for a guest whose jitter is measured.
 fn linux(tally: &mut Tally) -> Result<()> {
     let host = KvmHost {
         kernel: payloads::debian_kernel()?,
@@ -45,7 +51,8 @@ fn linux(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Runs the guest until it prints `text`.
+/// Runs the guest until it prints `text`. `icount`, as in the measurements. A guest that ends must
+/// end its VMM and its host as well.
 fn run(host: &KvmHost, name: &str, text: &str) -> Result<()> {
     let out_dir = workspace::output_dir().join(format!("kvm-{name}"));
     let built = host.build(&out_dir)?;

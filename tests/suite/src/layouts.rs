@@ -1,5 +1,9 @@
 //! Placement by init on boards that QEMU does not have, with each memory size of the board, run on
 //! this machine (`placement.rs`).
+//!
+//! Boards come with other amounts of memory than the one on a developer's desk, and a placement
+//! that fails there would fail at a user's first boot. Placement depends on the tree and the
+//! archive alone, and runs as a library here, so all sizes are tried.
 
 use std::fs;
 use std::path::Path;
@@ -16,13 +20,16 @@ use xtask::{check, flash};
 
 use crate::part::{Part, Tally};
 
+/// Manifests count memory in MiB.
 const MIB: u64 = 1 << 20;
 /// Memory below 1 GiB that the Raspberry Pi's VideoCore has, with the `gpu_mem` of `config.txt` and
 /// more.
 const VIDEO_CORE: Region = Region::new(0x3b40_0000, 0x4000_0000);
 
-/// A board with one of the amounts of memory it comes with.
+/// A board with one of the amounts of memory it comes with. The limits are looked at from both
+/// sides: a checker that is too careful refuses what would run.
 struct Variant {
+    /// Amount of memory, which names the failure.
     name: &'static str,
     /// The value of `reg` in the memory node, or of each of its nodes.
     banks: &'static [(&'static str, &'static str)],
@@ -30,6 +37,7 @@ struct Variant {
     largest: [u32; 2],
 }
 
+/// The tree in the repository is that of 4 GiB; other sizes replace its text.
 const RPI4_MEMORY: &str = "<0x0 0x00000000 0x3b400000>, <0x0 0x40000000 0xbc000000>";
 const RPI4: &[Variant] = &[
     Variant {
@@ -59,6 +67,8 @@ const RPI4: &[Variant] = &[
         largest: [3000, 3072],
     },
 ];
+/// Four banks far from each other, each of a node of its own, of which init must use all and cross
+/// none.
 const RCAR_H3: &[Variant] = &[
     Variant {
         name: "4 GiB",
@@ -101,6 +111,7 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
+/// The archive is the board's own example, so its size is a real one.
 fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let manifest = workspace::root().join(format!("manifests/{}.dts", name.text()));
@@ -110,6 +121,8 @@ fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
         let board = variant.board(name, &source, &tools);
         let board = board.with_context(|| variant.name)?;
         tally.check(variant.name, fits(&board, name, &archive, &tools));
+        // One figure below the limit and one above it: a limit at neither end would pass one of
+        // them.
         for (mib, is_good) in variant.largest.into_iter().zip([true, false]) {
             let judged = takes(&board, &manifest, mib, &tools);
             let judged = judged.and_then(|good| {
@@ -123,8 +136,11 @@ fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
 }
 
 impl Variant {
+    /// A text that is replaced must be there: otherwise each variant would be the board of 4 GiB
+    /// again.
     fn board(&self, name: Name, source: &str, tools: &Tools) -> Result<BoardTree> {
         let mut text = source.to_owned();
+        // An empty list leaves the tree as it is.
         for (old, new) in self.banks {
             ensure!(text.contains(old), "the tree has no {old}");
             text = text.replace(old, new);
@@ -136,7 +152,8 @@ impl Variant {
     }
 }
 
-/// Returns whether the manifest is valid on the board when its first VM has `mib` of memory.
+/// Returns whether the manifest is valid on the board when its first VM has `mib` of memory. Only
+/// the two rules about room may fail. Another finding would make the limit pass for a wrong reason.
 fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<bool> {
     let text = fs::read_to_string(manifest)?;
     let (before, rest) = text.split_once("memory-mib = <").context("no memory")?;
@@ -145,6 +162,7 @@ fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<
     fs::write(&file, format!("{before}memory-mib = <{mib}>{behind}"))?;
     let findings = check::check(&file, board, tools)?;
     let errors = workbench::manifest::diagnostic::error_count(&findings.list);
+    // Not enough memory in all, and not enough in one piece.
     let known = ["M-MEM-007", "M-MEM-009"];
     let wrong = findings.list.iter().find(|one| !known.contains(&one.id));
     ensure!(wrong.is_none(), "{wrong:?}");
@@ -152,9 +170,10 @@ fn takes(board: &BoardTree, manifest: &Path, mib: u32, tools: &Tools) -> Result<
 }
 
 /// Has init place everything, where the boot script would load it, and looks that it is in memory,
-/// and nothing twice.
+/// and nothing twice. Overlap is looked for pair by pair, and with what the firmware has reserved.
 fn fits(board: &BoardTree, name: Name, archive: &[u8], tools: &Tools) -> Result<()> {
     let placed = placement::place(board.clone(), archive, tools)?;
+    // Init's own words are the reason that a user would read.
     let placed = placed.map_err(|refusal| anyhow!("{refusal}"))?;
     let regions = regions(&placed);
     let outside: Vec<Region> = regions
@@ -163,6 +182,7 @@ fn fits(board: &BoardTree, name: Name, archive: &[u8], tools: &Tools) -> Result<
         .collect();
     ensure!(outside.is_empty(), "outside of memory: {outside:x?}");
     for (index, one) in regions.iter().enumerate() {
+        // Each pair once.
         let mut others = regions[index + 1..].iter();
         let twice = others.find(|other| other.overlaps(one));
         ensure!(twice.is_none(), "{one:x?} and {twice:x?} overlap");
@@ -191,7 +211,8 @@ fn is_loaded_to_first_bank(placed: &Placement, archive: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Returns everything that has an owner, or is free.
+/// Returns everything that has an owner, or is free. Free memory counts, because init hands it on
+/// as free: a byte that is free and owned would be given twice.
 fn regions(placed: &Placement) -> Vec<Region> {
     let info = &placed.info;
     let vms = info.vms.iter().flat_map(|vm| vm.regions);
@@ -207,13 +228,16 @@ fn regions(placed: &Placement) -> Vec<Region> {
     list
 }
 
-/// Runs the test on the tree that the kernel has for the board.
+/// Runs the test on the tree that the kernel has for the board. The tree in the repository is a
+/// short one, with what GearV reads. Nodes that only the long one has may be in the way of a rule.
 fn own_tree(tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let scratch = workspace::output_dir().join("rcar-h3-tree");
     let tree = payloads::rcar_h3_device_tree(&tools, &scratch)?;
     let board = BoardTree::from_file(&tree, &tools)?;
+    // The short tree is the one that `check --board` and `flash` use.
     let small = BoardTree::named(Name::RcarH3, &tools)?;
+    // Facts first: what follows would fail for each that differs.
     have_equal_facts(&board.read()?, &small.read()?)?;
     tally.pass(6);
     let manifest = workspace::root().join("manifests/rcar-h3.dts");
@@ -236,7 +260,8 @@ fn keeps_rules(name: &str, board: &BoardTree, tools: &Tools) -> Result<()> {
     Ok(())
 }
 
-/// Compares the properties that Gear1 reads from two trees of the R-Car H3.
+/// Compares the properties that Gear1 reads from two trees of the R-Car H3. Whatever Gear1 reads
+/// must be the same, or the tests on the short tree say nothing about the board.
 fn have_equal_facts(own: &Board, small: &Board) -> Result<()> {
     ensure!(own.cpus.len() == 8, "{} CPUs", own.cpus.len());
     let memory = &own.memory;

@@ -3,6 +3,9 @@
 //!
 //! The first use installs cargo-fuzz into the cache. New findings of libFuzzer stay in the target
 //! directory; a file that crashes a target must be added to the corpus with the correction.
+//!
+//! Nightly Rust is needed here alone: cargo-fuzz uses options of the compiler that stable Rust
+//! refuses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +17,7 @@ use workbench::{cargo_tool, workspace};
 
 use crate::record;
 
-/// Most lines shown of a run that found something.
+/// Most lines shown of a run that found something. The end has the report of a crash.
 const SHOWN_LINES: usize = 40;
 
 /// Options of `fuzz`.
@@ -48,6 +51,7 @@ fn sources() -> PathBuf {
     workspace::root().join("tests/fuzz")
 }
 
+/// Each target has a corpus, so folders of the corpus are the list.
 fn targets() -> Result<Vec<String>> {
     let mut targets = Vec::new();
     for entry in fs::read_dir(sources().join("corpus"))? {
@@ -57,7 +61,8 @@ fn targets() -> Result<Vec<String>> {
     Ok(targets)
 }
 
-/// Returns cargo-fuzz, installed into the cache if it is missing.
+/// Returns cargo-fuzz, installed into the cache if it is missing. Nightly is not installed on the
+/// way: toolchains are the user's matter.
 fn cargo_fuzz() -> Result<PathBuf> {
     let mut nightly = Command::new("rustup");
     nightly.args(["run", "nightly", "rustc", "--version"]);
@@ -75,6 +80,7 @@ fn tail(said: &str) -> String {
     lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
 }
 
+/// A run without a count of inputs may have run nothing, and is an error.
 fn fuzz(program: &Path, target: &str, seconds: u64) -> Result<()> {
     let folder = workspace::output_dir().join("fuzz").join(target);
     fs::create_dir_all(&folder)?;
@@ -97,6 +103,7 @@ fn fuzz(program: &Path, target: &str, seconds: u64) -> Result<()> {
 }
 
 /// Returns the command that runs a target on its corpus and on what earlier runs left in `folder`.
+/// libFuzzer writes into the first folder alone; the corpus in the repository is read only.
 fn cargo_fuzz_run(program: &Path, target: &str, folder: &Path) -> Command {
     let mut command = Command::new("rustup");
     // Without the toolchain of this workspace, which the environment may name.

@@ -1,4 +1,9 @@
 //! Debian guests: what `run --smoke` checks, on every supported QEMU and CPU model.
+//!
+//! A stock kernel uses far more of the architecture than the test guests do, and says by itself
+//! when time or an interrupt went missing. All rows with all values would run for days. The rows
+//! are chosen so that each CPU model, GIC, exception level of Gear2 and QEMU occurs in several
+//! rows; most rows are left to `--slow`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,17 +20,23 @@ use crate::part::{Part, Tally};
 
 /// A boot of Linux guests.
 struct Run {
+    /// File in `manifests`, without its ending.
     manifest: &'static str,
+    /// QEMU's name of the CPU model.
     model: &'static str,
+    /// Major version of QEMU.
     qemu: u32,
+    /// Version of the interrupt controller.
     gic: u32,
     /// Whether Gear2 runs at EL1.
     el1: bool,
+    /// How long the checks of the smoke run are.
     extent: Extent,
     slow: bool,
 }
 
 impl Run {
+    /// GICv3 and Gear2 at EL0 are the defaults of GearV, and so of a row.
     const fn short(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
         Run {
             manifest,
@@ -38,6 +49,7 @@ impl Run {
         }
     }
 
+    /// For rows that add one value to what another row checks at length.
     const fn brief(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
         Run {
             extent: Extent::BRIEF,
@@ -45,6 +57,7 @@ impl Run {
         }
     }
 
+    /// Repeats restarts, so that a leak of one restart shows.
     const fn full(manifest: &'static str, model: &'static str, qemu: u32) -> Run {
         Run {
             extent: Extent::FULL,
@@ -52,10 +65,13 @@ impl Run {
         }
     }
 
+    /// Another virtual GIC: MMIO in place of the system registers, and list registers in another
+    /// layout.
     const fn on_gicv2(self) -> Run {
         Run { gic: 2, ..self }
     }
 
+    /// The image is another one: it calls by HVC, and has exception vectors of its own.
     const fn at_el1(self) -> Run {
         Run { el1: true, ..self }
     }
@@ -65,7 +81,9 @@ impl Run {
     }
 }
 
-/// Runs whose results `tests/README.md` lists.
+/// Runs whose results `tests/README.md` lists. QEMU 7 is Debian 12's, QEMU 10 is Debian 13's, and
+/// the README names both Debians. Rows that are not slow have both exception levels and both QEMUs
+/// among them.
 const RUNS: &[Run] = &[
     Run::short("minimal", "cortex-a57", 10).slow(),
     Run::full("minimal", "cortex-a72", 10).slow(),
@@ -100,11 +118,15 @@ const RUNS: &[Run] = &[
     Run::short("two-guests", "cortex-a57", 10).on_gicv2().slow(),
 ];
 
-/// A boot of a guest under load.
+/// A boot of a guest under load. The smoke run is mostly idle. Lost wake-ups, missed ticks and
+/// stale translations need vCPUs that are preempted in the middle of something.
 struct Stress {
+    /// File in `tests/manifests`, without its ending: guests with stress-ng in their userland.
     manifest: &'static str,
     model: &'static str,
+    /// Version of the interrupt controller.
     gic: u32,
+    /// Whether Gear2 runs at EL1.
     el1: bool,
     /// Duration of the load in seconds.
     seconds: u64,
@@ -112,6 +134,7 @@ struct Stress {
 }
 
 impl Stress {
+    /// Slow unless said otherwise: a whole run has time for two of them.
     const fn new(manifest: &'static str, model: &'static str, gic: u32) -> Stress {
         Stress {
             manifest,
@@ -139,7 +162,9 @@ impl Stress {
     }
 }
 
-/// GIC, number of vCPUs, CPU model, kernel and where Gear2 is.
+/// GIC, number of vCPUs, CPU model, kernel and where Gear2 is. A guest with more vCPUs than CPUs
+/// comes first, because Gear2 preempts there all the time. 180 s are more than the times of the
+/// kernel's own watches for soft lockups (20 s) and hung tasks (120 s).
 const STRESS: &[Stress] = &[
     Stress::new("linux-4-on-2", "cortex-a57", 3)
         .seconds(10)
@@ -166,7 +191,9 @@ const STRESS: &[Stress] = &[
     Stress::new("linux-6.1", "max", 3),
 ];
 
+/// The native boot is first: if it fails, each row below it fails for the same reason.
 pub(super) fn parts() -> Vec<Part> {
+    // First, since the rows below boot this kernel, but for those of `linux-6.1`.
     let native = Part::new("linux without GearV", without_gearv);
     let runs = RUNS
         .iter()
@@ -178,6 +205,7 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 impl Run {
+    /// Everything that a row can differ in is in the name, by which a filter chooses it.
     fn name(&self) -> String {
         let Run {
             manifest,
@@ -209,7 +237,8 @@ const fn place(el1: bool) -> &'static str {
     if el1 { ", Gear2 at EL1" } else { "" }
 }
 
-/// Returns the manifest, or a copy of it with Gear2 at EL1.
+/// Returns the manifest, or a copy of it with Gear2 at EL1. The examples themselves say EL0, as
+/// users get them, so the rows at EL1 need copies.
 fn manifest(name: &str, el1: bool) -> Result<PathBuf> {
     let path = workspace::root().join(name);
     if !el1 {
@@ -223,7 +252,8 @@ fn manifest(name: &str, el1: bool) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Adds the switch to a manifest's text, whether it says anything else of Gear2 or not.
+/// Adds the switch to a manifest's text, whether it says anything else of Gear2 or not. The text is
+/// changed and not the compiled form: the copy goes the way of every manifest.
 fn with_gear2_at_el1(manifest: &str) -> Option<String> {
     const SWITCH: &str = "gear2 {\n\t\tprivilege = \"el1\";";
     if let Some((before, after)) = manifest.split_once("gear2 {") {
@@ -234,7 +264,7 @@ fn with_gear2_at_el1(manifest: &str) -> Option<String> {
 }
 
 /// Shows that kernel and initramfs are good by themselves, so that a failure of the others is
-/// GearV's.
+/// GearV's. The machine has no EL2 there, as a guest sees it.
 fn without_gearv(tally: &mut Tally) -> Result<()> {
     let qemu = Qemu::prepare(10)?;
     let kernel = payloads::debian_kernel()?;
@@ -256,6 +286,8 @@ fn without_gearv(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// The checks are those of `cargo xtask run --smoke`, so that a user who runs it sees what the
+/// tests saw.
 fn smoke(run: &Run, tally: &mut Tally) -> Result<()> {
     let path = manifest(&format!("manifests/{}.dts", run.manifest), run.el1)?;
     let images = build_images::build(&path)?;
@@ -277,6 +309,8 @@ fn smoke(run: &Run, tally: &mut Tally) -> Result<()> {
 }
 
 /// Arguments of stress-ng: computing, allocation, timers, futexes, and interrupts between CPUs.
+/// `--timer` needs exact wake-ups. `--membarrier` and `--futex` send SGIs to vCPUs that may not
+/// run. `--tlb-shootdown` broadcasts invalidations, and `--switch` and `--vm` change translations.
 pub(crate) const STRESSORS: &str = "--cpu 2 --cpu-method crc16 --vm 1 --vm-bytes 32m --timer 1 --timer-freq 1000 \
     --futex 2 --tlb-shootdown 1 --membarrier 1 --switch 1";
 
@@ -302,10 +336,13 @@ fn stress(run: &Stress, tally: &mut Tally) -> Result<()> {
 
 /// Kernel messages of the level of warnings and above.
 /// All but how long a timer's interrupt took: in that time the vCPU may not have run, as the VM has
-/// more of them than CPUs, and QEMU's threads more than the host has.
+/// more of them than CPUs, and QEMU's threads more than the host has. Lines of the boot are
+/// compared with those behind the load, so that the load alone is judged.
 const WARNINGS: &str =
     "dmesg -r | grep '^<[0-4]>' | grep -v 'hrtimer: interrupt took [0-9]* ns' || true";
 
+/// The number of CPUs is checked first: a vCPU that did not start would make the load lighter and
+/// the row pass.
 fn work(session: &mut Session, seconds: u64, vcpus: usize) -> Result<usize> {
     let (before, after) = initramfs::READY;
     session.expect(&format!("{before}linux{after}"), Duration::from_secs(180))?;
@@ -316,7 +353,10 @@ fn work(session: &mut Session, seconds: u64, vcpus: usize) -> Result<usize> {
     ensure!(is_all, "{cpus:?} instead of {vcpus} CPUs");
     let old = smoke::shell(session, WARNINGS)?;
     let command = format!("stress-ng {STRESSORS} --timeout {seconds}s --oomable");
+    // A busy host runs the load's start and end several times as long; the load itself has its
+    // time.
     let timeout = Duration::from_secs(2 * seconds + 120);
+    // `--oomable`: a child that is killed for want of memory is no failure of GearV's.
     let result = smoke::shell_within(session, &command, timeout)?;
     let is_done = result.contains("successful run completed");
     ensure!(is_done, "it says {result:?}");
@@ -324,6 +364,7 @@ fn work(session: &mut Session, seconds: u64, vcpus: usize) -> Result<usize> {
     ensure!(new == old, "the kernel warns of\n{new}");
     session.send("poweroff -f\n")?;
     session.expect_end(Duration::from_secs(60))?;
+    // The whole console is searched: what the kernel says while it goes down is in no `dmesg`.
     smoke::no_kernel_complains(session)?;
     Ok(5)
 }

@@ -77,6 +77,7 @@ struct Cli {
     command: Command,
 }
 
+// The comments here are what `cargo xtask help` prints.
 #[derive(Subcommand)]
 enum Command {
     /// Run the tests, one part after another

@@ -4,6 +4,9 @@
 //! The bare guests judge inside their VMs whether a wake-up is lost. stress-ng works beneath Linux
 //! in rounds with an end: a wake-up that is lost leaves a process of it asleep, and the round does
 //! not end. Both kernels, whose vCPUs move as well, complain about CPUs that stall.
+//!
+//! A lost wake-up needs a move at exactly the wrong moment. Host tests try the orders; here a great
+//! number of moves leaves little to chance.
 
 use std::time::Duration;
 
@@ -20,19 +23,22 @@ use crate::guests::count_verdicts;
 use crate::linux::STRESSORS;
 use crate::part::{Part, Tally};
 
+/// An hour; tests/README.md tells what was seen.
 const STORM: Duration = Duration::from_secs(3_600);
 const END: Duration = Duration::from_secs(60);
 /// Times that a CPU is turned off and on.
 const TIMES: u32 = 1_000;
 /// The guest in which stress-ng works, the seconds of a round, and the longest time of one: its
-/// vCPUs get a part of CPUs that are slow.
+/// vCPUs get a part of CPUs that are slow. Rounds end, which is the test: a process that sleeps for
+/// ever is found by its round.
 const STRESSED: &str = "stress";
 const ROUND_S: u32 = 10;
 const ROUND: Duration = Duration::from_secs(300);
 /// Exit code of a round whose figures stress-ng does not trust: at the end of the round it killed a
 /// child of `tlb-shootdown` in the two instructions that count a turn. No process is asleep then.
 const UNTRUSTWORTHY: u32 = 7;
-/// Lines of a kernel's log about CPUs that did not go on.
+/// Lines of a kernel's log about CPUs that did not go on. The kernel watches its own CPUs, and
+/// would name the one that stood still.
 const COMPLAINTS: &str = "dmesg | grep -c 'stall\\|lockup\\|Oops\\|BUG' || :";
 
 pub(super) fn parts() -> Vec<Part> {
@@ -51,6 +57,7 @@ fn storm(tally: &mut Tally) -> Result<()> {
     })
 }
 
+/// Refusals come first, as they need CPUs in a known state.
 fn check(session: &mut Session, stressed: &VmSummary, tally: &mut Tally) -> Result<()> {
     refuses(session)?;
     tally.pass(1);
@@ -77,7 +84,8 @@ fn check(session: &mut Session, stressed: &VmSummary, tally: &mut Tally) -> Resu
     power_off(session)
 }
 
-/// Has stress-ng work in the guest, round after round, until the file `stop` is there.
+/// Has stress-ng work in the guest, round after round, until the file `stop` is there. A status of
+/// the round is judged at once, and the log says which round it was.
 fn begin_stress(session: &mut Session, guest: &VmSummary) -> Result<()> {
     enter(session, guest)?;
     let round = format!("stress-ng {STRESSORS} --timeout {ROUND_S}s --oomable");
@@ -116,7 +124,8 @@ fn no_cpu_stalled(session: &mut Session, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// The last CPU stays on, and a pin keeps its CPU on.
+/// The last CPU stays on, and a pin keeps its CPU on. A weight that can be set afterwards shows
+/// that the scheduler still takes commands.
 fn refuses(session: &mut Session) -> Result<()> {
     shell(
         session,

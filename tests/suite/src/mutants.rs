@@ -2,6 +2,9 @@
 //!
 //! The changes come in random order, so the share is an estimate for all changes. Missed changes
 //! are listed in the target directory: each needs a test, or has no effect.
+//!
+//! Planted bugs are those that somebody thought of. Mutations are made without thought, and ask
+//! whether each expression of the code matters to some test.
 
 use std::fs;
 use std::path::Path;
@@ -13,15 +16,19 @@ use workbench::{cargo_tool, workspace};
 use crate::part::{Part, Tally};
 use crate::record;
 
-/// Seconds that are given, and seconds for the tests of one change.
+/// Seconds that are given, and seconds for the tests of one change. A change that makes a loop
+/// endless costs its limit.
 const SECONDS: &str = "1500";
 const SECONDS_EACH: &str = "120";
+/// Also the name of the figure on the page of evidence.
 const PART: &str = "mutants of gear1-core";
 
 pub(super) fn parts() -> Vec<Part> {
     vec![Part::new(PART, mutants).slow(true)]
 }
 
+/// Missed changes count as skipped: many have no effect, and a person has to look. A timeout is a
+/// find, since a test that never ends has failed.
 fn mutants(tally: &mut Tally) -> Result<()> {
     let program = match cargo_tool::newest("cargo-mutants") {
         Ok(program) => program,
@@ -64,7 +71,8 @@ fn limited(program: &Path, output: &Path) -> Command {
     command
 }
 
-/// Counts the changes that a file of the results lists.
+/// Counts the changes that a file of the results lists. Each file of cargo-mutants' results has a
+/// change in a line.
 fn lines(output: &Path, name: &str) -> Result<usize> {
     let path = output.join("mutants.out").join(name);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

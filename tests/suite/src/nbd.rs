@@ -3,6 +3,10 @@
 //!
 //! Written data is kept here until a flush, and only then goes to the image, as in the cache of a
 //! disk. Requests are served one after the other, so a stall is one of the whole disk.
+//!
+//! QEMU speaks this protocol by itself, so a disk can misbehave without a change of QEMU or of its
+//! image. Only what QEMU asks for is answered; other options are refused as the protocol wants it,
+//! and QEMU then does without them. The layout of messages: the NBD project's `doc/proto.md`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,19 +21,25 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+/// Numbers of the protocol; all integers are big-endian on the wire.
 const MAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
 const OPTION_MAGIC: u64 = u64::from_be_bytes(*b"IHAVEOPT");
 const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
-/// Fixed newstyle, no zeroes behind the answer to `EXPORT_NAME`.
+/// Fixed newstyle, no zeroes behind the answer to `EXPORT_NAME`. Without the first, a client may
+/// use `EXPORT_NAME` alone.
 const HANDSHAKE: u16 = 0b11;
-/// Flags, FLUSH, FUA, TRIM, WRITE_ZEROES.
+/// Flags, FLUSH, FUA, TRIM, WRITE_ZEROES. FLUSH must be offered, or QEMU answers a guest's flushes
+/// without a word to the disk, and nothing that was written would ever be safe.
 const TRANSMISSION: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6;
+/// Flag of a request: on the medium before the answer.
 const FUA: u16 = 1;
+/// The protocol has its own error numbers, which are Linux's for these two.
 const EINVAL: u32 = 22;
 const EIO: u32 = 5;
 
+/// Options of the negotiation, and kinds of replies. Replies with the top bit are errors.
 mod option {
     pub(super) const EXPORT_NAME: u32 = 1;
     pub(super) const ABORT: u32 = 2;
@@ -40,6 +50,7 @@ mod option {
     pub(super) const UNSUPPORTED: u32 = 1 << 31 | 1;
 }
 
+/// Kinds of requests.
 mod command {
     pub(super) const READ: u16 = 0;
     pub(super) const WRITE: u16 = 1;
@@ -49,20 +60,27 @@ mod command {
     pub(super) const WRITE_ZEROES: u16 = 6;
 }
 
+/// Unit in which the cache keeps and loses data. A block is lost whole, as by a disk with sectors
+/// of 4 KiB.
 const BLOCK: usize = 4096;
-/// Longest request; QEMU's are not longer than 32 MiB.
+/// Longest request; QEMU's are not longer than 32 MiB. A length is allocated before its data
+/// arrive, so it has a bound even though the peer is QEMU.
 const MOST: usize = 64 << 20;
-/// Longest data of an option.
+/// Longest data of an option. The protocol's strings, such as names of exports, have at most 4 KiB.
 const MOST_OPTION: usize = 1 << 16;
-/// Average number of requests between two stalls, if any request stalls.
+/// Average number of requests between two stalls, if any request stalls. Rare enough that the
+/// guest's work goes on between stalls.
 const STALL_ONE_IN: u64 = 48;
 
-/// A disk that is served until this is dropped.
+/// A disk that is served until this is dropped. QEMU may start several times in that life: a loss
+/// of power is an end of QEMU, while the medium stays.
 pub(crate) struct Disk {
     shared: Arc<Shared>,
     socket: PathBuf,
 }
 
+/// One connection is usual. A QEMU that is killed may still have a thread here when the next one
+/// connects, so the state is shared and locked.
 struct Shared {
     file: File,
     size: u64,
@@ -77,7 +95,8 @@ struct Shared {
 }
 
 impl Disk {
-    /// Serves the image at a socket.
+    /// Serves the image at a socket. The socket exists when this returns, so QEMU may be started at
+    /// once.
     pub(crate) fn serve(image: &Path, socket: &Path, seed: u64) -> Result<Disk> {
         let file = File::options().read(true).write(true).open(image);
         let file = file.with_context(|| image.display().to_string())?;
@@ -99,13 +118,14 @@ impl Disk {
         format!("nbd+unix:///?socket={}", self.socket.display()).into()
     }
 
-    /// Has one request in some take up to so long from now on.
+    /// Has one request in some take up to so long from now on. Zero ends the stalls.
     pub(crate) fn stall(&self, longest: Duration) {
         let longest = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         self.shared.longest_stall.store(longest, Ordering::Relaxed);
     }
 
-    /// Drops unflushed data, and returns its size in bytes.
+    /// Drops unflushed data, and returns its size in bytes. Call this after QEMU has ended: a
+    /// request in flight would be cached behind the loss.
     pub(crate) fn lose_power(&self) -> usize {
         let mut cache = self.shared.cache();
         let lost = cache.len() * BLOCK;
@@ -113,7 +133,8 @@ impl Disk {
         lost
     }
 
-    /// Returns how many requests have stalled and how many flushes there were.
+    /// Returns how many requests have stalled and how many flushes there were. A test without a
+    /// stall or a flush has shown nothing, and can say so by these.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let [stalls, flushes] = [&self.shared.stalls, &self.shared.flushes];
         (
@@ -126,7 +147,8 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::Relaxed);
-        // Wakes who listens.
+        // Wakes who listens. The thread blocks in `accept`, and sees the end only when someone
+        // connects.
         let _ = UnixStream::connect(&self.socket);
         let _ = fs::remove_file(&self.socket);
     }
@@ -154,7 +176,8 @@ struct Request {
     length: usize,
 }
 
-/// Replies to an option.
+/// Replies to an option. The option's number is repeated, by which the client knows which question
+/// is answered.
 fn reply(client: &mut UnixStream, option: u32, kind: u32, data: &[u8]) -> io::Result<()> {
     let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
     bytes.extend(option.to_be_bytes());
@@ -178,10 +201,14 @@ impl Shared {
         })
     }
 
+    /// A thread that panicked with the lock leaves whole blocks behind, so poisoning ends nothing
+    /// here.
     fn cache(&self) -> MutexGuard<'_, BTreeMap<u64, Box<[u8; BLOCK]>>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A request that cannot be parsed ends the connection: nothing tells where the next one
+    /// begins.
     fn serve(&self, mut client: UnixStream) {
         let Ok(true) = self.greet(&mut client) else {
             return;
@@ -198,6 +225,7 @@ impl Shared {
         client.write_all(&MAGIC.to_be_bytes())?;
         client.write_all(&OPTION_MAGIC.to_be_bytes())?;
         client.write_all(&HANDSHAKE.to_be_bytes())?;
+        // The client's flags. QEMU sets both that are offered, so nothing depends on them.
         take::<4>(client)?;
         loop {
             if u64::from_be_bytes(take(client)?) != OPTION_MAGIC {
@@ -213,6 +241,7 @@ impl Shared {
     }
 
     /// Answers an option. Returns whether the client is served, if the option ends the negotiation.
+    /// `INFO` only asks, and the negotiation goes on; `GO` and `EXPORT_NAME` lead to requests.
     fn answer_option(&self, client: &mut UnixStream, option: u32) -> io::Result<Option<bool>> {
         let mut export = self.size.to_be_bytes().to_vec();
         export.extend(TRANSMISSION.to_be_bytes());
@@ -239,6 +268,9 @@ impl Shared {
         }
     }
 
+    /// The data of a write are taken off the socket even if the write is then refused, because the
+    /// next request stands behind them. The stall comes before the effect: a killed GDM may or may
+    /// not find its request done, as with a real disk.
     fn answer(&self, client: &mut UnixStream, request: &Request) -> io::Result<()> {
         let data = match request.kind {
             command::WRITE => take_bytes(client, request.length as u32, MOST)?,
@@ -265,6 +297,8 @@ impl Shared {
         match request.kind {
             command::READ => return self.read(offset, length),
             command::WRITE => self.write(offset, data)?,
+            // Zeroes go through the cache as well, or they would survive a loss of power without a
+            // flush.
             command::WRITE_ZEROES => self.write(offset, &vec![0; length])?,
             command::FLUSH => {
                 self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -281,6 +315,8 @@ impl Shared {
     }
 
     /// Refuses a range that the disk does not have, and one that is longer than the answer may be.
+    /// QEMU checks its guests' ranges itself, so an error here is one of QEMU's configuration or of
+    /// this file.
     fn check_range(&self, request: &Request) -> io::Result<()> {
         let end = request.offset.checked_add(request.length as u64);
         match end.is_none_or(|end| end > self.size) || request.length > MOST {
@@ -289,6 +325,8 @@ impl Shared {
         }
     }
 
+    /// The lock is taken before the file is read: a flush in between would move blocks out of the
+    /// cache behind the read's back.
     fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         let cache = self.cache();
@@ -302,6 +340,7 @@ impl Shared {
         Ok(bytes)
     }
 
+    /// A write of a part of a block needs the rest of the block, from the cache or from the file.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut cache = self.cache();
         for (block, at, piece) in pieces(offset, bytes.len()) {
@@ -310,6 +349,7 @@ impl Shared {
                 None => {
                     let mut fresh = Box::new([0; BLOCK]);
                     let start = block * BLOCK as u64;
+                    // The last block of an image may be short.
                     let size = (self.size - start).min(BLOCK as u64) as usize;
                     self.file.read_exact_at(&mut fresh[..size], start)?;
                     fresh
@@ -321,6 +361,8 @@ impl Shared {
         Ok(())
     }
 
+    /// The lock is held for all of it: a flush covers what was answered before, and nothing newer
+    /// is mixed in.
     fn flush(&self) -> io::Result<()> {
         let mut cache = self.cache();
         while let Some((block, bytes)) = cache.pop_first() {
@@ -331,6 +373,8 @@ impl Shared {
         Ok(())
     }
 
+    /// The stall sleeps on the connection's thread, with no lock, so that `lose_power` and `counts`
+    /// answer.
     fn maybe_stall(&self) {
         let longest = self.longest_stall.load(Ordering::Relaxed);
         if longest == 0 {
@@ -343,7 +387,8 @@ impl Shared {
         }
     }
 
-    /// A number of the generator SplitMix64.
+    /// A number of the generator SplitMix64. Threads share the state, so an atomic addition takes
+    /// the place of the generator's plain one.
     fn draw(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let state = self.random.fetch_add(STEP, Ordering::Relaxed);
@@ -379,6 +424,7 @@ fn take<const N: usize>(client: &mut UnixStream) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// The length is judged before memory is allocated for it.
 fn take_bytes(client: &mut UnixStream, length: u32, most: usize) -> io::Result<Vec<u8>> {
     let length = length as usize;
     if length > most {
@@ -389,7 +435,7 @@ fn take_bytes(client: &mut UnixStream, length: u32, most: usize) -> io::Result<V
     Ok(bytes)
 }
 
-/// Reads the next request; `None` at the end.
+/// Reads the next request; `None` at the end. The fields stand in this order on the wire.
 fn read_request(client: &mut UnixStream) -> io::Result<Option<Request>> {
     if u32::from_be_bytes(take(client)?) != REQUEST_MAGIC {
         return Err(ErrorKind::InvalidData.into());

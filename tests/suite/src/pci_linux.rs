@@ -2,6 +2,9 @@
 //! their VM.
 //!
 //! Requirements: G1-DMA-001, G1-DMA-002.
+//!
+//! The attack by `edu` (part `guest dma`) shows what devices may not do. Here devices have to work:
+//! an SMMU that blocks everything would pass there.
 
 use std::fs::{self, File};
 
@@ -16,8 +19,10 @@ use crate::part::{Part, Tally};
 
 /// Bytes of the disk, and of what is written to it.
 const DISK: u64 = 64 << 20;
+/// Direct I/O passes the guest's page cache by.
 const WRITTEN_MIB: u32 = 48;
-/// Part of Gear2's line on an access that the SMMU has aborted.
+/// Part of Gear2's line on an access that the SMMU has aborted. One abort would be a mapping that
+/// is missing for a moment, which a driver's retry could hide.
 const ABORTED: &str = " may not ";
 
 pub(super) fn parts() -> Vec<Part> {
@@ -31,6 +36,8 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
+/// `iommu_platform` makes the devices use the SMMU; without it QEMU's virtio passes it by. The
+/// disk's serial number tells it from any other.
 fn on_pci(manifest: &str, tally: &mut Tally) -> Result<()> {
     let image = workspace::output_dir().join("pci-linux.img");
     fs::create_dir_all(workspace::output_dir())?;
@@ -63,7 +70,8 @@ fn on_pci(manifest: &str, tally: &mut Tally) -> Result<()> {
     })
 }
 
-/// Writes a disk, reads it back from the disk itself, and reaches the network's router.
+/// Writes a disk, reads it back from the disk itself, and reaches the network's router. Random
+/// data, so that a block from elsewhere does not match.
 fn uses(session: &mut Session) -> Result<()> {
     shell(session, "cat /sys/block/vda/serial | grep -x behind")?;
     let write = format!(

@@ -1,5 +1,8 @@
 //! Peripherals of a Linux guest: sockets to the device VM, used by Debian's socat on both sides,
 //! and a keyboard that is typed on by a socket, and the machine's own, heard by Debian's evtest.
+//!
+//! Both ends of each way are programs of Debian's that know nothing of GearV: an error that the
+//! device model makes twice, in both directions, would pass between two programs of ours.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -18,19 +21,24 @@ use xtask::smoke::{BOOT, LONG, ready, shell, shell_within};
 
 use crate::part::{Part, Tally};
 
-/// Bytes that go each way.
+/// Bytes that go each way. Many times the credit of a connection (128 KiB), so that both sides have
+/// to wait for each other.
 const BYTES: u32 = 10 << 20;
-/// Name of QEMU's keyboard.
+/// Name of QEMU's keyboard. The kernel shows it as the input device's name.
 const KEYBOARD: &str = "QEMU Virtio Keyboard";
+/// Time for the machine to end once the device VM was told to stop.
 const END: Duration = Duration::from_secs(60);
-/// Path of the guest's socket in the device VM.
+/// Path of the guest's socket in the device VM. Ports the guest connects to are `SOCKET_PORT`, as
+/// Firecracker names them.
 const SOCKET: &str = "/run/gearv/linux.vsock";
 /// Prints the rights of the thread that connects the guest to programs, in whichever of GDM's
-/// processes it is.
+/// processes it is. The kernel's own view counts: a filter that was built and never loaded would
+/// not be in it.
 const BROKER: &str = "for p in $(pidof gdm); do for t in /proc/$p/task/*; do \
     [ \"$(cat $t/comm)\" = broker ] && grep -E '^(Uid|CapPrm|CapEff|NoNewPrivs|Seccomp):' \
     $t/status; done; done; :";
-/// Root's files can be reached, and files of others; nothing else can.
+/// Root's files can be reached, and files of others; nothing else can. Capability 1 is
+/// CAP_DAC_OVERRIDE. Seccomp 2 is a filter.
 const RIGHTS: [&str; 5] = [
     "Uid:\t0\t0\t0\t0",
     "CapPrm:\t0000000000000002",
@@ -39,14 +47,17 @@ const RIGHTS: [&str; 5] = [
     "Seccomp:\t2",
 ];
 
-/// Unbinds the driver of the device in whose folder the shell is; GDM says so.
+/// Unbinds the driver of the device in whose folder the shell is; GDM says so. A real unplug ends
+/// with the same ENODEV for who has the device open.
 const UNPLUG: &str = "plug=$(basename $(pwd -P)) && cd /sys/bus/virtio/drivers/virtio_input && \
     echo $plug > unbind && \
     until grep -q 'keyboard: No such device' /run/gdm.log; do sleep 0.2; done";
-/// Binds it again.
+/// Binds it again. The new device may have another number of its events file, so the name is
+/// awaited.
 const PLUG: &str = "echo $plug > bind && cd /root && \
     until grep -qsx 'QEMU Virtio Keyboard' /sys/class/input/event*/device/name; do sleep 0.2; done";
-/// Waits until GDM has the device.
+/// Waits until GDM has the device. Only lines behind the unplug count; the log has the same line
+/// from the guest's start.
 const BACK: &str = "until grep -A99 'keyboard: No such device' /run/gdm.log | \
     grep -q 'its backend is there'; do sleep 0.2; done";
 
@@ -58,6 +69,7 @@ pub(super) fn parts() -> Vec<Part> {
     vec![part.either()]
 }
 
+/// One boot serves all checks: a check that fails leaves the others a system that still runs.
 fn sockets(tally: &mut Tally) -> Result<()> {
     let manifest = workspace::root().join("tests/manifests/peripherals.dts");
     let images = build_images::build(&manifest)?;
@@ -66,17 +78,20 @@ fn sockets(tally: &mut Tally) -> Result<()> {
     let mut vms = images.manifest.vms.iter();
     let guest = vms.find(|vm| vm.name == "linux").context("no guest")?;
     let monitor = workspace::output_dir().join("peripherals.monitor");
+    // The keyboard is the machine's, and so the device VM's, until GDM takes it for the guest.
     let machine = with_keyboard(machine, &monitor);
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
     let outcome = use_peripherals(&mut session, guest, &monitor, tally);
     outcome.with_context(|| last_words(&session))?;
-    // To the machine as if the device VM had turned itself off.
+    // To the machine as if the device VM had turned itself off. `--force`, since nobody could start
+    // the device VM again.
     session.send("gearctl stop device --force\n")?;
     session.expect_end(END)?;
     Ok(())
 }
 
-/// Returns the machine with a keyboard, whose keys are typed by commands to QEMU's monitor.
+/// Returns the machine with a keyboard, whose keys are typed by commands to QEMU's monitor. A key
+/// through the monitor takes the way of a pressed key: QEMU's device, the device VM's driver, GDM.
 fn with_keyboard(mut machine: Machine, monitor: &Path) -> Machine {
     let monitor = format!("unix:{},server=on,wait=off", monitor.display());
     let options = ["-device", "virtio-keyboard-device", "-monitor", &monitor];
@@ -84,6 +99,7 @@ fn with_keyboard(mut machine: Machine, monitor: &Path) -> Machine {
     machine
 }
 
+/// The ends come last, since they stop the guest.
 fn use_peripherals(
     session: &mut Session,
     guest: &VmSummary,
@@ -125,7 +141,9 @@ fn use_port(session: &mut Session, guest: &VmSummary, tally: &mut Tally) {
 }
 
 /// A guest whose system listens to the power button shuts down by `gearctl shutdown`. Debian's
-/// busybox has no program that listens: a loop of the shell's stands for systemd's.
+/// busybox has no program that listens: a loop of the shell's stands for systemd's. The first try
+/// has no listener, and must end as not done: a command that reports success because the key was
+/// sent would be wrong. The status for that is 6.
 fn power_button(session: &mut Session, guest: &VmSummary) -> Result<()> {
     hear(session, guest, "GearV keyboard and tablet")?;
     enter(session, guest)?;
@@ -138,6 +156,7 @@ fn power_button(session: &mut Session, guest: &VmSummary) -> Result<()> {
     let said = shell(session, &vain)?;
     ensure!(said.contains("and was to be stopped"), "{said}");
     enter(session, guest)?;
+    // The key that came in vain must not end the guest later.
     shell(session, "killall evtest; wait; rm /tmp/heard")?;
     leave(session)?;
     hear(session, guest, "GearV keyboard and tablet")?;
@@ -157,7 +176,9 @@ fn power_button(session: &mut Session, guest: &VmSummary) -> Result<()> {
 }
 
 /// Starts, restarts and stops of the guest end before the command that waits for them, and what is
-/// not done has its exit status.
+/// not done has its exit status. Scripts branch on the status, and people read the reason: both are
+/// part of what `docs/gearctl.md` promises. Status 3 is a VM that does not exist, 4 a refusal, 6 a
+/// time that is over.
 fn ends(session: &mut Session, name: &str) -> Result<()> {
     let wait = "--wait --timeout 120 --json";
     for command in ["start", "restart", "stop"] {
@@ -169,6 +190,7 @@ fn ends(session: &mut Session, name: &str) -> Result<()> {
         &format!("gearctl wait {name} stopped --timeout 1 --json"),
     )?;
     ensure!(vm["state"] == "stopped", "{vm}");
+    // Each refusal by its own reason: a status alone would not tell them apart.
     for (command, status, reason) in [
         (format!("stop {name}"), 4, "is stopped already"),
         (
@@ -204,14 +226,16 @@ fn ends(session: &mut Session, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The guest has the identifier of the manifest, by the kernel's own driver.
+/// The guest has the identifier of the manifest, by the kernel's own driver. A driver that refused
+/// the device's features would leave no device in its folder.
 fn driver(session: &mut Session) -> Result<()> {
     let driver = "ls -d /sys/bus/virtio/drivers/vmw_vsock_virtio_transport/virtio*";
     shell(session, driver)?;
     shell(session, "[ -c /dev/vsock ]").map(drop)
 }
 
-/// Nobody listens: the guest's program is told at once.
+/// Nobody listens: the guest's program is told at once. A device model that says nothing would
+/// leave the program waiting for ever, and the shell with it.
 fn refusals(session: &mut Session) -> Result<()> {
     let refused = "! socat -u VSOCK-CONNECT:2:9 - 2> /tmp/said; cat /tmp/said";
     let said = shell(session, refused)?;
@@ -222,12 +246,14 @@ fn refusals(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Returns a command that makes a file of random bytes, and prints its hash.
+/// Returns a command that makes a file of random bytes, and prints its hash. Random bytes: with a
+/// pattern, data that repeat or change places could hash as before.
 fn make(path: &str) -> String {
     format!("head -c {BYTES} /dev/urandom > {path}; sha256sum < {path}")
 }
 
-/// The guest connects to a program that listens in the device VM.
+/// The guest connects to a program that listens in the device VM. CID 2 is the host's in vsock;
+/// here the device VM has it.
 fn from_guest(session: &mut Session, guest: &VmSummary) -> Result<()> {
     leave(session)?;
     let listen = format!("socat -u UNIX-LISTEN:{SOCKET}_7 CREATE:/run/got & :");
@@ -237,6 +263,7 @@ fn from_guest(session: &mut Session, guest: &VmSummary) -> Result<()> {
         &format!("until [ -S {SOCKET}_7 ]; do sleep 0.1; done"),
     )?;
     enter(session, guest)?;
+    // The listener exists by now: a connection before would be refused.
     let sent = shell_within(session, &make("/tmp/data"), LONG)?;
     shell_within(session, "socat -u FILE:/tmp/data VSOCK-CONNECT:2:7", LONG)?;
     leave(session)?;
@@ -246,7 +273,8 @@ fn from_guest(session: &mut Session, guest: &VmSummary) -> Result<()> {
     enter(session, guest)
 }
 
-/// A program of the device VM connects to one that listens in the guest.
+/// A program of the device VM connects to one that listens in the guest. The answer `OK` and a port
+/// come before the data, in the same stream: GDM gives its own ports from 2^30 on.
 fn to_guest(session: &mut Session, guest: &VmSummary) -> Result<()> {
     let listen = "socat -u VSOCK-LISTEN:52 CREATE:/tmp/got & :";
     shell(session, listen)?;
@@ -274,6 +302,8 @@ fn hash(printed: &str) -> Result<&str> {
     hash.with_context(|| format!("no hash in {printed:?}"))
 }
 
+/// The broker alone of GDM's threads for a guest may connect sockets. The guest's bytes never reach
+/// it.
 fn rights(session: &mut Session) -> Result<()> {
     leave(session)?;
     let rights = shell(session, BROKER)?;
@@ -283,7 +313,9 @@ fn rights(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// A connection ends with GDM, both programs are told, and the next connection works.
+/// A connection ends with GDM, both programs are told, and the next connection works. A stream
+/// cannot go on over a kill, because bytes in GDM's buffers are lost. A program that is not told
+/// would wait for them for ever.
 fn killed(session: &mut Session, guest: &VmSummary) -> Result<()> {
     let talk =
         format!("(socat -u UNIX-LISTEN:{SOCKET}_8 CREATE:/run/none; echo over > /run/over) & :");
@@ -295,7 +327,9 @@ fn killed(session: &mut Session, guest: &VmSummary) -> Result<()> {
     enter(session, guest)?;
     let talk =
         "(socat -u VSOCK-CONNECT:2:8 CREATE:/tmp/none 2> /tmp/said; echo over > /tmp/over) & :";
+    // Both ends note when the stream is over.
     shell(session, talk)?;
+    // The connection must be there before the kill, or its end would show nothing.
     shell(session, "sleep 2; [ ! -e /tmp/over ]")?;
     leave(session)?;
     shell_within(session, KILL, LONG)?;
@@ -322,6 +356,8 @@ fn killed(session: &mut Session, guest: &VmSummary) -> Result<()> {
 }
 
 /// Events that are typed in the device VM reach a program of the guest, by the kernel's own driver.
+/// One event of each kind that the text form knows, and a line that it does not know. That line is
+/// answered with the form that lines have.
 fn keys(session: &mut Session, guest: &VmSummary) -> Result<()> {
     const TYPED: &str =
         "tap KEY_A\\nkey BTN_LEFT 1\\nabs ABS_X 1000\\nsyn\\nrel REL_WHEEL -1\\nsyn\\n";
@@ -343,7 +379,8 @@ fn keys(session: &mut Session, guest: &VmSummary) -> Result<()> {
     heard(session, guest, &expected)
 }
 
-/// Keys of the machine's keyboard, which is the device VM's, reach the guest alone.
+/// Keys of the machine's keyboard, which is the device VM's, reach the guest alone. A key that two
+/// owners hear would type into the device VM's shell what a person meant for the guest.
 fn board_keys(session: &mut Session, guest: &VmSummary, monitor: &Path) -> Result<()> {
     hear(session, guest, KEYBOARD)?;
     let events = event_of(KEYBOARD);
@@ -357,7 +394,8 @@ fn board_keys(session: &mut Session, guest: &VmSummary, monitor: &Path) -> Resul
 }
 
 /// The keyboard is taken from the device VM's kernel and given back, as by a plug: the guest's
-/// program goes on with the device that it has. QEMU unplugs no device of virtio-mmio.
+/// program goes on with the device that it has. QEMU unplugs no device of virtio-mmio. Unbinding
+/// the driver has the effect that pulling the plug has.
 fn unplugged(session: &mut Session, guest: &VmSummary, monitor: &Path) -> Result<()> {
     hear(session, guest, KEYBOARD)?;
     let events = event_of(KEYBOARD);
@@ -374,12 +412,14 @@ fn unplugged(session: &mut Session, guest: &VmSummary, monitor: &Path) -> Result
     heard(session, guest, &["(KEY_C), value 1", "(KEY_C), value 0"])
 }
 
-/// Returns the words by which a shell finds the events of an input device.
+/// Returns the words by which a shell finds the events of an input device. Numbers of events files
+/// depend on the order of probing.
 fn event_of(name: &str) -> String {
     format!("$(cd /sys/class/input; grep -lx '{name}' event*/device/name | cut -d / -f 1)")
 }
 
-/// Begins to write down what the guest hears of an input device.
+/// Begins to write down what the guest hears of an input device. evtest says `Testing` when the
+/// device is open. Events before that would be lost.
 fn hear(session: &mut Session, guest: &VmSummary, name: &str) -> Result<()> {
     enter(session, guest)?;
     let events = event_of(name);
@@ -392,7 +432,8 @@ fn hear(session: &mut Session, guest: &VmSummary, name: &str) -> Result<()> {
     leave(session)
 }
 
-/// Checks what the guest has heard; the last of `expected` is waited for.
+/// Checks what the guest has heard; the last of `expected` is waited for. evtest stops after that,
+/// so that the next check finds the device free.
 fn heard(session: &mut Session, guest: &VmSummary, expected: &[&str]) -> Result<()> {
     enter(session, guest)?;
     let last = expected.last().context("nothing to hear")?;

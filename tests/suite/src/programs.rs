@@ -1,6 +1,9 @@
 //! Devices that other programs serve: a Linux guest on Debian's qemu-storage-daemon, which is
-//! killed in the middle of writes, as the device model is; a folder by virtiofsd ([`folder`]); and a
-//! screen by vhost-user-gpu ([`screen`]).
+//! killed in the middle of writes, as the device model is; a folder by virtiofsd ([`folder`]); and
+//! a screen by vhost-user-gpu ([`screen`]).
+//!
+//! Such programs are Debian's, unchanged, and know nothing of GearV: they speak vhost-user as with
+//! QEMU. A program may always crash, so its end is part of what is tested.
 
 use anyhow::{Context as _, Result, ensure};
 use workbench::build_images::{self, last_words};
@@ -19,9 +22,10 @@ mod folder;
 pub(crate) mod screen;
 
 /// The user of the program that serves channel 0, without capabilities and without a way to gain
-/// any.
+/// any. A program that is subverted by a guest has only these.
 const RIGHTS: &str = "pid=$(pidof qemu-storage-daemon); \
     grep -E '^(Uid|Gid|CapEff|CapPrm|NoNewPrivs):' /proc/$pid/status";
+/// User and group are 60579 and the channel's number (docs/device-model.md).
 const EXPECTED: [&str; 5] = [
     "Uid:\t60579\t60579\t60579\t60579",
     "Gid:\t60579\t60579\t60579\t60579",
@@ -30,6 +34,7 @@ const EXPECTED: [&str; 5] = [
     "NoNewPrivs:\t1",
 ];
 /// Kills the program three times in the middle of its work, each time when the next one runs.
+/// Writes are in flight each time, which the next program must find and repeat.
 const KILL_PROGRAM: &str = "for n in 1 2 3; do old=$(pidof qemu-storage-daemon); kill -9 $old; \
     until [ -n \"$(pidof qemu-storage-daemon)\" ] && [ \"$(pidof qemu-storage-daemon)\" != \"$old\" ]; \
     do sleep 0.1; done; sleep 1; done; cat /run/gdm.log";
@@ -62,6 +67,7 @@ fn desktop(tally: &mut Tally) -> Result<()> {
 }
 
 /// Boots a manifest of the tests, does something with its guest, and examines the disk afterwards.
+/// The file system is checked from outside, behind the machine's end.
 fn with_guest(name: &str, act: impl FnOnce(&mut Session, &VmSummary) -> Result<()>) -> Result<()> {
     let manifest = workspace::root().join(format!("tests/manifests/{name}.dts"));
     let images = build_images::build(&manifest)?;
@@ -97,6 +103,8 @@ fn power_off(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
+/// Each end of the program must be told in the log, once: a person who looks for a slow disk finds
+/// it there.
 fn use_disk(session: &mut Session, guest: &VmSummary) -> Result<()> {
     boot(session, guest, "true")?;
     shell(

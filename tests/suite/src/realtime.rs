@@ -3,6 +3,9 @@
 //!
 //! The VM under test owns the second serial port, whose output goes to a file; the terminal is
 //! Gear2's console.
+//!
+//! A VM with its interrupts passed through never needs to leave its CPU, so a stop of the VM is the
+//! hard case.
 
 mod immunity;
 mod linux;
@@ -26,6 +29,7 @@ use machine::TIMEOUT;
 pub(crate) use machine::{CHECKING, Serial, images};
 pub(crate) use windows::{undisturbed, windows};
 
+/// Immunity, Linux and planted bugs have modules of their own.
 pub(super) fn parts() -> Vec<Part> {
     let mut parts = Vec::new();
     for gic in [3, 2] {
@@ -40,6 +44,7 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 /// Stops and starts a VM that spins, waits or is half on, and that ends in each way by itself.
+/// Registers and rights of a passed-through interface differ with the GIC.
 fn stop(gic: u32, tally: &mut Tally) -> Result<()> {
     stop_with(&images("rt-stop", None)?, gic, tally)
 }
@@ -50,7 +55,8 @@ pub(super) fn stop_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
 }
 
 /// G1-RT-001: in the checking build, a real-time VM's CPU that takes another lock halts the
-/// machine.
+/// machine. A lock that is free costs nothing, so no latency shows one that should not be taken;
+/// the checking build does.
 fn locks(tally: &mut Tally) -> Result<()> {
     let gear1 = build_images::build_gear1_of(workspace::root(), CHECKING, "image,check-locks")?;
     for manifest in ["rt-passthrough", "rt-emulated", "heartbeat"] {
@@ -71,6 +77,7 @@ fn locks(tally: &mut Tally) -> Result<()> {
     immunity::attack(&images("rt-immune", Some(gear1))?, 3, &["foe"], tally)
 }
 
+/// Verdicts of the VM are on its own port, and count even if the terminal's wait failed.
 fn stop_with(images: &Images, gic: u32, tally: &mut Tally) -> Result<()> {
     let directory = workspace::output_dir().join(format!("rt-stop/gicv{gic}"));
     let serial = Serial::new(&directory)?;
@@ -87,6 +94,7 @@ fn stop_with(images: &Images, gic: u32, tally: &mut Tally) -> Result<()> {
     result.map_err(|error| anyhow!("{error:#}\n{}", last_words(&session)))
 }
 
+/// Each start of the VM is in another state when the stop comes, by the number that it prints.
 fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()> {
     // G1-RT-009: Gear1 refuses Gear2 to power off while the VM runs.
     serial.wait_for("ready 0", session)?;
@@ -118,7 +126,8 @@ fn stops(session: &mut Session, serial: &Serial, tally: &mut Tally) -> Result<()
     Ok(())
 }
 
-/// The VM faults, resets itself, and then turns itself off.
+/// The VM faults, resets itself, and then turns itself off. The restart by Gear1 comes without
+/// Gear2, which is told afterwards.
 fn ends_by_itself(session: &mut Session, serial: &Serial) -> Result<()> {
     serial.wait_for("start 4", session)?;
     serial.wait_for("start 5", session)?;
@@ -128,7 +137,8 @@ fn ends_by_itself(session: &mut Session, serial: &Serial) -> Result<()> {
     session.expect("gear2: 0 rt stopped", TIMEOUT).map(drop)
 }
 
-/// G1-FLT-005: the log tells an access of the VM's that was decoded from one that could not be.
+/// G1-FLT-005: the log tells an access of the VM's that was decoded from one that could not be. The
+/// two addresses are those that the guest `realtime_stop` goes for.
 fn logs_aborts(session: &mut Session) -> Result<()> {
     key(session, 'L')?;
     for (what, address) in [

@@ -1,4 +1,7 @@
 //! Results of test runs, kept for `cargo xtask evidence`.
+//!
+//! The page of evidence is written by another run than the tests', often on another day, so results
+//! lie in files in between.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +12,8 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use workbench::workspace;
 
-/// Result of a run of all tests.
+/// Result of a run of all tests. Fields with a default came later, and files of earlier runs lack
+/// them.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Run {
     pub(crate) parts: Vec<PartRun>,
@@ -36,7 +40,7 @@ pub(crate) struct PartRun {
 }
 
 impl Run {
-    /// Keeps the results for `cargo xtask evidence`.
+    /// Keeps the results for `cargo xtask evidence`. Only a run of all parts calls this.
     pub(crate) fn write(&self) -> Result<()> {
         let path = path();
         let text = serde_json::to_string_pretty(self)?;
@@ -56,7 +60,7 @@ fn path() -> PathBuf {
     workspace::output_dir().join("tests.json")
 }
 
-/// Result of a test that is too long for each run.
+/// Result of a test that is too long for each run. The commit tells how old a figure is.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Longer {
     pub(crate) name: String,
@@ -75,7 +79,8 @@ fn longer_folder() -> PathBuf {
     workspace::output_dir().join("longer-runs")
 }
 
-/// Returns the commit that is checked out; empty outside of a repository.
+/// Returns the commit that is checked out; empty outside of a repository. A source archive has no
+/// repository, and tests run there as well.
 pub(crate) fn commit() -> String {
     let mut git = Command::new("git");
     git.current_dir(workspace::root());
@@ -85,6 +90,7 @@ pub(crate) fn commit() -> String {
 }
 
 /// Keeps the figure of a longer run, with the command that repeats it, for `cargo xtask evidence`.
+/// One file for each name: a repetition replaces the figure of the run before.
 pub(crate) fn note(name: &str, figure: &str, command: &str) -> Result<()> {
     let longer = Longer {
         name: name.to_owned(),
@@ -101,7 +107,7 @@ pub(crate) fn note(name: &str, figure: &str, command: &str) -> Result<()> {
 }
 
 /// Returns all figures of longer runs, by name: those of the repository, and newer ones made here,
-/// which the repository has then.
+/// which the repository has then. Sorted by name, so that a new figure moves no other line.
 pub(crate) fn longer_runs() -> Result<Vec<Longer>> {
     let mut runs = BTreeMap::new();
     if let Ok(text) = fs::read_to_string(longer_kept()) {
@@ -121,7 +127,8 @@ pub(crate) fn longer_runs() -> Result<Vec<Longer>> {
     Ok(runs)
 }
 
-/// Writes what a run found into the repository.
+/// Writes what a run found into the repository. The line feed at the end makes it a text file for
+/// editors and git.
 pub(crate) fn keep(path: &Path, found: &impl Serialize) -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

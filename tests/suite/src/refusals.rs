@@ -4,6 +4,9 @@
 //! images are spoilt after that check, as a person with another tool might do.
 //!
 //! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-009, G1-BOOT-012.
+//!
+//! An error at boot is read on a serial console by someone who has no debugger: rule, VM and
+//! property must stand there.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,9 +22,10 @@ use workbench::workspace;
 use crate::invalid;
 use crate::part::{Part, Tally};
 
+/// Nothing but init runs in that time.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A way to spoil an image.
+/// A way to spoil an image. Each is a defect of another kind, for another place in init.
 struct Refusal {
     /// Defect.
     name: &'static str,
@@ -30,6 +34,7 @@ struct Refusal {
     says: &'static [&'static str],
 }
 
+/// The manifests are those of `manifests/invalid`, where `check` refuses them with the same rule.
 const REFUSALS: &[Refusal] = &[
     Refusal {
         name: "overlapping memory",
@@ -90,6 +95,7 @@ const REFUSALS: &[Refusal] = &[
     },
 ];
 
+/// A part each, so that planted bugs can name the one that must fail.
 pub(super) fn parts() -> Vec<Part> {
     let parts = REFUSALS.iter().map(|refusal| {
         Part::new(format!("refusal of {}", refusal.name), |tally| {
@@ -99,7 +105,8 @@ pub(super) fn parts() -> Vec<Part> {
     parts.collect()
 }
 
-/// Puts one of the invalid manifests in the place of the one that was judged.
+/// Puts one of the invalid manifests in the place of the one that was judged. The blob is exchanged
+/// behind the compiler's back; everything else is good.
 fn replace(parts: &mut Parts, tools: &Tools, name: &str) -> Result<()> {
     let dts = invalid::folder().join(name).with_extension("dts");
     let scratch = parts.out_dir.join("spoilt");
@@ -107,7 +114,8 @@ fn replace(parts: &mut Parts, tools: &Tools, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes Gear2 claim the next major version of the ABI.
+/// Makes Gear2 claim the next major version of the ABI. Gear1 must refuse a Gear2 that it cannot
+/// understand.
 fn another_abi(parts: &mut Parts, _: &Tools) -> Result<()> {
     /// Offset of the upper half of the image header's `abi_version`.
     const MAJOR: usize = 10;
@@ -120,13 +128,15 @@ fn another_abi(parts: &mut Parts, _: &Tools) -> Result<()> {
     Ok(())
 }
 
-/// Checks that another Gear1 refuses the spoilt image `name`.
+/// Checks that another Gear1 refuses the spoilt image `name`. A planted bug leaves one check of
+/// init out.
 pub(super) fn refuse_other(gear1: PathBuf, name: &str, tally: &mut Tally) -> Result<()> {
     let refusal = REFUSALS.iter().find(|refusal| refusal.name == name);
     let refusal = refusal.with_context(|| format!("no refusal of {name}"))?;
     boot(refusal, Some(gear1), tally)
 }
 
+/// The text must come before Gear2's first word: a refusal after a start would be too late.
 fn boot(refusal: &Refusal, gear1: Option<PathBuf>, tally: &mut Tally) -> Result<()> {
     let name = refusal.name.replace(' ', "-");
     let manifest = build_images::smallest_manifest();

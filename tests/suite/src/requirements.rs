@@ -4,6 +4,9 @@
 //! A requirement is a row `| G1-… | sentence |` in a page of docs/requirements whose table says
 //! "shall". Code and tests cite its identifier. Invariant: a requirement without code or test, an
 //! unknown or doubled identifier, and a module of Gear1 that cites none are faults.
+//!
+//! A requirement that nobody builds and a test that nobody asked for are found by names alone.
+//! Whether code and test do what the sentence says is left to readers and to planted bugs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,9 +17,11 @@ use workbench::source::files;
 use workbench::workspace;
 
 /// Start of a requirement's row when a person has to review the requirement; the reason follows.
+/// The reason is part of the row, since a requirement without a test needs one.
 const REVIEW: &str = "By review:";
 
-/// Requirements, and the files that cite them.
+/// Requirements, and the files that cite them. Maps and sets are sorted: the matrix is a file in
+/// the repository, and must not change by chance.
 pub(crate) struct Requirements {
     /// Requirements by identifier.
     stated: BTreeMap<String, Stated>,
@@ -24,17 +29,22 @@ pub(crate) struct Requirements {
     silent: Vec<String>,
     /// Identifiers that are cited and not stated, with the file.
     unknown: BTreeSet<(String, String)>,
+    /// Identifiers of two rows: a citation would not say which of the two is meant.
     doubled: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct Stated {
+    /// Whether the row says that no test shows the requirement.
     by_review: bool,
+    /// Files of code that cite it.
     modules: BTreeSet<String>,
+    /// Files of tests that cite it.
     tests: BTreeSet<String>,
 }
 
-/// Writes the matrix, and fails if something is wrong.
+/// Writes the matrix, and fails if something is wrong. Nothing is written while there is a fault: a
+/// matrix with a hole would look finished.
 pub(crate) fn command() -> Result<()> {
     let requirements = Requirements::read()?;
     let faults = requirements.faults();
@@ -63,6 +73,7 @@ impl Requirements {
             doubled: Vec::new(),
         };
         for page in files(&folder(), "md")? {
+            // The matrix has rows with all identifiers, and states none.
             if page != matrix_path() {
                 requirements.state(&read(&page)?);
             }
@@ -71,6 +82,7 @@ impl Requirements {
         Ok(requirements)
     }
 
+    /// Only Gear1's modules have to cite; other code may.
     fn cite_sources(&mut self) -> Result<()> {
         for directory in ["gear1", "gear2", "tests", "xtask", "manifests"] {
             for file in files(&workspace::root().join(directory), "rs")? {
@@ -82,6 +94,7 @@ impl Requirements {
         Ok(())
     }
 
+    /// A row that names several identifiers states the first; the others are references.
     fn state(&mut self, page: &str) {
         for row in page.lines().filter(|line| line.starts_with("| G1-")) {
             let Some(id) = identifiers(row).next() else {
@@ -97,6 +110,7 @@ impl Requirements {
         }
     }
 
+    /// Whole files are searched, comments included: a citation is a comment.
     fn cite(&mut self, file: &str, text: &str) {
         // Two sources quote identifiers of others: the tests of this module, and the planted bugs.
         let says_others = ["tests/suite/src/requirements", "tests/suite/src/planted"];
@@ -104,6 +118,7 @@ impl Requirements {
             return;
         }
         let is_test = is_test(file);
+        // Requirements are Gear1's, so only its modules are held to them.
         let is_module = file.starts_with("gear1/") && !is_test;
         let cited: BTreeSet<&str> = identifiers(text).collect();
         if is_module && cited.is_empty() {
@@ -138,7 +153,7 @@ impl Requirements {
         self.stated.len()
     }
 
-    /// Returns all violations.
+    /// Returns all violations. All faults at once, since a new requirement usually has several.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for (id, stated) in &self.stated {
@@ -158,7 +173,8 @@ impl Requirements {
         faults
     }
 
-    /// Tells whether the matrix in the repository is the one that would be written.
+    /// Tells whether the matrix in the repository is the one that would be written. Part of the
+    /// tests, so that no commit leaves the matrix behind.
     pub(crate) fn is_written(&self) -> Result<()> {
         let written = read(&matrix_path())?;
         ensure!(
@@ -168,6 +184,7 @@ impl Requirements {
         Ok(())
     }
 
+    /// The last line's count of reviews is what a reader asks first.
     fn matrix(&self) -> String {
         let mut text = String::from(
             "# Requirements, code and tests\n\nWritten by `cargo xtask requirements`; do not edit. A module of Gear1 cites what it \
@@ -190,6 +207,7 @@ impl Requirements {
     }
 }
 
+/// The ghost and the fakes are tools of tests, although they lie beside the code.
 fn is_test(file: &str) -> bool {
     let of_gear1 = file.ends_with("/tests.rs") || file.contains("/tests/");
     let helpers = file.ends_with("/testing.rs") || file.ends_with("/ghost.rs");
@@ -197,7 +215,8 @@ fn is_test(file: &str) -> bool {
     of_gear1 || helpers || file.starts_with("tests/")
 }
 
-/// Returns the identifiers in a text.
+/// Returns the identifiers in a text. Three digits, letters before: other words that begin alike
+/// are no citation.
 fn identifiers(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("G1-").filter_map(|(start, _)| {
         let rest = text.get(start..)?;

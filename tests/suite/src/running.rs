@@ -1,5 +1,8 @@
 //! `cargo xtask run` as a user has it: disks and ports of the machine, and its end after a refusal,
 //! with a terminal and without one.
+//!
+//! The program is run as a process: a library call would have neither its terminal, its exit status
+//! nor the QEMU that it leaves behind.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -22,14 +25,16 @@ use crate::part::{Part, Tally};
 
 /// `run` builds first, if nothing has.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// Port of the device VM that a port of this machine leads to.
+/// Port of the device VM that a port of this machine leads to. Above 1024 and unused in the device
+/// VM.
 const PORT: u16 = 7000;
-/// Bytes of a disk, and of its sectors.
+/// Bytes of a disk, and of its sectors. Small: only its first sectors are used.
 const DISK: usize = 1 << 20;
 const SECTOR: usize = 512;
-/// Keys that end QEMU.
+/// Keys that end QEMU. Ctrl-A, x.
 const END: &str = "\x01x";
 
+/// Keys and output go other ways with a terminal, so the end is tested both ways.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("run refuses what Gear1 would refuse", refused_before),
@@ -45,7 +50,8 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// Builds xtask, and returns a command that is its `run`.
+/// Builds xtask, and returns a command that is its `run`. The built program is started without
+/// cargo, whose own output and status would be in between.
 fn run() -> Result<Command> {
     let mut build = workspace::cargo();
     build.args(["build", "--quiet", "--package", "xtask"]);
@@ -56,7 +62,8 @@ fn run() -> Result<Command> {
     Ok(command)
 }
 
-/// Returns the command that runs a manifest of two CPUs.
+/// Returns the command that runs a manifest of two CPUs. Any small manifest that needs the second
+/// CPU.
 fn two_cpus() -> Result<Command> {
     let manifest = workspace::root().join("tests/manifests/gic-registers.dts");
     let mut command = run()?;
@@ -65,7 +72,8 @@ fn two_cpus() -> Result<Command> {
 }
 
 /// Returns the command that runs the manifest on a machine with one CPU: `run` does not know what
-/// QEMU's own options change, so Gear1 refuses.
+/// QEMU's own options change, so Gear1 refuses. This is the only way to have Gear1's own refusal:
+/// `--cpus` is checked by `run`.
 fn one_cpu() -> Result<Command> {
     let mut command = two_cpus()?;
     command.args(["--", "-smp", "1"]);
@@ -73,6 +81,7 @@ fn one_cpu() -> Result<Command> {
 }
 
 /// A machine that Gear1 would refuse is refused before it starts, with the place in the manifest.
+/// Nothing on stdout: a machine that was started would have printed there.
 fn refused_before(tally: &mut Tally) -> Result<()> {
     let output = two_cpus()?.args(["--cpus", "1"]).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -95,7 +104,7 @@ fn refused_before(tally: &mut Tally) -> Result<()> {
 }
 
 /// Returns the command with a terminal as its input and output, which `script` of Debian's bsdutils
-/// gives it; its status is the command's.
+/// gives it; its status is the command's. Words are joined by blanks, so none may have one.
 fn on_terminal(command: &Command) -> Command {
     let words = [command.get_program()]
         .into_iter()
@@ -107,7 +116,8 @@ fn on_terminal(command: &Command) -> Command {
     script
 }
 
-/// `run` says what init says, and fails; nobody ends it.
+/// `run` says what init says, and fails; nobody ends it. A machine that has stopped runs on in QEMU
+/// for ever. A script around `run` would then hang instead of failing.
 fn ends(log: &str, command: Command, tally: &mut Tally) -> Result<()> {
     let log = workspace::output_dir().join(log);
     let mut session = Session::start(command, &log)?;
@@ -124,7 +134,8 @@ fn ends(log: &str, command: Command, tally: &mut Tally) -> Result<()> {
 }
 
 /// The device VM sees the user's disks behind the manifest's own, what it writes stays, and a port
-/// of this machine leads to it.
+/// of this machine leads to it. The files' names have a blank and a comma, which has a meaning in
+/// QEMU's options.
 fn devices(tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("run-devices");
     fs::create_dir_all(&folder)?;
@@ -138,12 +149,14 @@ fn devices(tally: &mut Tally) -> Result<()> {
     command.arg("--port-forward");
     command.arg(format!("{port}:device:{PORT}"));
     let mut session = Session::start(command, &folder.join("run.log"))?;
+    // The machine is asked for its end only after both, since `END` leaves nothing to look at.
     let used = use_disks(&mut session).and_then(|()| use_port(&mut session, port));
     used.with_context(|| session.tail(40))?;
     session.send(END)?;
     let status = session.expect_end(TIMEOUT)?;
     ensure!(status.success(), "it ended with {status}");
     let written = fs::read(&first)?;
+    // The file itself is read, behind QEMU's end: the data must not be in a snapshot.
     let written = written.get(SECTOR..SECTOR + 7);
     ensure!(written == Some(b"written"), "the file has {written:?}");
     tally.pass(3);
@@ -155,12 +168,14 @@ const FREE: &str = "/dev/vda bs=1M seek=400 conv=notrunc,sync 2> /dev/null";
 const READ: &str = "dd if=/dev/vda bs=1M skip=400 count=1 2> /dev/null | tr -d '\\0'";
 
 /// With `--keep` the manifest's own disk is the one that the last such run left, without what
-/// `--snapshot` discards; without it the disk is fresh.
+/// `--snapshot` discards; without it the disk is fresh. Each row's expectation depends on all rows
+/// before it: what a kept, a discarded and a fresh run leave.
 fn own_disk(tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("run-kept");
     fs::create_dir_all(&folder)?;
     let manifest = new_manifest(&folder)?;
     let images = workspace::output_dir().join(build_images::output_name(&manifest)?);
+    // A disk of an earlier run of the tests would be found otherwise.
     let _ = fs::remove_file(images.join(disks::KEPT));
     for (options, expected, written) in [
         (&["--keep"][..], "", "first"),
@@ -185,7 +200,7 @@ fn own_disk(tally: &mut Tally) -> Result<()> {
 }
 
 /// Writes the manifest that `new-manifest --device-vm` does: nothing but the device VM, which boots
-/// sooner alone.
+/// sooner alone. The file is also what a user of `new-manifest` has.
 fn new_manifest(folder: &Path) -> Result<PathBuf> {
     let choice = Choice {
         device_vm: true,
@@ -196,7 +211,8 @@ fn new_manifest(folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Makes a disk that begins with its name.
+/// Makes a disk that begins with its name. The name in its first bytes tells disks apart inside of
+/// the VM.
 fn disk(folder: &Path, name: &str) -> Result<PathBuf> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(DISK, 0);
@@ -205,11 +221,14 @@ fn disk(folder: &Path, name: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
+/// Somebody else may take the port before it is used; the window is short.
 pub(super) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     Ok(listener.local_addr()?.port())
 }
 
+/// The order of `/dev/vdX` is the order of transports, which must be the manifest's and then the
+/// user's.
 fn use_disks(session: &mut Session) -> Result<()> {
     is_up(session)?;
     // Offset of the volume's name in an ext4 file system.
@@ -226,6 +245,8 @@ fn use_disks(session: &mut Session) -> Result<()> {
     shell(session, write).map(drop)
 }
 
+/// Both directions, and both ends of the stream: a forwarder that loses the end would leave `nc`
+/// waiting.
 fn use_port(session: &mut Session, port: u16) -> Result<()> {
     let serve = format!("(echo an answer | nc -l -p {PORT} > /run/got) & sleep 1");
     shell(session, &serve)?;

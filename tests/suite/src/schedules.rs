@@ -5,6 +5,8 @@
 //! instructions. The simulator gets the same manifest and the same loads. Both must name the same
 //! vCPUs in the same order, at times that differ by little. A comparison that could not fail proves
 //! nothing: the turns of the target must differ from the simulation of every other policy.
+//!
+//! The simulator is what people tune manifests with, so its answers must be those of the target.
 
 use std::fmt;
 use std::fs;
@@ -26,13 +28,16 @@ mod wake_ups;
 /// The spinners, by the numbers of their VMs.
 const SPINNERS: [usize; 2] = [0, 1];
 /// Starts of the three VMs, in milliseconds of the counter: the first one has the CPU alone for so
-/// long that what each of them used before no longer counts.
+/// long that what each of them used before no longer counts. Policies weigh the past: without that
+/// time a difference of the boot would shift each turn.
 const STARTS_MS: [u64; 3] = [500, 540, 545];
+/// All VMs stop at that moment, in milliseconds of the counter.
 const END_MS: u64 = 640;
-/// Period and work of the third VM.
+/// Period and work of the third VM. No slice and no frame is a multiple of the period, so wake-ups
+/// fall into other places of each turn.
 const PERIOD_US: u64 = 970;
 const WORK_US: u64 = 20;
-/// Shorter pauses of a spinner are exits, and not turns of others.
+/// Shorter pauses of a spinner are exits, and not turns of others. In ns of the counter.
 const PAUSE: u64 = 2_000;
 /// Most by which the beginning or the end of a turn may differ, in ns: what the ways through the
 /// gears differ from the simulated ones adds up over the turns. 2,500 were measured; a way that is
@@ -40,13 +45,15 @@ const PAUSE: u64 = 2_000;
 const TOLERANCE: u64 = 5_000;
 /// Least turns that are compared: each policy has 75 to 120 until a VM stops.
 const LEAST: usize = 60;
+/// The machine counts instructions and needs seconds; the rest is for a busy host.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// GICs of the target. The simulation has the costs of each.
+/// GICs of the target. The simulation has the costs of each. A world switch costs other
+/// instructions for each, and the sum decides about near wake-ups.
 const GICS: [u32; 2] = [3, 2];
 
 /// Policies, and what the manifest says for each: of Gear2, and of each VM. With these slices no
 /// turn of a spinner ends within 10 us of a wake-up, where a little more or less of a switch would
-/// decide which of the two comes first.
+/// decide which of the two comes first. `bvt` and `null` run on the target in `gearctl_sched`.
 const CASES: [Case; 5] = [
     Case {
         policy: "round-robin",
@@ -93,16 +100,21 @@ const WINDOWS: &str = "frame-us = <2000>; windows {
 	fourth { vm = \"vm0\"; start-us = <1500>; length-us = <200>; };
 };";
 
-/// A policy and its parameters.
+/// A policy and its parameters. A parameter that makes two policies decide alike would make the
+/// comparison blind for a mix-up of both.
 struct Case {
+    /// Name in the manifest.
     policy: &'static str,
+    /// Properties of `/gear2` beside the policy.
     gear2: &'static str,
+    /// Properties of each VM, in the order of their numbers.
     vms: [&'static str; 3],
     /// Policies that decide otherwise with these parameters.
     unlike: &'static [&'static str],
 }
 
-/// A turn of a spinner, in ns behind the first start.
+/// A turn of a spinner, in ns behind the first start. The first start is the zero point of both:
+/// the target's boot takes a time that the simulation has not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
     vm: usize,
@@ -124,6 +136,7 @@ impl fmt::Display for Turn {
     }
 }
 
+/// Each policy has a part for each GIC, so that a difference names both.
 pub(super) fn parts() -> Vec<Part> {
     let part = |case: &'static Case, gic: u32| {
         let name = format!("schedules: {} as simulated, GICv{gic}", case.policy);
@@ -134,6 +147,8 @@ pub(super) fn parts() -> Vec<Part> {
     compared.chain(wake_ups::parts()).collect()
 }
 
+/// The largest distance is printed in a success, too: a tolerance that is nearly used up shows
+/// before it fails.
 fn compare(case: &Case, gic: u32, tally: &mut Tally) -> Result<()> {
     let (target, blob) = run_target(case, gic)?;
     let simulated = simulate(&blob, gic, None)?;
@@ -158,9 +173,12 @@ fn compare(case: &Case, gic: u32, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Returns the first turn that differs by more than the tolerance, if there is one.
+/// Returns the first turn that differs by more than the tolerance, if there is one. Turns are
+/// compared in order, so the first difference is shown: each later one may follow from it.
 fn difference(target: &[Turn], simulated: &[Turn]) -> Option<String> {
     let count = target.len();
+    // Few turns agree by chance. The simulation goes on to the end, so it may have more than the
+    // target.
     if count < LEAST || simulated.len() < count {
         let simulated = simulated.len();
         return Some(format!(
@@ -176,7 +194,8 @@ fn difference(target: &[Turn], simulated: &[Turn]) -> Option<String> {
         })
 }
 
-/// Returns the manifest of a case.
+/// Returns the manifest of a case. One text for the target and for the simulator, so that they
+/// cannot be told different things.
 fn manifest(case: &Case) -> String {
     let Case {
         policy, gear2, vms, ..
@@ -209,7 +228,8 @@ fn manifest(case: &Case) -> String {
     text + "\t};\n};\n"
 }
 
-/// Runs a case on the target. Returns the turns, and the manifest as a blob.
+/// Runs a case on the target. Returns the turns, and the manifest as a blob. The manifest is
+/// returned as the blob that booted, for the simulator.
 fn run_target(case: &Case, gic: u32) -> Result<(Vec<Turn>, Vec<u8>)> {
     let folder = workspace::output_dir().join("schedules");
     fs::create_dir_all(&folder)?;
@@ -220,9 +240,11 @@ fn run_target(case: &Case, gic: u32) -> Result<(Vec<Turn>, Vec<u8>)> {
     let mut session = start(&images, gic, &log)?;
     let mut printed = String::new();
     for _ in STARTS_MS {
+        // Any VM may end first; each prints the word once.
         let more = session.expect("DONE\n", TIMEOUT);
         printed += &more.with_context(|| build_images::last_words(&session))?;
     }
+    // A guest that could not note its turns says so; its turns would be compared for nothing.
     if let Some(line) = printed.lines().find(|line| line.contains("FAIL ")) {
         bail!("a guest says {}", line.trim());
     }
@@ -230,7 +252,8 @@ fn run_target(case: &Case, gic: u32) -> Result<(Vec<Turn>, Vec<u8>)> {
 }
 
 /// Starts a machine with one CPU, whose clock follows the instructions (`icount`): the turns are
-/// then the same in each run, however busy the host is.
+/// then the same in each run, however busy the host is. One CPU: with several, the order in which
+/// QEMU runs them would be in the figures.
 fn start(images: &Images, gic: u32, log: &Path) -> Result<Session> {
     let machine = Machine {
         cpu: "max".to_owned(),
@@ -244,7 +267,8 @@ fn start(images: &Images, gic: u32, log: &Path) -> Result<Session> {
 }
 
 /// Reads the lines `TRACE id=<VM> cpu=0 from=<ns> to=<ns>`, up to where a VM stopped to note its
-/// turns.
+/// turns. A VM that stops early changes the turns of the other, so nothing behind the first stop is
+/// compared.
 fn turns(printed: &str) -> Result<Vec<Turn>> {
     let mut turns: Vec<Turn> = printed.lines().filter_map(turn).collect();
     turns.sort_by_key(|turn| turn.start);
@@ -255,11 +279,13 @@ fn turns(printed: &str) -> Result<Vec<Turn>> {
         .collect();
     let ends = ends.context("a VM has noted no turn")?;
     let last = ends.into_iter().min().unwrap_or(0);
+    // The zero of time is the first start.
     ensure!(last > 0, "a VM has noted one turn");
     turns.retain(|turn| turn.start < last);
     Ok(turns)
 }
 
+/// Guests count from their own start, which the manifest sets.
 fn turn(line: &str) -> Option<Turn> {
     let (_, words) = line.split_once("TRACE ")?;
     let number = |name: &str| {
@@ -277,7 +303,8 @@ fn turn(line: &str) -> Option<Turn> {
     })
 }
 
-/// Simulates the loads of the target under the policy of the manifest, or another one.
+/// Simulates the loads of the target under the policy of the manifest, or another one. Loads say
+/// what the guests do: one spins from the start, one from its start on, and one has jobs.
 fn simulate(blob: &[u8], gic: u32, policy: Option<&str>) -> Result<Vec<Turn>> {
     let behind = STARTS_MS.map(|start| format!("{}ms", start - STARTS_MS[0]));
     let loads = [
@@ -312,7 +339,8 @@ fn jobs() -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Returns the turns of the spinners, where exits do not end a turn.
+/// Returns the turns of the spinners, where exits do not end a turn. A spinner cannot see an exit
+/// that is shorter than its gap, so the simulation must not either.
 fn simulated_turns(cpu: &Simulated) -> Vec<Turn> {
     let mut turns: Vec<Turn> = Vec::new();
     let spins = |task: &usize| SPINNERS.contains(task);

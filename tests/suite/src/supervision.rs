@@ -4,6 +4,9 @@
 //! Times are those of the counter under `-icount`, on which the host's load has no influence.
 //!
 //! Requirements: G1-RUN-012.
+//!
+//! A table in docs/supervision.md has the times. A detector that works and is slow fails its
+//! purpose, so the times are judged by the guests, who know their watchdogs.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,13 +26,17 @@ use crate::table::TARGET_TESTS;
 
 mod kills;
 
+/// Time of the host, which nothing is measured by.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Checks of the guest that fails: two of each failure, one of each life, and one of the first; and
-/// that of the guest that makes progress.
+/// that of the guest that makes progress. A guest that dies early prints fewer lines, none of which
+/// says FAIL.
 const CHECKS: usize = 2 * 6 + 7 + 1 + 1;
-/// Register in which the guest marks each life's failure, and the mark.
+/// Register in which the guest marks each life's failure, and the mark. The last words must show
+/// the registers of the failure itself, and not those of the next life.
 const MARK: (&str, u64) = ("X28", 0x5eed_0000);
 
+/// A thousand kills take long, and find only what rarely happens.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("supervision of a guest up to the power-off", power_off),
@@ -45,16 +52,19 @@ pub(super) fn parts() -> Vec<Part> {
 }
 
 /// A failure, and how long it took until it was found and until there was service again; the
-/// latter is not known of all.
+/// latter is not known of all. Times are the guests' own, in microseconds of the counter.
 #[derive(Debug)]
 struct Row {
+    /// Layer of the failure, in the words of docs/supervision.md.
     layer: String,
+    /// How the layer fails.
     fault: String,
     found_us: Option<u64>,
     served_us: Option<u64>,
 }
 
-/// Starts the guest that fails in each way, under another Gear1 if one is given.
+/// Starts the guest that fails in each way, under another Gear1 if one is given. QEMU runs CPUs in
+/// turns; short ones keep a time that is measured across two CPUs right.
 fn start(name: &str, gear1: Option<PathBuf>) -> Result<Session> {
     let manifest = workspace::root().join("tests/manifests/supervision.dts");
     let mut images = build_images::build(&manifest)?;
@@ -71,14 +81,16 @@ fn start(name: &str, gear1: Option<PathBuf>) -> Result<Session> {
     images.start(&Qemu::prepare(10)?, &machine, &log)
 }
 
-/// The guest fails more often than it is started again, which powers the machine off.
+/// The guest fails more often than it is started again, which powers the machine off. Figures go to
+/// the page of evidence by the part that is in each run.
 fn power_off(tally: &mut Tally) -> Result<()> {
     let rows = guest_rows(tally)?;
     tally.figures.extend(rows.iter().map(figure));
     Ok(())
 }
 
-/// Runs the guest up to the power-off, and returns what it measured.
+/// Runs the guest up to the power-off, and returns what it measured. The terminal must name each
+/// cause in words: a person who sees a VM restart wants to know why.
 fn guest_rows(tally: &mut Tally) -> Result<Vec<Row>> {
     let mut session = start("power-off", None)?;
     let ended = session.expect_end(PATIENCE);
@@ -97,6 +109,7 @@ fn guest_rows(tally: &mut Tally) -> Result<Vec<Row>> {
         ensure!(session.has(said), "the terminal does not show {said:?}");
         tally.pass(1);
     }
+    // A detector of missing progress that fires at a busy guest would be worse than none.
     ensure!(!session.has("lively hangs"), "a guest with exits hangs");
     tally.pass(1);
     let lines = whole_lines(session.transcript());
@@ -105,7 +118,8 @@ fn guest_rows(tally: &mut Tally) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Reads what the guest says of a failure.
+/// Reads what the guest says of a failure. A line that was broken by another VM's output does not
+/// parse, and the count of rows then fails.
 fn guest_row(line: &str) -> Option<Row> {
     let mut words = line.strip_prefix("SUPERVISION ")?.split(' ');
     Some(Row {
@@ -116,12 +130,14 @@ fn guest_row(line: &str) -> Option<Row> {
     })
 }
 
-/// The key shows the registers of the life that has ended last, whichever that is by then.
+/// The key shows the registers of the life that has ended last, whichever that is by then. Lives go
+/// on while the key is typed, so the life that is shown is not known in advance.
 fn last_words(tally: &mut Tally) -> Result<()> {
     last_words_of(None, tally)
 }
 
-/// Does so under another Gear1.
+/// Does so under another Gear1. The mark in X28 ties the registers to the life that the heading
+/// names.
 pub(super) fn last_words_of(gear1: Option<PathBuf>, tally: &mut Tally) -> Result<()> {
     let mut session = start("last-words", gear1)?;
     session.expect("SUPERVISION guest hang", PATIENCE)?;
@@ -155,14 +171,14 @@ pub(super) fn last_words_of(gear1: Option<PathBuf>, tally: &mut Tally) -> Result
     Ok(())
 }
 
-/// Kills guests, real-time VMs and Gear2.
+/// Kills guests, real-time VMs and Gear2. Rows of a thousand kills have the worst time of all.
 fn vm_kills(tally: &mut Tally) -> Result<()> {
     let rows = kills::run(tally)?;
     tally.figures.extend(rows.iter().map(figure));
     write_table("kills", &rows)
 }
 
-/// Kills Gear1.
+/// Kills Gear1. Times of the board's watchdogs are whole seconds here.
 fn gear1_kills(tally: &mut Tally) -> Result<()> {
     let kills = board_watchdogs::kills::run(tally)?;
     let rows: Vec<Row> = kills
@@ -178,16 +194,19 @@ fn gear1_kills(tally: &mut Tally) -> Result<()> {
     write_table("gear1-kills", &rows)
 }
 
-/// Measures all layers, and writes the table.
+/// Measures all layers, and writes the table. One run for the whole table, so that its rows are of
+/// one build.
 fn all_layers(tally: &mut Tally) -> Result<()> {
     let mut rows = guest_rows(tally)?;
+    // Rows of the table of guests bring machines of their own.
     rows.extend(rows_of("heartbeat", tally, heartbeat_row)?);
     rows.extend(rows_of("gear2-fails", tally, gear2_row)?);
     tally.figures.extend(rows.iter().map(figure));
     write_table("table", &rows)
 }
 
-/// Writes the table of failures below this name, and shows it.
+/// Writes the table of failures below this name, and shows it. The form is that of
+/// docs/supervision.md, for pasting.
 fn write_table(name: &str, rows: &[Row]) -> Result<()> {
     let mut table = String::from(
         "| layer | fault | found after, us | service again after, us |\n|---|---|---|---|\n",
@@ -206,7 +225,8 @@ fn write_table(name: &str, rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a row of the table of guests, and returns what its guests say of failures.
+/// Runs a row of the table of guests, and returns what its guests say of failures. The rows of the
+/// table of guests measure on the way what they check.
 fn rows_of(
     manifest: &str,
     tally: &mut Tally,
@@ -223,6 +243,7 @@ fn rows_of(
 }
 
 /// Reads what a real-time VM says: `HEARTBEAT life 1: told after 2100 us, runs again after ...`.
+/// The order of faults is the order of the guest's lives.
 fn heartbeat_row(line: &str) -> Option<Row> {
     let (life, rest) = line.strip_prefix("HEARTBEAT life ")?.split_once(": ")?;
     let faults = [
@@ -241,7 +262,8 @@ fn heartbeat_row(line: &str) -> Option<Row> {
 }
 
 /// Reads what the guest that makes Gear2 fail says: `hangs: 100123 us`. A restart of Gear2 may cost
-/// the line feed before that.
+/// the line feed before that. The time until it is found is not in the guest's reach: a guest sees
+/// only that answers come again.
 fn gear2_row(line: &str) -> Option<Row> {
     let (text, us) = line.strip_suffix(" us")?.split_once(": ")?;
     let faults = [

@@ -4,6 +4,10 @@
 //!
 //! The commands run in a folder of their own below the target directory, from which `target` leads
 //! back, so that paths are those of the project's folder.
+//!
+//! Pages of commands grow wrong faster than code, because no compiler reads them. A newcomer
+//! follows these literally, so they are typed literally, and the answers that they promise are
+//! awaited.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,15 +22,18 @@ use workbench::workspace;
 use crate::part::{Part, Tally};
 use crate::running::free_port;
 
-/// Longest time of a boot, with a build before it, and of a command in a VM.
+/// Longest time of a boot, with a build before it, and of a command in a VM. The page's reader
+/// waits as well, but a test must end.
 const LONG: Duration = Duration::from_secs(300);
 const ANSWER: Duration = Duration::from_secs(60);
-/// Longest time until a shell's prompt, and until Enter is pressed once more.
+/// Longest time until a shell's prompt, and until Enter is pressed once more. A boot prints over a
+/// prompt, and a console that was just entered shows none until Enter is pressed.
 const PROMPT: Duration = Duration::from_secs(300);
 const ENTER: Duration = Duration::from_secs(5);
-/// Key that leaves a guest's console.
+/// Key that leaves a guest's console. Ctrl-].
 const LEAVE: &str = "\x1d";
-/// Port of this machine in the tour, in whose place the test takes a free one.
+/// Port of this machine in the tour, in whose place the test takes a free one. Two runs on one
+/// machine would meet at the page's own.
 const PORT: &str = "8080";
 
 pub(super) fn parts() -> Vec<Part> {
@@ -45,7 +52,8 @@ enum Place {
     Shell(String),
 }
 
-/// A command and what follows.
+/// A command and what follows. The text of the page is the specification: nothing is listed here a
+/// second time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     place: Place,
@@ -54,7 +62,8 @@ struct Step {
     lines: Vec<String>,
 }
 
-/// Reads the files of a page: name and text.
+/// Reads the files of a page: name and text. Files are written before the first command, whichever
+/// comes first on the page.
 fn files(page: &str) -> Vec<(String, String)> {
     let mut files = Vec::new();
     let mut named = None;
@@ -80,7 +89,7 @@ fn files(page: &str) -> Vec<(String, String)> {
     files
 }
 
-/// Reads the steps of a page.
+/// Reads the steps of a page. Blocks with another word behind the fence are for reading.
 fn steps(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut is_console = false;
@@ -114,7 +123,8 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Splits a line with a prompt.
+/// Splits a line with a prompt. The prompt tells the machine: `$` is the reader's, and a name with
+/// `:/root#` that of a VM.
 fn typed(line: &str) -> Option<(Place, &str)> {
     if let Some(command) = line.strip_prefix("$ ") {
         return Some((Place::Host, command));
@@ -127,7 +137,7 @@ fn typed(line: &str) -> Option<(Place, &str)> {
     is_name.then(|| (Place::Shell(format!("{prompt}# ")), command))
 }
 
-/// Plays a page.
+/// Plays a page. A step that fails ends the page, since later steps build on it.
 fn play(name: &str, tally: &mut Tally) -> Result<()> {
     let file = format!("docs/{name}.md");
     let page = fs::read_to_string(workspace::root().join(&file)).context(file.clone())?;
@@ -136,6 +146,7 @@ fn play(name: &str, tally: &mut Tally) -> Result<()> {
         folder: folder(name)?,
         session: None,
     };
+    // The page has the reader make these files by hand.
     for (name, text) in files(&page) {
         fs::write(player.folder.join(name), text)?;
     }
@@ -151,17 +162,20 @@ fn play(name: &str, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Makes an empty folder, in which `target` is the project's.
+/// Makes an empty folder, in which `target` is the project's. Empty, because the page begins with
+/// nothing: a file of an earlier run would hide a missing step.
 fn folder(name: &str) -> Result<PathBuf> {
     let folder = workspace::output_dir().join(format!("play-{name}"));
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
+    // Commands of the page name files below `target`, as in the project's folder.
     symlink(workspace::target_dir(), folder.join("target"))?;
     Ok(folder)
 }
 
+/// One machine at a time, as a reader has one terminal.
 struct Player {
     folder: PathBuf,
     /// The machine that runs.
@@ -169,6 +183,7 @@ struct Player {
 }
 
 impl Player {
+    /// `(end)` in the page says that the machine ends by itself there.
     fn step(&mut self, step: &Step) -> Result<()> {
         match &step.place {
             Place::Host if step.command.starts_with("cargo xtask run ") => self.start(step),
@@ -178,6 +193,7 @@ impl Player {
                 let typed = type_in(session, prompt, step);
                 typed.with_context(|| session.tail(40))?;
                 if step.lines.last().is_some_and(|line| line == "(end)") {
+                    // The machine's end is part of the page's promise, and so is its status.
                     let status = session.expect_end(LONG)?;
                     ensure!(status.success(), "it ended with {status}");
                     self.session = None;
@@ -187,13 +203,15 @@ impl Player {
         }
     }
 
+    /// A shell, as the reader has: commands have pipes and redirections.
     fn shell(&self, command: &str) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", command]).current_dir(&self.folder);
         shell
     }
 
-    /// Starts a machine, which runs on.
+    /// Starts a machine, which runs on. `exec` makes the shell the machine's process, so that the
+    /// end of the session ends the machine.
     fn start(&mut self, step: &Step) -> Result<()> {
         ensure!(self.session.is_none(), "another machine runs");
         let command = self.shell(&format!("exec {} 2>&1", step.command));
@@ -204,7 +222,7 @@ impl Player {
         Ok(())
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to its end. A command that fails and prints the right lines is still wrong.
     fn host(&self, step: &Step) -> Result<()> {
         let output = self
             .shell(&format!("{{ {} ; }} 2>&1", step.command))
@@ -222,12 +240,15 @@ impl Player {
     }
 }
 
-/// Types a command at a prompt, for which Enter is pressed as often as it takes.
+/// Types a command at a prompt, for which Enter is pressed as often as it takes. The prompt is
+/// awaited before each command: keys that come before a shell reads are lost.
 fn type_in(session: &mut Session, prompt: &str, step: &Step) -> Result<()> {
+    // The page writes the key in words, as nothing is printed for it.
     if step.command == "(Ctrl-])" {
         return session.send(LEAVE);
     }
     let attempts = PROMPT.as_secs() / ENTER.as_secs();
+    // No Enter at the first attempt: a prompt that is there already would be printed twice.
     let at_prompt = (0..attempts).any(|attempt| {
         let is_typed = attempt == 0 || session.send("\n").is_ok();
         is_typed && session.expect(prompt, ENTER).is_ok()
@@ -247,7 +268,8 @@ fn expect_all(session: &mut Session, lines: &[String], longest: Duration) -> Res
     Ok(())
 }
 
-/// Returns the parts of a line that do not differ from run to run.
+/// Returns the parts of a line that do not differ from run to run. Figures, times and addresses are
+/// `...` in the pages.
 fn fragments(line: &str) -> impl Iterator<Item = &str> {
     let parts = line.split("...").map(str::trim);
     parts.filter(|part| !part.is_empty())

@@ -1,5 +1,8 @@
 //! The userlands of the device VM and of its guest on the bare machine, to attribute failures in
 //! other parts to GearV.
+//!
+//! Both userlands are made of Debian's packages by the workbench. A package that lacks a library,
+//! or a kernel without a module, looks like a fault of GearV's in every other part.
 
 use std::time::Duration;
 
@@ -11,9 +14,11 @@ use xtask::smoke::shell;
 
 use crate::part::{Part, Tally};
 
+/// The rest is for a host that is busy.
 const BOOT: Duration = Duration::from_secs(120);
 const COMMAND: Duration = Duration::from_secs(60);
 
+/// Neither judges a time, so each lane may have them.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("linux of the device VM without GearV", device).either(),
@@ -21,7 +26,8 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// A machine that has the guest's disk.
+/// A machine that has the guest's disk. GearV's device VM and guest see virtio devices; so does the
+/// bare machine.
 struct Native {
     session: Session,
     disk: std::path::PathBuf,
@@ -37,7 +43,8 @@ impl Native {
         Ok(Native { session, disk })
     }
 
-    /// Starts a kernel with a fresh disk.
+    /// Starts a kernel with a fresh disk. The disk is a copy: fio and the power-off change it.
+    /// Without EL2 the machine is what a VM is.
     fn start(name: &str, initrd: &std::path::Path) -> Result<(Session, std::path::PathBuf)> {
         let out_dir = workspace::output_dir();
         let disk = out_dir.join(format!("native-{name}.img"));
@@ -68,6 +75,8 @@ impl Native {
     }
 }
 
+/// Each module that the userland loads is looked for, because a device VM that lacks one still
+/// boots.
 fn device(tally: &mut Tally) -> Result<()> {
     let initrd = device_userland::build(&workspace::output_dir())?;
     let mut native = Native::boot("device", &initrd, device_userland::READY)?;
@@ -84,6 +93,7 @@ fn device(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// The file's hash is compared inside and outside, so a write that ended in a cache alone shows.
 fn guest(tally: &mut Tally) -> Result<()> {
     let initrd = guest_userland::initramfs(&workspace::output_dir())?;
     let (before, after) = initramfs::READY;
@@ -104,7 +114,8 @@ fn guest(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Asks the dynamic linker for the libraries of the programs that measure.
+/// Asks the dynamic linker for the libraries of the programs that measure. A library that the image
+/// lacks shows only when the program runs, in a part that measures.
 fn has_all_libraries(native: &mut Native) -> Result<()> {
     for program in ["stress-ng", "cyclictest", "hackbench", "iperf3", "e2fsck"] {
         let libraries = format!(

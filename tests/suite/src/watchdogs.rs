@@ -2,6 +2,9 @@
 //!
 //! Times are those of the guest's counter, which QEMU takes from the host's clock: a busy host may
 //! lengthen them, and the limits leave room for that.
+//!
+//! The device is Arm's SBSA watchdog, for which a stock kernel has a driver, and Debian's own
+//! daemon refreshes it: a user needs nothing of GearV's in the guest.
 
 use std::time::{Duration, Instant};
 
@@ -14,19 +17,22 @@ use xtask::smoke::{ESCAPE, shell};
 
 use crate::part::{Part, Tally};
 
+/// With room for a host that compiles.
 const BOOT: Duration = Duration::from_secs(180);
 /// `watchdog-ms` of the guest.
 const PERIOD: Duration = Duration::from_secs(10);
 /// Time until the bite, with room for a busy host.
 const BITE: Duration = Duration::from_secs(60);
-/// A boot may take so many times as long as the first one, on a host whose load changes.
+/// A boot may take so many times as long as the first one, on a host whose load changes. The host
+/// may be busier than in the first boot.
 const SLOWER: u32 = 4;
-/// `restart-limit` of the guest.
+/// `restart-limit` of the guest. The next hang is the one after which the VM is given up.
 const LIMIT: usize = 5;
-/// Debian's daemon, not the program of this name that busybox has.
+/// Debian's daemon, not the program of this name that busybox has. A user of Debian has the daemon.
 const DAEMON: &str = "/usr/bin/watchdog";
 const HANGS: &str = "watched hangs: it does not refresh its watchdog";
 
+/// One hang shows that it works; all of them show the limit.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("a guest that hangs", |tally| hangs(1, tally)),
@@ -47,6 +53,8 @@ fn hangs(times: usize, tally: &mut Tally) -> Result<()> {
     lives(&mut session, times, tally).with_context(|| build_images::last_words(&session))
 }
 
+/// A panic and a program that ends take turns: a kernel that is dead, and one that lives and is not
+/// served.
 fn lives(session: &mut Session, times: usize, tally: &mut Tally) -> Result<()> {
     let ready = format!("{}watched{}", initramfs::READY.0, initramfs::READY.1);
     let mut begin = Instant::now();
@@ -89,7 +97,7 @@ fn lives(session: &mut Session, times: usize, tally: &mut Tally) -> Result<()> {
 }
 
 /// Checks that a guest that hung is back within `watchdog-ms` and a boot, of which the first one
-/// gives the measure.
+/// gives the measure. The first boot gives the measure, because hosts differ.
 fn is_back_in_time(
     took: Duration,
     longest: &mut Option<Duration>,
@@ -107,7 +115,8 @@ fn is_back_in_time(
     Ok(())
 }
 
-/// Checks what Debian's driver says of the device.
+/// Checks what Debian's driver says of the device. The boot status tells the next kernel that the
+/// watchdog has bitten, as hardware does.
 fn look_at_driver(session: &mut Session, was_bitten: bool) -> Result<()> {
     session.send("\nstty cols 1000\n")?;
     let directory = "/sys/class/watchdog/watchdog0";
@@ -132,7 +141,8 @@ fn look_at_driver(session: &mut Session, was_bitten: bool) -> Result<()> {
     Ok(())
 }
 
-/// Has Debian's daemon refresh the watchdog for longer than the guest lives without it.
+/// Has Debian's daemon refresh the watchdog for longer than the guest lives without it. The sleep
+/// is longer than the period, and the uptime shows that no restart came in between.
 fn is_fed(session: &mut Session) -> Result<()> {
     shell(session, DAEMON)?;
     let program = shell(session, "readlink /proc/$(pidof watchdog)/exe")?;
@@ -144,7 +154,8 @@ fn is_fed(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Has the guest hang, by a panic or by a program that ends, and returns how long it goes on.
+/// Has the guest hang, by a panic or by a program that ends, and returns how long it goes on. The
+/// time is the host's, and only reported.
 fn hang(session: &mut Session, by_program: bool) -> Result<Duration> {
     let begin = Instant::now();
     if by_program {

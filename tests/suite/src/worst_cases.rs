@@ -1,13 +1,18 @@
 //! Gear1's longest paths from an exit to an entry, against the limit and the committed baseline.
+//!
+//! Interrupts are masked on these paths, so their length bounds the latency that Gear1 adds
+//! (docs/worst-cases.md).
 
 use anyhow::Result;
 use tests_measure::worst_cases::{self, Measured};
 
 use crate::part::{Part, Tally};
 
-/// Searches that no other run makes: sequences a goal, and what each begins with.
+/// Searches that no other run makes: sequences a goal, and what each begins with. Fixed seeds, so
+/// that a find can be repeated.
 const LONG: [&str; 2] = ["seed=1001 rounds=1500", "seed=2002 rounds=1500"];
 
+/// Instructions are counted, so a busy host changes nothing, and the part runs beside.
 pub(super) fn parts() -> Vec<Part> {
     let mut parts = vec![
         Part::new("worst cases", |tally| {

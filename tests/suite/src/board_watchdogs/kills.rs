@@ -17,14 +17,14 @@ use crate::part::{Tally, count_of};
 
 /// Kills in all, unless `GEARV_KILLS` says another number.
 const KILLS: u32 = 1000;
-/// As [`SHIFT`](super::SHIFT), for 256 ns: a CPU that loops until the microcontroller loses patience
-/// executes a quarter as much.
+/// As [`SHIFT`](super::SHIFT), for 256 ns: a CPU that loops until the microcontroller loses
+/// patience executes a quarter as much.
 const SHIFT: u32 = 8;
 /// Kills between two lines of progress.
 const REPORT: u32 = 50;
 /// Machines that QEMU itself may lose: QEMU 10 with `-icount` has been seen to run a CPU's thread
-/// without end while its monitor and its debugger wait for a lock, on a busy host after 15 and after
-/// 60 kills. A Gear1 that hangs keeps neither of them waiting.
+/// without end while its monitor and its debugger wait for a lock, on a busy host after 15 and
+/// after 60 kills. A Gear1 that hangs keeps neither of them waiting.
 const MACHINES_LOST: u32 = 40;
 /// Edges of the line between two kills: several periods.
 const EDGES: usize = 5;
@@ -45,7 +45,8 @@ const FAULTS: [Fault; 8] = [
 pub(crate) struct Kills {
     /// Number of kills.
     pub(crate) count: u64,
-    /// The longest time until the machine was reset, in seconds, and until the VM was started again.
+    /// The longest time until the machine was reset, in seconds, and until the VM was started
+    /// again.
     pub(crate) found_s: u64,
     pub(crate) served_s: u64,
 }
@@ -90,7 +91,8 @@ fn is_timeout(error: &anyhow::Error) -> bool {
     })
 }
 
-/// Kills Gear1 on a machine until there are `count` kills.
+/// Kills Gear1 on a machine until there are `count` kills. Faults take turns, so each has as many
+/// kills as any other.
 fn on_one_machine(known: &mut Known, count: u32, tally: &mut Tally) -> Result<()> {
     let (mut session, mut gdb, mut controller) =
         start_with_microcontroller(None, "gpio-heartbeat", "gear1-kills", SHIFT)?;
@@ -142,7 +144,8 @@ fn kill_once(
     Ok((boot, found - broken, served - broken))
 }
 
-/// Returns what the gears say of memory and of CPUs.
+/// Returns what the gears say of memory and of CPUs. Memory that a boot lost, or a CPU that did not
+/// come back, would change these lines.
 fn said(boot: &str) -> Vec<String> {
     let lines = boot
         .lines()

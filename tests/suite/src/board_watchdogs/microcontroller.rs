@@ -26,7 +26,9 @@ const SILENCE_S: u64 = 3;
 const FAULTY_S: u64 = 20;
 /// Data register of the PL031 of `virt`, which counts seconds.
 const CLOCK: &str = "xp /1wx 0x9010000";
+/// Far shorter than the line's period of 100 ms.
 const LOOK: Duration = Duration::from_millis(10);
+/// QEMU makes the socket some time after its start.
 const CONNECT: Duration = Duration::from_secs(20);
 /// QEMU's monitor answers within this time, also on a busy host.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -51,7 +53,8 @@ impl Microcontroller {
     }
 
     /// Waits for edges of the line, and never for so long that the machine would be reset: the
-    /// first edge comes when Gear1 has started.
+    /// first edge comes when Gear1 has started. Time is the machine's: a host that stops QEMU for a
+    /// while makes no silence.
     pub(super) fn see_edges(&mut self, count: usize, patience: Duration) -> Result<()> {
         let begin = Instant::now();
         let mut edges = 0;

@@ -1,4 +1,6 @@
 //! Events of QEMU's devices, in a file that grows.
+//!
+//! A trace shows what a device did without any code of GearV's in between.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -10,7 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use workbench::workspace;
 
-/// Time between two looks at the file.
+/// Time between two looks at the file. QEMU writes its log without a signal, so the file is read
+/// again and again.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A trace that is read while QEMU writes it.
@@ -40,14 +43,16 @@ impl Trace {
         Ok(Trace { file, path })
     }
 
-    /// Returns the events since the last call.
+    /// Returns the events since the last call. The offset of the open file remembers how far it was
+    /// read.
     pub(super) fn read(&mut self) -> Result<String> {
         let mut fresh = String::new();
         self.file.read_to_string(&mut fresh)?;
         Ok(fresh)
     }
 
-    /// Waits for so many more events that contain `text`. Returns all events meanwhile.
+    /// Waits for so many more events that contain `text`. Returns all events meanwhile. Everything
+    /// in between is returned, so that a caller can exclude other events.
     pub(super) fn wait_for(
         &mut self,
         text: &str,

@@ -2,6 +2,9 @@
 //!
 //! QEMU replaces the firmware. The test therefore does by `config.txt` what the firmware would: it
 //! takes the files that are named there from the card, and applies the overlays.
+//!
+//! The firmware is closed and runs on the VideoCore, so it cannot run here. What it does with our
+//! files is documented, and small enough to be done by the test.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -26,15 +29,17 @@ use super::{BOOT, ending, see_it_end};
 use crate::halt;
 use crate::part::Tally;
 
-/// Registers of PL011, which has the header's pins by the documents, and of the mini-UART.
+/// Registers of PL011, which has the header's pins by the documents, and of the mini-UART. QEMU's
+/// `raspi4b` and the board have the same addresses.
 const PL011: u64 = 0xfe20_1000;
 const MINI_UART: u64 = 0xfe21_5040;
-/// Memory below that of the VideoCore.
+/// Memory below that of the VideoCore. The firmware enters the size into the tree; nobody does
+/// here.
 const MEMORY_MIB: u32 = 948;
 /// Lines of `config.txt` that make PL011 the console (docs/boards/rpi4.md).
 const FOR_PL011: [&str; 2] = ["dtoverlay=gearv", "gpio=14,15=a0"];
 
-/// The command line of `flash`.
+/// The command line of `flash`. Parsed from words, so that names of options are tested as well.
 #[derive(Parser)]
 struct Flash {
     #[command(flatten)]
@@ -50,7 +55,8 @@ struct Loaded {
     tree: PathBuf,
 }
 
-/// Boots a card until its guest has hashed its input, with PL011 as the console.
+/// Boots a card until its guest has hashed its input, with PL011 as the console. The overlay and
+/// the pins must both be there: PL011 has Bluetooth otherwise.
 pub(super) fn pl011(tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("raspi4b");
     let card = write_card(&folder)?;
@@ -77,7 +83,7 @@ pub(super) fn pl011(tally: &mut Tally) -> Result<()> {
 }
 
 /// Checks that the manifest, judged by `flash` for the short tree of ours, is good for the card's
-/// tree too, once there is memory.
+/// tree too, once there is memory. Two trees of one board may differ in what a rule asks for.
 fn takes_manifest(tree: &Path) -> Result<()> {
     let tools = Tools::prepare()?;
     let board = BoardTree::from_file(tree, &tools)?;
@@ -90,11 +96,14 @@ fn takes_manifest(tree: &Path) -> Result<()> {
 }
 
 /// Boots with the mini-UART as the console, as without the lines for PL011: Gear1's and Gear2's
-/// messages, and typed input.
+/// messages, and typed input. A user who forgets the two lines has this console, and must see
+/// Gear1's messages.
 pub(super) fn mini_uart(tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("raspi4b-mini");
     let card = write_card(&folder)?;
     let config = read_text(&card, "config.txt")?;
+    // Both lines are left out: either alone leaves PL011 without its pins or without its part in
+    // the tree.
     let others = config.lines().filter(|line| !FOR_PL011.contains(line));
     let loaded = load(&card, &others.collect::<Vec<_>>().join("\n"), folder)?;
     ensure!(console(&loaded.tree)?.1 == MINI_UART, "another console");
@@ -108,6 +117,7 @@ pub(super) fn mini_uart(tally: &mut Tally) -> Result<()> {
 }
 
 /// Waits for Gear1's and Gear2's messages, types the key that lists VMs, and waits for the list.
+/// The mini-UART has other registers for input, so a key is typed.
 fn list_by_key(session: &mut Session) -> Result<()> {
     session.expect(concat!("gearv: Gear1 ", env!("CARGO_PKG_VERSION")), BOOT)?;
     session.expect("gear2: linux started", BOOT)?;
@@ -115,7 +125,8 @@ fn list_by_key(session: &mut Session) -> Result<()> {
     session.expect("gear2: 0 linux running", BOOT).map(drop)
 }
 
-/// Starts a spoilt Gear1. Gear1 halts at the first exit, and reports the halt on the mini-UART.
+/// Starts a spoilt Gear1. Gear1 halts at the first exit, and reports the halt on the mini-UART. The
+/// halt prints by the driver in `gear1/arch/src/uart.rs`, and not by Gear2's.
 fn halt_on_mini_uart(loaded: &Loaded) -> Result<()> {
     let spoilt = loaded.folder.join("spoilt.img");
     halt::spoil(2, &loaded.kernel, &spoilt)?;
@@ -128,7 +139,8 @@ fn halt_on_mini_uart(loaded: &Loaded) -> Result<()> {
 }
 
 /// Runs `flash` with a folder of firmware, of which the files hold their names, and returns the
-/// card.
+/// card. The firmware's files are not ours to copy; their place on the card is tested with any
+/// bytes.
 fn write_card(folder: &Path) -> Result<Vec<u8>> {
     let firmware = folder.join("firmware");
     fs::create_dir_all(&firmware)?;
@@ -160,7 +172,8 @@ fn run_flash(manifest: &Path, firmware: &Path, out: &Path) -> Result<()> {
 }
 
 /// Checks that a VM which lies where the firmware loads the archive is refused. The archive's size
-/// is known only once the archive is built.
+/// is known only once the archive is built. `check` cannot know, and the firmware would load the
+/// archive over the VM's memory without a word.
 fn refuses_memory_of_archive(folder: &Path) -> Result<()> {
     let text = fs::read_to_string(ending("rpi4")?)?;
     let linux = "\t\tlinux {\n";
@@ -177,6 +190,7 @@ fn refuses_memory_of_archive(folder: &Path) -> Result<()> {
     for words in ["nothing was written", "M-MEM-006", "memory-address", "rpi4"] {
         ensure!(said.contains(words), "no {words} in {said}");
     }
+    // A card that is refused must not be found by whoever flashes what lies there.
     ensure!(!out.exists(), "there is an image");
     Ok(())
 }
@@ -186,7 +200,8 @@ fn read_text(card: &[u8], name: &str) -> Result<String> {
 }
 
 /// Takes the files that a configuration names from the card, and applies its overlays in their
-/// order.
+/// order. Only what the configuration names is taken: a file that is on the card and not named
+/// there stays out, as with the firmware.
 fn load(card: &[u8], config: &str, folder: PathBuf) -> Result<Loaded> {
     let take = |name: &str| -> Result<PathBuf> {
         let bytes = flash::read_card(card, name).with_context(|| format!("no {name}"))?;
@@ -212,7 +227,7 @@ fn load(card: &[u8], config: &str, folder: PathBuf) -> Result<Loaded> {
     })
 }
 
-/// Applies overlays to a tree by the reference implementation.
+/// Applies overlays to a tree by the reference implementation. The firmware's own code is closed.
 fn apply(tree: &Path, overlays: &[PathBuf]) -> Result<PathBuf> {
     if overlays.is_empty() {
         return Ok(tree.to_owned());
@@ -232,6 +247,7 @@ fn apply(tree: &Path, overlays: &[PathBuf]) -> Result<PathBuf> {
 }
 
 /// Returns kind and address of the UART that Gear1 takes by a tree: the one of `stdout-path`.
+/// Gear1's reader is asked, since its choice counts.
 fn console(tree: &Path) -> Result<(u32, u64)> {
     let bytes = Aligned::new(&fs::read(tree)?);
     let console = fdt::read(bytes.as_slice()).console;
@@ -240,6 +256,7 @@ fn console(tree: &Path) -> Result<(u32, u64)> {
 }
 
 /// Starts the machine with the console on the first or, for the mini-UART, the second serial port.
+/// QEMU connects each serial port to a backend of its own.
 fn start(loaded: &Loaded, mini_uart: bool) -> Result<Session> {
     let files = [&*loaded.kernel, &loaded.initramfs, &loaded.tree];
     let command = Qemu::prepare(10)?.raspi4b(files, mini_uart);

@@ -1,5 +1,8 @@
 //! Pauses of a guest with its devices, and its core file: fio loses nothing while its VM is paused
 //! again and again, devices rest meanwhile, and the core file has the registers and the kernel.
+//!
+//! A device that goes on in a pause writes into memory while a dump reads it. A request that is
+//! dropped in between leaves the guest waiting for ever.
 
 use std::io::Read as _;
 
@@ -14,21 +17,25 @@ use workbench::manifest::VmSummary;
 use xtask::smoke::device_vm::{enter, json, leave, number};
 use xtask::smoke::{LONG, shell, shell_within};
 
-/// Pauses the guest so often, as soon as it goes on again.
+/// Pauses the guest so often, as soon as it goes on again. The time between two pauses has eight
+/// lengths in turn, so that pauses meet requests at each stage.
 const PAUSES: &str = "i=0; while [ $i -lt COUNT ] && gearctl suspend linux > /run/paused && \
     gearctl resume linux > /run/paused; do sleep 0.0$((i % 8)); i=$((i + 1)); done; [ $i = COUNT ]";
-/// Time for which the paused guest is looked at, in seconds.
+/// Time for which the paused guest is looked at, in seconds. Long beside a request of fio's.
 const LOOK: &str = "sleep 0.5";
-/// The guest suspends itself when its console has no more to do with it.
+/// The guest suspends itself when its console has no more to do with it. `deep` is what Linux calls
+/// a suspend that ends in firmware: PSCI's SYSTEM_SUSPEND.
 const SUSPEND: &str = "echo -n deep > /sys/power/mem_sleep 2> /dev/null; rm -f /run/woken; \
     (sleep 2; echo mem > /sys/power/state; echo $? > /run/woken) & :";
-/// Waits until the guest is awake, reads its disk, and prints how often it was suspended.
+/// Waits until the guest is awake, reads its disk, and prints how often it was suspended. Direct
+/// I/O: a cached block would not show that the disk works again.
 const WOKEN: &str = "until [ -s /run/woken ]; do sleep 0.2; done; \
     dd if=/dev/vda of=/dev/null bs=4k count=16 iflag=direct 2> /dev/null && \
     echo \"success: $(cat /sys/power/suspend_stats/success)\"";
 /// File of the dump, in the device VM's memory.
 pub(crate) const CORE: &str = "/run/core";
-/// Prints what precedes the memory in the core file.
+/// Prints what precedes the memory in the core file. Only notes and headers go through the serial
+/// console, packed: the memory is too long for it.
 const HEAD: &str = "size=$(stat -c %s /run/core); head -c $((size - MEMORY)) /run/core | gzip | \
     xxd -p; rm /run/core";
 
@@ -36,7 +43,8 @@ type Header = FileHeader64<LittleEndian>;
 const ENDIAN: LittleEndian = LittleEndian;
 
 /// Pauses the guest, which is busy, and looks whether its devices rest. The terminal is the device
-/// VM's.
+/// VM's. Equal counts over a while mean rest only if the guest was busy; the larger count
+/// afterwards shows that it is.
 pub(super) fn rests(session: &mut Session, count: u32) -> Result<()> {
     let pauses = PAUSES.replace("COUNT", &count.to_string());
     shell_within(session, &pauses, LONG).context("a pause or its end is refused")?;
@@ -61,7 +69,8 @@ pub(super) fn rests(session: &mut Session, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the requests that each device of the guest's has completed.
+/// Returns the requests that each device of the guest's has completed. The counters are GDM's own:
+/// the paused guest can be asked nothing.
 fn requests(session: &mut Session) -> Result<Vec<u64>> {
     let stats = json(session, "gearctl stats linux --json")?;
     let devices = stats["devices"].as_array().context("no devices")?;
@@ -71,7 +80,8 @@ fn requests(session: &mut Session) -> Result<Vec<u64>> {
         .collect()
 }
 
-/// Has the guest suspend itself, and wakes it: its disk and its counter of suspends say so.
+/// Has the guest suspend itself, and wakes it: its disk and its counter of suspends say so. A guest
+/// that sleeps cannot listen to `gearctl shutdown`, which is refused with the reason.
 pub(super) fn suspends_itself(session: &mut Session, guest: &VmSummary) -> Result<()> {
     shell(session, SUSPEND)?;
     leave(session)?;
@@ -92,7 +102,8 @@ pub(super) fn suspends_itself(session: &mut Session, guest: &VmSummary) -> Resul
     Ok(())
 }
 
-/// Dumps the guest, which runs before and after.
+/// Dumps the guest, which runs before and after. The device VM cannot dump itself: `gearctl` would
+/// stop with it.
 pub(super) fn is_dumped(session: &mut Session) -> Result<()> {
     let refused = shell(session, "gearctl dump device /run/core 2>&1; [ $? = 4 ]")?;
     ensure!(
@@ -107,7 +118,8 @@ pub(super) fn is_dumped(session: &mut Session) -> Result<()> {
     describes_linux(&head_of_core(session, memory)?, memory)
 }
 
-/// Returns what precedes the memory in the core file, and removes the file.
+/// Returns what precedes the memory in the core file, and removes the file. Hexadecimal survives a
+/// terminal.
 pub(crate) fn head_of_core(session: &mut Session, memory: u64) -> Result<Vec<u8>> {
     let printed = shell_within(session, &HEAD.replace("MEMORY", &memory.to_string()), LONG)?;
     let digits: Vec<u8> = printed.bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -119,7 +131,8 @@ pub(crate) fn head_of_core(session: &mut Session, memory: u64) -> Result<Vec<u8>
     Ok(head)
 }
 
-/// Checks what a core file of Linux tells, without its memory.
+/// Checks what a core file of Linux tells, without its memory. Tools such as `crash` need these: a
+/// note for each vCPU, VMCOREINFO, and segments that map the kernel's virtual addresses.
 fn describes_linux(head: &[u8], memory: u64) -> Result<()> {
     let header = Header::parse(head)?;
     let segments = header.program_headers(ENDIAN, head)?;
@@ -145,7 +158,8 @@ fn describes_linux(head: &[u8], memory: u64) -> Result<()> {
         .find_map(|line| line.strip_prefix("SYMBOL(_stext)="));
     let text = u64::from_str_radix(symbol.context("no _stext")?, 16)?;
     let code = place(segments, text).context("the kernel's code is not mapped")?;
-    // A kernel's vCPU is in its code or in its modules; a program's is in neither.
+    // A kernel's vCPU is in its code or in its modules; a program's is in neither. Offset of the PC
+    // in `struct elf_prstatus` of arm64: 112 bytes of head, then X0 to X30 and SP.
     let pc = |thread: &Vec<u8>| u64::from_le_bytes(thread[368..376].try_into().unwrap_or_default());
     let places = threads.iter().map(pc).map(|pc| (pc, place(segments, pc)));
     let places: Vec<_> = places.collect();
@@ -169,7 +183,8 @@ fn describes_linux(head: &[u8], memory: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns the guest-physical address of a virtual one.
+/// Returns the guest-physical address of a virtual one. Both lists of addresses are in the
+/// segments, so no page table is walked.
 fn place(segments: &[ProgramHeader64<LittleEndian>], va: u64) -> Option<u64> {
     let loads = segments
         .iter()

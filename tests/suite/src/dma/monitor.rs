@@ -25,7 +25,8 @@ impl Monitor {
         Socket(socket)
     }
 
-    /// Writes physical memory to a file.
+    /// Writes physical memory to a file. QEMU writes the file itself, which is much faster than a
+    /// debugger's packets.
     pub(super) fn save(&mut self, start: u64, size: u64, file: &Path) -> Result<()> {
         let arguments = json!({ "val": start, "size": size, "filename": file });
         self.execute(&json!({ "execute": "pmemsave", "arguments": arguments }))

@@ -1,6 +1,9 @@
 //! The cockpit of `manifests/mixed-criticality.dts`: a guest with sockets, keys, a folder and a
 //! screen, which the device VM and Debian's programs serve, beside an instrument cluster that the
 //! device VM rings. The cluster goes on while the guest works and the device VM ends and restarts.
+//!
+//! The example has all that a cockpit needs at once. Parts of their own test each device at length;
+//! here the question is whether they disturb each other, and above all the cluster.
 
 use std::fs;
 
@@ -15,25 +18,27 @@ use super::Example;
 use crate::part::Tally;
 use crate::programs::screen;
 
-/// The guest, and the real-time VM.
+/// The guest, and the real-time VM. Names are those of the manifest.
 const GUEST: &str = "infotainment";
 const CLUSTER: &str = "cluster";
 
 /// Lists the VMs as soon as the device model answers.
 const LIST: &str = "until gearctl list; do sleep 0.2; done";
-/// Changes of a VM by `gearctl`, and the states that they lead to.
+/// Changes of a VM by `gearctl`, and the states that they lead to. The order leaves the VM running.
 const STATES: [(&str, &str); 3] = [
     ("stop", "stopped"),
     ("start", "running"),
     ("restart", "running"),
 ];
-/// Rings the cluster.
+/// Rings the cluster. The register is that of the channel, at the address that docs/doorbells.md
+/// shows.
 const RING: &str = "devmem 0x0b000000 32 1";
 
 /// Sockets of the guest's keys, and of a program that the guest's port 7 leads to.
 const KEYS: &str = "/run/gearv/infotainment.input";
 const PORT: &str = "/run/gearv/infotainment.vsock_7";
 
+/// The order is a session's: look, ring, change, then use the guest, and end the device VM last.
 pub(super) fn part(tally: &mut Tally) -> Result<()> {
     let mut example = Example::boot("mixed-criticality")?;
     example.expect(device_userland::READY)?;
@@ -61,7 +66,8 @@ pub(super) fn part(tally: &mut Tally) -> Result<()> {
     keeps_a_way_back(&mut example, tally)
 }
 
-/// The cluster counts each ring of the device VM.
+/// The cluster counts each ring of the device VM. The count begins at 0, so a ring that comes by
+/// itself in the boot would show.
 fn rings(example: &mut Example, tally: &mut Tally) -> Result<()> {
     example.wait_for_serial("rung 0 times")?;
     for rings in 1..=2 {
@@ -73,8 +79,9 @@ fn rings(example: &mut Example, tally: &mut Tally) -> Result<()> {
 }
 
 /// The guest, at whose console a person is, uses what programs of the device VM serve; the cluster
-/// runs on.
+/// runs on. A report of the cluster at the end shows that it lived through all of them.
 fn use_devices(example: &mut Example, guest: &VmSummary, tally: &mut Tally) -> Result<()> {
+    // An error then shows what these checks have said, and nothing before.
     let said = example.session.transcript().len();
     let outcome = folder(example, guest)
         .context("the folder")
@@ -87,7 +94,8 @@ fn use_devices(example: &mut Example, guest: &VmSummary, tally: &mut Tally) -> R
     Ok(())
 }
 
-/// Each side reads what the other has written.
+/// Each side reads what the other has written. Both directions, since virtiofs caches: a guest that
+/// saw only its own writes would pass one of them.
 fn folder(example: &mut Example, guest: &VmSummary) -> Result<()> {
     let session = &mut example.session;
     let write = "mount -t virtiofs shared /mnt && echo from the guest > /mnt/guest";
@@ -124,7 +132,8 @@ fn socket(example: &mut Example, guest: &VmSummary) -> Result<()> {
     enter(session, guest)
 }
 
-/// The shell on the guest's screen obeys keys that are typed in the device VM.
+/// The shell on the guest's screen obeys keys that are typed in the device VM. The keys go through
+/// GDM's text form of input events, as a script of the device VM would send them.
 fn keys(example: &mut Example, guest: &VmSummary) -> Result<()> {
     let session = &mut example.session;
     leave(session)?;
@@ -134,7 +143,7 @@ fn keys(example: &mut Example, guest: &VmSummary) -> Result<()> {
     shell(session, "until [ -e /run/typed ]; do sleep 0.2; done").map(drop)
 }
 
-/// Each pixel of the screen is as the guest drew it.
+/// Each pixel of the screen is as the guest drew it. The picture is kept for a person to look at.
 fn stripes(example: &mut Example, guest: &VmSummary) -> Result<()> {
     let session = &mut example.session;
     screen::draw(session)?;
@@ -145,7 +154,8 @@ fn stripes(example: &mut Example, guest: &VmSummary) -> Result<()> {
     enter(session, guest)
 }
 
-/// The guest, at whose console a person is, has the device VM's wall clock, within a second.
+/// The guest, at whose console a person is, has the device VM's wall clock, within a second. The
+/// guest asks twice, around the device VM's answer, so that the time of the commands is no error.
 fn clocks_agree(example: &mut Example, guest: &VmSummary, tally: &mut Tally) -> Result<()> {
     let set = "hwclock -s && date +%s";
     let first = seconds(&shell(&mut example.session, set)?)?;
@@ -153,6 +163,7 @@ fn clocks_agree(example: &mut Example, guest: &VmSummary, tally: &mut Tally) -> 
     let device = seconds(&shell(&mut example.session, "date +%s")?)?;
     enter(&mut example.session, guest)?;
     let last = seconds(&shell(&mut example.session, set)?)?;
+    // Clocks are read in whole seconds, so one second on either side is rounding.
     let between = first - 1..=last + 1;
     ensure!(
         between.contains(&device),
@@ -199,7 +210,8 @@ fn real_time_is_what_it_is(example: &mut Example, tally: &mut Tally) -> Result<(
 
 /// The device VM owns the UART, so Gear2 does not leave it stopped: `gearctl stop` is refused. When
 /// it turns itself off it is started again as long as the real-time VM runs, which it does not
-/// serve; else the machine is powered off.
+/// serve; else the machine is powered off. The real-time VM's reports must go on in both cases
+/// until it is stopped.
 fn keeps_a_way_back(example: &mut Example, tally: &mut Tally) -> Result<()> {
     leave(&mut example.session)?;
     let refused = "if gearctl stop device 2> /run/refused; then false; else cat /run/refused; fi";
@@ -215,6 +227,7 @@ fn keeps_a_way_back(example: &mut Example, tally: &mut Tally) -> Result<()> {
     shell(&mut example.session, ready)?;
     tally.pass(1);
     change(&mut example.session, "stop", CLUSTER, "stopped")?;
+    // With the cluster stopped nobody is left for whom the machine should go on.
     smoke::power_off(&mut example.session, "poweroff -f")?;
     tally.pass(1);
     Ok(())

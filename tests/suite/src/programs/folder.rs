@@ -1,5 +1,8 @@
 //! A folder of the device VM in a Linux guest, by Debian's virtiofsd, which is killed while the
 //! guest writes, as the device model is.
+//!
+//! Unlike a disk, virtiofs has state that ends with its program: files that the guest has open.
+//! Requests cannot be repeated, so writes end by an error, and a new mount must work.
 
 use anyhow::{Context as _, Result, ensure};
 use workbench::expect::Session;
@@ -9,10 +12,11 @@ use xtask::smoke::{LONG, shell, shell_within};
 
 /// Mounts the folder, at the guest's first boot and after each end of virtiofsd.
 const MOUNT: &str = "mkdir -p /mnt && until mount -t virtiofs shared /mnt; do sleep 0.2; done";
-/// Makes 8 MiB on the disk, copies them to the folder, and reads them back from there.
+/// Makes 8 MiB on the disk, copies them to the folder, and reads them back from there. The caches
+/// are dropped in between, so that the copy is read through virtiofsd.
 const WRITE: &str = "dd if=/dev/urandom of=/tmp/data bs=1M count=8 && cp /tmp/data /mnt/data && \
     sync && echo 3 > /proc/sys/vm/drop_caches && cmp /tmp/data /mnt/data && sha256sum /tmp/data";
-/// Writes without end, until a write fails.
+/// Writes without end, until a write fails. `conv=fsync` makes an error of the program reach `dd`.
 const WRITE_ON: &str = "rm -f /run/ended; (while dd if=/dev/zero of=/mnt/more bs=64k count=16 \
     conv=fsync; do :; done 2> /run/why; touch /run/ended) & sleep 2";
 /// Waits until the writes have ended, which they do by an error; so does whatever else is tried.
@@ -20,10 +24,12 @@ const ENDS: &str = "until [ -e /run/ended ]; do sleep 0.2; done; cat /run/why; !
 /// Mounts anew, and finds what was there.
 const REMOUNT: &str = "umount /mnt && until mount -t virtiofs shared /mnt && \
     [ -e /mnt/data ]; do umount /mnt; sleep 0.2; done; sha256sum /mnt/data";
-/// The user of the program that serves channel 2.
+/// The user of the program that serves channel 2. Where `pidof` names several processes, the first
+/// one counts.
 const RIGHTS: &str = "grep -E '^(Uid|NoNewPrivs):' /proc/$(pidof virtiofsd | cut -d' ' -f1)/status";
 
-/// Uses the folder from the guest, at whose console a person is before and after.
+/// Uses the folder from the guest, at whose console a person is before and after. Hashes are
+/// compared on both sides, and a file goes each way.
 pub(super) fn is_used(session: &mut Session, guest: &VmSummary) -> Result<()> {
     shell_within(session, MOUNT, LONG)?;
     shell(session, "ls -d /sys/bus/virtio/drivers/virtiofs/virtio*")?;
@@ -49,7 +55,8 @@ pub(super) fn is_used(session: &mut Session, guest: &VmSummary) -> Result<()> {
     Ok(())
 }
 
-/// Has a program end while the guest writes: the writes end, and the folder is there again.
+/// Has a program end while the guest writes: the writes end, and the folder is there again. The
+/// file from before the end must be whole after the mount.
 fn survive(session: &mut Session, guest: &VmSummary, kill: &str, hash: &str) -> Result<()> {
     shell(session, WRITE_ON)?;
     leave(session)?;

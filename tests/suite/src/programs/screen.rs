@@ -12,26 +12,29 @@ use xtask::smoke::desktop::screenshot;
 use xtask::smoke::device_vm::{enter, leave};
 use xtask::smoke::{LONG, shell, shell_within};
 
-/// Size of the screen.
+/// Size of the screen. docs/device-model.md names the size, which the guest cannot choose.
 const WIDTH: u32 = 1024;
 const HEIGHT: u32 = 768;
-/// Waits for the frame buffer, and takes the text console from it.
+/// Waits for the frame buffer, and takes the text console from it. The text console would write
+/// into the picture.
 const PREPARE: &str = "until [ -c /dev/fb0 ]; do sleep 0.2; done; \
     for each in /sys/class/vtconsole/*; do grep -q 'frame buffer' $each/name && \
     echo 0 > $each/bind; done; cat /sys/class/graphics/fb0/virtual_size";
-/// Draws three stripes.
+/// Draws three stripes. Three colours in stripes: a picture that is swapped, shifted or upside down
+/// differs. Bytes are blue, green, red, unused. 2^18 pixels are a third of the screen.
 const DRAW: &str = "rm -f /tmp/all; for colour in '\\0\\0\\377\\0' '\\0\\377\\0\\0' '\\377\\0\\0\\0'; do \
     printf $colour > /tmp/a; for n in $(seq 18); do cat /tmp/a /tmp/a > /tmp/b; mv /tmp/b /tmp/a; \
     done; cat /tmp/a >> /tmp/all; done; cat /tmp/all > /dev/fb0; sync; sleep 1";
 const STRIPES: [[u8; 3]; 3] = [[255, 0, 0], [0, 255, 0], [0, 0, 255]];
-/// Has the driver begin anew.
+/// Has the driver begin anew. The program that comes next has none of the driver's resources.
 const REBIND: &str = "cd /sys/bus/virtio/drivers/virtio_gpu; card=$(ls -d virtio*); \
     echo $card > unbind; echo $card > bind; cd /root";
 const KILL_PROGRAM: &str = "old=$(pidof vhost-user-gpu); kill -9 $old; \
     until [ -n \"$(pidof vhost-user-gpu)\" ] && [ \"$(pidof vhost-user-gpu)\" != \"$old\" ]; \
     do sleep 0.1; done; cat /run/gdm.log";
 
-/// Uses the screen from the guest, at whose console a person is before and after.
+/// Uses the screen from the guest, at whose console a person is before and after. The guest must live
+/// on while its card is broken: a shell that answers shows it.
 pub(super) fn is_used(session: &mut Session, guest: &VmSummary) -> Result<()> {
     draw(session)?;
     leave(session)?;
@@ -61,7 +64,8 @@ pub(crate) fn draw(session: &mut Session) -> Result<()> {
     shell_within(session, DRAW, LONG).map(drop)
 }
 
-/// Returns the colours of all pixels, three bytes each.
+/// Returns the colours of all pixels, three bytes each. A size that differs would put pixels into
+/// other rows.
 fn decode(picture: &[u8]) -> Result<Vec<u8>> {
     let decoder = png::Decoder::new(Cursor::new(picture));
     let mut reader = decoder.read_info().context("the screenshot is no PNG")?;
@@ -75,7 +79,7 @@ fn decode(picture: &[u8]) -> Result<Vec<u8>> {
     Ok(colours)
 }
 
-/// Checks each pixel of a picture.
+/// Checks each pixel of a picture. Every pixel counts, since a torn frame may be wrong in few rows.
 pub(crate) fn has_stripes(picture: &[u8]) -> Result<()> {
     let colours = decode(picture)?;
     let (pixels, _) = colours.as_chunks::<3>();

@@ -2,6 +2,10 @@
 //!
 //! The first windows pass before any other VM runs; then one VM after the other disturbs the
 //! real-time VM.
+//!
+//! "Immune" is a claim about what does not happen, so the yardstick is the VM itself: its latencies
+//! beside nobody, on the same machine and in the same run. Under `icount` an instruction more on
+//! its CPU shows.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use workbench::build_images::{Images, last_words};
@@ -14,11 +18,13 @@ use super::machine::{Serial, TIMEOUT, images};
 use super::windows::{Latencies, PATIENCE, WINDOWS, Window, judge, wait_for_windows, windows};
 use crate::part::{Part, Tally};
 
-/// Least number of exits of a disturbing VM in a window.
+/// Least number of exits of a disturbing VM in a window. An attacker that was refused at its first
+/// try, and then idles, would prove nothing.
 const EXITS: u64 = 3;
 
 /// A VM that disturbs: its number in the manifest, its attack, and its message when the attack is
-/// under way.
+/// under way. A message shows that the attack has begun; an empty one stands for VMs without a
+/// console.
 struct Other {
     vm: usize,
     name: &'static str,
@@ -26,31 +32,40 @@ struct Other {
     works: &'static str,
 }
 
-/// The VM that turns itself off if something is not refused.
+/// The VM that turns itself off if something is not refused. Its victims look for effects as well:
+/// foreign interrupts are counted in each window.
 const TRESPASSER: &str = "trespasser";
 
-/// The VM that floods the real-time VM's doorbell.
+/// The VM that floods the real-time VM's doorbell. A doorbell is the one effect that the manifest
+/// allows, no more often than its `min-interval-us`.
 const RINGER: &str = "ringer";
 
+/// Each kind of neighbour is there: real-time, scheduled, one that restarts, one that fails Gear2.
+/// The one that makes Gear2 hang is last, since the keys that start and stop the others go through
+/// Gear2.
 const OTHERS: [Other; 10] = [
+    // Of the victim's kind: its interrupts do not pass Gear1 either, so only rights keep it away.
     Other {
         vm: 1,
         name: "foe",
         does: "attacks at random as a real-time VM",
         works: "",
     },
+    // Calls and accesses with random values reach Gear1 and Gear2 all the time.
     Other {
         vm: 2,
         name: "attacker",
         does: "attacks at random as a guest",
         works: "ATTACKS 4000",
     },
+    // Each SGI to a vCPU that waits has Gear1 kick a CPU, which must not be the victim's.
     Other {
         vm: 3,
         name: "storm",
         does: "sends SGIs without a pause",
         works: "TAKEN 1",
     },
+    // Each end of the VM has Gear1 freeze it and load it anew.
     Other {
         vm: 4,
         name: "resets",
@@ -82,12 +97,14 @@ const OTHERS: [Other; 10] = [
         does: "sets up others' DMA",
         works: "",
     },
+    // The manifest lets the doorbell through, at intervals of 500 us at least.
     Other {
         vm: 7,
         name: RINGER,
         does: "rings without a pause",
         works: "RUNG 5000",
     },
+    // A restart of Gear2 stops all of Gear2's CPUs; the victim's CPU is none of them.
     Other {
         vm: 5,
         name: "saboteur",
@@ -96,6 +113,7 @@ const OTHERS: [Other; 10] = [
     },
 ];
 
+/// The row with GICv2 is slow for the time of a whole run.
 pub(super) fn parts() -> Vec<Part> {
     let part = |gic: u32| {
         let name = format!("real-time VM is immune with GICv{gic}");
@@ -105,7 +123,8 @@ pub(super) fn parts() -> Vec<Part> {
     vec![halt, part(3), part(2)]
 }
 
-/// G1-SUP-003: after `restart-limit` restarts Gear1 halts; the real-time VM runs on as before.
+/// G1-SUP-003: after `restart-limit` restarts Gear1 halts; the real-time VM runs on as before. A
+/// halt of Gear2's side must not be a halt of the machine for those who need no Gear2.
 fn too_many_failures(tally: &mut Tally) -> Result<()> {
     let directory = workspace::output_dir().join("gear2-halts");
     let serial = Serial::new(&directory)?;
@@ -118,6 +137,7 @@ fn too_many_failures(tally: &mut Tally) -> Result<()> {
     let images = images("gear2-halts", None)?;
     let log = directory.join("console.log");
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
+    // The halt is what is awaited here.
     session.give_up_on(&[]);
     for text in HALT {
         let found = session.expect(text, TIMEOUT).map(drop);
@@ -133,7 +153,8 @@ fn too_many_failures(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Messages of Gear2's last restart and of the halt.
+/// Messages of Gear2's last restart and of the halt. The number of restarts is the manifest's
+/// `restart-limit`.
 const HALT: [&str; 4] = [
     "gear2: restarted, 3 in all",
     "gear1: HALT: fault in Gear2",
@@ -145,7 +166,7 @@ fn immunity(gic: u32, tally: &mut Tally) -> Result<()> {
     attack(&images("rt-immune", None)?, gic, &[], tally)
 }
 
-/// Returns the VM's latencies beside nobody.
+/// Returns the VM's latencies beside nobody. Other tests measure against this.
 pub(super) fn alone() -> Result<Latencies> {
     let directory = workspace::output_dir().join("rt-immune/alone");
     let serial = Serial::new(&directory)?;
@@ -158,12 +179,13 @@ pub(super) fn alone() -> Result<Latencies> {
 }
 
 /// Waits for the windows before anybody else runs; the first one has the caches' and tables' first
-/// uses.
+/// uses. A cold first window would raise the yardstick.
 fn wait_for_them(session: &mut Session, serial: &Serial) -> Result<Latencies> {
     wait_for_windows(session, serial, 1 + WINDOWS)?;
     Latencies::of(&windows(&serial.text()?)?[1..])
 }
 
+/// With a counter of 1 GHz a tick is a nanosecond. The VM has CPU 0, which `icount` runs first.
 fn machine(gic: u32, serial: &Serial) -> Machine {
     Machine {
         cpu: "cortex-a57,cntfrq=1000000000".to_owned(),
@@ -175,7 +197,8 @@ fn machine(gic: u32, serial: &Serial) -> Machine {
     }
 }
 
-/// Has the others named, or all, disturb the VM, one after the other, and judges each.
+/// Has the others named, or all, disturb the VM, one after the other, and judges each. All attacks
+/// share a boot: a latency that an earlier neighbour has spoilt for good shows with the next.
 pub(super) fn attack(images: &Images, gic: u32, only: &[&str], tally: &mut Tally) -> Result<()> {
     let directory = workspace::output_dir().join(format!("rt-immune/gicv{gic}"));
     let serial = Serial::new(&directory)?;
@@ -186,6 +209,7 @@ pub(super) fn attack(images: &Images, gic: u32, only: &[&str], tally: &mut Tally
         .map_err(|error| anyhow!("{error:#}\n{}", last_words(&session)))
 }
 
+/// The saboteur is not judged by exits: the restart of Gear2, which is awaited, shows its work.
 fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Tally) -> Result<()> {
     // Nothing is running yet but Gear2, idle.
     let before = wait_for_them(session, serial)?;
@@ -210,6 +234,7 @@ fn attacks(session: &mut Session, serial: &Serial, only: &[&str], tally: &mut Ta
     Ok(())
 }
 
+/// The next neighbour is to be alone with the VM.
 fn stop(session: &mut Session, other: &Other) -> Result<()> {
     key(session, other.vm, 's')?;
     session.expect(&format!("gear2: {} stopped", other.name), TIMEOUT)?;
@@ -225,7 +250,8 @@ fn all_are_rung(during: &[Window]) -> Result<()> {
     Ok(())
 }
 
-/// Starts another VM, and returns all windows once some have passed beside it.
+/// Starts another VM, and returns all windows once some have passed beside it. The windows before
+/// the message belong to the VM's load, which disturbs as well and is judged, too.
 fn windows_beside(session: &mut Session, serial: &Serial, other: &Other) -> Result<Vec<Window>> {
     key(session, other.vm, 't')?;
     session.expect(&format!("gear2: {} ", other.name), TIMEOUT)?;
@@ -238,7 +264,8 @@ fn windows_beside(session: &mut Session, serial: &Serial, other: &Other) -> Resu
     windows(&serial.text()?)
 }
 
-/// Checks that a VM has left its CPU often, as an attacker does.
+/// Checks that a VM has left its CPU often, as an attacker does. The trespasser turns itself off
+/// when something is not refused, which its console cannot say: Gear2 does.
 fn is_at_work(session: &mut Session, other: &Other) -> Result<()> {
     key(session, other.vm, 'p')?;
     session.expect(&format!("gear2: {} vCPU 0:", other.name), TIMEOUT)?;
@@ -258,7 +285,7 @@ fn is_at_work(session: &mut Session, other: &Other) -> Result<()> {
     Ok(())
 }
 
-/// Gives Gear2 a command about a VM.
+/// Gives Gear2 a command about a VM. Keys need no device VM, which would be a neighbour itself.
 fn key(session: &mut Session, vm: usize, key: char) -> Result<()> {
     session.send(&format!("{ESCAPE}{vm}{ESCAPE}{key}"))
 }

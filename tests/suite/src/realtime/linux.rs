@@ -5,6 +5,9 @@
 //! judged by the windows since its beginning (see `windows.rs`): exits and interrupts in every run;
 //! latencies, against those of the same real-time VM without other VMs, with `--slow`, since
 //! `icount` makes two Linux systems slow.
+//!
+//! Test guests attack in ways that somebody thought of. Linux does many things at once, as users'
+//! systems do.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use workbench::build_images::{self, Images, last_words};
@@ -26,11 +29,12 @@ use crate::part::{Part, Tally};
 
 /// The real-time VM in the manifest.
 const RT: &str = "rt";
-/// Load in the device VM: computes and starts programs, as long as the VM runs.
+/// Load in the device VM: computes and starts programs, as long as the VM runs. New processes
+/// change page tables and invalidate TLBs, the effects of which could reach another CPU.
 const LOAD: &str = "(while :; do dd if=/dev/zero bs=64k count=16 2> /dev/null | sha256sum; ls -l /proc/self/fd; \
     done) > /dev/null 2>&1 & :";
 
-/// Steps of the test, in this order.
+/// Steps of the test, in this order. A step ends when the system is at a shell again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The device VM boots.
@@ -60,7 +64,8 @@ pub(super) const SHORT: [Step; 6] = [
     Step::GdmKilled,
     Step::Crashes,
 ];
-/// All, the guest's work again at the end.
+/// All, the guest's work again at the end. The work at the end shows that nothing was left by the
+/// restarts.
 const ALL: [Step; 9] = [
     Step::Boots,
     Step::Gearctl,
@@ -86,6 +91,7 @@ fn short(tally: &mut Tally) -> Result<()> {
 }
 
 /// Runs all steps, in the build that halts where the real-time VM's CPU takes a foreign lock.
+/// Latency alone does not show a foreign lock that is free when it is taken.
 fn long(tally: &mut Tally) -> Result<()> {
     let gear1 = build_images::build_gear1_of(workspace::root(), CHECKING, "image,check-locks")?;
     let images = images("rt-linux", Some(gear1))?;
@@ -94,19 +100,22 @@ fn long(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// A verdict for each step, as one that fails leaves the others worth a look.
 fn tell(verdicts: Vec<(Step, Result<()>)>, tally: &mut Tally) {
     for (step, verdict) in verdicts {
         tally.check(&format!("{step:?}"), verdict);
     }
 }
 
-/// MiB that fio writes and verifies.
+/// MiB that fio writes and verifies. Small: the part looks at the real-time VM, and the disk has
+/// parts of its own.
 const DISK_MIB: u32 = 2;
 /// Seconds under stress-ng.
 const STRESS_S: u32 = 1;
 
 /// Boots the system, takes the steps, and says of each whether the real-time VM was as it is beside
-/// nobody; also its latencies, if they are given. A step that cannot be taken is an error.
+/// nobody; also its latencies, if they are given. A step that cannot be taken is an error. An error
+/// of the steps themselves must not pass as "not disturbed".
 pub(super) fn beside(
     images: &Images,
     steps: &[Step],
@@ -124,7 +133,8 @@ pub(super) fn beside(
 }
 
 /// Boots the system. Only runs that are compared with latencies count instructions (`icount`): such
-/// a machine has one thread of the host for all CPUs, and is slower.
+/// a machine has one thread of the host for all CPUs, and is slower. Without `icount` each CPU has
+/// a thread, and times are the host's.
 fn start(images: &Images, before: Option<Latencies>) -> Result<System<'_>> {
     let serial = Serial::new(&workspace::output_dir().join("rt-linux"))?;
     let machine = Machine {
@@ -155,6 +165,7 @@ struct System<'a> {
 }
 
 impl System<'_> {
+    /// Windows of the step itself count, and some behind it: an effect may come late.
     fn take_and_judge(&mut self, step: Step) -> Result<Result<()>> {
         self.take(step)?;
         // Effects of the last step show in the next windows.
@@ -186,7 +197,8 @@ impl System<'_> {
         }
     }
 
-    /// Each start begins anew, and there is none more.
+    /// Each start begins anew, and there is none more. The number of starts is exact, so a start
+    /// that nobody ordered shows.
     fn gearctl(&mut self) -> Result<()> {
         let session = &mut self.session;
         change(session, "stop", RT, "stopped")?;
@@ -203,7 +215,8 @@ impl System<'_> {
         Ok(())
     }
 
-    /// From the guest's shell, and back to it.
+    /// From the guest's shell, and back to it. All three at once: two VMs that compute, and I/O
+    /// between them.
     fn busy(&mut self) -> Result<()> {
         let session = &mut self.session;
         leave(session)?;
@@ -220,7 +233,7 @@ impl System<'_> {
     }
 
     /// Leaves the terminal with the device VM's shell; the guest is still writing when GDM is
-    /// killed.
+    /// killed. The rate is limited so that the work lasts longer than the kill.
     fn gdm_killed(&mut self) -> Result<()> {
         let session = &mut self.session;
         let fio = fio(1);
@@ -235,7 +248,8 @@ impl System<'_> {
         Ok(())
     }
 
-    /// The guest writes on when the device VM is back.
+    /// The guest writes on when the device VM is back. The guest keeps running without its device
+    /// model, and its requests wait.
     fn device_vm_goes(&mut self, command: &str) -> Result<()> {
         let session = &mut self.session;
         leave(session)?;

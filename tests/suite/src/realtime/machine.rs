@@ -1,4 +1,6 @@
 //! Machines with a real-time VM, and its serial port.
+//!
+//! A real-time VM has no console of Gear2's. Its words are in a file that QEMU writes as they come.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +13,10 @@ use workbench::qemu::{Machine, Qemu};
 use workbench::workspace;
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest wait for slow steps.
+/// Longest wait for slow steps. Turns of a microsecond make the machine slow.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// Line of the guest `realtime` when it has turned its second CPU on and off often enough.
+/// Line of the guest `realtime` when it has turned its second CPU on and off often enough. The
+/// guest's own verdict: an interrupt that it did not cause would be pending there.
 const NOTHING_PENDING: &str = "starts-with-nothing-pending";
 /// The target directory of the checking build.
 pub(crate) const CHECKING: &str = "check-locks";
@@ -24,7 +27,8 @@ pub(crate) struct Serial {
 }
 
 impl Serial {
-    /// Makes the file for a machine to write to.
+    /// Makes the file for a machine to write to. Empty, or an earlier machine's words would be
+    /// read.
     pub(crate) fn new(directory: &Path) -> Result<Serial> {
         fs::create_dir_all(directory)?;
         let file = directory.join("second-serial.log");
@@ -32,6 +36,7 @@ impl Serial {
         Ok(Serial { file })
     }
 
+    /// Bytes may be cut within a character, and lines end as on a serial port.
     pub(crate) fn text(&self) -> Result<String> {
         let text = String::from_utf8_lossy(&fs::read(&self.file)?).into_owned();
         Ok(text.replace('\r', ""))
@@ -55,7 +60,8 @@ impl Serial {
         .with_context(|| format!("no {line:?}"))
     }
 
-    /// Waits until what stands there is `done`.
+    /// Waits until what stands there is `done`. Listening in between keeps QEMU's own output
+    /// flowing.
     pub(super) fn wait_until(
         &self,
         session: &mut Session,
@@ -85,7 +91,7 @@ pub(crate) fn images(manifest: &str, gear1: Option<PathBuf>) -> Result<Images> {
 }
 
 /// A CPU of the VM's is turned on and off by another one: no kick waits for it, as the VM itself
-/// looks.
+/// looks. Short turns let the two CPUs run through the few instructions side by side.
 pub(super) fn starts(gear1: PathBuf) -> Result<()> {
     let machine = Machine {
         cpus: 3,

@@ -6,6 +6,9 @@
 //! interrupts must be 0, and the minimum, the median and the 95th percentile of the latencies must
 //! be as before. Times are instructions, under `icount`. The maximum is only shown: QEMU runs CPUs
 //! in turns, and when its main loop breaks one off, CPU 0 may wait for the others' turns.
+//!
+//! The VM itself counts, because nobody else may look: a probe on its CPU would be the disturbance
+//! that it looks for.
 
 use std::time::Duration;
 
@@ -14,22 +17,24 @@ use workbench::expect::Session;
 
 use super::machine::Serial;
 
-/// Windows before the others begin, and beside each of them.
+/// Windows before the others begin, and beside each of them. The median of so few is not moved by a
+/// single odd one.
 pub(super) const WINDOWS: usize = 6;
 /// `min-interval-us` of the doorbell.
 const INTERVAL_US: u64 = 500;
-/// Tolerated growth of a latency, in per cent.
+/// Tolerated growth of a latency, in per cent. A single exit costs more than that.
 const TOLERANCE: u64 = 5;
 /// Longest time of a few windows on a busy host.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A VM that stands still writes no window, and the wait ends by failure.
 pub(super) fn wait_for_windows(session: &mut Session, serial: &Serial, count: usize) -> Result<()> {
     serial.wait_until(session, PATIENCE, |text| {
         windows(text).is_ok_and(|windows| windows.len() >= count)
     })
 }
 
-/// Returns how often the VM began to measure.
+/// Returns how often the VM began to measure. The guest numbers windows from 0 in each life.
 pub(super) fn lives(text: &str) -> usize {
     text.matches("WINDOW 0 ").count()
 }
@@ -42,7 +47,7 @@ pub(super) fn wait_for_life(session: &mut Session, serial: &Serial, count: usize
     wait_for_windows(session, serial, begun + WINDOWS)
 }
 
-/// A line of the VM.
+/// A line of the VM. Latencies: minimum, median, 95th percentile, maximum.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Window {
     least: u64,
@@ -89,7 +94,8 @@ fn value(line: &str, name: &str) -> Result<u64> {
     Ok(word.parse()?)
 }
 
-/// The latencies of several windows: the median of each figure.
+/// The latencies of several windows: the median of each figure. Windows are alike, and the median
+/// drops one that a turn of QEMU's has cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Latencies {
     least: u64,
@@ -130,6 +136,7 @@ impl std::fmt::Display for Latencies {
     }
 }
 
+/// Growth is judged in the three figures that repeat; the maximum is printed.
 pub(super) fn judge(name: &str, before: &Latencies, during: &[Window]) -> Result<()> {
     let now = Latencies::of(during)?;
     let late = during.iter().filter(|window| window.worst > before.worst);
@@ -150,7 +157,8 @@ pub(super) fn judge(name: &str, before: &Latencies, during: &[Window]) -> Result
     Ok(())
 }
 
-/// Checks what does not depend on how fast the emulator is.
+/// Checks what does not depend on how fast the emulator is. Exits and foreign interrupts are
+/// counted by the guest, and are exact on any host.
 pub(crate) fn undisturbed(during: &[Window]) -> Result<()> {
     ensure!(!during.is_empty(), "there is no window");
     let exits: u64 = during.iter().map(|window| window.exits).sum();

@@ -1,9 +1,9 @@
-//! Wake-ups at every phase of other vCPUs' turns: none takes longer than `cargo xtask bench --sched`
-//! allows, whatever the gears do when the timer becomes due.
+//! Wake-ups at every phase of other vCPUs' turns: none takes longer than `cargo xtask bench
+//! --sched` allows, whatever the gears do when the timer becomes due.
 //!
-//! Turns are short and the waker's period is no multiple of them, so that its timer becomes due many
-//! times while Gear2 decides on the end of a turn, and while the next vCPU is loaded. QEMU counts
-//! instructions.
+//! Turns are short and the waker's period is no multiple of them, so that its timer becomes due
+//! many times while Gear2 decides on the end of a turn, and while the next vCPU is loaded. QEMU
+//! counts instructions.
 //!
 //! Requirements: G1-TIM-004.
 
@@ -17,15 +17,19 @@ use xtask::run;
 use super::TIMEOUT;
 use crate::part::{Part, Tally};
 
+/// 193 is a prime, and 150 no multiple, so the phase of a wake-up in a turn moves on each time.
 const PERIOD_US: u64 = 193;
 const SLICE_US: u64 = 150;
+/// Each turn's end finds another vCPU to load.
 const SPINNERS: usize = 7;
 /// Some 2,000 wake-ups.
 const MS: u64 = 400;
-/// Longest way from a timer's deadline to the handler's first instruction, in instructions.
+/// Longest way from a timer's deadline to the handler's first instruction, in instructions. A
+/// wake-up that waits for the end of a turn of 150 us takes far longer.
 const LIMIT: u64 = 2_500;
 
-/// Policies under which a waker has the CPU at once, and what the manifest says of it.
+/// Policies under which a waker has the CPU at once, and what the manifest says of it. Under other
+/// policies a waker waits for its turn.
 const CASES: [(&str, &str); 4] = [
     ("fair", ""),
     ("bvt", "latency-us = <1000>;"),
@@ -40,6 +44,7 @@ pub(super) fn parts() -> impl Iterator<Item = Part> {
     })
 }
 
+/// The maximum is what counts: one lost or late wake-up in 2,000 is the fault that is looked for.
 fn measure(policy: &str, waker: &str, tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("schedules");
     fs::create_dir_all(&folder)?;

@@ -1,5 +1,8 @@
 //! A thousand kills of guests, of real-time VMs and of Gear2, beside a real-time VM that measures
 //! its timer: what they leave behind, and what that VM notices.
+//!
+//! One restart that leaks a page, a vCPU or a timer is invisible. A thousand of them end the
+//! machine, or show in the list of VMs.
 
 use std::time::Duration;
 
@@ -16,20 +19,23 @@ use crate::realtime::{Serial, images, undisturbed, windows};
 
 use super::Row;
 
-/// Longest time on a slow host.
+/// Longest time on a slow host. Hours, since a kill waits for a watchdog and `icount` is slow.
 const PATIENCE: Duration = Duration::from_secs(7200);
 /// Kills of each layer, as the manifest says.
 pub(super) const KILLS: u64 = 1000;
-/// Checks of the guest that sees to it.
+/// Checks of the guest that sees to it. A guest that ends early says less.
 const CHECKS: usize = 2 + 1 + 1 + 2 * 2 + 1;
-/// `period-us` of the VM that measures, which is the deadline of each of its interrupts.
+/// `period-us` of the VM that measures, which is the deadline of each of its interrupts. An
+/// interrupt that is later than its period runs into the next.
 const DEADLINE_NS: u64 = 100_000;
 /// Interrupts of a window.
 const OF_A_WINDOW: u64 = 100;
-/// Longest time from a sign of life to the end that its absence has.
+/// Longest time from a sign of life to the end that its absence has. The limit is for signs that
+/// are sought by a timer; ends that Gear1 sees are told sooner.
 const FOUND_US: u64 = 20_000;
 
-/// Kills guests, real-time VMs and Gear2.
+/// Kills guests, real-time VMs and Gear2. QEMU runs the five CPUs in turns, and short ones keep
+/// their times near each other.
 pub(super) fn run(tally: &mut Tally) -> Result<Vec<Row>> {
     let directory = workspace::output_dir().join("kills");
     let serial = Serial::new(&directory)?;
@@ -49,6 +55,7 @@ pub(super) fn run(tally: &mut Tally) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Lists are compared at rest, before the first kill and after the last.
 fn live_through(session: &mut Session, tally: &mut Tally) -> Result<Vec<Row>> {
     session.expect("KILLS quiet", PATIENCE)?;
     let before = list(session)?;
@@ -82,7 +89,8 @@ fn live_through(session: &mut Session, tally: &mut Tally) -> Result<Vec<Row>> {
     Ok(kills.into_iter().map(|kills| kills.row).collect())
 }
 
-/// Removes the colours of labels, which a terminal that types gets.
+/// Removes the colours of labels, which a terminal that types gets. Verdicts are found at the
+/// beginning of a line.
 fn without_colours(transcript: &str) -> String {
     let mut said = transcript.replace("\x1b[0m", "");
     for colour in 1..=6 {
@@ -98,6 +106,7 @@ struct Kills {
     count: u64,
 }
 
+// The layer's and the fault's names have dashes for blanks, so that a line splits into words.
 impl Kills {
     fn of(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.strip_prefix("KILLS ")?.split(' ').collect();
@@ -118,6 +127,8 @@ impl Kills {
 }
 
 /// Returns the VMs with their states, and how many of their vCPUs are on, as Gear2 shows them.
+/// Lines of the same kind may stand in the transcript from the earlier list, so only what is new
+/// counts.
 fn list(session: &mut Session) -> Result<Vec<String>> {
     session.receive_all()?;
     let known = session.transcript().len();
@@ -134,7 +145,8 @@ fn list(session: &mut Session) -> Result<Vec<String>> {
     Ok(vms.filter_map(state).collect())
 }
 
-/// Returns a VM's number, name and state, and the number of its vCPUs that are on.
+/// Returns a VM's number, name and state, and the number of its vCPUs that are on. Times and counts
+/// of exits differ from list to list, and are left out.
 fn state(line: &str) -> Option<String> {
     let (vm, vcpus) = line.split_once(',')?;
     let on = vcpus.matches("on CPU").count() - vcpus.matches(": off").count();
@@ -147,7 +159,7 @@ fn state(line: &str) -> Option<String> {
 }
 
 /// Checks that the real-time VM met every deadline, left its CPU for nothing, and took no interrupt
-/// of anybody else's.
+/// of anybody else's. Kills of others must not show on the CPU of a real-time VM.
 fn missed_none(serial: &Serial, tally: &mut Tally) -> Result<()> {
     let windows = windows(&serial.text()?)?;
     undisturbed(&windows)?;
