@@ -1,6 +1,6 @@
 //! A scheduler from scratch: fixed priorities by vCPU number, without time slices.
 //!
-//! CONTRIBUTING.md ("A scheduler") names the three places that make a policy part of Gear2.
+//! CONTRIBUTING.md ("A scheduler") names the places that make a policy part of Gear2.
 
 use std::collections::BTreeSet;
 
