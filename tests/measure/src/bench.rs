@@ -113,7 +113,7 @@ impl Options {
         self.report(&results, old.as_ref())
     }
 
-    /// `--full` wins over `--short`.
+    /// Measures the schedulers. `--full` wins over `--short`.
     fn run_sched(&self, qemu: &Qemu) -> Result<()> {
         let size = match (self.short, self.full) {
             (_, true) => sched::Size::FULL,
@@ -156,8 +156,8 @@ impl Options {
         }
     }
 
-    /// A name that fits no column is an error with all names, as an empty table would look like a
-    /// result.
+    /// Measures the chosen columns. A name that fits no column is an error with all names, as an
+    /// empty table would look like a result.
     fn measure_all(&self, qemu: &Qemu) -> Result<Results> {
         let mut columns = Vec::new();
         let asked_for = |column: &&Column| column.name().contains(&self.only);
@@ -197,8 +197,8 @@ impl Options {
         Ok(figures)
     }
 
-    /// The digest of the guest ties the figures to the program: `--compare` of another guest's
-    /// figures compares different instructions.
+    /// Returns the results with what they depend on. The digest of the guest ties the figures to
+    /// the program: figures of another guest count other instructions.
     fn results(&self, columns: Vec<(String, Figures)>, counts: Counts) -> Result<Results> {
         let mut conditions = Origin::now().facts();
         conditions.insert("qemu".to_owned(), self.qemu.to_string());
@@ -218,7 +218,8 @@ impl Options {
     }
 }
 
-/// Natively the machine has the default number of CPUs, under GearV those of the manifest.
+/// Measures the wake of the device model. Natively the machine has the default number of CPUs,
+/// under GearV those of the manifest.
 fn run_wake(qemu: &Qemu) -> Result<()> {
     let images = build_images::build(&workspace::root().join("tests/manifests/wake.dts"))?;
     let machine = Machine {

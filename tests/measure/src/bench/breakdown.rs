@@ -70,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// Other instructions have no text and no line in the output.
+    /// Returns the kind's words in the output. Other instructions have none, and no line.
     fn text(self) -> &'static str {
         match self {
             Kind::Register => "system register accesses",

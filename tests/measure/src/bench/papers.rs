@@ -63,7 +63,8 @@ pub(super) fn table(results: &Results) -> String {
     text
 }
 
-/// A row of the device model is a dash without the long run, since `--short` leaves those rows out.
+/// Returns a line of the table. A row of the device model is a dash without the long run, since
+/// `--short` leaves those rows out.
 fn line(row: &Row, gearv: &Figures, kvm: &Figures) -> String {
     let [paper_gearv, paper_kvm] = row.papers;
     let cell = |column: &Figures| column.get(row.ours).map(|figure| figure.median);

@@ -95,7 +95,8 @@ impl Host {
         case.runs.iter().map(|run| self.wait(run)).collect()
     }
 
-    /// A run that the host never ends is an error after the timeout, with the console's last lines.
+    /// Waits for the end of the next run and reads its reports. A run that the host never ends is
+    /// an error after the timeout, with the console's last lines.
     fn wait(&mut self, run: &Run) -> Result<Vec<Report>> {
         let end = format!("CASE {} ended\n", self.ended);
         let printed = self.session.expect(&end, TIMEOUT);

@@ -121,8 +121,8 @@ impl Gears {
         })
     }
 
-    /// An instruction that decides is in `DECIDES` and is an SVC: the function has other
-    /// instructions before it.
+    /// Returns the part of the code that an instruction is in. An instruction that decides is in
+    /// `DECIDES` and is an SVC: the function has other instructions before it.
     fn place(&mut self, pc: u64) -> Place {
         if let Some(place) = self.known.get(&pc) {
             return *place;
