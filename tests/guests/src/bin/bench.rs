@@ -390,8 +390,8 @@ macro_rules! until_handler {
     }};
 }
 
-/// Register and value that send an SGI to a target. Computed before the measurement, which then has
-/// the store alone.
+/// Register and value that send an SGI to a target. Both are computed before the measurement, which
+/// then has the store alone.
 #[derive(Clone, Copy)]
 struct Sgi {
     value: u64,
