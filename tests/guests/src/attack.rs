@@ -3,6 +3,9 @@
 //! Owns the choice of steps, and memory of the VM's own that they may spoil. Invariant: a step
 //! leaves the guest able to take the next one; what would stop or reset its VM, mask its exceptions
 //! or spoil its code is left out. Interrupts stay masked.
+//!
+//! A step's result is not checked, since any answer is right as long as nobody else is harmed. The
+//! other VMs and the gears tell whether one is: they go on as before, or their tests fail.
 
 use core::arch::asm;
 
@@ -78,15 +81,17 @@ pub const KINDS: [&str; 10] = [
     "FF-A",
 ];
 const PAGE: u64 = 0x1000;
-/// TCR_EL1: EPD1; and T1SZ, TG1 for 39 bits and 4 KiB.
+/// TCR_EL1: EPD1; and T1SZ, TG1 for 39 bits and 4 KiB. The guest itself uses TTBR0_EL1 alone, so
+/// the upper half is free for walks of any table.
 const NO_TTBR1: u64 = 1 << 23;
 const TTBR1_39_BITS: u64 = 25 << 16 | 0b10 << 30;
-/// Pages that are given away, lent and shared, behind the buffers and the code page.
+/// Pages that are given away, lent and shared, behind the buffers and the code page. Few pages, so
+/// that transactions meet pages that others have taken already.
 const GIVEN: u64 = 64;
-/// Most VMs.
+/// Most VMs. Identifiers of FF-A up to this one are tried as receivers, most of which nobody has.
 const VMS: u64 = 16;
 
-/// Marsaglia's xorshift.
+/// Marsaglia's xorshift. A generator without state elsewhere: a failed run is repeated by its seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Random(u64);
 
@@ -119,7 +124,9 @@ impl Random {
     }
 }
 
-/// Loads two registers, an access that tells EL2 neither its size nor its register.
+/// Loads two registers, an access that tells EL2 neither its size nor its register. Loads of pairs
+/// have no valid syndrome (ESR_EL2.ISV is 0), so that Gear1 cannot emulate them and has to reflect
+/// an abort.
 fn read_pair(address: u64) {
     // SAFETY: a load by itself changes nothing of Rust's; if it aborts, the vector handles it.
     unsafe {
@@ -128,7 +135,8 @@ fn read_pair(address: u64) {
 }
 
 /// Loads from an address of the upper half, whose translation table is at `table`: there may be
-/// none.
+/// none. The walk itself is an access of the CPU's to the table, which stage 2 checks like a load
+/// (ESR_EL2.S1PTW).
 fn walk(table: u64) {
     let control = read_sysreg!("tcr_el1");
     write_sysreg!("ttbr1_el1", table & 0xffff_ffff_f000);
@@ -183,7 +191,7 @@ impl Attacker {
         }
     }
 
-    /// Takes a step.
+    /// Takes a step. Exceptions are caught: an abort is a permitted answer to a step.
     pub fn step(&mut self, machine: &Machine) {
         let kind = self.random.below(KINDS.len() as u64);
         self.counts[kind as usize] += 1;
@@ -204,7 +212,8 @@ impl Attacker {
         });
     }
 
-    /// A load or a store of any size, aligned.
+    /// A load or a store of any size, aligned. Accesses of 8 and of 64 bits are wrong for most
+    /// registers, and must not reach a neighbour.
     fn access_at(&mut self, base: u64, size: u64) {
         let address = base + self.random.below(size);
         let value = self.random.next();
@@ -218,6 +227,7 @@ impl Attacker {
         }
     }
 
+    /// Sends SGIs by arbitrary values: targets that do not exist, and filters of all kinds.
     fn sgis(&mut self, machine: &Machine) {
         let value = self.random.next();
         match (machine.gic, self.random.below(3)) {
@@ -234,6 +244,8 @@ impl Attacker {
         }
     }
 
+    /// Makes a call with arbitrary arguments, by HVC or SMC. Small arguments are more likely to be
+    /// valid than large ones, so one of them is shifted by a random number of bits.
     fn call(&mut self) {
         let function = self.random.of(&SERVICES) + self.random.below(0x20) as u32;
         if SPARED.contains(&function) || WAITS.contains(&function) || function == FAIL_GEAR2 {
@@ -266,7 +278,9 @@ impl Attacker {
         }
     }
 
-    /// A system register: any is read; those are written that EL1 does not live by.
+    /// A system register: any is read; those are written that EL1 does not live by. A register that
+    /// is the guest's own, as VBAR_EL1 or SCTLR_EL1, is not written, or the guest could not take
+    /// its next step.
     fn register(&mut self) {
         let fields = self.random.next() as u32 & 0x7_ffe0;
         let (op1, crn, crm) = (fields >> 16 & 7, fields >> 12 & 15, fields >> 8 & 15);
@@ -280,6 +294,8 @@ impl Attacker {
     }
 
     /// Caches, TLBs and address translation: by any encoding, of memory of its own and others'.
+    /// Operations by set and way, of the guest's stage 1 and of EL2's are among them; the latter
+    /// are undefined at EL1.
     fn maintenance(&mut self) {
         let fields = self.random.next() as u32 & 0x7_0fe0;
         let crn = self.random.of(&[7, 8, 7, 8, 11, 15]);
@@ -293,7 +309,9 @@ impl Attacker {
         walk(self.address());
     }
 
-    /// Executes one instruction, with an address in X0.
+    /// Executes one instruction, with an address in X0. Instructions are made at run time, as no
+    /// assembler takes all encodings. The page is made executable for the CPU by cleaning the data
+    /// cache and invalidating the instruction cache.
     fn execute(&mut self, instruction: u32) {
         const RET: u32 = 0xd65f_03c0;
         let code = self.scratch;
@@ -317,7 +335,8 @@ impl Attacker {
         }
     }
 
-    /// Returns an address: any, one of a device or of another VM, or one of the VM's own.
+    /// Returns an address: any, one of a device or of another VM, or one of the VM's own. A third
+    /// each, as own addresses find other errors than foreign ones.
     fn address(&mut self) -> u64 {
         match self.random.below(3) {
             0 => self.random.next(),
@@ -332,7 +351,8 @@ impl Attacker {
     }
 
     /// A transaction: a sound descriptor, often with words of it changed, of its own pages or of
-    /// any.
+    /// any. Up to two words of the descriptor are spoiled, so that most checks of Gear1 are passed
+    /// and one fails.
     fn ffa(&mut self, machine: &Machine) {
         use ffa::function as f;
         let tx = self.scratch + PAGE;

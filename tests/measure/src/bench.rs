@@ -29,6 +29,7 @@ pub mod wake;
 pub use column::{COLUMNS, Column, Under};
 use column::{COUNTER, log, measure};
 
+/// The default version, whose figures the documents have.
 const QEMU: u32 = 10;
 /// Over the page of plots, and below it.
 const TITLE: &str = "GearV: path lengths";
@@ -112,6 +113,7 @@ impl Options {
         self.report(&results, old.as_ref())
     }
 
+    /// Measures the schedulers. `--full` wins over `--short`.
     fn run_sched(&self, qemu: &Qemu) -> Result<()> {
         let size = match (self.short, self.full) {
             (_, true) => sched::Size::FULL,
@@ -132,6 +134,7 @@ impl Options {
     }
 
     /// Prints the tables, and writes the JSON, the plots and, if that is asked for, the baseline.
+    /// Old results change the tables and the page, and nothing in the JSON.
     fn report(&self, results: &Results, old: Option<&Results>) -> Result<()> {
         print!("{}{}", table::all(results), papers::table(results));
         print!("\n{}", table::counts(&results.counts));
@@ -153,6 +156,8 @@ impl Options {
         }
     }
 
+    /// Measures the chosen columns. A name that fits no column is an error with all names, as an
+    /// empty table would look like a result.
     fn measure_all(&self, qemu: &Qemu) -> Result<Results> {
         let mut columns = Vec::new();
         let asked_for = |column: &&Column| column.name().contains(&self.only);
@@ -183,6 +188,7 @@ impl Options {
         }
     }
 
+    /// Rows that a device VM serves come last, for they boot Linux.
     fn measure(&self, column: &Column, qemu: &Qemu) -> Result<Figures> {
         let mut figures = column.measure(qemu, self.wall)?;
         if !self.short {
@@ -191,6 +197,8 @@ impl Options {
         Ok(figures)
     }
 
+    /// Returns the results with what they depend on. The digest of the guest ties the figures to
+    /// the program: figures of another guest count other instructions.
     fn results(&self, columns: Vec<(String, Figures)>, counts: Counts) -> Result<Results> {
         let mut conditions = Origin::now().facts();
         conditions.insert("qemu".to_owned(), self.qemu.to_string());
@@ -210,6 +218,8 @@ impl Options {
     }
 }
 
+/// Measures the wake of the device model. Natively the machine has the default number of CPUs,
+/// under GearV those of the manifest.
 fn run_wake(qemu: &Qemu) -> Result<()> {
     let images = build_images::build(&workspace::root().join("tests/manifests/wake.dts"))?;
     let machine = Machine {

@@ -4,6 +4,9 @@
 //! One kernel with PREEMPT_RT, one initramfs and one cyclictest run everywhere (gearv 4.5, tables
 //! 10 and 11). QEMU's virtual time is counted in instructions, so figures repeat; docs/rtvm.md says
 //! what that can tell.
+//!
+//! A run takes minutes for each configuration. Results are saved after each, a failure of one
+//! leaves the others, and `--from` takes earlier figures in, as far as they were measured alike.
 
 mod board;
 mod configuration;
@@ -35,6 +38,7 @@ pub use exits::Counted;
 pub use setup::{Measured, Setup};
 pub use table::judge;
 
+/// Each page has them where its figures are QEMU's, since a path length is easily taken for a time.
 const NOTES: &[&str] = &[
     "On QEMU an instruction is a nanosecond. These are path lengths: caches, TLBs, memory and buses, through which one \
      VM delays another on real hardware, are not in them.",
@@ -89,6 +93,7 @@ pub struct Options {
 }
 
 /// Reads the names of the manifests' schedulers that take the VMs of a loaded CPU as they are.
+/// Names of the command line are the manifest's own, so that both have one list.
 fn scheduler() -> impl TypedValueParser<Value = Scheduler> {
     let names = TAKEN.map(Scheduler::name);
     PossibleValuesParser::new(names).try_map(|name| {
@@ -105,7 +110,8 @@ fn ratio(text: &str) -> Result<f64, String> {
     ratio.ok_or_else(|| "this is no ratio above 0".to_owned())
 }
 
-/// Schedulers that need no parameters of the VMs.
+/// Schedulers that need no parameters of the VMs. `null` has no second VM on a CPU, and `arinc653`
+/// needs a time table.
 const TAKEN: [Scheduler; 5] = [
     Scheduler::RoundRobin,
     Scheduler::Fair,
@@ -118,7 +124,8 @@ const TAKEN: [Scheduler; 5] = [
 const MOST_LOOPS: u64 = 1_000_000;
 
 impl Options {
-    /// Measures, or reads earlier measurements; reports and judges.
+    /// Measures, or reads earlier measurements; reports and judges. Faults are an error only after
+    /// the report: the figures are what a person needs to find the reason.
     pub fn run(self) -> Result<()> {
         if let Some(board) = self.board {
             let loops = self.loops(&Results::default());
@@ -138,7 +145,8 @@ impl Options {
         Ok(())
     }
 
-    /// Prints tables and verdict, and writes the samples and the page.
+    /// Prints tables and verdict, and writes the samples and the page. The notes on QEMU's time are
+    /// left out for figures of a board.
     fn report(&self, results: &Results, old: Option<&Results>, faults: &[String]) -> Result<()> {
         print!("{}", table::all(results));
         if let Some(old) = old {
@@ -158,7 +166,8 @@ impl Options {
         report::save(results, &page, &self.json())
     }
 
-    /// A busy machine of a nanosecond an instruction runs slower than the host, an idle one faster.
+    /// Returns the number of periods. With load there are fewer by default: a machine that is busy
+    /// for each nanosecond of virtual time runs slower than the host, and an idle one faster.
     fn loops(&self, earlier: &Results) -> u64 {
         let earlier = earlier.conditions.get(setup::condition::LOOPS);
         let default = match self.load {
@@ -183,6 +192,8 @@ impl Options {
         }
     }
 
+    /// Refuses a version of QEMU's that cannot run what was asked for, before minutes are spent on
+    /// the others.
     fn ensure_serial_ports(&self, configurations: &[Configuration]) -> Result<()> {
         let is_needed = configurations.iter().any(|one| one.is_real_time());
         ensure!(
@@ -222,6 +233,7 @@ impl Options {
     }
 }
 
+/// Refuses earlier figures that were measured under other conditions.
 fn ensure_alike(earlier: &Results, new: &Results) -> Result<()> {
     let differences = setup::differences(earlier, new);
     ensure!(

@@ -4,6 +4,10 @@
 //! Machines run under `-icount` with a plugin of ours (`tests/exit-counter`), which counts exactly
 //! whatever happens. What grows is found against `tests/worst-cases.txt`; `docs/worst-cases.md`
 //! shows it.
+//!
+//! Test guests cause the exits. One of them searches for sequences of calls that take long and
+//! prints those that it found; kept sequences are replayed by each run, so that a run without a
+//! search sees the same worst cases.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,29 +35,41 @@ pub const LIMIT: u64 = 20_000;
 /// many other vCPUs have to be told, each by about 100 instructions.
 const TOLERATED_PERCENT: u64 = 10;
 const TOLERATED: u64 = 500;
-/// Most instructions of a kind that is in no baseline.
+/// Most instructions of a kind that is in no baseline. A new call or register is expected to be
+/// shorter, and a longer one is told before it gets a baseline.
 const UNKNOWN: u64 = 5_000;
-/// Longest time of a run.
+/// Longest time of a run. The plugin is called at each instruction, which slows QEMU down.
 const TIMEOUT: Duration = Duration::from_secs(900);
+/// The plugin's interface is that of QEMU 10.
 const QEMU: u32 = 10;
+/// A counter of 1 GHz ticks once an instruction, so that a guest's times are counts as well.
 const CPU: &str = "max,cntfrq=1000000000";
+/// A line a kind, in the order of names: a change of a figure is one line of a diff.
 const BASELINE: &str = "tests/worst-cases.txt";
+/// The table between the marks is written by `--accept` after a search, and the words around it by
+/// hand.
 const PAGE: &str = "docs/worst-cases.md";
 /// Inputs that the search starts from.
 const INPUTS: &str = "tests/guests/src/bin/worst_cases/inputs.txt";
 /// Marks around the table of the page.
 const MARKS: [&str; 2] = ["<!-- table -->\n", "<!-- end of table -->\n"];
-/// Command line of the search in its manifest.
+/// Command line of the search in its manifest: no rounds, so that the guest only replays.
 const SEARCH: &str = "seed=1 rounds=0";
 
-/// A machine whose exits are counted.
+/// A machine whose exits are counted. The machines differ in the exits that they cause.
 struct Run {
+    /// Name of the manifest, without its extension.
     manifest: &'static str,
     gic: u32,
     cpus: u32,
+    /// Number of guests that print `DONE`.
     guests: usize,
 }
 
+/// Both versions of the GIC are measured with the search's guest, since the two have different ways
+/// through Gear1. The other manifests cause what that guest cannot: a restart, a failing Gear2,
+/// timers of vCPUs that share a CPU, real-time VMs, supervision, FF-A between two VMs, and
+/// maintenance of the instruction cache.
 const RUNS: &[Run] = &[
     run_of("worst-cases", 3, 2, 1),
     run_of("worst-cases", 2, 2, 1),
@@ -97,7 +113,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Measures and shows.
+    /// Measures and prints the table. `--accept` with a part of the machines is refused: the kinds
+    /// of the others would be lost from the baseline.
     pub fn run(self) -> Result<()> {
         let command_line = self
             .rounds
@@ -115,7 +132,7 @@ impl Options {
     }
 }
 
-/// Longest exit of a kind.
+/// Longest exit of a kind, with what is needed to cause the exit again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Worst {
     instructions: u64,
@@ -126,7 +143,9 @@ struct Worst {
 }
 
 impl Worst {
-    /// Says how an exit has grown since the baseline, if it has by more than is tolerated.
+    /// Says how an exit has grown since the baseline, if it has by more than is tolerated. Both
+    /// tolerances together apply: the percentage is nothing for short ways, and the number is
+    /// nothing for long ones.
     fn growth(&self, name: &str, then: Option<&u64>) -> Option<String> {
         let Worst {
             instructions: now,
@@ -165,7 +184,7 @@ pub fn measure(only: &str, command_line: Option<&str>) -> Result<Measured> {
     Ok(measured)
 }
 
-/// Builds the plugin.
+/// Builds the plugin. An optimised build, as the plugin runs at each instruction of the machine.
 fn plugin() -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command.args(["build", "--quiet", "--release", "--package", "exit-counter"]);
@@ -175,6 +194,7 @@ fn plugin() -> Result<PathBuf> {
 }
 
 impl Run {
+    /// Returns the machine's name in the table and in messages.
     fn name(&self) -> String {
         format!("{} GICv{}", self.manifest, self.gic)
     }
@@ -207,7 +227,8 @@ impl Run {
         self.read(&out, measured)
     }
 
-    /// Waits until the guests are done, and keeps the inputs that they found to take longest.
+    /// Waits until the guests are done, and keeps the inputs that they found to take longest. The
+    /// machine can be stopped then, as the plugin's file is whole at any time.
     fn take_inputs(&self, session: &mut Session, measured: &mut Measured) -> Result<()> {
         wait(session, self.guests).map_err(|error| {
             let last = build_images::last_words(session);
@@ -218,6 +239,7 @@ impl Run {
         Ok(())
     }
 
+    /// Returns the machine. `icount` makes runs of one image repeat.
     fn machine(&self, images: &Images) -> Result<Machine> {
         Ok(Machine {
             cpu: CPU.to_owned(),
@@ -229,7 +251,8 @@ impl Run {
         })
     }
 
-    /// Takes in what the plugin wrote.
+    /// Takes in what the plugin wrote. A file that is empty is an error: without a count nothing
+    /// could have grown.
     fn read(&self, out: &Path, measured: &mut Measured) -> Result<()> {
         let text = fs::read_to_string(out).with_context(|| out.display().to_string())?;
         ensure!(!text.is_empty(), "{}: nothing was counted", self.name());
@@ -239,7 +262,8 @@ impl Run {
         Ok(())
     }
 
-    /// Returns the manifest, with another command line if it is the search's.
+    /// Returns the manifest, with another command line if it is the search's. Manifests without the
+    /// search's command line are measured as they are.
     fn manifest(&self, directory: &Path, command_line: Option<&str>) -> Result<PathBuf> {
         let path = workspace::root().join(format!("tests/manifests/{}.dts", self.manifest));
         let Some(command_line) = command_line else {
@@ -255,12 +279,13 @@ impl Run {
     }
 }
 
+/// Returns the value of QEMU's option `-plugin`, whose parts are separated by commas.
 fn plugin_options(plugin: &Path, symbols: &Path, out: &Path) -> String {
     let [plugin, symbols, out] = [plugin, symbols, out].map(Path::display);
     format!("{plugin},symbols={symbols},out={out}")
 }
 
-/// Waits until all guests are done.
+/// Waits until all guests are done. A console's line may have its VM's name before it.
 fn wait(session: &mut Session, guests: usize) -> Result<()> {
     session.wait_until("DONE of all guests", TIMEOUT, |transcript| {
         let done = |line: &&str| line.ends_with("DONE");
@@ -274,7 +299,9 @@ fn input(line: &str) -> Option<&str> {
     line.get(at..)
 }
 
-/// Returns the runtime's functions for the plugin, and where its code is.
+/// Returns the runtime's functions for the plugin, and where its code is. The plugin tells kinds of
+/// interrupts apart by the functions that handle them. Names are shortened to their last part,
+/// which the plugin compares with. Mapping symbols (`$x`, `$d`) are no functions.
 fn symbols_of(elf: &Path) -> Result<String> {
     let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
     let file = object::File::parse(&*bytes)?;
@@ -294,7 +321,8 @@ fn symbols_of(elf: &Path) -> Result<String> {
 }
 
 impl Measured {
-    /// Takes in a line of the plugin's.
+    /// Takes in a line of the plugin's. Of two exits of the same length the first is kept, so that
+    /// the table does not change without a reason.
     fn add(&mut self, on: &str, gic: u32, line: &str) -> Result<()> {
         let mut words = line.split(' ');
         let (kind, instructions) = words
@@ -312,13 +340,15 @@ impl Measured {
         Ok(())
     }
 
-    /// Returns the kinds, the longest first.
+    /// Returns the kinds, the longest first. Kinds of the same length are in the order of names, so
+    /// that two runs print the same table.
     fn sorted(&self) -> Vec<(&String, &Worst)> {
         let mut sorted: Vec<_> = self.kinds.iter().collect();
         sorted.sort_by_key(|(name, worst)| (std::cmp::Reverse(worst.instructions), *name));
         sorted
     }
 
+    /// Returns the kinds as text, each with the machine on which it was longest.
     fn table(&self) -> String {
         let mut text = String::new();
         for (name, worst) in self.sorted() {
@@ -341,6 +371,8 @@ impl Measured {
         text
     }
 
+    /// Writes the baseline. All kinds are written, also those that have become shorter, so that a
+    /// later growth is seen.
     fn accept_baseline(&self) -> Result<()> {
         let mut lines = String::new();
         for (name, worst) in &self.kinds {
@@ -351,6 +383,8 @@ impl Measured {
         Ok(())
     }
 
+    /// Writes the inputs that a search found, and the page's table. The inputs become a part of the
+    /// guest, which replays them from then on.
     fn accept_inputs(&self) -> Result<()> {
         let root = workspace::root();
         fs::write(root.join(INPUTS), &self.inputs)?;
@@ -392,6 +426,8 @@ impl Measured {
         Ok(self.grown_since(&parse(&text)?))
     }
 
+    /// Returns what has grown. A kind of the baseline that was not measured is told too: the test
+    /// that caused the exit may no longer do so.
     fn grown_since(&self, baseline: &BTreeMap<String, u64>) -> Vec<String> {
         let kinds = self.kinds.iter();
         let grown = kinds.filter_map(|(name, worst)| worst.growth(name, baseline.get(name)));
@@ -405,6 +441,8 @@ impl Measured {
     }
 }
 
+/// Reads the baseline. A line that is not understood is an error, as the kind behind it would never
+/// be compared.
 fn parse(text: &str) -> Result<BTreeMap<String, u64>> {
     text.lines()
         .map(|line| {
@@ -415,7 +453,8 @@ fn parse(text: &str) -> Result<BTreeMap<String, u64>> {
         .collect()
 }
 
-/// Returns the page's form of a line of the plugin: the called function and its arguments.
+/// Returns the page's form of a line of the plugin: the called function and its arguments. Four
+/// registers hold the function and the arguments of most calls.
 fn shown(line: &str) -> String {
     let mut words = line.split(' ');
     let kind = words.next().unwrap_or_default();

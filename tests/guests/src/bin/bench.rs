@@ -36,8 +36,11 @@ guest!(
     other_cpu = target
 );
 
+/// Samples of a row. `cargo xtask bench --breakdown` divides by their number and the warm-up's.
 const ITERATIONS: usize = 1000;
+/// Discarded samples: first uses of pages and of paths in the gears are in them.
 const WARM_UP: usize = 100;
+/// Any SGI that nothing else of the guest uses.
 const SGI: u32 = 5;
 /// The other CPU has fallen asleep, or is back in its loop, after so long: many times its path.
 const SETTLE_US: u64 = 5;
@@ -56,8 +59,11 @@ const DEADLINE_US: u64 = 20;
 
 /// Address at which the other CPU's handler stores its time.
 static ANSWER: AtomicU64 = AtomicU64::new(0);
+/// Set by the other CPU before its first wait, so that no SGI comes before its vectors are set.
 static TARGET_READY: AtomicBool = AtomicBool::new(false);
+/// Whether the other CPU waits in WFI or spins.
 static TARGET_SLEEPS: AtomicBool = AtomicBool::new(false);
+/// Ends the other CPU's loop, so that it turns itself off and can start anew in the other way.
 static TARGET_STOPS: AtomicBool = AtomicBool::new(false);
 
 global_asm!(
@@ -79,11 +85,15 @@ global_asm!(
     ".endr",
     ".endm",
     // GICC_IAR, ICC_IAR1_EL1.
+    // The acknowledge stands behind the counter read, which must be the handler's first
+    // instruction.
     "bench_vectors bench_vectors_v2, bench_end_v2, cntvct_el0, ldr w10, [x14, #0xc]",
     "bench_vectors bench_vectors_v3, bench_end_v3, cntvct_el0, mrs x10, s3_0_c12_c12_0",
     // VMs have a virtual count each, and the physical one in common.
     "bench_vectors kick_vectors_v2, bench_end_v2, cntpct_el0, ldr w10, [x14, #0xc]",
     "bench_vectors kick_vectors_v3, bench_end_v3, cntpct_el0, mrs x10, s3_0_c12_c12_0",
+    // The end of the interrupt is common to both kinds of vectors, and behind the measured part.
+    // Turning the timer off is needed for rows of the timer and harmless for others.
     "bench_end_v2:",
     "  msr cntv_ctl_el0, xzr",
     "  str w10, [x14, #0x10]", // GICC_EOIR
@@ -101,6 +111,7 @@ unsafe extern "C" {
     static bench_vectors_v3: [u8; 2048];
 }
 
+/// Sets the vectors of the benchmark, all of which but the IRQ's lead to those of the library.
 fn set_vectors() {
     let vectors = match gic::version() {
         Version::V2 => &raw const bench_vectors_v2,
@@ -109,6 +120,8 @@ fn set_vectors() {
     write_sysreg!("vbar_el1", vectors as u64);
 }
 
+/// Measures what the role in the command line names. Roles with a peer or a served device have rows
+/// of their own; the other rows need neither.
 fn main(machine: &Machine) {
     say!("counter {} Hz", timer::frequency());
     set_vectors();
@@ -145,7 +158,8 @@ fn main(machine: &Machine) {
     report::pass("bench");
 }
 
-/// A register of a device that a program answers, and one that it is told of.
+/// A register of a device that a program answers, and one that it is told of. Where there is no
+/// such device a line says which rows are left out.
 fn device(machine: &Machine, read_twice: u64) {
     let Some(device) = machine.bench_device else {
         say!("BENCH-SKIP mmio_user_read no such device");
@@ -200,6 +214,8 @@ fn served(machine: &Machine, read_twice: u64) {
     });
 }
 
+/// Measures the rows of two CPUs. The other CPU is turned off behind each row: the next one starts
+/// it in the other way to wait, without a leftover of the first.
 fn between_cpus(machine: &Machine) {
     if machine.cpus < 2 {
         say!("BENCH-SKIP ipi_entry one CPU");
@@ -223,14 +239,16 @@ fn between_cpus(machine: &Machine) {
     }
 }
 
-/// Tells whether a row is measured.
+/// Tells whether a row is measured. A row that is not chosen is not executed at all, or its
+/// instructions would be in the trace.
 fn is_chosen(machine: &Machine, name: &str) -> bool {
     let mut words = machine.command_line.split(' ');
     let row = words.find_map(|word| word.strip_prefix("row="));
     row.is_none_or(|row| row == name)
 }
 
-/// Prints the distribution of `sample`, in ticks, as nanoseconds.
+/// Prints the distribution of `sample`, in ticks, as nanoseconds. Conversion to nanoseconds comes
+/// last, so that rounding is done once for each printed value.
 fn measure(machine: &Machine, name: &str, sample: impl FnMut() -> u64) {
     if !is_chosen(machine, name) {
         return;
@@ -245,7 +263,8 @@ fn measure(machine: &Machine, name: &str, sample: impl FnMut() -> u64) {
     print_raw(name, &in_order);
 }
 
-/// Prints the samples in order, equal ones in a row as one with their number.
+/// Prints the samples in order, equal ones in a row as one with their number. A thousand equal
+/// samples are one word: each character on a guest's console is an exit.
 fn print_raw(name: &str, samples: &[u64]) {
     // The console does not fail.
     let _ = write!(Console, "RAW {name}");
@@ -255,6 +274,7 @@ fn print_raw(name: &str, samples: &[u64]) {
     say!("");
 }
 
+/// Takes samples behind the warm-up. Nothing is printed between samples.
 fn collect(mut sample: impl FnMut() -> u64) -> [u64; ITERATIONS] {
     for _ in 0..WARM_UP {
         sample();
@@ -262,6 +282,7 @@ fn collect(mut sample: impl FnMut() -> u64) -> [u64; ITERATIONS] {
     core::array::from_fn(|_| sample())
 }
 
+/// Returns the median, for the price of a measurement itself.
 fn median_of(sample: fn() -> u64) -> u64 {
     let mut samples = collect(sample);
     samples.sort_unstable();
@@ -270,6 +291,8 @@ fn median_of(sample: fn() -> u64) -> u64 {
 
 /// Measures a sequence between two counter reads; the operands may name X0 to X17 as lost.
 macro_rules! between_reads {
+    // The ISB in front keeps the first counter read from being executed early: reads of the counter
+    // may be reordered (Arm DDI 0487, the Generic Timer).
     ($($line:literal,)* ; $($operand:tt)*) => {{
         let (start, end): (u64, u64);
         // SAFETY: the sequence changes only the registers listed, and interrupts are masked.
@@ -288,30 +311,39 @@ macro_rules! between_reads {
     }};
 }
 
+/// Returns the price of two adjacent counter reads, which is subtracted from the other figures.
 fn read_twice() -> u64 {
     between_reads!(;)
 }
 
+/// Measures a call that Gear1 answers by itself: PSCI_VERSION needs no state of the VM.
 fn hypercall() -> u64 {
     between_reads!("isb", "hvc #0", "isb",; in("x0") u64::from(function::VERSION), clobber_abi("C"),)
 }
 
+/// Measures a call that Gear2 answers. GEAR2_NOP does nothing there, so that only the way there and
+/// back is measured.
 fn gear2_round_trip() -> u64 {
     between_reads!("isb", "hvc #0", "isb",; in("x0") u64::from(GEAR2_NOP), clobber_abi("C"),)
 }
 
+/// Measures a load of 32 bits, the size of all registers that a row reads.
 fn load(address: u64) -> u64 {
     between_reads!("isb", "ldr w0, [x1]", "isb",; out("x0") _, in("x1") address,)
 }
 
+/// Measures a store of zero, which is a valid value of each register that a row writes.
 fn store(address: u64) -> u64 {
     between_reads!("isb", "str wzr, [x1]", "isb",; in("x1") address,)
 }
 
+/// Measures a read of a feature register, which Gear1 traps to hide features from guests.
 fn id_register() -> u64 {
     between_reads!("isb", "mrs x0, id_aa64mmfr0_el1", "isb",; out("x0") _,)
 }
 
+/// Measures acknowledge and end without the exception. The pause lets the SGI arrive before the
+/// first counter read.
 fn acknowledge_and_end() -> u64 {
     gic::send_sgi(cpu::index(), SGI);
     timer::delay_us(1);
@@ -358,7 +390,8 @@ macro_rules! until_handler {
     }};
 }
 
-/// Register and value that send an SGI to a target.
+/// Register and value that send an SGI to a target. Both are computed before the measurement, which
+/// then has the store alone.
 #[derive(Clone, Copy)]
 struct Sgi {
     value: u64,
@@ -377,6 +410,8 @@ impl Sgi {
     }
 }
 
+/// Interrupts are unmasked before the counter is read: the instructions of unmasking are not the
+/// row's.
 fn sgi_to_self() -> u64 {
     macro_rules! by {
         ($send:literal, $sgi:expr) => {
@@ -430,6 +465,8 @@ fn timer_asleep() -> u64 {
     )
 }
 
+/// Measures an SGI to the other CPU, until that one's handler has stored its time. The DSB makes
+/// the cleared answer visible before the SGI is sent.
 fn sgi_to_other() -> u64 {
     macro_rules! by {
         ($send:literal, $sgi:expr) => {{
@@ -464,7 +501,7 @@ fn sgi_to_other() -> u64 {
 }
 
 /// Entry point of the other CPU: its interrupt handler stores its time to `ANSWER`, until it is
-/// told to stop.
+/// told to stop. The way to wait is read once: CPU 0 changes it only while this CPU is off.
 fn target(_cpu: usize) {
     set_vectors();
     gic::enable(SGI);
@@ -497,6 +534,8 @@ macro_rules! handle_until {
 }
 use handle_until;
 
+/// Waits awake. YIELD ends this CPU's turn in QEMU; without it the receiver's instructions of a
+/// whole turn would be in the row.
 fn spin_until_stopped() {
     handle_until!(
         ANSWER.as_ptr(), TARGET_STOPS.as_ptr();
@@ -507,6 +546,8 @@ fn spin_until_stopped() {
     );
 }
 
+/// Waits in WFI. Interrupts are masked around WFI, so that the interrupt that tells to stop is not
+/// taken between the check and WFI.
 fn sleep_until_stopped() {
     handle_until!(
         ANSWER.as_ptr(), TARGET_STOPS.as_ptr();

@@ -3,6 +3,10 @@
 //! real-time VM that counts its exits, and `role=4` rings on two CPUs for ever.
 //!
 //! Requirements: G1-CHN-001, G1-CHN-004, G1-CHN-005, G1-CHN-006, G1-CHN-007, G1-RT-008.
+//!
+//! A test fails in two ways: a ring without an interrupt, and an interrupt without a ring. The
+//! words in shared memory tell either: the sender stores a number before it rings, and the listener
+//! stores what it found.
 #![no_std]
 #![no_main]
 
@@ -26,11 +30,11 @@ const FLOODED: u64 = 24;
 
 /// Rings of which each is answered.
 const TURNS: u64 = 300;
-/// Rings that nobody takes between.
+/// Rings while the listener has interrupts masked: one interrupt stands for all of them.
 const BURST: u64 = 100;
 /// Twenty intervals of `paced`.
 const FLOOD_US: u64 = 20_000;
-/// Intervals that the manifests give.
+/// Intervals that the manifests give to `paced` and `last` (G1-CHN-006).
 const PACE_US: u64 = 1000;
 const LAST_US: u64 = 20_000;
 /// Longest wait of the listener for something that comes.
@@ -53,7 +57,7 @@ static ANSWER: AtomicU64 = AtomicU64::new(0);
 /// Rings between two report lines of one that rings for ever.
 const REPORT: u64 = 5000;
 
-/// Doorbell that is rung for ever.
+/// Address of the doorbell that is rung for ever.
 static FLOOD: AtomicU64 = AtomicU64::new(0);
 
 /// Both sides are one program: the command line gives the role.
@@ -93,7 +97,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Reads the word before anything else: a ring means that what was stored before is visible.
+/// Reads the word before anything else: a ring means that what was stored before is visible. The
+/// answer is sent from the handler, so that 300 turns are a test of wake-ups of both sides.
 fn on_interrupt(intid: u32) {
     let intid = u64::from(intid);
     let seen = get(SENT);
@@ -115,7 +120,8 @@ fn on_interrupt(intid: u32) {
     }
 }
 
-/// Rings for ever.
+/// Rings for ever. Both CPUs ring, to load Gear1 from two sides at once. One of them reports, as
+/// the suite has to see that the flood goes on.
 fn flood_for_ever(index: usize) {
     for rung in 1_u64.. {
         ring(FLOOD.load(Relaxed));
@@ -125,7 +131,7 @@ fn flood_for_ever(index: usize) {
     }
 }
 
-/// The guest that rings. A doorbell is one exit of the sender's, and none to Gear2 (G1-CHN-001).
+/// Rings a doorbell. The value that is stored does not matter.
 fn ring_all([bell, paced, last]: [u64; 3]) {
     await_step(1);
     let exits = || [ExitReason::Channel, ExitReason::MmioGear2].map(stats::exits);
@@ -165,7 +171,8 @@ fn ring_all([bell, paced, last]: [u64; 3]) {
     ring(last);
 }
 
-/// Rings as often as it can for a time, each ring with a number of its own.
+/// Rings as often as it can for a time, each ring with a number of its own. The last number is
+/// stored behind the last ring: the listener knows then that no ring will follow.
 fn flood(doorbell: u64) {
     let end = timer::now() + timer::from_us(FLOOD_US);
     let mut number = 1_000_000;
@@ -177,7 +184,8 @@ fn flood(doorbell: u64) {
     put(FLOODED, number);
 }
 
-/// The guest that is rung. Interrupts that came while masked are one: a doorbell is an edge.
+/// The guest that is rung. Interrupts that came while masked are one: a doorbell is an edge. The
+/// page before is not a doorbell of this guest's, so that a store there must abort.
 fn listen(back: u64) {
     let foreign = catch(|| write32(back - 0x1000, 1));
     check!("others-doorbell", is_external(&foreign), "{foreign:x?}");
@@ -235,7 +243,9 @@ fn ring_real_time([bell, paced]: [u64; 2], turns: u64) {
     flood(paced);
 }
 
-/// The real-time VM. Exits of this VM's are counted by itself, as nobody else sees them.
+/// The real-time VM. Exits of this VM's are counted by itself, as nobody else sees them. A
+/// real-time VM with pass-through has its doorbells as interrupts of the hardware: a ring may cost
+/// it no exit (G1-CHN-007).
 fn listen_in_real_time(turns: u64) {
     cpu::unmask_irqs();
     let before = exits();
@@ -258,7 +268,8 @@ fn ring(doorbell: u64) {
     write32(doorbell, 1);
 }
 
-/// Says that the listener is ready for the next step.
+/// Says that the listener is ready for the next step. The store is ordered by `put`: what the step
+/// means is visible before its number.
 fn step(number: u64) {
     put(READY, number);
 }

@@ -1,5 +1,9 @@
 //! The interrupt controller's basics: SGIs, the timer's PPI, priorities and masks, the bits that
 //! enable, pend and activate, and the PL011's level.
+//!
+//! The test is small enough for each machine, and runs natively too: what fails on QEMU's own
+//! controller is an error of the test. Transitions between states are `gic_states`'s, registers one
+//! by one are `gic_registers`'s.
 #![no_std]
 #![no_main]
 
@@ -16,7 +20,8 @@ guest!(main, irq = on_interrupt, other_cpu = other);
 
 /// TXIM of UARTIMSC (Arm DDI 0183).
 const TRANSMIT: u32 = 1 << 5;
-/// The SGIs with roles of their own.
+/// The SGIs with roles of their own, by their priorities in `order`: HIGH comes before LOW, and
+/// LOWER behind it.
 const LOW: u32 = 1;
 const HIGH: u32 = 2;
 const LOWER: u32 = 3;
@@ -25,15 +30,22 @@ const PATIENCE_US: u64 = 200;
 /// Latest arrival of an interrupt that must come, on a busy host.
 const LATEST_US: u64 = 1_000_000;
 
+/// Counts by INTID, of CPU 0 alone.
 static TAKEN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
 /// The INTIDs of the last interrupts, the newest in the lowest byte.
 static ORDER: AtomicU32 = AtomicU32::new(0);
+/// Whether the interrupt was active in the last handler.
 static ACTIVE_IN_HANDLER: AtomicBool = AtomicBool::new(false);
 /// The handler of `LOW` lets others in, after sending `HIGH` and `LOWER`.
 static NESTS: AtomicBool = AtomicBool::new(false);
+/// Copy of `ORDER` from inside the handler: what has preempted it.
 static NESTED: AtomicU32 = AtomicU32::new(0);
+/// Set when CPU 1 has its interrupts enabled, as an SGI to a CPU that has not could be lost to the
+/// test.
 static OTHER_READY: AtomicBool = AtomicBool::new(false);
+/// A bit for each SGI that CPU 1 took.
 static OTHER_TOOK: AtomicU32 = AtomicU32::new(0);
+/// Times that the handler has masked the UART.
 static UART_MASK: AtomicU32 = AtomicU32::new(0);
 
 /// From the simplest to what needs two CPUs: the first failure tells what does not work.
@@ -88,12 +100,13 @@ fn on_interrupt(intid: u32) {
     }
 }
 
-/// As long as an interrupt that must not come is waited for.
+/// Waits as long as an interrupt that must not come is given to come.
 fn wait() {
     timer::delay_us(PATIENCE_US);
 }
 
-/// Waits until `condition` holds, but not for ever.
+/// Waits until `condition` holds, but not for ever. The limit makes a failure of a lost interrupt,
+/// where the test would hang otherwise.
 fn wait_for(condition: impl Fn() -> bool) {
     let end = timer::now() + timer::from_us(LATEST_US);
     cpu::wait_until(|| condition() || timer::now() >= end);
@@ -104,7 +117,8 @@ fn taken(intid: u32) -> u32 {
     TAKEN[intid as usize].load(Ordering::Relaxed)
 }
 
-/// Lets interrupts in for a while, and returns how often `intid` came.
+/// Lets interrupts in for a while, and returns how often `intid` came. The return value counts all
+/// arrivals: two of one edge are an error too.
 fn let_in(intid: u32) -> u32 {
     let before = taken(intid);
     cpu::unmask_irqs();
@@ -113,7 +127,8 @@ fn let_in(intid: u32) -> u32 {
     taken(intid) - before
 }
 
-/// Lets interrupts in until `intid` has come and a while longer, and returns how often it came.
+/// Lets interrupts in until `intid` has come and a while longer, and returns how often it came. The
+/// second part finds an interrupt that comes twice.
 fn await_one(intid: u32) -> u32 {
     let before = taken(intid);
     cpu::unmask_irqs();
@@ -123,7 +138,8 @@ fn await_one(intid: u32) -> u32 {
     taken(intid) - before
 }
 
-/// GICD_PIDR2.ArchRev; a guest sees one Security state (GICD_CTLR.DS reads 1 with GICv3).
+/// GICD_PIDR2.ArchRev; a guest sees one Security state (GICD_CTLR.DS reads 1 with GICv3). Without a
+/// second Security state Group 1 is the guest's to configure.
 fn identification() {
     let (pidr2, revision, control, state) = match gic::version() {
         Version::V2 => (0xfe8, 2, 0x50, 0),
@@ -136,7 +152,8 @@ fn identification() {
     report::equal("nothing-pending", gic::acknowledge(), NONE);
 }
 
-/// GICR_ICFGR0 is read-only for SGIs, which are edges always.
+/// GICR_ICFGR0 is read-only for SGIs, which are edges always. Private registers are in other frames
+/// than those of shared interrupts, and are checked by an SGI and a PPI.
 fn registers_keep() {
     for intid in [LOW, timer::INTID] {
         gic::set_priority(intid, 0x58);
@@ -159,7 +176,8 @@ fn registers_keep() {
     report::equal("sgis-are-edges", sgis, 0xaaaa_aaaa);
 }
 
-/// Sixteen SGIs are there, active between acknowledge and end.
+/// Sixteen SGIs are there, active between acknowledge and end. The bit in GICD_ISACTIVER or
+/// GICR_ISACTIVER0 is read in the handler, where alone it is set.
 fn sgis_to_self() {
     let all = (0..16).all(|intid| {
         gic::enable(intid);
@@ -175,7 +193,8 @@ fn sgis_to_self() {
     );
 }
 
-/// PPI 27, the virtual timer's, as most firmware and Linux use it.
+/// PPI 27, the virtual timer's, as most firmware and Linux use it. The second interrupt shows that
+/// the end of the first has deactivated the physical one as well, which is behind the virtual one.
 fn timer_interrupt() {
     gic::enable(timer::INTID);
     timer::arm(timer::now() + timer::from_us(20));
@@ -220,7 +239,8 @@ fn cleared_does_not_come(intid: u32) {
     );
 }
 
-/// ICC_PMR_EL1 lets only higher priorities through, which are lower numbers.
+/// ICC_PMR_EL1 lets only higher priorities through, which are lower numbers. An interrupt of the
+/// mask's own priority is masked.
 fn mask() {
     gic::set_mask(PRIORITY);
     gic::send_sgi(0, LOW);
@@ -242,7 +262,8 @@ fn order() {
     report::equal("order-of-priority", order, HIGH << 16 | LOW << 8 | LOWER);
 }
 
-/// A higher priority preempts an active one; a lower one waits for its end.
+/// A higher priority preempts an active one; a lower one waits for its end. The handler lets
+/// interrupts in by itself; the lower one must wait until that handler has ended.
 fn nesting() {
     NESTS.store(true, Ordering::Relaxed);
     gic::send_sgi(0, LOW);
@@ -254,7 +275,8 @@ fn nesting() {
     report::equal("lower-priority-waits", after, LOW << 16 | HIGH << 8 | LOWER);
 }
 
-/// EOImode 1: EOIR drops the priority, DIR ends the interrupt.
+/// EOImode 1: EOIR drops the priority, DIR ends the interrupt. Between both writes the same SGI is
+/// sent once more: it may not come while it is active.
 fn two_step_end() {
     gic::set_two_step(true);
     gic::send_sgi(0, LOW);
@@ -277,7 +299,8 @@ fn two_step_end() {
     );
 }
 
-/// The transmitter's interrupt is a level: it comes as often as it is unmasked.
+/// The transmitter's interrupt is a level: it comes as often as it is unmasked. Nothing clears the
+/// source but its mask, so the level is still there when it is unmasked.
 fn uart_level(machine: &Machine) {
     let intid = machine.uart_intid;
     gic::enable(intid);
@@ -293,7 +316,8 @@ fn uart_level(machine: &Machine) {
     report::equal("uart-masked", let_in(intid), 0);
 }
 
-/// SGIs reach the CPUs of their list, and with the filter bit all but the sender.
+/// SGIs reach the CPUs of their list, and with the filter bit all but the sender. Each SGI has a
+/// number of its own, so that one that is delivered as another is seen.
 fn other_cpu() {
     psci::cpu_on(1);
     cpu::wait_until(|| OTHER_READY.load(Ordering::Acquire));

@@ -3,6 +3,10 @@
 //!
 //! CPU 0 gives the orders and checks. Interrupts stay masked: each CPU acknowledges by hand and
 //! sleeps in WFI, so a lost one is seen as such.
+//!
+//! A lost interrupt is the failure that matters: Gear1 passes interrupts from one CPU to another,
+//! and a vCPU that sleeps while its interrupt is pending elsewhere never wakes. Each wait therefore
+//! ends by a timer, whose interrupt is counted as a wake-up that was lost.
 #![no_std]
 #![no_main]
 
@@ -22,19 +26,24 @@ guest!(
 const ORDER: u32 = 15;
 /// SGI that goes round.
 const TOKEN: u32 = 14;
+/// Twenty laps of the token: each hop is a wake-up by the CPU that has just been woken.
 const LAPS: u32 = 20;
 /// SGI of the rounds in which all send to all.
 const ROUND: u32 = 13;
+/// Fifty rounds: in each all CPUs send at about the same time, so that sends meet a target that
+/// falls asleep.
 const ROUNDS: u64 = 50;
 /// SGIs that are counted.
 const COUNTED: u32 = 13;
+/// A shared interrupt without a device, made pending by registers alone.
 const SPI: u32 = 130;
 /// After so long something is lost. A busy host delays a lap of all CPUs by seconds.
 const LOST_US: u64 = 60_000_000;
 /// Time to wait for an interrupt that must not come.
 const PATIENCE_US: u64 = 20;
 
-/// Orders to a CPU: the lower byte; above it an SGI, and a mask of targets.
+/// Orders to a CPU: the lower byte; above it an SGI, and a mask of targets. One word holds an
+/// order, so that a CPU reads all of it at once.
 mod order {
     pub(super) const SEND: u64 = 1;
     pub(super) const SEND_TO_OTHERS: u64 = 2;
@@ -43,6 +52,7 @@ mod order {
     pub(super) const TARGETS: u32 = 16;
 }
 
+/// Each word has one writer, or is changed by read-modify-write.
 struct Cpu {
     order: AtomicU64,
     /// Number of times that each SGI came, then `SPI`.
@@ -62,11 +72,15 @@ static CPUS: [Cpu; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 static CPU_COUNT: AtomicU32 = AtomicU32::new(0);
+/// CPU 0 is on from the start.
 static ON: AtomicU32 = AtomicU32::new(1);
 static LAPS_DONE: AtomicU32 = AtomicU32::new(0);
 static ROUNDS_DONE: AtomicU32 = AtomicU32::new(0);
+/// Timers of waits that expired. A sum suffices: any one is a failure.
 static LOST: AtomicU32 = AtomicU32::new(0);
 
+/// Runs all checks. The order is from one interrupt at a time to all at once: a later check means
+/// little if an earlier one fails.
 fn main(machine: &Machine) {
     let cpus = machine.cpus;
     say!("{cpus} CPUs");
@@ -85,12 +99,16 @@ fn main(machine: &Machine) {
     check!("no-wake-up-lost", lost == 0, "{lost}");
 }
 
+/// Enables the interrupts of this CPU. SGIs and PPIs have enables for each CPU, so all CPUs do
+/// this.
 fn prepare() {
     (0..16).for_each(gic::enable);
     gic::enable(timer::INTID);
     gic::set_edge(SPI, true);
 }
 
+/// Obeys orders. An order that arrives between the swap and WFI leaves its SGI pending, which ends
+/// WFI at once.
 fn other(me: usize) {
     prepare();
     ON.fetch_add(1, Ordering::Release);
@@ -111,6 +129,7 @@ fn tell(me: usize) {
     }
 }
 
+/// Returns the CPU to which the token goes from here.
 fn next(me: usize) -> usize {
     (me + 1) % CPU_COUNT.load(Ordering::Relaxed) as usize
 }
@@ -141,12 +160,14 @@ fn poll(me: usize) {
     }
 }
 
+/// Sends the token on; CPU 0 counts the laps and keeps the token after the last one.
 fn pass_on(me: usize) {
     if me != 0 || LAPS_DONE.fetch_add(1, Ordering::Relaxed) + 1 < LAPS {
         gic::send_sgi(next(me), TOKEN);
     }
 }
 
+/// Does what an order says. The sender is this CPU, which a GICv2 tells the target.
 fn obey(me: usize, order: u64) {
     let sgi = (order >> order::SGI & 0xff) as u32;
     match order & 0xff {
@@ -156,7 +177,8 @@ fn obey(me: usize, order: u64) {
     }
 }
 
-/// Begins each round, tells all others, and sleeps until all have begun it.
+/// Begins each round, tells all others, and sleeps until all have begun it. A round begins on each
+/// CPU at its own time, so a CPU may get the SGIs of a round that it has not begun.
 fn meet(me: usize) {
     let cpus = &CPUS[..CPU_COUNT.load(Ordering::Relaxed) as usize];
     for round in 1..=ROUNDS {
@@ -177,7 +199,8 @@ fn meet(me: usize) {
     tell(me);
 }
 
-/// Makes a CPU do something.
+/// Makes a CPU do something. The order is stored before the SGI, which wakes the CPU to look for
+/// it.
 fn give(to: usize, order: u64) {
     if to == 0 {
         return obey(0, order);
@@ -204,7 +227,8 @@ fn wait_for(condition: impl Fn() -> bool) -> bool {
 }
 
 /// Tells whether interrupt `index` of those that are counted comes once to each CPU of `mask`, and
-/// to no other.
+/// to no other. A count of exactly one finds interrupts that are lost and those that come twice.
+/// The pause gives an interrupt that must not come the time to come.
 fn arrives(index: u32, mask: u8) -> bool {
     let count = |cpu: &Cpu| cpu.counts[index as usize].load(Ordering::Acquire);
     let has_come = wait_for(|| {
@@ -221,10 +245,13 @@ fn arrives(index: u32, mask: u8) -> bool {
     exact
 }
 
+/// Returns the mask of all CPUs that there are.
 fn everybody(cpus: usize) -> u8 {
     (0xff_u16 >> (8 - cpus)) as u8
 }
 
+/// Sends an SGI from each CPU to each, itself included. A GICv2 tells the sender in GICC_IAR (Arm
+/// IHI 0048, 4.4.4); a GICv3 has no such field, so that 0 is expected.
 fn each_to_each(cpus: usize) {
     let mut wrong = 0;
     let mut wrong_sender = 0;
@@ -246,6 +273,7 @@ fn each_to_each(cpus: usize) {
     report::equal("each-to-each", (wrong, wrong_sender), (0, 0));
 }
 
+/// Sends by the filter or the bit that means all but the sender, whose list of targets is ignored.
 fn each_to_others(cpus: usize) {
     let wrong = (0..cpus).filter(|&from| {
         let sgi = from as u32;
@@ -267,12 +295,15 @@ fn lists(cpus: usize) {
     report::equal("lists", wrong.count(), 0);
 }
 
+/// Passes one SGI on from CPU to CPU. A single lost wake-up stops the token for good.
 fn token(cpus: usize) {
     gic::send_sgi(next(0), TOKEN);
     let is_round = wait_for(|| LAPS_DONE.load(Ordering::Relaxed) >= LAPS);
     check!("token", is_round, "{LAPS_DONE:?} laps of {cpus} CPUs");
 }
 
+/// Has all CPUs begin the rounds. CPU 0 comes last, as it stays in its rounds until all others have
+/// joined.
 fn rounds(cpus: usize) {
     (0..cpus).rev().for_each(|cpu| give(cpu, order::ROUNDS));
     let all_done = wait_for(|| ROUNDS_DONE.load(Ordering::Acquire) as usize == cpus);
@@ -301,7 +332,8 @@ fn routes(machine: &Machine) {
     }
 }
 
-/// A shared interrupt with all CPUs as targets goes to one of them.
+/// A shared interrupt with all CPUs as targets goes to one of them. The 1-of-N model of a GICv2
+/// (Arm IHI 0048, 1.4.3): two CPUs that both acknowledge the interrupt would sum up to two.
 fn one_of_many(cpus: usize) {
     let targets = gic::distributor() + register::ITARGETSR + u64::from(SPI);
     write8(targets, everybody(cpus));

@@ -31,7 +31,9 @@ const PATIENCE_US: u64 = 20_000_000;
 
 static CPU_COUNT: AtomicU32 = AtomicU32::new(0);
 static REDISTRIBUTORS: AtomicU32 = AtomicU32::new(0);
+/// Arrivals at all meetings so far: the number of CPUs divides it when all are there.
 static ARRIVED: AtomicU32 = AtomicU32::new(0);
+/// A bit for each CPU that took the SGI after the new set-up.
 static TOOK: AtomicU32 = AtomicU32::new(0);
 
 /// Rounds of chaos, each followed by a set-up from the beginning and a check.

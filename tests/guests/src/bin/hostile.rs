@@ -6,6 +6,10 @@
 //! of these are asked memory, and service afterwards.
 //!
 //! Memory that is not handed over is filled with a pattern and looked at again and again.
+//!
+//! The honest driver runs before the attacks, to show that the device works, and after them, to
+//! show that no attack has broken it for good. The canaries find a device model that writes to
+//! memory that no descriptor named.
 #![no_std]
 #![no_main]
 
@@ -33,8 +37,10 @@ guest!(main);
 
 /// Address of the arena in the guest's memory.
 const ARENA: u64 = 2 << 20;
+/// Seconds until a device must be there: Linux boots in the device VM meanwhile.
 const PATIENCE_S: u64 = 120;
-/// Most violations that are reported in detail.
+/// Most violations that are reported in detail. More of them are counted, as a broken device could
+/// fill the log.
 const TOLD: u64 = 10;
 /// Longest time in which the device VM answers a frame.
 const ANSWER_MS: u64 = 10_000;
@@ -45,6 +51,8 @@ unsafe extern "C" {
     static _bss_end: u8;
 }
 
+/// Attacks one device after the other. The verdict counts operations too: a run without one attack
+/// would have no violations.
 fn main(machine: &Machine) {
     let mut bench = Bench::new(machine);
     bench.fill();
@@ -79,6 +87,8 @@ const ELSEWHERE: u64 = 4;
 const ON_PROGRAMS: usize = 2;
 const ON_GRAPHICS: usize = 48;
 
+/// Attacks a device. Attacks by the same seed are the same ones, so that a violation can be
+/// repeated.
 fn attack(machine: &Machine, bench: &mut Bench, kind: Kind, elsewhere: bool) -> Counts {
     let layout = layout(machine, bench);
     let everywhere = machine.option("everywhere") == Some(1);
@@ -165,10 +175,12 @@ impl fmt::Display for Wrong {
     }
 }
 
+/// Makes an error of a condition that does not hold.
 fn ensure(condition: bool, what: &'static str) -> Result<(), Wrong> {
     condition.then_some(()).ok_or(Wrong(what, None))
 }
 
+/// Writes four sectors and reads them back. Sector 100 is in the half that attacks may write.
 fn write_and_read(disk: &mut VirtIOBlk<GuestHal, MmioTransport<'static>>) -> Result<(), Wrong> {
     let (mut data, mut back) = ([0; 4 * SECTOR as usize], [0; 4 * SECTOR as usize]);
     for (index, byte) in data.iter_mut().enumerate() {
@@ -180,6 +192,8 @@ fn write_and_read(disk: &mut VirtIOBlk<GuestHal, MmioTransport<'static>>) -> Res
     ensure(data == back, "what was written is not read")
 }
 
+/// Writes and reads, then looks at sectors that nothing writes. The second half of the disk is
+/// never written: any change there is an access out of place.
 fn honest_disk(node: &VirtioNode) -> Result<(), Wrong> {
     let mut disk = VirtIOBlk::<GuestHal, _>::new(virtio::transport(node))?;
     let capacity = disk.capacity();
@@ -201,6 +215,7 @@ fn honest_disk(node: &VirtioNode) -> Result<(), Wrong> {
     Ok(())
 }
 
+/// Reads random bytes twice. Two equal answers of 64 bytes would be a device that copies nothing.
 fn honest_entropy(node: &VirtioNode) -> Result<(), Wrong> {
     let mut entropy = VirtIORng::<GuestHal, _>::new(virtio::transport(node))?;
     let (mut first, mut second) = ([0; 64], [0; 64]);
@@ -242,6 +257,7 @@ fn honest_sockets(node: &VirtioNode) -> Result<(), Wrong> {
     }
 }
 
+/// Prints a line. The host looks for these lines in the console's output.
 fn honest_console(when: &str, node: &VirtioNode) -> Result<(), Wrong> {
     let mut console = VirtIOConsole::<GuestHal, _>::new(virtio::transport(node))?;
     for text in ["the honest driver ", when, " the attacks\n"] {
@@ -308,6 +324,8 @@ const fn canary(address: u64) -> u64 {
 }
 
 impl Bench {
+    /// Finds the memory for canaries. The ranges leave out the guest's data, the arena that is
+    /// handed to devices, and the device tree.
     fn new(machine: &Machine) -> Bench {
         let arena = machine.ram.start + ARENA;
         Bench {
@@ -321,18 +339,22 @@ impl Bench {
         }
     }
 
+    /// Reads the canaries once more at the end: a device may write after its last attack.
     fn verdict(&mut self) {
         let changed = self.changed();
         let kept = changed.is_none();
         check!("canaries", kept, "memory at {changed:x?} has changed");
     }
 
+    /// Returns the addresses of all canaries.
     fn words(&self) -> impl Iterator<Item = u64> {
         self.canaries
             .iter()
             .flat_map(|range| range.clone().step_by(8))
     }
 
+    /// Writes all canaries. Each word depends on its address, so that words that are copied are
+    /// seen as well.
     fn fill(&self) {
         for address in self.words() {
             // SAFETY: the memory is the guest's, and nothing of Rust's lies in it.
@@ -346,6 +368,7 @@ impl Platform for Bench {
         read32(self.registers + register)
     }
 
+    /// Stores to a register. A store that aborts is caught, and the attack is told of it.
     fn write(&mut self, register: u64, size: u64, value: u64) -> bool {
         let at = self.registers + register;
         // Stores to memory must be visible before the store to the register is.
@@ -374,6 +397,7 @@ impl Platform for Bench {
         }
     }
 
+    /// Reads all canaries, and returns the first address that has changed.
     fn changed(&mut self) -> Option<u64> {
         self.words().find(|address| {
             // SAFETY: as in `fill`.

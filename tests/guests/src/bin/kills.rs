@@ -8,6 +8,10 @@
 //! transaction or a table that an end leaves behind is missing in the next life.
 //!
 //! Requirements: G1-MEM-018, G1-SUP-001, G1-SUP-002, G1-SUP-003, G1-SUP-004.
+//!
+//! Times are of the physical counter, which all VMs share. The listener notes when an end was told,
+//! the next life reads that and knows how long the failure took to be found and until it was served
+//! again.
 #![no_std]
 #![no_main]
 
@@ -21,9 +25,9 @@ use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, timer};
 
 guest!(main, irq = on_interrupt);
 
-/// Words of a VM that fails: its lives; ends that the other one was told of; when that was last,
-/// and when the last failure began; transactions that its first life could make; what was wrong, a
-/// bit each; and its stage.
+/// Words of a VM that fails, in memory that outlives it: its lives; ends that the other one was
+/// told of; when that was last, and when the last failure began; transactions that its first life
+/// could make; what was wrong, a bit each; and its stage.
 const LIVES: u64 = 0;
 const TOLD: u64 = 8;
 const TOLD_AT: u64 = 16;
@@ -60,10 +64,13 @@ const QUIET_US: u64 = 100_000;
 /// Offset of the refresh register in the watchdog.
 const REFRESH: u64 = 0x1000;
 const PAGE: u64 = 4096;
-/// Offset of what is shared.
+/// Offset of what is shared. Behind the guest's image and stack.
 const ARENA: u64 = 1 << 20;
+/// Bound of the loop, which a refusal is to end before.
 const MOST_SHARES: u64 = 64;
 
+/// Ways in which a VM fails. Crash ends at once and is told at once; the other four are found by
+/// the watchdog or the heartbeat.
 const FAULTS: [Fault; 5] = [
     Fault::Crash,
     Fault::Hang,
@@ -82,6 +89,7 @@ const WAYS: [(&str, u64); 7] = [
     ("silence", 6),
     ("storm", 7),
 ];
+/// Questions have numbers behind those of the ways.
 const HEAP: u64 = 8;
 const FOUND_AT: u64 = 9;
 /// Number of restarts at which no failure comes.
@@ -93,6 +101,8 @@ static MEMORY: AtomicU64 = AtomicU64::new(0);
 /// INTIDs of the doorbells of the two that fail.
 static BELLS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
+/// Acts in the role that the command line names. The memory is that of the first channel, by which
+/// all VMs share one block.
 fn main(machine: &Machine) {
     let channel = machine.channels.iter().flatten().next();
     let memory = channel.and_then(|it| it.memory.clone());
@@ -114,10 +124,13 @@ fn main(machine: &Machine) {
 struct Words(u64);
 
 impl Words {
+    /// Returns the words of a VM that fails. The listeners' words come first, then a block for each
+    /// VM that fails.
     fn of(role: u64) -> Self {
         Self(MEMORY.load(Relaxed) + BLOCK * (1 + role))
     }
 
+    /// Returns the words for a way to fail.
     fn row(self, way: usize) -> Self {
         Self(self.0 + ROWS + ROW * way as u64)
     }
@@ -126,6 +139,8 @@ impl Words {
         read64(self.0 + word)
     }
 
+    /// Writes a word. The barrier orders the word before what follows, as a crash may follow at
+    /// once.
     fn put(self, word: u64, value: u64) {
         write64(self.0 + word, value);
         cpu::dsb();
@@ -145,6 +160,7 @@ impl Words {
         self.put(SERVED_MOST, served.max(self.get(SERVED_MOST)));
     }
 
+    /// Prints a row for the host, which judges the times.
     fn say(self, layer: &str, fault: &str) {
         let [count, least, most, served] =
             [COUNT, FOUND_LEAST, FOUND_MOST, SERVED_MOST].map(|word| self.get(word));
@@ -170,6 +186,8 @@ impl Victim {
         }
     }
 
+    /// Lives one life, and ends it as its number says. A life knows that number by a word in shared
+    /// memory: own memory is loaded anew.
     fn live(&self, kills: u64) {
         let words = self.words;
         let life = words.get(LIVES) + 1;
@@ -212,7 +230,8 @@ impl Victim {
         }
     }
 
-    /// Notes how the end of the former life was found.
+    /// Notes how the end of the former life was found. The end must have been told once: a word
+    /// that is ahead has been told twice. Only a crash may be found before the period is over.
     fn was_told(&self, life: u64) {
         let words = self.words;
         self.feed_until(|| words.get(TOLD) >= life);
@@ -225,7 +244,9 @@ impl Victim {
         words.row(way_of(life)).add(found, served);
     }
 
-    /// Shares page after page, until that is refused: as often as in the first life.
+    /// Shares page after page, until that is refused: as often as in the first life. Nothing is
+    /// reclaimed, so each life depends on Gear1's release of the former one's transactions
+    /// (G1-MEM-018).
     fn shares(&self) {
         let (own, tx) = (ffa::own_endpoint(), self.arena);
         let mapped = ffa::hvc(regs([function::RXTX_MAP, tx, tx + PAGE, 1]));
@@ -250,6 +271,7 @@ impl Victim {
         self.wrong(LEAKED, count == 0 || count != self.words.get(SHARES));
     }
 
+    /// Bits are kept over lives, and the conductor reads them at the end.
     fn wrong(&self, bit: u64, is_wrong: bool) {
         if is_wrong {
             self.words.put(WRONG, self.words.get(WRONG) | bit);
@@ -262,6 +284,8 @@ const fn way_of(life: u64) -> usize {
     (life - 1) as usize % FAULTS.len()
 }
 
+/// Leads the test from one stage to the next. The heap of Gear2 is compared before and after: what
+/// a served end leaves allocated would add up over a thousand ends.
 fn conduct(machine: &Machine, kills: u64) {
     let victims = [Words::of(0), Words::of(1)];
     listen(machine, 0);
@@ -328,7 +352,8 @@ fn sleep_us(us: u64) {
     cpu::sleep_until(|| timer::now() >= end);
 }
 
-/// Returns the bytes that Gear2 has allocated.
+/// Returns the bytes that Gear2 has allocated. The least of many answers counts, since a loop of
+/// Gear2 may have something allocated at the time of one.
 fn heap() -> u64 {
     let samples = (0..SAMPLES).map(|_| {
         sleep_us(LOOK_US);
@@ -337,7 +362,8 @@ fn heap() -> u64 {
     samples.min().unwrap_or(0)
 }
 
-/// Has Gear2 fail so often, in one way after the other.
+/// Has Gear2 fail so often, in one way after the other. The time of a failure is noted before the
+/// call that asks for it, so the measured time includes the call.
 fn kill_gear2(kills: u64) {
     let words = Words(MEMORY.load(Relaxed));
     let mut restarts = psci::fail_gear2(WAYS[0].1, NEVER);
@@ -358,6 +384,8 @@ fn kill_gear2(kills: u64) {
     }
 }
 
+/// Takes an interrupt. The timer only wakes the listener; a doorbell of a VM's end is counted for
+/// that VM.
 fn on_interrupt(intid: u32) {
     if intid == timer::INTID {
         timer::arm(timer::now() + timer::from_us(LOOK_US));

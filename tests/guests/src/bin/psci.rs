@@ -52,8 +52,11 @@ const CPU_ON_32: u32 = 0x8400_0003;
 /// firmware looks at them.
 const ABOVE: u64 = 0xdead_beef << 32;
 
+/// Times that CPU 1 has come to its entry point.
 static STARTS: AtomicU64 = AtomicU64::new(0);
+/// CPU 1 stays on until this is set, so that CPU 0 can see it running.
 static MAY_STOP: AtomicBool = AtomicBool::new(false);
+/// MPIDR_EL1 as CPU 1 reads it: the name by which CPU_ON turned it on must be its own.
 static AFFINITY: AtomicU64 = AtomicU64::new(0);
 
 /// Phase of the other CPU, or of this one after its machine slept.
@@ -69,9 +72,13 @@ mod phase {
 /// Times that CPU 1 was woken, and checks of it that failed.
 static WOKEN: AtomicU64 = AtomicU64::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
+/// Whether CPU 1 has been turned on for its suspensions. Each wake-up comes to the same entry point
+/// as the start.
 static STARTED: AtomicBool = AtomicBool::new(false);
+/// Compare value of the timer that wakes the machine.
 static DEADLINE: AtomicU64 = AtomicU64::new(0);
 
+/// A conduit: HVC and SMC take the same registers (SMCCC).
 type Call = fn(u32, [u64; 3]) -> [u64; 4];
 
 /// By HVC alone where there is no GearV: QEMU's own firmware takes no SMC from EL1 then.
@@ -164,7 +171,8 @@ fn refusals(machine: &Machine) {
 }
 
 /// Entry points that are no memory of the VM's, after which the CPU is still off. INVALID_ADDRESS
-/// is what PSCI 1.0 added for entry points.
+/// is what PSCI 1.0 added for entry points. The addresses are in a hole, in another VM's memory,
+/// and beyond all of memory.
 fn entry_refusals(machine: &Machine) {
     cpu_on("cpu-on-hole", [1, 0x1000], result::INVALID_ADDRESS);
     let foreign = [1, machine.ram.end];
@@ -216,9 +224,12 @@ fn other(index: usize) {
     cpu::wait_until(|| MAY_STOP.load(Ordering::Acquire));
 }
 
+/// Power states of CPU_SUSPEND in the original format (Arm DEN 0022): bit 16 is the type, 0 for
+/// standby and 1 for power-down. All other fields are 0 here.
 const STANDBY: u64 = 0;
 const POWER_DOWN: u64 = 1 << 16;
 const SGI: u32 = 5;
+/// Long beside the way to sleep, or the interrupt would be due before the call.
 const SLEEP_US: u64 = 3000;
 
 /// Negative: not there. Otherwise flags.
@@ -227,7 +238,8 @@ fn features(function: u32) -> i32 {
 }
 
 /// AFFINITY_INFO and NODE_HW_STATE above a CPU (G1-PSCI-005). Affinity levels above 0 stand for
-/// groups of CPUs; a group is on while one of its CPUs is.
+/// groups of CPUs; a group is on while one of its CPUs is. A target is compared above its level
+/// only: the bits below are ignored.
 fn levels() {
     let info = |target: u64, level: u64| status(hvc, function::AFFINITY_INFO, [target, level, 0]);
     let cases = [
@@ -269,6 +281,8 @@ fn optional() {
     report::equal("reset2-type", vendor, result::INVALID_PARAMETERS);
 }
 
+/// Checks that a wrong power state or entry point is refused at once. A CPU that slept first and
+/// failed at its wake-up could tell nobody.
 fn suspend_refusals(machine: &Machine) {
     let entry = psci::entry();
     let suspend = |state: u64, entry: u64| status(hvc, function::CPU_SUSPEND, [state, entry, 0]);
@@ -285,7 +299,9 @@ fn suspend_refusals(machine: &Machine) {
     }
 }
 
-/// CPU_SUSPEND of a standby state returns once an interrupt is due, of either timer.
+/// CPU_SUSPEND of a standby state returns once an interrupt is due, of either timer. A standby
+/// state keeps all registers, and the second call checks that a due interrupt is enough not to
+/// sleep.
 fn standby() {
     for kind in [Kind::Virtual, Kind::Physical] {
         gic::enable(kind.intid());
@@ -307,7 +323,8 @@ fn standby() {
     }
 }
 
-/// Takes and ends the interrupt that is pending, if one is.
+/// Takes and ends the interrupt that is pending, if one is. The interrupt was never taken by an
+/// exception, as interrupts are masked here.
 fn take_pending() {
     let intid = gic::acknowledge();
     if gic::is_real(intid) {
@@ -315,7 +332,8 @@ fn take_pending() {
     }
 }
 
-/// CPU 1 powers down, and is on all the while (G1-PSCI-006).
+/// CPU 1 powers down, and is on all the while (G1-PSCI-006). A suspended CPU is on for
+/// AFFINITY_INFO and CPU_ON; another CPU must not be able to start it at an entry point of its own.
 fn suspends() {
     PHASE.store(phase::SUSPEND, Ordering::Release);
     just_turned_on();
@@ -347,7 +365,8 @@ fn just_turned_on() {
     check!("just-turned-on", first == 0 && legal, "{first}, {states:?}");
 }
 
-/// Waits in WFI, which lets the other one run where both share a CPU.
+/// Waits in WFI, which lets the other one run where both share a CPU. A spin would keep the vCPU
+/// that is waited for from its CPU.
 fn wait_for(condition: impl Fn() -> bool) {
     while !condition() {
         timer::sleep_us(100);
@@ -355,6 +374,7 @@ fn wait_for(condition: impl Fn() -> bool) {
 }
 
 /// CPU 1: powers down until its virtual timer, then its physical timer, then an SGI wakes it.
+/// Power-down loses all registers, so the phase is read from memory.
 fn suspend_cpu() {
     if !STARTED.swap(true, Ordering::AcqRel) {
         return suspend_until(Kind::Virtual);
@@ -398,11 +418,14 @@ fn suspend_until(kind: Kind) {
     refused();
 }
 
+/// Notes that a call came back which should have powered down. The number is large, to be told from
+/// checks of a wake-up.
 fn refused() {
     WRONG.fetch_add(100, Ordering::Relaxed);
 }
 
-/// The last CPU that is on suspends the machine until its timer wakes it (G1-PSCI-007).
+/// The last CPU that is on suspends the machine until its timer wakes it (G1-PSCI-007). CPU 1 is
+/// off by now, which SYSTEM_SUSPEND demands.
 fn suspend_system() {
     PHASE.store(phase::SYSTEM, Ordering::Release);
     gic::enable(timer::INTID);
@@ -413,6 +436,8 @@ fn suspend_system() {
     report::equal("system-suspend", result, result::SUCCESS);
 }
 
+/// Ends the test behind the wake-up of the machine, which comes to the entry point and not to the
+/// caller.
 fn after_system_suspend() {
     let deadline = DEADLINE.load(Ordering::Relaxed);
     check!(

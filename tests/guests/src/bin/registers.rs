@@ -90,7 +90,8 @@ fn kept(name: &str, seed: u64, leave: impl Fn()) {
     report::pass(name);
 }
 
-/// As [`kept`], but waiting takes the timer's own registers.
+/// As [`kept`], but waiting takes the timer's own registers. The compare value is the sleep's own,
+/// so it is left out.
 fn asleep(seed: u64) {
     let but_timer = |registers: [u64; COUNT]| {
         let mut registers = registers;
@@ -110,7 +111,9 @@ fn asleep(seed: u64) {
     report::equal("over-wfi", lost, None);
 }
 
-/// By SMCCC 1.1, X4 to X17 survive a call; X18 to X30 always did.
+/// By SMCCC 1.1, X4 to X17 survive a call; X18 to X30 always did. Each register has a value of its
+/// own, so that exchanged ones are seen. The differences are gathered in X0, the register of the
+/// result.
 fn general_registers() {
     let lost: u64;
     // SAFETY: the call changes X0 to X3 only, if it is right; the rest is saved around it.

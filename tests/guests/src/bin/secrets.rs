@@ -15,6 +15,7 @@ use test_guests::{Machine, gic, guest, read_sysreg, report, timer, write_sysreg}
 
 guest!(main);
 
+/// Each round leaves the VM in all ways once.
 const ROUNDS: u64 = 100;
 /// Turns of a loop of two instructions: some of them take longer than the rest of a time slice.
 const TURNS: u64 = 1 << 21;
@@ -22,7 +23,8 @@ const TURNS: u64 = 1 << 21;
 const SLEEP_US: u64 = 5_000;
 /// PL011: integer divisor, which nothing depends on.
 const IBRD: u64 = 0x24;
-/// Numbers of secrets beyond those of X0 to X30.
+/// Numbers of secrets beyond those of X0 to X30. Numbers are distinct over all registers, so that a
+/// secret found in Gear2 tells where it is from.
 const SP_EL0: u64 = 32;
 const TPIDR_EL0: u64 = 33;
 const TPIDRRO_EL0: u64 = 34;
@@ -36,12 +38,16 @@ const fn secret(number: u64) -> u64 {
     0xa55e_c200_a55e_c200 | number << 32 | number
 }
 
-/// Returns a value that Gear2 is given.
+/// Returns a value that Gear2 is given. The pattern differs from that of secrets, so that the host
+/// tells both apart.
 const fn given(number: u64) -> u64 {
     0x617e_4000_617e_4000 | number << 32 | number
 }
 
 macro_rules! crossing {
+    // All general registers are loaded, so that none is left for an address: X0 is loaded last and
+    // the results go to the stack first. X18, X19 and X29 are saved by hand, as they cannot be
+    // operands here.
     ($(#[$doc:meta])* $name:ident, $($instruction:literal),+) => {
         $(#[$doc])*
         #[inline(never)]
@@ -99,6 +105,7 @@ crossing!(
     spin, "2: sub x0, x0, #1", "cbnz w0, 2b"
 );
 
+/// Leaves the VM in all ways in each round. The test fails at the first register that is lost.
 fn main(machine: &Machine) {
     fp::enable();
     gic::enable(timer::INTID);
@@ -120,6 +127,7 @@ fn main(machine: &Machine) {
     report::pass("registers-kept");
 }
 
+/// Returns the secrets of all general registers.
 fn secrets() -> General {
     core::array::from_fn(|number| secret(number as u64))
 }
@@ -131,6 +139,7 @@ fn cross(leave: fn(&mut General), before: General, ignored: usize) -> Option<usi
     (0..after.len()).find(|&number| number != ignored && after[number] != before[number])
 }
 
+/// Calls Gear2. X0 is ignored behind the call, as the result is there.
 fn over_call() -> Option<usize> {
     let mut before = secrets();
     before[0] = gear1_abi::guest::GEAR2_NOP.into();
@@ -140,6 +149,8 @@ fn over_call() -> Option<usize> {
     cross(hypercall, before, 0)
 }
 
+/// Stores to and loads from a device that Gear2 emulates. A store hands over the value and a load
+/// the place alone; the load's register changes.
 fn over_devices() -> Option<usize> {
     let mut before = secrets();
     before[9] = given(9);
@@ -150,6 +161,7 @@ fn over_devices() -> Option<usize> {
     lost.or_else(|| cross(load, before, 9))
 }
 
+/// Waits in WFI for the timer, which is still to come when the wait begins.
 fn over_wait() -> Option<usize> {
     timer::arm(timer::now() + timer::from_us(SLEEP_US));
     let lost = cross(wait, secrets(), usize::MAX);
@@ -161,6 +173,8 @@ fn over_wait() -> Option<usize> {
     lost
 }
 
+/// Computes until the slice ends: an exit that the guest did not ask for, and so hands nothing
+/// over.
 fn over_slices() -> Option<usize> {
     let mut before = secrets();
     before[0] = secret(0) >> 32 << 32 | TURNS;

@@ -3,6 +3,10 @@
 //! last where the memory lies.
 //!
 //! Requirements: G1-MEM-021.
+//!
+//! The order is given by two words in the memory itself: the writer publishes the first when all
+//! pages are written, and the other VM answers in the second. No channel is used, as the memory
+//! alone is under test.
 #![no_std]
 #![no_main]
 
@@ -18,11 +22,15 @@ guest!(main);
 const PAGE: u64 = 4096;
 /// Bytes before the memory that describe it to Linux.
 const LEAD: u64 = 2 << 20;
-/// Words of the first page: the writer's, then the other VM's.
+/// Words of the first page: the writer's, then the other VM's. The words differ from page marks in
+/// place, so that no check of a mark sees them.
 const WRITTEN: u64 = 8;
 const ANSWERED: u64 = 16;
+/// Long enough for the other VM's boot.
 const PATIENCE_US: u64 = 20_000_000;
 
+/// Acts in the role of the command line. The stranger has no node in its device tree, so its
+/// command line says where the memory lies.
 fn main(machine: &Machine) {
     let role = machine.option("role").unwrap_or(0);
     if role == 3 {
@@ -46,11 +54,13 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Returns the last word of a page that was written.
+/// Returns the last word of a page that was written. The value depends on the page, so that pages
+/// that are mapped in each other's place are seen.
 fn mark(page: u64) -> u64 {
     page ^ 0x5eed_5eed_5eed_5eed
 }
 
+/// Returns the addresses of each page's last word.
 fn last_words(shared: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
     shared
         .clone()
@@ -58,6 +68,7 @@ fn last_words(shared: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
         .map(|page| page + PAGE - 8)
 }
 
+/// Writes all pages. Zeroes at first show that nothing of anybody's is in the memory.
 fn write(shared: &Range<u64>) {
     let first = last_words(shared).all(|word| read64(word) == 0);
     check!("zero-at-first", first, "it is not zero");
@@ -67,12 +78,15 @@ fn write(shared: &Range<u64>) {
     no_other_way(shared);
 }
 
+/// Sees what was written and answers, as the second VM that may write.
 fn answer(shared: &Range<u64>) {
     see(shared);
     publish(shared.start + ANSWERED, 7);
     no_other_way(shared);
 }
 
+/// Sees what was written and cannot change it. The words are read again, since a store could be
+/// refused and still take place.
 fn only_read(shared: &Range<u64>) {
     see(shared);
     let words = [shared.start, shared.end - 8];
@@ -116,12 +130,14 @@ fn no_other_way(shared: &Range<u64>) {
     );
 }
 
+/// Stores a word behind all that was stored before.
 fn publish(address: u64, value: u64) {
     // SAFETY: a barrier: what was stored before is seen before what follows.
     unsafe { asm!("dmb ish", options(nostack, preserves_flags)) };
     write64(address, value);
 }
 
+/// Waits for a word, but not for ever.
 fn comes(address: u64, value: u64) -> bool {
     let end = timer::now() + timer::from_us(PATIENCE_US);
     while read64(address) != value {
@@ -134,18 +150,24 @@ fn comes(address: u64, value: u64) -> bool {
     true
 }
 
+/// Tells whether an access was refused as one to nowhere: a guest must not see from the abort what
+/// another VM has.
 fn is_external(caught: &Option<Caught>) -> bool {
     caught.is_some_and(|caught| caught.esr & esr::STATUS == esr::EXTERNAL)
 }
 
+/// Loads, and returns the exception if there was one.
 fn load(address: u64) -> Option<Caught> {
     catch(|| _ = read64(address))
 }
 
+/// Stores zero, and returns the exception if there was one.
 fn store(address: u64) -> Option<Caught> {
     catch(|| write64(address, 0))
 }
 
+/// Branches to an address, and returns the exception if there was one. Shared memory is never
+/// executable.
 fn fetch(address: u64) -> Option<Caught> {
     // SAFETY: the branch aborts; if it does not, the test has found what it looks for.
     catch(|| unsafe { asm!("blr {}", in(reg) address, out("x30") _) })

@@ -37,11 +37,18 @@ const NAMES: [&str; 7] = [
 ];
 /// Beginning of the names of the workloads whose exits and interrupts are split by kind.
 const SPLIT: &str = "fio";
+/// Manifest with a device VM and a guest whose disk it serves. Both run the script, one after the
+/// other.
 const MANIFEST: &str = "bench-apps";
 /// Placeholder in the manifest for the workloads' sizes.
 const SIZES: &str = "SIZES";
+/// Size of the disk: room for the 100 MiB that fio reads and writes in full size.
 const DISK_BYTES: u64 = 128 << 20;
+/// Memory of the native machine and of KVM's guest: as much as each VM of the manifest has, so that
+/// memory pressure does not differ between places.
 const MEMORY_MIB: u32 = 768;
+/// Limit for a whole boot with all workloads. Under KVM the host and its guest boot before the
+/// first of them.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 /// Shell script that prints KVM's count of exits on the host's console every second. The guest
 /// sleeps before and after a measurement.
@@ -77,6 +84,7 @@ impl Size {
         if full { Size::FULL } else { Size::SHORT }
     }
 
+    /// Returns the words of the kernel's command line from which the script reads the sizes.
     fn words(self) -> String {
         let Size { mib, events, loops } = self;
         format!("apps.mib={mib} apps.events={events} apps.loops={loops}")
@@ -107,6 +115,8 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
 /// Measures the workloads in a place, and returns what was printed.
 type Measure = fn(&Qemu, Size) -> Result<String>;
 
+/// The places, by the names that `--only` filters. Native comes first, because the tables divide by
+/// it.
 const PLACES: [(&str, Measure); 3] = [
     ("native", natively),
     ("KVM", under_kvm),
@@ -141,6 +151,7 @@ fn gear2_cost(all: &[Figure], world_switch_ns: u64) -> String {
     text + &format!("(a world switch: {world_switch_ns} ns)\n")
 }
 
+/// Returns the machine of all places. Cortex-A57 is the core of the papers' board, R-Car H3.
 fn machine() -> Machine {
     Machine {
         cpu: format!("cortex-a57,{}", COUNTER),
@@ -150,6 +161,8 @@ fn machine() -> Machine {
     }
 }
 
+/// Makes a disk of zeroes. Each run has a fresh one, as a disk that an earlier run has written to
+/// is no equal start.
 fn disk(name: &str) -> Result<PathBuf> {
     let file = workspace::output_dir().join(format!("bench/apps-{name}.img"));
     fs::create_dir_all(file.parent().context("target")?)?;
@@ -157,6 +170,8 @@ fn disk(name: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
+/// Runs the workloads on Debian's kernel without a hypervisor. The machine has no EL2, so that the
+/// kernel runs at EL1 as it does in a VM.
 fn natively(qemu: &Qemu, size: Size) -> Result<String> {
     let initramfs = apps_userland::initramfs(&workspace::output_dir())?;
     let kernel = payloads::debian_kernel()?;
@@ -174,6 +189,8 @@ fn natively(qemu: &Qemu, size: Size) -> Result<String> {
     wait(Session::start(command, &log("apps-native"))?)
 }
 
+/// Runs the workloads as KVM's guest. Halt polling is off, since instructions of a host that polls
+/// would count as the guest's time.
 fn under_kvm(qemu: &Qemu, size: Size) -> Result<String> {
     let host = KvmHost {
         kernel: payloads::debian_kernel()?,
@@ -189,6 +206,8 @@ fn under_kvm(qemu: &Qemu, size: Size) -> Result<String> {
     wait(host.start(qemu, &machine(), &log("apps-kvm"))?)
 }
 
+/// Runs the workloads under GearV, in one boot: first in the device VM, then in the guest. The
+/// device VM serves the guest and prints the counters of both VMs.
 fn under_gearv(qemu: &Qemu, size: Size) -> Result<String> {
     let manifest = source(MANIFEST, false, "")?;
     let text = fs::read_to_string(&manifest)?;
@@ -207,7 +226,8 @@ fn under_gearv(qemu: &Qemu, size: Size) -> Result<String> {
     wait(images.start(qemu, &machine, &log("apps-gearv"))?)
 }
 
-/// Waits for the end and returns all that was printed.
+/// Waits for the end and returns all that was printed. A line `FAIL` is an error even if all other
+/// workloads have figures: the script prints one when a program's exit code is not 0.
 fn wait(mut session: Session) -> Result<String> {
     let printed = session.expect("DONE\n", TIMEOUT);
     let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;

@@ -1,5 +1,7 @@
 //! The figures of GearV that must not get worse: `tests/bench-baseline.txt`, a line
 //! `<column>: <row> <median>` each, written by `bench --accept`.
+//!
+//! Figures of KVM and of the native machine are not in the baseline: no change of GearV moves them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,21 +12,27 @@ use workbench::workspace;
 
 use crate::report::{Figures, Results};
 
-/// Tolerated growth of a median: per cent, and instructions.
+/// Tolerated growth of a median: per cent, and instructions. Both must be exceeded. Two per cent of
+/// a short path are less than one instruction, and three instructions of a long one are no growth.
 const TOLERATED_PERCENT: u64 = 2;
 const TOLERATED: u64 = 3;
 
-/// Rows that `test` does not measure: each would be a boot of Linux more.
+/// Rows that `test` does not measure: each would be a boot of Linux more. A change of these rows
+/// shows in `cargo xtask bench` alone.
 const SERVED: &str = "mmio_user";
 
+/// Returns the file of the baseline. The file is committed, so that a change of a path's length
+/// shows in a review.
 fn path() -> PathBuf {
     workspace::root().join("tests/bench-baseline.txt")
 }
 
-/// Medians by column and row.
+/// Medians by column and row. The order of the map is that of the file's lines, so that a new
+/// baseline differs by the changed lines only.
 type Baseline = BTreeMap<(String, String), u64>;
 
-/// Writes the figures of GearV's columns over those in the baseline.
+/// Writes the figures of GearV's columns over those in the baseline. Columns that were not measured
+/// keep their lines, as a run may have been filtered by `--only`.
 pub(super) fn accept(results: &Results) -> Result<()> {
     let path = path();
     let mut baseline = match path.is_file() {
@@ -52,6 +60,8 @@ pub fn regressions(column: &str, figures: &Figures) -> Result<Vec<String>> {
     Ok(worse(&parse(&text)?, column, figures))
 }
 
+/// Returns the rows that have grown by more than is tolerated. A row or a column that is missing is
+/// told as well: a test that compares nothing would pass.
 fn worse(baseline: &Baseline, column: &str, figures: &Figures) -> Vec<String> {
     let mut lines = Vec::new();
     for ((_, row), &then) in baseline.iter().filter(|((name, _), _)| name == column) {
@@ -71,6 +81,8 @@ fn worse(baseline: &Baseline, column: &str, figures: &Figures) -> Vec<String> {
     lines
 }
 
+/// Reads the baseline. A line of another form is an error, because a figure that is not read is
+/// never compared.
 fn parse(text: &str) -> Result<Baseline> {
     text.lines()
         .map(|line| {

@@ -3,6 +3,10 @@
 //!
 //! QEMU logs each instruction of Gear1's runtime and of Gear2 while the guest measures that row
 //! alone, and once more while it measures nothing: the difference is the row's.
+//!
+//! A count of instructions shows no time: a barrier and an addition are one each. Accesses of
+//! system registers and of the GIC, barriers and exceptions are therefore counted by kind as well,
+//! as they cost many times as much on a real CPU.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,16 +27,20 @@ use workbench::workspace;
 
 use super::column::{Column, SERVED, SHARED, TIMEOUT, Under, log, machine_of, source};
 
-/// Iterations of a row, the warm-up included: `tests/guests/src/bin/bench.rs`.
+/// Iterations of a row, the warm-up included: `ITERATIONS` and `WARM_UP` of
+/// `tests/guests/src/bin/bench.rs`, with which this number must agree.
 const ITERATIONS: u64 = 1100;
-/// The name of no row.
+/// Name of no row: the guest boots, finds nothing to measure and ends.
 const NONE: &str = "none";
-/// No program counter: there if something was measured.
+/// Key that stands for no program counter. The key is in the counts if the guest has printed a
+/// figure.
 const MEASURED: u64 = u64::MAX;
-/// Source file of the inlined functions that access device registers.
+/// Source file of the functions that access device registers. The compiler inlines them everywhere,
+/// so the innermost frame of an instruction tells where it comes from.
 const MMIO: &str = "mmio.rs";
 
-/// Cost of an instruction that a count of instructions does not show.
+/// Cost of an instruction that a count of instructions does not show. The order is that of the
+/// output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Register,
@@ -44,7 +52,8 @@ enum Kind {
 }
 
 impl Kind {
-    /// Classifies an A64 instruction (Arm DDI 0487, C4.1.94, system instructions).
+    /// Classifies an A64 instruction (Arm DDI 0487, C4.1.94, system instructions). The masks are of
+    /// the instruction's fixed fields alone: registers and immediates do not matter.
     fn of(word: u32, in_mmio: bool) -> Kind {
         let system_register = word & 0xffd0_0000 == 0xd510_0000;
         // S3_*_C12_C8..C13_*: the GIC's.
@@ -61,6 +70,7 @@ impl Kind {
         }
     }
 
+    /// Returns the kind's words in the output. Other instructions have none, and no line.
     fn text(self) -> &'static str {
         match self {
             Kind::Register => "system register accesses",
@@ -73,7 +83,8 @@ impl Kind {
     }
 }
 
-/// Runs the row in a column of GearV's and prints what the gears execute.
+/// Runs the row in a column of GearV's and prints what the gears execute. A row that the guest does
+/// not know would give counts of zero after the subtraction, and is an error here.
 pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
     let Under::GearV { el1 } = column.under else {
         bail!("{} is not under GearV", column.name());
@@ -101,7 +112,8 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
 }
 
 /// Returns the manifest whose guest measures a row, and the guest's name of the row: rows of the
-/// device model need the device VM.
+/// device model need the device VM. A row with the suffix of a shared CPU has its own manifest, and
+/// the guest knows the row without the suffix.
 fn manifest_of(row: &str) -> (&'static str, &str) {
     if row.starts_with("mmio_user_") {
         (SERVED, row)
@@ -112,7 +124,8 @@ fn manifest_of(row: &str) -> (&'static str, &str) {
     }
 }
 
-/// Takes off what a run without any row executes: boot and the guest's own start.
+/// Takes off what a run without any row executes: boot and the guest's own start. The subtraction
+/// stops at zero, because two boots may poll a device different numbers of times.
 fn take_off(counts: &mut BTreeMap<u64, u64>, without: BTreeMap<u64, u64>) {
     for (pc, count) in without {
         if let Some(all) = counts.get_mut(&pc) {
@@ -122,7 +135,8 @@ fn take_off(counts: &mut BTreeMap<u64, u64>, without: BTreeMap<u64, u64>) {
 }
 
 /// Has QEMU log each execution of an instruction in these ranges: each instruction is a translation
-/// block of its own, and without chaining no block is entered past the log.
+/// block of its own, and without chaining no block is entered past the log. The filter keeps the
+/// guest's own instructions out of the log, which would be most of it.
 pub(super) fn log_instructions(command: &mut Command, ranges: &[Range<u64>], to: &Path) {
     let filter = ranges
         .iter()
@@ -133,7 +147,8 @@ pub(super) fn log_instructions(command: &mut Command, ranges: &[Range<u64>], to:
 }
 
 /// Runs the machine and counts how often each instruction in these ranges is executed: until the
-/// guest is done, or before the one at `end` is executed.
+/// guest is done, or before the one at `end` is executed. The log is read by a thread of its own,
+/// since QEMU blocks when the pipe is full, and the console would then never show the guest's end.
 pub(super) fn trace(
     qemu: &Qemu,
     machine: &Machine,
@@ -159,7 +174,9 @@ pub(super) fn trace(
     Ok(counts)
 }
 
-/// Makes the named pipe that QEMU writes its log to.
+/// Makes the named pipe that QEMU writes its log to. The log of a boot has a line for each
+/// instruction of the gears, so the reader counts while QEMU writes and nothing is stored. A pipe
+/// that a killed run has left is replaced.
 pub(super) fn make_pipe() -> Result<PathBuf> {
     let directory = workspace::output_dir().join("breakdown");
     fs::create_dir_all(&directory)?;
@@ -172,7 +189,8 @@ pub(super) fn make_pipe() -> Result<PathBuf> {
     Ok(pipe)
 }
 
-/// Waits for the guest's end, and tells whether the guest has measured its row.
+/// Waits for the guest's end, and tells whether the guest has measured its row. QEMU's end closes
+/// the pipe, at which the reader's thread ends.
 fn is_measured(session: &mut Session) -> Result<bool> {
     let printed = session.expect("DONE\n", TIMEOUT);
     let status = session.expect_end(TIMEOUT);
@@ -201,14 +219,17 @@ fn count(pipe: &Path, end: Option<u64>) -> Result<BTreeMap<u64, u64>> {
     Ok(counts)
 }
 
-/// An image with its symbols.
+/// An image with its symbols. Symbols come from the debug information, and the code's bytes tell
+/// the kind of an instruction.
 pub(super) struct Program {
     loader: Loader,
+    /// Addresses of the code, which are the link addresses: both gears run where they are linked.
     pub(super) code: Range<u64>,
     text: Vec<u8>,
 }
 
 impl Program {
+    /// Reads an ELF file as the linker wrote it. The flat image that boots has no symbols.
     pub(super) fn load(elf: &Path) -> Result<Program> {
         let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
         let file = object::File::parse(&*bytes)?;
@@ -259,12 +280,16 @@ impl Program {
         names
     }
 
+    /// Returns the name of the function that an instruction is in, or a question mark for code
+    /// without a symbol.
     pub(super) fn function(&self, pc: u64) -> String {
         let name = self.loader.find_symbol(pc).unwrap_or("?");
         function_name(name)
     }
 
-    /// Returns how often each instruction is executed an iteration.
+    /// Returns how often each instruction is executed an iteration. Counts are rounded to the
+    /// nearest multiple of the iterations. An instruction that runs less than once in two
+    /// iterations is the machine's background and no part of the row.
     fn each(&self, counts: &BTreeMap<u64, u64>) -> impl Iterator<Item = (u64, u64)> {
         let counts = counts.range(self.code.clone());
         counts
@@ -272,6 +297,8 @@ impl Program {
             .filter(|(_, each)| *each > 0)
     }
 
+    /// Returns the functions of a gear, those with the most instructions first. Equal counts are in
+    /// the order of names, so that two outputs can be compared.
     fn describe(&self, gear: &str, counts: &BTreeMap<u64, u64>) -> String {
         let mut functions = BTreeMap::<String, u64>::new();
         let mut all = 0;
@@ -288,6 +315,8 @@ impl Program {
         text
     }
 
+    /// Returns the counts by kind. Only Gear1's are of interest: the GIC and the guests' registers
+    /// are Gear1's alone.
     fn describe_kinds(&self, counts: &BTreeMap<u64, u64>) -> String {
         let mut kinds = BTreeMap::<Kind, u64>::new();
         for (pc, each) in self.each(counts) {
@@ -303,7 +332,8 @@ impl Program {
     }
 }
 
-/// Returns the path of a function from its symbol.
+/// Returns the path of a function from its symbol. The hash at the end of a symbol in the legacy
+/// mangling is left out, since it differs between builds of the compiler.
 pub fn function_name(symbol: &str) -> String {
     let name = addr2line::demangle_auto(symbol.into(), None);
     let is_hash = |hash: &str| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit());

@@ -1,4 +1,6 @@
 //! The columns of the benchmark: a configuration each, and how its guest is run.
+//!
+//! A column is what runs below the guest, the CPU model and the version of the GIC.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +16,13 @@ use xtask::run;
 use crate::kvm_host::{BuiltHost, KvmHost, Peer};
 use crate::report::{self, Figures};
 
+/// Limit for one boot with all its rows, the device VM's boot of Linux included.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(600);
-/// A counter tick an instruction: most models' own frequency cannot show short paths.
+/// Frequency of the counter: a tick an instruction under `icount`. The 62.5 MHz of most models
+/// would round each figure to 16 instructions.
 pub(super) const COUNTER: &str = "cntfrq=1000000000";
 
-/// The guest in a manifest.
+/// Property of the guest in a manifest. Settings of the VM are put behind it.
 const GUEST: &str = "image = \"artifact:guest:bench\";";
 /// The manifest of the guest with a device that GDM serves.
 pub(super) const SERVED: &str = "bench-gdm";
@@ -45,12 +49,15 @@ pub enum Under {
 pub struct Column {
     /// Below the guest.
     pub under: Under,
+    /// Model of QEMU's: `max` has all extensions, and the named cores lack VHE (A57) or have it
+    /// (N1).
     cpu: &'static str,
     /// Version of the interrupt controller.
     pub(super) gic: u32,
 }
 
-/// All columns, in the order in which they are shown.
+/// All columns, in the order in which they are shown. A57 stands for cores without VHE, on which
+/// KVM's host kernel is at EL1.
 pub const COLUMNS: [Column; 16] = {
     const fn column(under: Under, cpu: &'static str, gic: u32) -> Column {
         Column { under, cpu, gic }
@@ -86,7 +93,8 @@ impl Column {
         column.with_context(|| format!("there is no column {name:?}"))
     }
 
-    /// Returns the column's name; it is one in JSON and in the baseline, too.
+    /// Returns the column's name; it is one in JSON and in the baseline, too. The CPU's name is
+    /// what follows its last hyphen, which keeps the table's head narrow.
     pub fn name(&self) -> String {
         let under = match self.under {
             Under::Native => "native",
@@ -99,7 +107,8 @@ impl Column {
         format!("{under} {cpu} GICv{}", self.gic)
     }
 
-    /// Returns the machine, whose memory is still the default.
+    /// Returns the machine, whose memory is still the default. With wall time there is no `icount`,
+    /// and QEMU's CPUs run on threads of their own.
     pub(super) fn machine(&self, wall: bool) -> Machine {
         Machine {
             cpu: format!("{},{COUNTER}", self.cpu),
@@ -109,7 +118,9 @@ impl Column {
         }
     }
 
-    /// Runs the guest alone and beside a VM that it interrupts, and returns its figures.
+    /// Runs the guest alone and beside a VM that it interrupts, and returns its figures. Natively
+    /// there is no second VM. The doorbell between two guests and the guest that shares its CPUs
+    /// are measured under GearV alone.
     pub fn measure(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
         let mut figures = self.run(qemu, wall, "bench", None)?;
         if self.under != Under::Native {
@@ -129,7 +140,8 @@ impl Column {
     }
 
     /// Runs the guest alone under GearV with another policy than the default. `gear2` and `vm` are
-    /// more settings of Gear2 and of the VM.
+    /// more settings of Gear2 and of the VM. The policy's name is a part of the file's and of the
+    /// log's names, so that runs of policies do not overwrite each other.
     pub fn measure_policy(
         &self,
         qemu: &Qemu,
@@ -147,7 +159,8 @@ impl Column {
         measure(images.start(qemu, &machine, &log)?)
     }
 
-    /// Runs the guest with a disk served by GDM, if this column is GearV.
+    /// Runs the guest with a disk served by GDM, if this column is GearV. A boot of Linux takes
+    /// most of the time of such a run, so `--short` leaves it out.
     pub(super) fn measure_served(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
         match self.under {
             Under::GearV { .. } => self.run(qemu, wall, SERVED, None),
@@ -156,7 +169,7 @@ impl Column {
     }
 
     /// Runs the guest as the manifest of this name has it, or as much of that as there is without
-    /// GearV.
+    /// GearV. The native machine has no EL2: the guest must start at EL1, as in a VM.
     pub(super) fn run(
         &self,
         qemu: &Qemu,
@@ -187,7 +200,8 @@ impl Column {
     }
 }
 
-/// Returns the machine with the CPUs and the memory that images need.
+/// Returns the machine with the CPUs and the memory that images need. The manifest decides on both,
+/// so that no CPU is there that no VM has.
 pub(super) fn machine_of(images: &Images, machine: Machine) -> Result<Machine> {
     Ok(Machine {
         memory_mib: run::memory_for(images)?,
@@ -209,7 +223,9 @@ fn shared(figures: Figures) -> Figures {
         .collect()
 }
 
-/// Builds the host of what a manifest describes.
+/// Builds the host of what a manifest describes. The initramfs is checked to hold the guest, as
+/// GearV's archive is. Hosts with and without polling have folders of their own, because the build
+/// of one would replace the other.
 fn build_host(guest: &Path, polls: bool, manifest: &str) -> Result<BuiltHost> {
     let directory = if polls { "kvm-polling" } else { "kvm-blocking" };
     let directory = workspace::output_dir().join(directory).join(manifest);
@@ -219,6 +235,8 @@ fn build_host(guest: &Path, polls: bool, manifest: &str) -> Result<BuiltHost> {
 }
 
 /// Returns the host of what a manifest describes: two vCPUs, or two VMs that interrupt each other.
+/// The roles on the command line are those of GearV's manifests. `bench-switch` has both VMs on CPU
+/// 0, where a wake-up of one must take the CPU from the other.
 fn kvm_host(guest: &Path, polls: bool, manifest: &str) -> KvmHost {
     let host = KvmHost {
         kernel: guest.to_owned(),
@@ -244,7 +262,8 @@ fn kvm_host(guest: &Path, polls: bool, manifest: &str) -> KvmHost {
 }
 
 /// Returns a manifest of `tests/manifests`, with Gear2 at EL1 if that is wanted and these words on
-/// the guest's command line.
+/// the guest's command line. A changed manifest with Gear2 at EL1 gets a file name of its own, so
+/// that columns of both privileges do not share a build.
 pub(super) fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBuf> {
     let path = manifest(name);
     if !el1 && command_line.is_empty() {
@@ -270,7 +289,8 @@ fn manifest(name: &str) -> PathBuf {
     workspace::root().join(format!("tests/manifests/{name}.dts"))
 }
 
-/// Returns a manifest of `tests/manifests` with settings of Gear2.
+/// Returns a manifest of `tests/manifests` with settings of Gear2. The node `gear2` stands in front
+/// of `vms`, as in the manifests of the repository.
 fn with_settings(name: &str, settings: &str) -> Result<String> {
     let path = manifest(name);
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -287,6 +307,8 @@ fn write_source(name: &str, text: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
+/// Replaces a text that must be there. A replacement that finds nothing would measure another
+/// system under this name.
 fn replaced(text: &str, from: &str, to: &str) -> Result<String> {
     ensure!(text.contains(from), "the manifest does not hold {from}");
     Ok(text.replace(from, to))
@@ -307,7 +329,8 @@ pub(super) fn ensure_holds(container: &Path, guest: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the benchmark's end and reads its figures.
+/// Waits for the benchmark's end and reads its figures. A failed check of the guest is an error
+/// even with all figures there: a wrong path may be a short one.
 pub(super) fn measure(mut session: Session) -> Result<Figures> {
     let printed = session.expect("DONE\n", TIMEOUT);
     let last_words = || build_images::last_words(&session);

@@ -22,10 +22,13 @@ use super::breakdown::{self, Program};
 use super::column::{COUNTER, log};
 use crate::report::Counts;
 
+/// Limit for a boot. Debian's kernel in a VM is copied and digested before its first instruction,
+/// which takes long under `icount`.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// Least number of instructions of a function that the table names.
+/// Least number of instructions of a function that the table names: a third of the goal for the
+/// whole boot. Smaller functions are part of the sums by purpose.
 const SHOWN: u64 = 100_000;
-/// The guest's flat image.
+/// The guest that stands in place of a kernel, as a flat image.
 const GUEST: &str = "first_instruction";
 /// Size to which the bare-metal real-time VM's image is padded, then the goal for the instructions
 /// of its start.
@@ -35,9 +38,11 @@ pub(super) const GOAL_ROW: &str = "boot real-time VM, instructions";
 /// Bytes of an arm64 `Image`'s header that belong to the kernel: all but the first instruction
 /// (Linux, Documentation/arch/arm64/booting.rst).
 const HEADER: std::ops::Range<usize> = 4..64;
+/// The property's value that the guest replaces, in the first VM of a manifest alone.
 const KERNEL: &str = "\"artifact:debian-kernel\"";
 
-/// A manifest, with the VM whose start is measured first.
+/// A manifest, with the VM whose start is measured first. In the first system all else is small, so
+/// that GearV's own work remains.
 struct System {
     name: &'static str,
     /// From the workspace's root, or the text itself.
@@ -78,7 +83,7 @@ const REAL_TIME: &str = r#"/dts-v1/;
 };
 "#;
 
-/// Measures all counts.
+/// Measures all counts. Bytes come from the linker's sections and the files, and need no boot.
 pub(super) fn measure(qemu: &Qemu) -> Result<Counts> {
     let mut counts = Counts::new();
     build_images::gears()?;
@@ -100,7 +105,9 @@ pub(super) fn measure(qemu: &Qemu) -> Result<Counts> {
     Ok(counts)
 }
 
-/// Boots a system until its first VM has said when it began.
+/// Boots a system until its first VM has said when it began. The trace is taken of the real-time
+/// VM's boot alone: the log of the others would have a line for each instruction that copies
+/// Debian's kernel.
 fn boot(system: &System, qemu: &Qemu, counts: &mut Counts) -> Result<()> {
     let directory = workspace::output_dir().join("footprint");
     fs::create_dir_all(&directory)?;
@@ -121,6 +128,9 @@ fn boot(system: &System, qemu: &Qemu, counts: &mut Counts) -> Result<()> {
     Ok(())
 }
 
+/// Returns a machine for the images. Two CPUs are the least, so that the start of another CPU is a
+/// part of each boot. The manifests with a device VM pass a disk through, and an empty file system
+/// is enough for them.
 fn machine(images: &Images, uart: &Path) -> Result<Machine> {
     let cpus = u32::try_from(images.manifest.cpu_count)?.max(2);
     let needs_disk = images.manifest.vms.len() > 1;
@@ -139,7 +149,8 @@ fn machine(images: &Images, uart: &Path) -> Result<Machine> {
     })
 }
 
-/// Writes the manifest with the guest in place of kernels.
+/// Writes the manifest with the guest in place of kernels. The real-time VM's image is padded with
+/// zeroes to a usual size, as copying it is a part of the start.
 fn write_manifest(system: &System, directory: &Path) -> Result<PathBuf> {
     let guest = fs::read(build_images::build_guest(GUEST)?)?;
     let text = match system.manifest {
@@ -164,7 +175,9 @@ fn write_manifest(system: &System, directory: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Returns Debian's kernel with the guest in place of its first bytes.
+/// Returns Debian's kernel with the guest in place of its first bytes. The header stays the
+/// kernel's, because the loader reads the size and the placement from it. Instruction 0 is the
+/// guest's own, a branch over the header.
 fn kernel_with(guest: &[u8]) -> Result<Vec<u8>> {
     let mut kernel = fs::read(payloads::debian_kernel()?)?;
     for (at, byte) in guest.iter().enumerate() {
@@ -181,6 +194,8 @@ struct First {
     address: u64,
 }
 
+/// Boots, and returns what the first VM said. A real-time VM has the second UART, whose text QEMU
+/// writes to a file, and the file is complete only at QEMU's end.
 fn first(qemu: &Qemu, machine: &Machine, images: &Images, uart: &Path) -> Result<First> {
     if uart.exists() {
         fs::remove_file(uart)?;
@@ -207,7 +222,8 @@ fn parse(printed: &str) -> Option<First> {
     })
 }
 
-/// Counts the instructions before the one at `end` by what they do.
+/// Counts the instructions before the one at `end` by what they do. The guest's first instruction
+/// is in the filter too, for the reader of the log to know where to stop.
 fn classify(
     qemu: &Qemu,
     machine: &Machine,
@@ -224,7 +240,8 @@ fn classify(
     Ok(by_purpose(&programs, &counts))
 }
 
-/// Sums counts by what the instructions are for, and by function where these are many.
+/// Sums counts by what the instructions are for, and by function where these are many. Instructions
+/// outside of the three programs, which are the guest's one and the boot loader's, are left out.
 fn by_purpose(programs: &[(&str, Program)], counts: &BTreeMap<u64, u64>) -> BTreeMap<String, u64> {
     let (mut kinds, mut functions) = (BTreeMap::new(), BTreeMap::new());
     for (pc, count) in counts {
@@ -240,7 +257,9 @@ fn by_purpose(programs: &[(&str, Program)], counts: &BTreeMap<u64, u64>) -> BTre
     kinds
 }
 
-/// Returns what a function's instructions are for.
+/// Returns what a function's instructions are for. The names are those of the compiler's built-ins
+/// and of the gears' own functions. A new function of such a kind with another name shows as
+/// `else`, and by its own name if it is large.
 fn what(program: &str, function: &str) -> String {
     let does = |words: &[&str]| words.iter().any(|word| function.contains(word));
     let kind = if does(&["memcpy", "memmove", "copy"]) {

@@ -1,16 +1,22 @@
 //! The papers' micro-benchmarks beside ours (gearv tables 6 and 7), and what Gear2 costs by their
 //! formula 1.
+//!
+//! The papers' figures are nanoseconds on a board, those here instructions on QEMU. The two are not
+//! compared with each other: the table shows the ratio of GearV to KVM on each side.
 
 use crate::report::{Figures, Results};
 
 /// A micro-benchmark: its name, the papers' nanoseconds on R-Car H3 for GearV and KVM, and the row
-/// here.
+/// here that takes the way which comes nearest.
 struct Row {
     name: &'static str,
     papers: [u64; 2],
     ours: &'static str,
 }
 
+/// The micro-benchmarks. `VM trap` of the papers is an access to the distributor, and `I/O out` a
+/// store that a program serves: here one that GDM has to answer, as Gear2 answers the others
+/// itself.
 const ROWS: [Row; 5] = [
     Row {
         name: "hypercall",
@@ -57,6 +63,8 @@ pub(super) fn table(results: &Results) -> String {
     text
 }
 
+/// Returns a line of the table. A row of the device model is a dash without the long run, since
+/// `--short` leaves those rows out.
 fn line(row: &Row, gearv: &Figures, kvm: &Figures) -> String {
     let [paper_gearv, paper_kvm] = row.papers;
     let cell = |column: &Figures| column.get(row.ours).map(|figure| figure.median);
@@ -80,7 +88,8 @@ fn ratio_of(gearv: u64, kvm: u64) -> String {
 }
 
 /// Returns the part of the time that Gear2 costs, in percent, by the papers' formula 1: an
-/// interrupt makes two world switches more.
+/// interrupt makes two world switches more. The formula takes each interrupt for one that goes
+/// through Gear2.
 pub(super) fn formula_1(interrupts_per_second: f64, world_switch_ns: f64) -> f64 {
     interrupts_per_second * world_switch_ns * 1e-9 * 2.0 * 100.0
 }

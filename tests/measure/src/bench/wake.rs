@@ -16,7 +16,8 @@ pub(super) const ROWS: [&str; 4] = ["wake_line", "wake_uio", "request_gdm", "req
 /// The kernel's driver owns the PL061, whose registers the program uses all the same.
 const COMMAND_LINE: &str = "console=ttyAMA0 iomem=relaxed";
 
-/// Returns the machine without GearV, with the PCI device.
+/// Returns the machine without GearV, with the PCI device. The PCI device `edu` makes its INTx
+/// active on a store of the driver's.
 pub(super) fn natively(qemu: &Qemu, machine: &Machine) -> Result<Command> {
     let kernel = payloads::debian_kernel()?;
     let initramfs = wake_userland::initramfs(&workspace::output_dir())?;

@@ -1,4 +1,7 @@
 //! Instructions for a person who measures jitter on a board, step by step.
+//!
+//! xtask cannot press a board's keys. The steps name the files to boot, the lines to wait for and
+//! the keys to press, and the logs that result are what `--from` reads.
 
 use std::path::Path;
 
@@ -10,10 +13,12 @@ use workbench::{jitter_userland, payloads, workspace};
 use super::configuration::{Configuration, Load, Serial};
 
 /// Seconds for which the guest on a board sleeps before and after a measurement, in which a person
-/// can press keys.
+/// can press keys. On QEMU the pauses are in virtual time and differ (`drive.rs`).
 const SETTLE_S: u64 = 20;
 
-/// The UART that the real-time VM gets, and how it comes to be there.
+/// Returns the UART that the real-time VM gets on a board, and how it comes to be there. The
+/// board's first UART is Gear2's, so the VM needs another one, which a person has to make
+/// available.
 fn serial(board: Name) -> (Serial, &'static str) {
     match board {
         Name::QemuVirt => (Serial::SECOND_OF_VIRT, "a second -serial option of QEMU's"),
@@ -48,7 +53,9 @@ fn serial(board: Name) -> (Serial, &'static str) {
     }
 }
 
-/// Makes what the board boots, and returns what to do with it.
+/// Makes what the board boots, and returns what to do with it. The manifests are those that QEMU's
+/// machine gets, but for the serial port and the pauses. The kernel is Debian's, which does not run
+/// on each board, so the steps allow another one.
 pub(super) fn instructions(board: Name, loops: u64, load: Load) -> Result<String> {
     let (serial, what) = serial(board);
     let directory = workspace::target_dir().join("jitter");
@@ -86,6 +93,8 @@ If its kernel does not run on this board, put the board's own into the manifests
 ")
 }
 
+/// Returns the steps of one real-time VM. The exits between both counts are judged by the person:
+/// those of SGIs are allowed with pass-through, as many as the kernel sent.
 fn step(number: u32, configuration: Configuration, manifest: &Path) -> String {
     let word = configuration.word();
     format!(

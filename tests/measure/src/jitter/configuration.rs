@@ -6,10 +6,12 @@
 use clap::ValueEnum;
 use gearv_manifest::Scheduler;
 
-/// The machine's CPUs.
+/// The machine's CPUs. One CPU is measured, and the other one has the load.
 pub(super) const CPUS: u32 = 2;
 
-/// Latest expiry of the timer of cyclictest's other thread under load.
+/// Latest expiry of the timer of cyclictest's other thread under load. Without load that timer may
+/// be late by as much as all periods take; with load, waiting for so much virtual time would take
+/// too long.
 const BUSY_SLACK_MS: u32 = 20;
 
 /// Place in which cyclictest runs.
@@ -36,7 +38,8 @@ pub(super) const ALL: [Configuration; 5] = [
     Configuration::PassThrough,
 ];
 
-/// Returns the place of a configuration's name in tables; unknown ones come last.
+/// Returns the place of a configuration's name in tables; unknown ones come last. An unknown name
+/// is that of a log whose configuration has no name.
 pub(super) fn place(name: &str) -> usize {
     let place = ALL.iter().position(|one| one.text() == name);
     place.unwrap_or(ALL.len())
@@ -73,6 +76,8 @@ impl Serial {
 }
 
 impl Load {
+    /// Returns the word for the results and for the kernel's command line, by which earlier results
+    /// are compared.
     pub(super) fn text(self) -> &'static str {
         match self {
             Load::Off => "off",
@@ -192,7 +197,9 @@ impl Configuration {
         text + "\t};\n};\n"
     }
 
-    /// Returns the VMs that make the load, on the CPUs that they may have.
+    /// Returns the VMs that make the load, on the CPUs that they may have. Beside a real-time VM
+    /// the load has the other CPU; beside a guest it shares both, which is what the scheduler is
+    /// measured by.
     fn load_vms(self, load: Load) -> String {
         let mut text = String::new();
         let (vcpus, cpus) = if self.is_real_time() {

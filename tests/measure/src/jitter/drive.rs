@@ -1,5 +1,9 @@
 //! Starts a configuration, waits for its figures, and reads Gear1's counters around the
 //! measurement.
+//!
+//! The measuring guest prints a line and sleeps before and after its measurement. In these pauses
+//! Gear2 is asked for the counts of exits, by keys on its console as a person would, so that
+//! nothing is in the guest for the count.
 
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -23,9 +27,12 @@ use crate::report;
 
 /// Words of a kernel that says nothing more.
 const PANIC: &str = "Kernel panic";
-/// Lines after which neither the machine nor the kernel that measures recovers.
+/// Lines after which neither the machine nor the kernel that measures recovers. A wait for such a
+/// machine would last until the time limit.
 const FATAL: &[&str] = &[PANIC, build_images::HALT, build_images::STOPPED];
 
+/// Reason for a measurement that is not used: some exits of the first look would be missing from
+/// the difference.
 const TOO_SLOW: &str =
     "it began to measure before Gear2 had said its counters: this machine is too slow now";
 /// Longest time of an answer of Gear2.
@@ -35,6 +42,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// times as fast as the host's, that of a busy one slower.
 const SETTLE_IDLE: u64 = 1800;
 const SETTLE_BUSY: u64 = 2;
+/// Size of the disk that the load writes to.
 const DISK_BYTES: u64 = 64 << 20;
 /// Time between two looks at both lines of a machine.
 const LOOK: Duration = Duration::from_millis(200);
@@ -42,7 +50,7 @@ const LOOK: Duration = Duration::from_millis(200);
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Setup {
-    /// Measures one configuration.
+    /// Measures one configuration. Each configuration boots a machine of its own.
     pub fn measure(&self, configuration: Configuration) -> Result<Measured> {
         match configuration {
             Configuration::Native => self.natively(),
@@ -53,8 +61,8 @@ impl Setup {
         }
     }
 
-    /// With load the kernel has both CPUs, and one of them for the load; without, it has as many as
-    /// a VM.
+    /// Measures without a hypervisor. With load the kernel has both CPUs, one of which is the
+    /// load's; without load the kernel has one CPU, as a VM has.
     fn natively(&self) -> Result<Measured> {
         let kernel = payloads::debian_rt_kernel()?;
         let initramfs = jitter_userland::initramfs(&workspace::output_dir())?;
@@ -76,6 +84,8 @@ impl Setup {
         self.without_exits(session, None)
     }
 
+    /// Returns the native kernel's command line. The settle time is that of GearV's guests, so that
+    /// the kernel is as long up when it begins to measure.
     fn native_command_line(&self) -> String {
         let more = match self.load {
             Load::Off => format!("nr_cpus=1 jitter.settle={SETTLE_IDLE}"),
@@ -95,6 +105,8 @@ impl Setup {
         })
     }
 
+    /// Measures in a guest of KVM's. The vCPU's CPU is isolated and its thread has a real-time
+    /// priority: the set-up that KVM's users have for such guests. The load is the host's.
     fn under_kvm(&self) -> Result<Measured> {
         let background = match self.load {
             Load::Off => String::new(),
@@ -114,6 +126,8 @@ impl Setup {
         self.without_exits(session, Some(GUEST_ENDED))
     }
 
+    /// Measures in a VM of GearV's. A real-time VM has its own serial line and a guest shares
+    /// Gear2's, so that both are waited for differently.
     fn under_gearv(&self, configuration: Configuration) -> Result<Measured> {
         let images = build_images::build(&self.write_manifest(configuration)?)?;
         let machine = Machine {
@@ -147,7 +161,8 @@ impl Setup {
         Ok(source)
     }
 
-    /// The guest's console and Gear2's are one.
+    /// Measures the guest, whose console and Gear2's are one line. The guest must not have begun to
+    /// measure when the first counts have arrived.
     fn guest(&self, configuration: Configuration, session: &mut Session) -> Result<Measured> {
         session.expect("gear2: ", ANSWER)?;
         // Nothing but this VM is shown from now on.
@@ -168,7 +183,7 @@ impl Setup {
         })
     }
 
-    /// The guest's console is the machine's second UART, Gear2's the first.
+    /// Measures a real-time VM, whose console is the machine's second UART. Gear2's is the first.
     fn real_time(
         &self,
         configuration: Configuration,
@@ -186,7 +201,8 @@ impl Setup {
         })
     }
 
-    /// Starts the machine with a socket behind its second UART.
+    /// Starts the machine with a socket behind its second UART. The end of QEMU ends the socket,
+    /// which the reader notices.
     fn start_with_second_line(
         &self,
         word: &str,
@@ -205,7 +221,8 @@ impl Setup {
         Ok((gear2, line))
     }
 
-    /// Measures a VM with a line of its own, and reads its exits on Gear2's.
+    /// Measures a VM with a line of its own, and reads its exits on Gear2's. The order of the steps
+    /// is that of [`Setup::guest`].
     fn on_two_lines(
         &self,
         configuration: Configuration,
@@ -268,6 +285,8 @@ impl Setup {
         self.parse(&printed)
     }
 
+    /// Reads the samples. A run with fewer periods than asked for is an error: its maximum would
+    /// look better for it.
     fn parse(&self, printed: &str) -> Result<report::Figures> {
         let figures = samples(printed)?;
         let count = figures.get(ROW).map_or(0, report::Figure::count);
@@ -279,7 +298,8 @@ impl Setup {
         Ok(figures)
     }
 
-    /// Returns an empty disk, if the load wants one.
+    /// Returns an empty disk, if the load wants one. The disk is empty, as what it holds does not
+    /// matter to a load that writes.
     fn disk(&self, name: &str) -> Result<Option<PathBuf>> {
         if !self.load.needs_disk() {
             return Ok(None);
@@ -307,7 +327,8 @@ fn before_end(session: &mut Session, text: &str, ended: &str, limit: Duration) -
     Ok(printed)
 }
 
-/// Returns the number at this place of the rest of a line.
+/// Returns the number at this place of the rest of a line. The words of a message are those of the
+/// init in the initramfs, in a fixed order.
 fn number(session: &mut Session, place: usize) -> Result<u64> {
     let line = session.expect("\n", ANSWER)?;
     let word = line.split_whitespace().nth(place);
@@ -320,11 +341,13 @@ fn ended(configuration: Configuration) -> String {
     format!("gear2: {} stopped", configuration.vm())
 }
 
+/// Adds the console's last words to an error, since they say why a guest stopped.
 fn explain(error: &anyhow::Error, session: &Session) -> anyhow::Error {
     anyhow!("{error:#}\n{}", build_images::last_words(session))
 }
 
-/// Returns where the log of a console goes.
+/// Returns where the log of a console goes. The name is that of the configuration, and the next run
+/// of it writes over the file.
 fn log(what: &str) -> Result<PathBuf> {
     let directory = workspace::output_dir().join("jitter");
     fs::create_dir_all(&directory)?;

@@ -1,4 +1,8 @@
 //! Output of init on its console, and logs of it that were captured elsewhere.
+//!
+//! A log of a board is what a person captured: parts may be missing, several measurements may
+//! follow each other, and lines may end with a carriage return. A measurement that is broken costs
+//! its own figures alone.
 
 use std::fs;
 use std::io::Read as _;
@@ -19,17 +23,19 @@ pub(super) const OF_GEAR2: &str = "-gear2";
 
 /// Messages of init, in this order. The first carries the kernel's release, the configuration and
 /// the number of SGIs that the kernel has sent to its own CPUs; the third carries that number
-/// again.
+/// again. In a log each line with the first message begins a measurement.
 pub(super) const READY: &str = "JITTER-READY ";
 pub(super) const BEGINS: &str = "JITTER-BEGINS";
 pub(super) const MEASURED: &str = "JITTER-MEASURED ";
 pub(super) const END: &str = "JITTER-END";
 
 /// Start of each line with samples, which are in `report`'s format, compressed by gzip and encoded
-/// in base64.
+/// in base64. A character on its console costs a guest of KVM's some milliseconds in an emulated
+/// machine.
 const PACKED: &str = "PACKED ";
 
-/// Decodes the samples from init's output after [`MEASURED`].
+/// Decodes the samples from init's output after [`MEASURED`]. gzip's checksum finds a character
+/// that the line has lost.
 pub(super) fn samples(printed: &str) -> Result<Figures> {
     let packed = printed.lines().filter_map(|line| line.split_once(PACKED));
     let packed: String = packed.map(|(_, base64)| base64.trim()).collect();
@@ -40,7 +46,8 @@ pub(super) fn samples(printed: &str) -> Result<Figures> {
     Ok(report::parse(&text))
 }
 
-/// Reads base64 (RFC 4648, section 4).
+/// Reads base64 (RFC 4648, section 4). A character outside of the alphabet is an error with that
+/// character, as a serial line that another program also writes to has such.
 fn bytes(base64: &str) -> Result<Vec<u8>> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
@@ -58,7 +65,8 @@ fn bytes(base64: &str) -> Result<Vec<u8>> {
 }
 
 /// Reads earlier measurements: the JSON of runs, and logs, each of which may hold several. A file
-/// replaces what earlier files say of its configurations, and nothing else.
+/// replaces what earlier files say of its configurations, and nothing else. Logs of Gear2's console
+/// are read last, because each belongs to a measurement of another file.
 pub(super) fn read(files: &[PathBuf]) -> Result<Results> {
     let mut results = Results::default();
     let mut of_gear2 = Vec::new();
@@ -80,7 +88,8 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Results> {
     Ok(results)
 }
 
-/// Takes in the results of another run, which must have been measured alike.
+/// Takes in the results of another run, which must have been measured alike. Figures under other
+/// conditions would stand in one table as if they compared.
 fn take_in(results: &mut Results, other: Results, file: &Path) -> Result<()> {
     let differences = setup::differences(results, &other);
     ensure!(
@@ -126,7 +135,8 @@ fn take_in_log(results: &mut Results, text: &str, file: &Path) {
 }
 
 /// Takes in the exits that Gear2's console counted before and after the measurement of another log,
-/// whose name its own extends.
+/// whose name its own extends. The first and the last count are those around the measurement, as
+/// the board's steps say when to press the keys.
 fn take_in_exits(results: &mut Results, text: &str, file: &Path) -> Result<()> {
     let counts = Exits::all_in(text, Configuration::PassThrough.vm());
     let (Some(before), Some(after)) = (counts.first(), counts.last()) else {
@@ -156,6 +166,8 @@ fn runs(text: &str) -> Vec<(String, Run)> {
     text.split(READY).skip(1).map(named_run).collect()
 }
 
+/// Reads a measurement and the name of its configuration. A measurement whose name is unknown keeps
+/// its figures under the word that the log has.
 fn named_run(text: &str) -> (String, Run) {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let words: Vec<&str> = first.split_whitespace().collect();
@@ -169,7 +181,9 @@ fn named_run(text: &str) -> (String, Run) {
     (name, run(&words, rest, vm))
 }
 
-/// Reads a measurement from the words of its first line and the lines behind it.
+/// Reads a measurement from the words of its first line and the lines behind it. Counts of exits in
+/// the log itself are the last before and the first after the measurement, which leaves out most of
+/// the time around it.
 fn run(words: &[&str], rest: &str, vm: &str) -> Run {
     let (before, after) = rest
         .split_once(MEASURED)

@@ -1,4 +1,7 @@
 //! The page of `jitter`, for whoever has to judge a real-time system by it.
+//!
+//! The page has no script and names no other file, so that it can be kept and sent as one file. The
+//! verdict stands first, then the figures that it rests on, and last how they were made.
 
 use std::fmt::Write as _;
 
@@ -12,6 +15,7 @@ use super::verdict::Verdict;
 use crate::report::html::{self, escape};
 use crate::report::{Axis, Figure, Origin, PERCENTILES, Results, Scale, cdf, overlay, series};
 
+/// Title of the page, by which a browser's tabs tell it from that of `bench`.
 const TITLE: &str = "GearV: jitter";
 
 /// Returns the page: verdict, percentiles with exits, distributions, the papers' tables, samples in
@@ -37,6 +41,8 @@ pub(super) fn page(
     Ok(html::document(TITLE, &contents))
 }
 
+/// Returns the verdict, whose sentences are those of the terminal. The class gives the colour and
+/// the word says the same without one.
 fn words(verdict: &Verdict) -> String {
     let (class, word) = match verdict.is_good {
         true => ("good", "Good"),
@@ -57,7 +63,8 @@ fn words(verdict: &Verdict) -> String {
     html + "</ul>\n"
 }
 
-/// Returns the first row of the table of percentiles.
+/// Returns the first row of the table of percentiles. The column of the earlier run is there only
+/// with one.
 fn titles(has_old: bool) -> String {
     let mut html = "<tr><th>ns</th><th>min</th>".to_owned();
     for percentile in PERCENTILES {
@@ -71,7 +78,8 @@ fn titles(has_old: bool) -> String {
     html + "</tr>\n"
 }
 
-/// Returns the cell with the largest latency of an earlier measurement.
+/// Returns the cell with the largest latency of an earlier measurement. Only the maximum is
+/// compared, as on the terminal.
 fn most_before(old: &Results, name: &str) -> String {
     let then = table::figures(old).find(|(other, _)| *other == name);
     let most = or_dash(then.map(|(_, then)| then.max));
@@ -94,6 +102,7 @@ fn percentiles(figures: &[(&str, &Figure)], results: &Results, old: Option<&Resu
     html + &too_few(results)
 }
 
+/// Returns the cells of a configuration's latencies. A percentile with too few samples is a dash.
 fn latencies(figure: &Figure) -> String {
     let percentiles = PERCENTILES.map(|percentile| figure.percentile(percentile));
     let ends = [Some(figure.max), Some(figure.mean)];
@@ -105,6 +114,7 @@ fn latencies(figure: &Figure) -> String {
         .collect()
 }
 
+/// Returns the ratios to native, whose average and maximum are the two that the verdict names.
 fn ratios(figure: &Figure, native: Option<&Figure>) -> String {
     let ratio = |of: fn(&Figure) -> u64| table::ratio(native.map(of), of(figure));
     format!(
@@ -114,6 +124,8 @@ fn ratios(figure: &Figure, native: Option<&Figure>) -> String {
     )
 }
 
+/// Returns the cells of periods, exits and SGIs; a configuration without Gear1 has dashes for the
+/// latter.
 fn exits(name: &str, figure: &Figure, results: &Results) -> String {
     let counts = [fact::EXITS, fact::SGIS, fact::OWN];
     let counts = counts.map(|what| results.fact(name, what).unwrap_or("-"));
@@ -121,7 +133,8 @@ fn exits(name: &str, figure: &Figure, results: &Results) -> String {
     format!("<td class=\"group\">{}</td>{counts}", figure.count())
 }
 
-/// Explanation of the columns of exits.
+/// Explanation of the columns of exits. The note stands below the table because a count per period
+/// would mislead without it.
 const EXITS: &str = "Exits other than those of SGIs, and SGIs by Gear1's count and by the guest's own, from the first look \
     at Gear1's counters to the second: the sleep around the measurement is in them (half an hour of virtual time without \
     load), so that few periods have many exits a period.";
@@ -139,7 +152,7 @@ fn too_few(results: &Results) -> String {
 }
 
 /// Returns the cumulative distributions in one plot, and each configuration over the first, all to
-/// one scale.
+/// one scale. One axis serves all plots, since plots to different scales cannot be compared by eye.
 fn distributions(figures: &[(&str, &Figure)]) -> String {
     let only: Vec<&Figure> = figures.iter().map(|(_, figure)| *figure).collect();
     let Some(axis) = Axis::of(&only) else {
@@ -152,7 +165,8 @@ fn distributions(figures: &[(&str, &Figure)]) -> String {
     html + &beside_first(axis, figures)
 }
 
-/// Returns a plot of each configuration but the first, over that.
+/// Returns a plot of each configuration but the first, over that. The first is the native run
+/// unless that was not measured.
 fn beside_first(axis: Axis, figures: &[(&str, &Figure)]) -> String {
     let [(first, reference), others @ ..] = figures else {
         return String::new();
@@ -173,7 +187,8 @@ fn beside_first(axis: Axis, figures: &[(&str, &Figure)]) -> String {
     html
 }
 
-/// Returns each configuration's samples in their order, all to one scale.
+/// Returns each configuration's samples in their order, all to one scale. The order shows what a
+/// distribution hides: whether late periods come together, or at the start.
 fn orders(figures: &[(&str, &Figure)]) -> Result<String> {
     let Some(scale) = Scale::of(figures.iter().map(|(_, figure)| *figure)) else {
         return Ok(String::new());
@@ -186,6 +201,8 @@ fn orders(figures: &[(&str, &Figure)]) -> Result<String> {
     Ok(html)
 }
 
+/// Returns the conditions of the measurement and the notes, without which no figure can be
+/// repeated.
 fn conditions(results: &Results, notes: &[&str]) -> String {
     let names = [condition::MACHINE, condition::LOAD, condition::LOOPS];
     let conditions = names.into_iter();
@@ -200,7 +217,8 @@ fn conditions(results: &Results, notes: &[&str]) -> String {
     html + "</ul>\n"
 }
 
-/// The facts about each configuration that say where it comes from.
+/// The facts about each configuration that say where it comes from. Configurations of one page may
+/// come from different runs and logs.
 const ORIGINS: [(&str, &str); 6] = [
     (Origin::COMMIT, "commit"),
     (Origin::DATE, "date"),
@@ -241,7 +259,8 @@ fn origins(results: &Results) -> String {
     html + "</table></div>\n"
 }
 
-/// Returns the last words of configurations that were not measured.
+/// Returns the last words of configurations that were not measured. The words are shown unfolded: a
+/// page without a configuration must say why.
 fn failures(results: &Results) -> String {
     let mut html = String::new();
     for (name, facts) in &results.facts {

@@ -1,4 +1,7 @@
 //! The papers' figures (gearv 4.5, tables 10 and 11) beside ours.
+//!
+//! The papers' figures are of a board and an older kernel. Only the order of the configurations
+//! compares with that here.
 
 use std::fmt::Write as _;
 

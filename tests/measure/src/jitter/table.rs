@@ -1,4 +1,7 @@
 //! The figures as text, and the judgement of their values.
+//!
+//! The judgement is of ratios to the native run of the same command, as absolute figures depend on
+//! the kernel and on the model of the CPU.
 
 use std::fmt::Write as _;
 
@@ -9,7 +12,8 @@ use super::fact;
 use super::setup::{Measured, ROW, condition};
 use crate::report::{Figure, PERCENTILES, Percentile, Results};
 
-/// The most that the emulated interrupt controller may cost, native being 1.
+/// The most that the emulated interrupt controller may cost, native being 1. Gear1 puts each
+/// interrupt into a list register there, which the pass-through of the controller saves.
 const EMULATED_RATIO: f64 = 1.5;
 
 /// The least limit of any ratio under load, where figures hold turns of the other CPU.
@@ -20,10 +24,11 @@ const LOADED_RATIO: f64 = 1.5;
 /// itself executes shows in its exits, of which pass-through has none.
 const MAXIMUM_RATIO: f64 = 1.25;
 
-/// A part of a figure, the least limit of its ratio, and how it is taken.
+/// A part of a figure, the least limit of its ratio, and the function that takes it from the
+/// figure.
 type Part = (&'static str, f64, fn(&Figure) -> u64);
 
-/// Values that may not be much larger than natively.
+/// Values that may not be much larger than natively. The papers' tables have these three.
 const JUDGED: [Part; 3] = [
     ("minimum", 1.0, |figure| figure.min),
     ("average", 1.0, |figure| figure.mean),
@@ -31,7 +36,7 @@ const JUDGED: [Part; 3] = [
 ];
 
 /// Returns two tables: percentiles in nanoseconds, and the papers' values by those of the native
-/// run with the exits.
+/// run with the exits. Notes on percentiles that have too few samples follow the tables.
 pub(super) fn all(results: &Results) -> String {
     let mut text = percentiles(results);
     text += &by_native(results);
@@ -39,6 +44,7 @@ pub(super) fn all(results: &Results) -> String {
     text
 }
 
+/// Returns the table of percentiles, with a dash where there are too few samples.
 fn percentiles(results: &Results) -> String {
     let mut text = format!("{:22} {:>7}", "latency, ns", "min");
     for percentile in PERCENTILES {
@@ -55,6 +61,8 @@ fn percentiles(results: &Results) -> String {
     text
 }
 
+/// Returns the table of ratios. Without a native run its cells are dashes, and exits are still
+/// shown.
 fn by_native(results: &Results) -> String {
     let native = figure(results, Configuration::Native);
     let mut text = format!(
@@ -77,7 +85,8 @@ fn by_native(results: &Results) -> String {
     text
 }
 
-/// Says which percentiles have too few samples.
+/// Says which percentiles have too few samples. A percentile without a sample beyond it would be
+/// the maximum under another name.
 pub(super) fn too_few(results: &Results) -> String {
     let counts = figures(results).map(|(_, figure)| figure.count());
     let Some(least) = counts.min() else {
@@ -101,12 +110,14 @@ pub(super) fn figures(results: &Results) -> impl Iterator<Item = (&str, &Figure)
     columns.filter_map(|(name, figures)| Some((name.as_str(), figures.get(ROW)?)))
 }
 
-/// Returns a value as a cell of a table.
+/// Returns a value as a cell of a table. A dash stands for what was not measured, or not often
+/// enough.
 pub(super) fn or_dash(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// Returns one configuration's figures in a few words.
+/// Returns one configuration's figures in a few words. The line is that of progress, before all
+/// tables are there.
 pub(super) fn brief(measured: &Measured) -> String {
     let Some(figure) = measured.figures.get(ROW) else {
         return "nothing".to_owned();
@@ -117,7 +128,8 @@ pub(super) fn brief(measured: &Measured) -> String {
     )
 }
 
-/// Returns the maxima that were others in an older run.
+/// Returns the maxima that were others in an older run. Maxima are compared, since a real-time
+/// system is built for them. Conditions that differ are told below, as they may be the reason.
 pub(super) fn changes(old: &Results, new: &Results) -> String {
     let mut text = format!("{:24} {:>9} {:>9}\n", "maximum, ns", "then", "now");
     for (name, figures) in &new.columns {
@@ -137,7 +149,8 @@ pub(super) fn changes(old: &Results, new: &Results) -> String {
     text
 }
 
-/// Returns violations in the measured configurations.
+/// Returns violations in the measured configurations. KVM and native are not judged: the first is
+/// there to compare with, the second is the measure. Under load no limit is below [`LOADED_RATIO`].
 pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
     let mut faults = Vec::new();
     let limits = [
@@ -159,7 +172,8 @@ pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
     faults
 }
 
-/// Returns the values of a configuration that are more than `limit` times the native ones.
+/// Returns the values of a configuration that are more than `limit` times the native ones. A fault
+/// says how many samples are above, so that a reader can tell one late period from a slow path.
 fn over(results: &Results, configuration: Configuration, limit: f64) -> Vec<String> {
     let native = figure(results, Configuration::Native);
     let Some((native, figure)) = native.zip(figure(results, configuration)) else {
@@ -204,7 +218,8 @@ fn above(figure: &Figure, most: f64) -> u64 {
     above.map(|(_, count)| count).sum()
 }
 
-/// Pass-through has no exit but one for each SGI that its kernel sends.
+/// Returns the exits of the VM with pass-through that break its promise: no exit but one for each
+/// SGI that its kernel sends. Fewer exits than SGIs are no fault.
 fn exits_of_pass_through(results: &Results) -> Vec<String> {
     let mut faults = Vec::new();
     let pass_through = Configuration::PassThrough.text();
@@ -221,10 +236,12 @@ fn exits_of_pass_through(results: &Results) -> Vec<String> {
     faults
 }
 
-/// The most that the median of a scheduled guest may be beside load, native being 1.
+/// The most that the median of a scheduled guest may be beside load, native being 1. The limit is
+/// wide, as a wake-up beside load has a world switch and QEMU's turns.
 const GUEST_MEDIAN_RATIO: f64 = 3.0;
 
-/// The most that any latency of a scheduled guest may be beside load, in nanoseconds.
+/// The most that any latency of a scheduled guest may be beside load, in nanoseconds. A period of
+/// cyclictest is a millisecond: a wake-up later than that misses the next one.
 const GUEST_MAXIMUM: u64 = 1_000_000;
 
 /// A guest that sleeps most of the time runs at once when it wakes, whatever else computes. A round
@@ -269,7 +286,8 @@ fn is_alone_or_crowded(results: &Results) -> bool {
 }
 
 /// With load a guest that shares its CPU finds another VM there each time it wakes; where it does
-/// not, there was no load.
+/// not, there was no load. A load that failed to start would give good figures, and no other check
+/// would see that.
 fn load_was_there(results: &Results) -> Option<String> {
     let guest = figure(results, Configuration::Guest)?;
     let rt = figure(results, Configuration::PassThrough)?;
@@ -293,7 +311,7 @@ pub(super) fn figure(results: &Results, configuration: Configuration) -> Option<
     results.column(configuration.text())?.get(ROW)
 }
 
-/// Returns how many times native a value is.
+/// Returns how many times native a value is. A value of 0 natively has no ratio.
 pub(super) fn ratio(native: Option<u64>, value: u64) -> String {
     match native {
         Some(native) if native > 0 => format!("{:.2}", value as f64 / native as f64),

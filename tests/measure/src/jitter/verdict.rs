@@ -1,4 +1,7 @@
 //! The figures in words.
+//!
+//! A verdict is for a reader who knows no percentiles: one sentence for all, and one for each
+//! configuration. The words follow from ratios to the native run.
 
 use super::configuration::{ALL, Configuration};
 use super::fact;
@@ -8,17 +11,21 @@ use crate::report::{Figure, PERCENTILES, Results, shown};
 /// Below this ratio, figures under load say nothing: they hold turns of the other CPU.
 const TELLING_UNDER_LOAD: f64 = 1.5;
 
-/// A sentence on all, and one on each configuration by its name.
+/// A sentence on all, and one on each configuration by its name. The sentences are made once, for
+/// the terminal and for the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// Whether everything was measured and nothing is worse than it may be.
     pub(super) is_good: bool,
+    /// Sentence on all configurations, or the faults.
     pub(super) all: String,
+    /// Sentence on each configuration that was measured or failed, by its name.
     pub(super) each: Vec<(&'static str, String)>,
 }
 
 impl Verdict {
-    /// Returns the verdict on results with these faults.
+    /// Returns the verdict on results with these faults. A configuration without figures and
+    /// without a failure was not asked for, and has no sentence.
     pub(super) fn of(results: &Results, faults: &[String]) -> Verdict {
         let all = match faults {
             [] => good(results),
@@ -55,7 +62,9 @@ fn first_line(message: &str) -> &str {
     line.trim_end_matches(':')
 }
 
-/// Returns the sentence on results without a fault: what the best real-time VM costs.
+/// Returns the sentence on results without a fault: what the best real-time VM costs. Pass-through
+/// is the better one of both real-time VMs, and the emulated controller stands in where it was not
+/// measured.
 fn good(results: &Results) -> String {
     let native = table::figure(results, Configuration::Native);
     let best = [Configuration::PassThrough, Configuration::Emulated];
@@ -95,7 +104,8 @@ fn sentence(results: &Results, configuration: Configuration) -> Option<String> {
     }
 }
 
-/// Returns what can be said without another configuration.
+/// Returns what can be said without another configuration. The native run is described like this,
+/// as nothing is the measure for it.
 fn alone(figure: &Figure) -> String {
     format!(
         "99 of 100 periods begin within {}, the latest {} late",
@@ -104,7 +114,8 @@ fn alone(figure: &Figure) -> String {
     )
 }
 
-/// Returns what a configuration costs, native being 1.
+/// Returns what a configuration costs, native being 1. The word in front is for the worse of the
+/// average and the highest percentile.
 fn beside(results: &Results, one: Configuration, figure: &Figure, native: &Figure) -> String {
     let ratio = |value: u64, by: u64| value as f64 / by.max(1) as f64;
     let average = ratio(figure.mean, native.mean);
@@ -145,7 +156,8 @@ fn word(results: &Results, most: f64) -> &'static str {
     }
 }
 
-/// Returns the highest percentile that both have, by its name.
+/// Returns the highest percentile that both have, by its name. The highest one says most about late
+/// periods, and a percentile that one of both lacks cannot be compared.
 fn highest_percentile(figure: &Figure, native: &Figure) -> Option<(&'static str, u64, u64)> {
     PERCENTILES.into_iter().rev().find_map(|percentile| {
         let both = (
@@ -156,6 +168,8 @@ fn highest_percentile(figure: &Figure, native: &Figure) -> Option<(&'static str,
     })
 }
 
+/// Returns how many exits there were, as a clause. A configuration without Gear1 has no count. Zero
+/// is what pass-through promises.
 fn exits(results: &Results, one: Configuration) -> String {
     match results.fact(one.text(), fact::EXITS) {
         None => String::new(),

@@ -1,4 +1,8 @@
 //! Output of a guest that measures, and a run of all configurations as JSON.
+//!
+//! Samples are kept as runs of equal values in their order: under `icount` most are equal, and a
+//! file has all of them without being large. Percentiles are samples by their rank and never
+//! interpolated, so that each is a value that occurred.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,13 +31,15 @@ pub struct Figure {
 /// Figures by their rows' names.
 pub type Figures = BTreeMap<String, Figure>;
 
-/// Figures that are one number each, by what they are, unit included.
+/// Figures that are one number each, by what they are, unit included. A name has the unit because
+/// the numbers of one table are bytes and instructions.
 pub type Counts = BTreeMap<String, u64>;
 
 /// Facts about how a column came to be, by their names.
 pub type Facts = BTreeMap<String, String>;
 
-/// All columns of a run.
+/// All columns of a run. The form is that of the JSON, by which runs of different days are
+/// compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Results {
     /// SHA-256 of the guest, the same in all columns.
@@ -73,7 +79,8 @@ pub const PERCENTILES: [Percentile; 6] = {
 };
 
 /// Parses the lines `BENCH <name> <min> <median> <mean> <p99> <max>` and `RAW <name> <ns>[x<count>]
-/// ...`, of which a name may have several. Without the former the latter say all.
+/// ...`, of which a name may have several. Without the former the latter say all. A guest's own
+/// statistics win over those of the samples.
 pub fn parse(printed: &str) -> Figures {
     let mut figures: Figures = printed.lines().filter_map(parse_line).collect();
     let mut all: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
@@ -91,6 +98,7 @@ pub fn parse(printed: &str) -> Figures {
     figures
 }
 
+/// Reads `BENCH`. A line that is cut short is left out as a whole.
 fn parse_line(line: &str) -> Option<(String, Figure)> {
     let (_, rest) = line.split_once("BENCH ")?;
     let mut words = rest.split_whitespace();
@@ -107,6 +115,7 @@ fn parse_line(line: &str) -> Option<(String, Figure)> {
     Some((name, figure))
 }
 
+/// Reads `RAW`. A run without a count is one sample.
 fn parse_raw(line: &str) -> Option<(&str, Vec<(u64, u64)>)> {
     let (_, rest) = line.split_once("RAW ")?;
     let mut words = rest.split_whitespace();
@@ -139,7 +148,7 @@ impl Results {
         self.facts.insert(name.to_owned(), facts);
     }
 
-    /// Writes the results as JSON.
+    /// Writes the results as JSON. Directories are made, so that `--json` takes any path.
     pub fn save(&self, path: &Path) -> Result<()> {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory)?;
@@ -175,6 +184,8 @@ impl Results {
         })
     }
 
+    /// Reads results. A member of the wrong type makes the whole file no measurement; half of one
+    /// would compare wrongly.
     fn from_json(json: &Value) -> Option<Results> {
         // Results of before there were any have none.
         let facts = json["facts"].as_object().into_iter().flatten();
@@ -199,6 +210,7 @@ fn texts(json: &Value) -> Option<Facts> {
     texts.collect()
 }
 
+/// Reads a column: its name, and the figures of its rows.
 fn column_from_json(json: &Value) -> Option<(String, Figures)> {
     let rows = json["rows"].as_object()?.iter();
     let figures = rows.map(|(row, figure)| Some((row.clone(), Figure::from_json(figure)?)));
@@ -207,7 +219,8 @@ fn column_from_json(json: &Value) -> Option<(String, Figures)> {
 }
 
 impl Figure {
-    /// Returns the distribution of samples; none has none.
+    /// Returns the distribution of samples; none has none. The sum is of 128 bits, as samples are
+    /// nanoseconds of any size. The mean is rounded to the nearest one.
     pub fn of(samples: Vec<(u64, u64)>) -> Option<Figure> {
         let mut sorted = samples.clone();
         sorted.sort_unstable();
@@ -239,7 +252,8 @@ impl Figure {
         sorted
     }
 
-    /// Returns a percentile; none where there are too few samples for one beyond it.
+    /// Returns a percentile; none where there are too few samples for one beyond it. The rank is
+    /// that of the last sample that `count / beyond` samples lie beyond.
     pub fn percentile(&self, percentile: Percentile) -> Option<u64> {
         let count = self.count();
         let beyond = count.checked_div(percentile.beyond)?;
@@ -257,6 +271,7 @@ impl Figure {
         })
     }
 
+    /// Reads a figure with all its samples.
     fn from_json(json: &Value) -> Option<Figure> {
         let run = |run: &Value| Some((run[0].as_u64()?, run[1].as_u64()?));
         Some(Figure {
@@ -274,7 +289,8 @@ impl Figure {
     }
 }
 
-/// Returns the sample of this rank, counted from 1, in sorted runs.
+/// Returns the sample of this rank, counted from 1, in sorted runs. A rank beyond the last sample
+/// gives the last one.
 fn sample_of_rank(sorted: &[(u64, u64)], rank: u64) -> u64 {
     let mut before = 0;
     let reaches = sorted.iter().find(|(_, count)| {

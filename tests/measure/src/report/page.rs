@@ -1,4 +1,7 @@
 //! The figures of a run that has many rows, on one page of HTML that needs no other file.
+//!
+//! The page has no script: rows are unfolded by HTML's own element, so that the file can be opened
+//! anywhere and kept.
 
 use std::fmt::Write as _;
 
@@ -48,13 +51,15 @@ pub fn page(page: &Page<'_>, results: &Results) -> Result<String> {
     Ok(html::document(page.title, &contents))
 }
 
-/// Returns whether a row's goal is met, if it has one and was measured.
+/// Returns whether a row's goal is met, if it has one and was measured. The median is judged, as
+/// the distribution's ends depend on what else interrupts.
 fn is_met(page: &Page<'_>, row: &Row<'_>, results: &Results) -> Option<bool> {
     let median = results.column(page.judged)?.get(row.name)?.median;
     Some(median <= row.goal?)
 }
 
-/// Returns a sentence on how many goals are met, and by which rows they are not.
+/// Returns a sentence on how many goals are met, and by which rows they are not. A run without the
+/// judged column says so, and is not taken for one that meets all goals.
 fn goals(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
     let judged: Vec<(&str, bool)> = rows
         .iter()
@@ -86,7 +91,8 @@ fn goals(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
     )
 }
 
-/// Returns what a row is, its medians, and its samples folded away.
+/// Returns what a row is, its medians, and its samples folded away. A page of all plots at once
+/// would be too long to find a row in.
 fn folded(page: &Page<'_>, row: &Row<'_>, results: &Results) -> Result<String> {
     let mut html = format!("<h2>{}</h2>\n", escape(row.name));
     html += &format!("<p>{}{}</p>\n", escape(row.what), goal(page, row, results));
@@ -127,7 +133,8 @@ fn conditions(page: &Page<'_>, results: &Results) -> String {
     html + "</ul>\n"
 }
 
-/// Returns all medians, a line a row and a column a configuration, behind the goals.
+/// Returns all medians, a line a row and a column a configuration, behind the goals. Names are
+/// broken at spaces, since sixteen columns do not fit side by side otherwise.
 fn overview(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
     let mut html = "<div class=\"wide\"><table><tr><th>median, ns</th><th>goal</th>".to_owned();
     for (name, _) in &results.columns {
@@ -140,6 +147,7 @@ fn overview(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
     html + "</table></div>\n"
 }
 
+/// Returns a row's line. The row's explanation is a tooltip here and a sentence further below.
 fn overview_line(page: &Page<'_>, row: &Row<'_>, results: &Results) -> String {
     let mut html = format!(
         "<tr><td title=\"{}\">{}</td>",
@@ -156,6 +164,7 @@ fn overview_line(page: &Page<'_>, row: &Row<'_>, results: &Results) -> String {
     html + "</tr>\n"
 }
 
+/// Returns the cell of a goal. Words say what the colour says, for those who do not see colours.
 fn goal_cell(row: &Row<'_>, met: Option<bool>) -> String {
     match (row.goal, met) {
         (None, _) => "<td>-</td>".to_owned(),
@@ -165,7 +174,8 @@ fn goal_cell(row: &Row<'_>, met: Option<bool>) -> String {
     }
 }
 
-/// Returns a median, with the older one below it if that was another.
+/// Returns a median, with the older one below it if that was another. Most medians do not change,
+/// and a second number in each cell would hide the few that do.
 fn cell(now: Option<u64>, then: Option<u64>) -> String {
     match (now, then) {
         (None, _) => "<td>-</td>".to_owned(),
@@ -177,7 +187,8 @@ fn cell(now: Option<u64>, then: Option<u64>) -> String {
     }
 }
 
-/// Returns the counts, if there are any.
+/// Returns the counts, if there are any. They have no distribution and no column, as they belong to
+/// the tree and not to a configuration.
 fn counts(results: &Results) -> String {
     if results.counts.is_empty() {
         return String::new();
@@ -189,12 +200,14 @@ fn counts(results: &Results) -> String {
     html + "</table>\n"
 }
 
+/// Tells whether any column has a row. Rows that no column has are left out of the page.
 fn has_figures(results: &Results, row: &str) -> bool {
     let mut columns = results.columns.iter();
     columns.any(|(_, figures)| figures.contains_key(row))
 }
 
-/// Returns all rows, each once; a row that the page does not describe has no words.
+/// Returns all rows, each once; a row that the page does not describe has no words. Undescribed
+/// rows come last.
 fn rows<'a>(described: &[Row<'a>], results: &'a Results) -> Vec<Row<'a>> {
     let is_there = |row: &Row<'_>| has_figures(results, row.name);
     let mut rows: Vec<Row<'_>> = described.iter().copied().filter(is_there).collect();
@@ -212,7 +225,8 @@ fn rows<'a>(described: &[Row<'a>], results: &'a Results) -> Vec<Row<'a>> {
     rows
 }
 
-/// Returns the configurations that have a row, with its figure.
+/// Returns the configurations that have a row, with its figure. Columns without the row, as
+/// natively those of Gear2, have neither a bar nor a plot.
 fn having<'a>(results: &'a Results, row: &str) -> Vec<(&'a str, &'a Figure)> {
     let columns = results.columns.iter();
     columns
@@ -220,9 +234,12 @@ fn having<'a>(results: &'a Results, row: &str) -> Vec<(&'a str, &'a Figure)> {
         .collect()
 }
 
-/// Prefix of a native run's name; other runs are shown in relation to it.
+/// Beginning of a native column's name. There are several, one for each CPU and GIC; the first that
+/// has the row is what others are divided by.
 const NATIVE: &str = "native";
 
+/// Returns a row's distributions. The earlier run's maximum stands beside the new one, as medians
+/// are in the overview already.
 fn table(row: &str, old: Option<&Results>, results: &Results) -> String {
     let all = having(results, row);
     let native = all.iter().find(|(name, _)| name.starts_with(NATIVE));
@@ -272,7 +289,8 @@ fn cells(figure: &Figure) -> String {
         .concat()
 }
 
-/// Returns the cells of a figure in relation to the native one.
+/// Returns the cells of a figure in relation to the native one. The divisor is at least 1, as a
+/// figure may be 0.
 fn ratios(figure: &Figure, native: &Figure) -> String {
     let ratio = |of: fn(&Figure) -> u64| {
         let ratio = of(figure) as f64 / of(native).max(1) as f64;
@@ -281,7 +299,8 @@ fn ratios(figure: &Figure, native: &Figure) -> String {
     ratio(|one| one.min) + &ratio(|one| one.mean) + &ratio(|one| one.max)
 }
 
-/// Returns both plots of each configuration whose samples differ, all to one scale.
+/// Returns both plots of each configuration whose samples differ, all to one scale. A figure whose
+/// samples are all equal, as most under `icount`, has nothing to draw.
 fn plots(row: &str, results: &Results) -> Result<String> {
     let mut columns = having(results, row);
     columns.retain(|(_, figure)| !figure.samples.is_empty() && figure.min < figure.max);

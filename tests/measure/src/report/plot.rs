@@ -1,4 +1,7 @@
 //! A figure's samples as SVG: how often each value occurred, and the values in their order.
+//!
+//! Latencies span several orders of magnitude, so their axis is logarithmic. All plots of one row
+//! have the same scale.
 
 use anyhow::{Context as _, Result, anyhow};
 use plotters::backend::SVGBackend;
@@ -13,7 +16,9 @@ use plotters::style::{Color as _, RGBColor, WHITE};
 use super::figures::Figure;
 use super::html::escape;
 
+/// Width and height of a plot.
 const SIZE: (u32, u32) = (900, 260);
+/// Number of bins of a histogram: a few pixels each.
 const BINS: u64 = 300;
 /// The most columns of a time series: through each, the line goes from the least to the largest
 /// value.
@@ -24,7 +29,8 @@ const LABEL: (&str, u32) = ("sans-serif", 15);
 const GRID: RGBColor = RGBColor(0xee, 0xee, 0xee);
 const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 
-/// The values that a set of plots is drawn for, so that they can be compared by eye.
+/// The values that a set of plots is drawn for, so that they can be compared by eye. The least
+/// value is 1, as a logarithm of 0 does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     low: u64,
@@ -32,7 +38,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Returns the scale that holds all of these; none if there is nothing to draw.
+    /// Returns the scale that holds all of these; none if there is nothing to draw. A tenth is left
+    /// at both ends, so that no sample lies on the frame.
     pub fn of<'a>(figures: impl Iterator<Item = &'a Figure>) -> Option<Scale> {
         figures
             .map(|figure| (figure.min, figure.max))
@@ -58,14 +65,16 @@ impl Scale {
         seen.map(|value| value as f64).collect()
     }
 
-    /// Returns the bin of a value; bins grow with the value, as the axis does.
+    /// Returns the bin of a value; bins grow with the value, as the axis does. A value at the upper
+    /// end belongs to the last bin.
     fn bin(self, value: u64) -> u64 {
         let (low, high) = ((self.low as f64).ln(), (self.high as f64).ln());
         let place = ((value.max(1) as f64).ln() - low) / (high - low);
         ((place * BINS as f64) as u64).min(BINS - 1)
     }
 
-    /// Returns where a bin begins.
+    /// Returns where a bin begins. The function is the inverse of [`Scale::bin`], so that a bar
+    /// covers exactly the values that it counts.
     fn edge(self, bin: u64) -> f64 {
         let (low, high) = ((self.low as f64).ln(), (self.high as f64).ln());
         (low + (high - low) * bin as f64 / BINS as f64).exp()
@@ -73,7 +82,8 @@ impl Scale {
 }
 
 /// Draws the medians as bars of one scale, the longest for the largest, and the goal as a line
-/// across.
+/// across. Lengths are linear here, as the eye compares them. The goal counts as a length too, or
+/// its line could lie outside.
 pub(super) fn bars(figures: &[(&str, &Figure)], goal: Option<u64>) -> String {
     let most = figures.iter().map(|(_, figure)| figure.median).max();
     let most = most.max(goal).unwrap_or(0).max(1);
@@ -105,8 +115,9 @@ const LONGEST: u64 = 600;
 /// Width of a digit of a bar's number, rounded up.
 const DIGIT: u64 = 9;
 
-/// Returns where the number of a bar that ends at `end` begins: behind the bar, or behind the goal's
-/// line if the line would cross the number.
+/// Returns where the number of a bar that ends at `end` begins: behind the bar, or behind the
+/// goal's line if the line would cross the number. Numbers are placed by their estimated width, as
+/// no font is known here.
 fn number_at(end: u64, number: u64, line: Option<u64>) -> u64 {
     let digits = u64::from(number.checked_ilog10().unwrap_or(0)) + 1;
     let taken = end..=end + 10 + digits * DIGIT;
@@ -116,7 +127,8 @@ fn number_at(end: u64, number: u64, line: Option<u64>) -> u64 {
     }
 }
 
-/// Draws a bar with its name before it and its number behind it.
+/// Draws a bar with its name before it and its number behind it. A median of 0 still has a bar of
+/// one pixel.
 fn bar(index: usize, name: &str, median: u64, most: u64, line: Option<u64>) -> String {
     let (y, text_y) = (index * HEIGHT + 3, index * HEIGHT + 16);
     let length = (median * LONGEST / most).max(1);
@@ -131,7 +143,8 @@ fn bar(index: usize, name: &str, median: u64, most: u64, line: Option<u64>) -> S
     )
 }
 
-/// Draws how often each latency occurred, both axes logarithmic.
+/// Draws how often each latency occurred, both axes logarithmic. The counts are logarithmic too: a
+/// single late sample is seen beside a thousand equal ones.
 pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
     let mut counts = vec![0_u64; usize::try_from(BINS)?];
     for (value, count) in &figure.samples {
@@ -173,7 +186,8 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
 }
 
 /// Draws the samples in their order: where there are too many to see, a line from the least to the
-/// largest of each group.
+/// largest of each group. Both ends of each group are drawn, so that a single late sample among
+/// thousands is not averaged away.
 pub fn series(figure: &Figure, scale: Scale) -> Result<String> {
     let (count, ends) = ends_of_groups(figure);
     draw(|area| {
@@ -225,7 +239,7 @@ fn ends_of_groups(figure: &Figure) -> (usize, Vec<(f64, f64)>) {
     (samples.len(), ends)
 }
 
-/// Returns the SVG that `onto` draws.
+/// Returns the SVG that `onto` draws. The picture is a string, as the page holds it inline.
 fn draw(onto: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>) -> Result<String> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();

@@ -1,4 +1,7 @@
 //! The frame of a plot over an axis of latencies, as SVG.
+//!
+//! The axis of these plots is linear up to a split and logarithmic from there on (`axis.rs`), which
+//! shows both the bulk and the tail of a distribution.
 
 use std::fmt::Write as _;
 
@@ -12,14 +15,16 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = 22.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
-/// Least distance of two names on the axis of latencies.
+/// Least distance of two names on the axis of latencies: closer ones would overlap.
 const APART: f64 = 56.0;
-/// Colours of the configurations, in their order.
+/// Colours of the configurations, in their order. A configuration has one colour in all plots of a
+/// page.
 const COLOURS: [&str; 6] = [
     "#444444", "#c2571a", "#8b4fb0", "#1b8a5a", "#1f5fa8", "#b08a00",
 ];
 
-/// Returns the colour of a configuration.
+/// Returns the colour of a configuration. More configurations than colours begin again with the
+/// first.
 pub(super) fn colour(index: usize) -> &'static str {
     COLOURS[index % COLOURS.len()]
 }
@@ -29,13 +34,15 @@ pub(super) fn x(place: f64) -> f64 {
     LEFT + place * (WIDTH - LEFT - RIGHT)
 }
 
-/// Returns the y coordinate of a place from 0, below, to 1.
+/// Returns the y coordinate of a place from 0, below, to 1. SVG counts from above, and a plot from
+/// below.
 pub(super) fn y(place: f64) -> f64 {
     HEIGHT - BOTTOM - place.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM)
 }
 
 /// Returns a plot: what `drawn` holds in a frame, the names of both axes' values, and a legend of
-/// names with their colours.
+/// names with their colours. Grid and ground are drawn first, so that lines of figures lie over
+/// them.
 pub(super) fn plot(
     axis: Axis,
     levels: &[(f64, String)],
@@ -56,7 +63,8 @@ pub(super) fn plot(
     svg + "</svg>\n"
 }
 
-/// Marks the part of the axis that is logarithmic.
+/// Marks the part of the axis that is logarithmic. Distances on both sides of the split do not
+/// compare, which the colour of the ground tells.
 fn behind_the_split(axis: Axis) -> String {
     let Some(split) = axis.split() else {
         return String::new();
@@ -85,6 +93,7 @@ fn split_text(axis: Axis) -> String {
     )
 }
 
+/// Draws the levels that the caller names, each with its name to the left of the frame.
 fn horizontal_lines(levels: &[(f64, String)]) -> String {
     let mut svg = String::new();
     for (place, name) in levels {
@@ -138,7 +147,8 @@ fn vertical_line(svg: &mut String, x: f64, label: &str) {
     );
 }
 
-/// Draws the names of what is drawn, each behind its colour, above the frame.
+/// Draws the names of what is drawn, each behind its colour, above the frame. The place of the next
+/// name is estimated by the number of characters, as no font is known here.
 fn legend_of(legend: &[(&str, &str)]) -> String {
     let mut svg = String::new();
     let mut x = LEFT;

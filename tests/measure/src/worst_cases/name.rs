@@ -1,8 +1,12 @@
 //! Names for the kinds of exits that the plugin tells apart.
+//!
+//! The plugin writes numbers: a call, an encoding, an address. The table has the names of the
+//! specifications for what guests do and those of the ABI for what Gear2 does. Exits that take one
+//! way through Gear1 share a name, since their longest is one figure.
 
 use gear1_abi::call::number;
 
-/// Gear2's calls.
+/// Gear2's calls by their number, which is the immediate of the SVC or HVC instruction.
 const GEAR2: [(u16, &str); 20] = [
     (number::NEXT, "NEXT"),
     (number::VERSION, "VERSION"),
@@ -60,9 +64,13 @@ const CALLS: [(u32, &str); 31] = [
     (0x8500_0020, "PV_TIME_FEATURES"),
     (0x8500_0021, "PV_TIME_ST"),
 ];
+/// Bit that tells the SMC64 form of a function from the SMC32 form (SMCCC, Arm DEN 0028). Both
+/// forms take one way and have one name.
 const SMC64: u32 = 1 << 30;
 
-/// Registers of a distributor, and of a redistributor's second frame, from these offsets on.
+/// Registers of a distributor, and of a redistributor's second frame, from these offsets on (GICv3,
+/// Arm IHI 0069, chapter 12). Sorted by offset, as [`per_interrupt`] takes the last one that begins
+/// at or before an access.
 const PER_INTERRUPT: [(u64, &str); 13] = [
     (0x000, "CTLR"),
     (0x004, "TYPER and others"),
@@ -78,14 +86,17 @@ const PER_INTERRUPT: [(u64, &str); 13] = [
     (0xc00, "ICFGR"),
     (0xf00, "SGIR and others"),
 ];
+/// Offset from which the distributor's routes lie: GICD_IROUTER<n>, 64 bits each, of a GICv3 only.
 const IROUTER: u64 = 0x6000;
-/// Addresses of the interrupt controller of QEMU's `virt`.
+/// Addresses of the interrupt controller of QEMU's `virt`, which the guests see where the machine
+/// has it.
 const DISTRIBUTOR: u64 = 0x0800_0000;
 const CPU_INTERFACE: u64 = 0x0801_0000;
 const REDISTRIBUTORS: u64 = 0x080a_0000;
 const END: u64 = 0x0900_0000;
 
-/// Trapped system registers that have a way of their own.
+/// Trapped system registers that have a way of their own: encodings as the plugin writes them, with
+/// the direction of the access. The three set/way instructions share a name.
 const REGISTERS: [(&str, &str); 11] = [
     ("s3_0_c12_c11_5:write", "ICC_SGI1R_EL1 written"),
     ("s3_0_c12_c11_6:write", "ICC_ASGI1R_EL1 written"),
@@ -100,7 +111,8 @@ const REGISTERS: [(&str, &str); 11] = [
     ("s1_0_c7_c1_0:write", "IC IALLUIS"),
 ];
 
-/// Names a kind, as the plugin writes it, of a machine with this GIC.
+/// Names a kind, as the plugin writes it, of a machine with this GIC. The GIC's version decides on
+/// the meaning of addresses: a GICv2 has CPU interfaces where a GICv3 has nothing.
 pub(super) fn of(kind: &str, gic: u32) -> String {
     let (who, what) = kind.split_once(':').unwrap_or((kind, ""));
     let (what, detail) = what.split_once(':').unwrap_or((what, ""));
@@ -115,6 +127,8 @@ pub(super) fn of(kind: &str, gic: u32) -> String {
     }
 }
 
+/// Names an exit of a guest. All classes of exceptions without a name here are called undefined
+/// instructions.
 fn guest_exit(what: &str, detail: &str, gic: u32) -> String {
     match what {
         "hvc" | "smc" => call(detail),
@@ -129,11 +143,14 @@ fn guest_exit(what: &str, detail: &str, gic: u32) -> String {
     }
 }
 
+/// Names a call of Gear2's by the number in the instruction.
 fn gear2_call(number: &str) -> &'static str {
     let found = GEAR2.iter().find(|(known, _)| known.to_string() == number);
     found.map_or("no such call", |(_, name)| name)
 }
 
+/// Names an interrupt by the function that handled it; without one it is nothing that the plugin
+/// knows.
 fn of_what(detail: &str) -> String {
     let what = match detail {
         "" => return String::new(),
@@ -148,6 +165,8 @@ fn of_what(detail: &str) -> String {
     format!(": {what}")
 }
 
+/// Names a guest's call. Functions in the range of a hypervisor's own services (SMCCC, owner 6)
+/// have one name, and so have all that Gear1 does not know.
 fn call(number: &str) -> String {
     let number = number.strip_prefix("0x").unwrap_or(number);
     let number = u32::from_str_radix(number, 16).unwrap_or(0);
@@ -161,12 +180,14 @@ fn call(number: &str) -> String {
     }
 }
 
+/// Names a trapped register, or says that it has none of the ways of its own.
 fn register(encoding: &str) -> String {
     let found = REGISTERS.iter().find(|(register, _)| *register == encoding);
     let name = found.map_or("other system register", |(_, name)| name);
     name.to_owned()
 }
 
+/// Names an access to a device. Of a GICv2's CPU interface only the page with GICC_DIR traps.
 fn access(how: &str, address: &str, gic: u32) -> String {
     let address = address.strip_prefix("0x").unwrap_or(address);
     let address = u64::from_str_radix(address, 16).unwrap_or(0);

@@ -1,4 +1,11 @@
 //! Commands to the agent VM, and its answers.
+//!
+//! The agent is another VM with a program of few commands (`ffa_agent.rs`): 1 calls FF-A, 2 loads,
+//! 3 stores, 4 executes. What it may do is thus asked of the hardware, by an access from that VM,
+//! and not of Gear1's tables.
+//!
+//! Commands and answers are words of the control page, which is shared with the agent first. A
+//! number counts the commands, so that an answer is told from the one before.
 
 use test_guests::cpu;
 use test_guests::exception::catch;
@@ -11,7 +18,8 @@ use crate::{
 };
 
 impl Test {
-    /// Shares the control page and waits until the agent has found it.
+    /// Shares the control page and waits until the agent has found it. The control page is sent
+    /// like all others: without a working share there is no test.
     pub(crate) fn find_agent(&self) {
         let sent = self.send(function::SHARE, &[(self.control, 3)], |descriptor| {
             descriptor.tag = 0x0063_6f6e_7472_6f6c;
@@ -20,6 +28,7 @@ impl Test {
         self.command(3, regs([self.control + 128, 1]));
     }
 
+    /// Gives a command and waits for its answer.
     pub(crate) fn command(&self, what: u64, x: Regs) -> Regs {
         let number = read64(self.control) + 1;
         self.post(what, x, number);
@@ -32,6 +41,7 @@ impl Test {
         result
     }
 
+    /// Writes a command. The number is stored last, behind a barrier, as the agent waits for it.
     pub(crate) fn post(&self, what: u64, x: Regs, number: u64) {
         write64(self.control + 16, what);
         for (index, value) in (0..).zip(x) {
@@ -41,23 +51,29 @@ impl Test {
         write64(self.control, number);
     }
 
+    /// Makes the agent call FF-A with these registers.
     pub(crate) fn agent_calls(&self, x: Regs) -> Regs {
         self.command(1, x)
     }
 
+    /// Returns what the agent loads, or nothing if its access aborts.
     pub(crate) fn agent_word(&self, address: u64) -> Option<u64> {
         let x = self.command(2, regs([address]));
         (x[0] == 0).then_some(x[1])
     }
 
+    /// Tells whether a store of the agent's gets through.
     pub(crate) fn agent_stores(&self, address: u64, value: u64) -> bool {
         self.command(3, regs([address, value]))[0] == 0
     }
 
+    /// Tells whether the agent can execute the instruction that [`Test::fill`] has put there.
     pub(crate) fn agent_executes(&self, address: u64) -> bool {
         self.command(4, regs([address]))[0] == 0
     }
 
+    /// Makes the agent retrieve, by a right descriptor with a change. RX is released at once, as
+    /// the next answer needs it.
     pub(crate) fn agent_retrieves(&self, handle: u64, change: impl FnOnce(&mut Descriptor)) -> i32 {
         let mut descriptor = Descriptor::of_retrieval(handle, OWN, AGENT);
         change(&mut descriptor);
@@ -70,6 +86,7 @@ impl Test {
         ffa::status_of(&x)
     }
 
+    /// Makes the agent relinquish in its own name.
     pub(crate) fn agent_relinquishes(&self, handle: u64, flags: u64) -> i32 {
         self.agent_relinquishes_for(AGENT, handle, flags)
     }
@@ -87,7 +104,8 @@ impl Test {
         equal(name, ffa::status_of(&x), status::INVALID);
     }
 
-    /// Checks who can read the page, and what, and who can write it.
+    /// Checks who can read the page, and what, and who can write it. Each side stores to a word of
+    /// its own, so that the page's first word still tells whose content it is.
     pub(crate) fn rights(&self, name: &str, page: u64, ours: Access, theirs: Access) {
         let [read, written] = ours;
         equal(name, word(page), read);

@@ -1,4 +1,7 @@
 //! Transactions with two receivers, of which each retrieves by itself.
+//!
+//! Gear1 keeps for each receiver whether it has the memory. The checks have one receiver act while
+//! the other one does not, since a state that both share by mistake shows only then.
 
 use test_guests::ffa::{self, Descriptor, function, status, task};
 use test_guests::report::equal;
@@ -11,7 +14,8 @@ const ALONE: u64 = 1 << 10;
 /// A name, a call, the status, and the descriptor's change that makes the call wrong.
 type Case = (&'static str, u64, i32, fn(&mut Descriptor));
 
-/// A donation has one receiver, and names stand once.
+/// A donation has one receiver, and names stand once. The case `five` exceeds the most receivers of
+/// a transaction here.
 const REFUSED: [Case; 7] = [
     ("two-donate", function::DONATE, status::INVALID, |d| {
         and_echo(d, 0)
@@ -47,7 +51,8 @@ const REFUSED: [Case; 7] = [
     }),
 ];
 
-/// Makes the echo the second receiver.
+/// Makes the echo the second receiver. The composite descriptor moves behind the second receiver's
+/// access descriptor of 16 bytes.
 fn and_echo(descriptor: &mut Descriptor, permissions: u64) {
     descriptor.access_count = 2;
     descriptor.composite = 80;
@@ -72,12 +77,13 @@ impl Test {
         equal(name, aborted == 0, written.is_some());
     }
 
-    /// Any receiver that has the memory keeps the owner from it.
+    /// Any receiver that has the memory keeps the owner from it. A reclaim that ignores one of two
+    /// receivers would give the owner memory that another VM still reads and writes.
     fn both_refused(&self, handle: u64) {
         equal("two-reclaim-early", self.reclaim(handle, 0), status::DENIED);
     }
 
-    /// Each receiver has its own rights.
+    /// Each receiver has its own rights. The agent may write and the echo may only read.
     fn shared_by_two(&self) {
         let page = self.arena + 60 * PAGE;
         self.fill(page, 1);
@@ -143,6 +149,8 @@ impl Test {
     }
 
     /// Lent memory whose receiver asked for a wipe is wiped when the last receiver relinquishes.
+    /// The wipe waits: a page that is wiped while the other one uses it would be taken from under
+    /// it.
     fn lent_to_two(&self) {
         let page = self.arena + 62 * PAGE;
         self.fill(page, 2);

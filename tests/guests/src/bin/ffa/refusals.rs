@@ -1,6 +1,11 @@
 //! Every refusal of a call that sends or retrieves, each of which changes nothing.
 //!
 //! Requirements: G1-MEM-012, G1-MEM-016.
+//!
+//! Each case is right but for one field, so that the status tells which check refused.
+//! INVALID_PARAMETERS is for what contradicts itself or the specification, DENIED for what is well
+//! formed and not the caller's to do, NO_MEMORY for what exceeds a limit (Arm DEN 0077A). After
+//! each refusal both VMs' rights are as before (G1-MEM-012).
 
 use test_guests::check;
 use test_guests::ffa::{self, Descriptor, function, regs, status};
@@ -8,8 +13,9 @@ use test_guests::report::equal;
 
 use crate::{AGENT, NO, OURS, OWN, PAGE, STRANGER, Test, handle_sent, ro, rw};
 
-/// Each case spoils one field of a right descriptor.
+/// A spoiled field: the change makes a wrong descriptor of a right one.
 type Change = fn(&mut Descriptor);
+/// A name, the status, and the ranges.
 type RangeCase<'a> = (&'a str, i32, &'a [(u64, u64)]);
 
 /// Changes to the descriptor of two pages. Fields of the transaction descriptor in their order;
@@ -73,7 +79,8 @@ const WRONG_TO_RETRIEVE: [(&str, i32, Change); 12] = [
 ];
 
 impl Test {
-    /// All three calls share the descriptor, and hence the refusals.
+    /// All three calls share the descriptor, and hence the refusals. The last check finds a page
+    /// that any refused call has taken or given.
     pub(crate) fn send_refusals(&self) {
         let page = self.arena + 100 * PAGE;
         self.fill(page, 4);
@@ -89,7 +96,9 @@ impl Test {
         self.rights("after-refusals", page, rw(page ^ OURS), NO);
     }
 
-    /// A list with one wrong range is refused as a whole: nothing of it is sent.
+    /// A list with one wrong range is refused as a whole: nothing of it is sent. The wrong range is
+    /// the last one where there are two: a call that takes ranges as it reads them has taken the
+    /// first one by then.
     fn range_refusals(&self, id: u64, page: u64) {
         let (end, control) = (self.end, self.control);
         let wrong: [RangeCase<'_>; 9] = [
@@ -109,7 +118,8 @@ impl Test {
         }
     }
 
-    /// Lengths of descriptor and fragment that do not fit, and a buffer of the caller's own.
+    /// Lengths of descriptor and fragment that do not fit, and a buffer of the caller's own. A
+    /// fragment that is longer than the buffer would be read from what lies behind.
     fn length_refusals(&self, id: u64) {
         for (name, x) in [
             ("fragment-longer-than-all", regs([id, 96, 97])),
@@ -121,7 +131,8 @@ impl Test {
         }
     }
 
-    /// The owner's state is looked at after each.
+    /// The owner's state is looked at after each. A retrieval that fails must leave the handle
+    /// alive, as the right one at the end shows.
     pub(crate) fn retrieve_refusals(&self) {
         let page = self.arena + 120 * PAGE;
         self.fill(page, 2);

@@ -1,5 +1,13 @@
 //! The registers of each frame, and what each does under reads and writes. Sections are of Arm
 //! IHI 0069 (GICv3) and IHI 0048 (GICv2).
+//!
+//! A row is one register and one behaviour. Registers with fields of different kinds have a row for
+//! each kind. Rows hold natively as well, except where `qemu` says why QEMU's own controller
+//! differs, so that the table is checked against a second implementation.
+//!
+//! GearV's controller has neither LPIs nor extended INTIDs nor NMIs: their registers are reserved
+//! and read as zero (RES0). With affinity routing the distributor's registers of private interrupts
+//! are RES0 too (IHI 0069, 12.9), and the redistributor has them.
 
 use test_guests::gic::{NONE, register as r, v2::register as c};
 
@@ -28,6 +36,7 @@ pub(super) struct Row {
     pub(super) qemu: Option<&'static str>,
 }
 
+/// Makes a row that all controllers are held to.
 const fn row(name: &'static str, offset: u64, kind: Kind) -> Row {
     Row {
         name,
@@ -37,6 +46,7 @@ const fn row(name: &'static str, offset: u64, kind: Kind) -> Row {
     }
 }
 
+/// Makes a row that QEMU's own controller is not held to.
 const fn differs(name: &'static str, offset: u64, kind: Kind, why: &'static str) -> Row {
     Row {
         name,
@@ -50,13 +60,16 @@ const fn differs(name: &'static str, offset: u64, kind: Kind, why: &'static str)
 pub(super) const SPIS: u64 = 4;
 /// First of these INTIDs.
 pub(super) const SPI: u64 = 32 * SPIS;
-/// Private interrupts without a device: SGIs, and PPIs 16 to 22.
+/// Private interrupts without a device: SGIs, and PPIs 16 to 22. PPIs from 23 on are the PMU's, the
+/// timers' and the GIC's own, whose bits the machine changes by itself.
 pub(super) const PRIVATE: u32 = 0x007f_ffff;
-/// Priority bits that a GIC has at least.
+/// Priority bits that a GIC has at least. A GIC with one Security state has at least 16 priorities,
+/// a virtual interface 32.
 pub(super) const LEVELS: u8 = 0xf8;
 /// Bits 11:0 of an IIDR: Arm's JEP106 code, as products that are programmed like Arm's have.
 const ARM: Kind = Fixed(0xfff, 0x43b);
 
+/// Reasons of rows that QEMU's controller is not held to, here and in the next two constants.
 const LPIS: &str = "QEMU's has LPIs";
 const REPORTS: &str = "QEMU's keeps STATUSR";
 pub(super) const ITS_OWN: &str = "implementation defined";
@@ -154,7 +167,8 @@ pub(super) const REDISTRIBUTOR: &[Row] = &[
     row("GICR_CIDR3", 0xfffc, Fixed(!0, 0xb1)),
 ];
 
-/// IHI 0069, 12.11.
+/// IHI 0069, 12.11. Registers of SGIs and PPIs, which a GICv2 has in the distributor, a copy for
+/// each CPU.
 pub(super) const SGI_FRAME: &[Row] = &[
     row("GICR_IGROUPR0", r::IGROUPR, Kept(!0)),
     row("GICR_ISENABLER0", r::ISENABLER, Twin(r::ICENABLER)),
@@ -171,7 +185,9 @@ pub(super) const SGI_FRAME: &[Row] = &[
     row("GICR_INMIR0", 0xf80, Zero),
 ];
 
-/// IHI 0048, 4.3, without Security Extensions.
+/// IHI 0048, 4.3, without Security Extensions. SGIs of a GICv2 have their pending bits by sender,
+/// in GICD_CPENDSGIR and GICD_SPENDSGIR, so that writes of GICD_ISPENDR0 and GICD_ICPENDR0 do not
+/// reach them.
 pub(super) const DISTRIBUTOR_V2: &[Row] = &[
     row("GICD_CTLR", 0x0, Kept(3)),
     row("GICD_TYPER.LSPI,SecurityExtn", 0x4, Fixed(0xfc00, 0)),

@@ -4,6 +4,10 @@
 //!
 //! Interrupts stay masked at the CPU: the test acknowledges every interrupt by hand and so sees
 //! each state. The shared interrupts used, from `SPI` on, have no device.
+//!
+//! The states are those of the GIC architecture (Arm IHI 0048, 3.2.4; IHI 0069, chapter 4): idle,
+//! pending, active, and both. Gear1 keeps a state partly in list registers and partly in memory,
+//! and each check names a transition in which the two could disagree.
 #![no_std]
 #![no_main]
 
@@ -16,24 +20,28 @@ mod sgis;
 
 guest!(main);
 
+/// The first of the shared interrupts used.
 const SPI: u32 = 128;
-/// More than any GIC has list registers.
+/// More than any GIC has list registers, of which a GICv3 has 16 at most (ICH_LR<n>_EL2).
 const MANY: u32 = 24;
 /// Depth of nested preemption: deeper than any GIC has list registers.
 const DEPTH: u32 = 20;
+/// The SGI that all CPUs may send.
 const SGI: u32 = 5;
 /// Longest time in which Gear1 refills list registers, on a busy host.
 const SOON_US: u64 = 100;
 /// Latest arrival of an interrupt that must come, on a busy host.
 const LATEST_US: u64 = 1_000_000;
 
-/// Pending and active bit.
+/// Pending and active bit. Both bits are read at once for one comparison.
 type State = (bool, bool);
 const IDLE: State = (false, false);
 const PENDING: State = (true, false);
 const ACTIVE: State = (false, true);
 const BOTH: State = (true, true);
 
+/// Runs all checks. The checks share the interrupts, so each leaves them idle, which the last check
+/// confirms.
 fn main(machine: &Machine) {
     cpu::mask_irqs();
     for intid in SPI..SPI + MANY {
@@ -62,6 +70,7 @@ fn main(machine: &Machine) {
     report::equal("nothing-left", left, (NONE, 0xff));
 }
 
+/// Makes an interrupt pending by GICD_ISPENDR.
 fn pend(intid: u32) {
     gic::set_pending(intid, true);
 }
@@ -97,6 +106,8 @@ fn take() -> u32 {
     acknowledged
 }
 
+/// Set and clear registers read alike (GICD_ISPENDRn and GICD_ICPENDRn), which is checked each
+/// time.
 fn state(intid: u32) -> State {
     let bits = [r::ISPENDR, r::ICPENDR, r::ISACTIVER, r::ICACTIVER]
         .map(|register| gic::read_bit(register, intid));
@@ -106,12 +117,14 @@ fn state(intid: u32) -> State {
     (bits[0], bits[2])
 }
 
-/// Checks the state of an interrupt, and that no interrupt comes.
+/// Checks the state of an interrupt, and that no interrupt comes. An interrupt that would come is
+/// taken and reported by its INTID.
 fn stays(name: &str, intid: u32, expected: State) {
     report::equal(name, (state(intid), take()), (expected, NONE));
 }
 
-/// Pending: withdrawn by ICPENDR, held back by enables, whether in a list register or not.
+/// Pending: withdrawn by ICPENDR, held back by enables, whether in a list register or not. An
+/// interrupt that was already in a list register must be taken back from there.
 fn pending() {
     pend(SPI);
     let seen = (state(SPI), gic::highest_pending());
@@ -131,7 +144,8 @@ fn pending() {
     report::equal("distributor-on", (take(), state(SPI)), (SPI, IDLE));
 }
 
-/// Active: set and ended by registers; pending once more meanwhile.
+/// Active: set and ended by registers; pending once more meanwhile. An edge that arrives while the
+/// interrupt is active must not be lost, and must not come before its end.
 fn active() {
     pend(SPI);
     let first = acknowledge();
@@ -157,7 +171,8 @@ fn active() {
     stays("idle-again", SPI, IDLE);
 }
 
-/// A level-sensitive interrupt whose line is low, made pending: comes once.
+/// A level-sensitive interrupt whose line is low, made pending: comes once. GICD_ISPENDR latches
+/// such an interrupt until it is acknowledged, since no line holds it.
 fn software_level() {
     gic::set_edge(SPI, false);
     pend(SPI);
@@ -173,7 +188,9 @@ fn software_level() {
 }
 
 /// The group that is not configured to arrive as IRQ: Group 0 of a GICv3 is never acknowledged as
-/// Group 1; for Group 1 a GICv2 says 1022 unless GICC_CTLR.AckCtl is set.
+/// Group 1; for Group 1 a GICv2 says 1022 unless GICC_CTLR.AckCtl is set. The group is changed
+/// while nothing is pending and back while the interrupt is pending: the second change must reach
+/// the list register.
 fn groups(machine: &Machine) {
     let register = gic::frame(SPI) + r::IGROUPR + 4 * u64::from(SPI / 32);
     let before = read32(register);
@@ -187,6 +204,9 @@ fn groups(machine: &Machine) {
     report::equal("group-changed-while-pending", (take(), take()), (SPI, NONE));
 }
 
+/// Checks Group 1 of a GICv2. Group 1 is not enabled in the distributor first, and not
+/// acknowledgeable then: 1022 says that an interrupt of the other group is pending (Arm IHI 0048,
+/// 4.4.4).
 fn group_1_of_v2(machine: &Machine) {
     if machine.gearv {
         // QEMU's GICC_IAR says 1022 here.
@@ -202,7 +222,9 @@ fn group_1_of_v2(machine: &Machine) {
     pend(SPI);
 }
 
-/// All of `MANY` come, the highest priority first.
+/// All of `MANY` come, the highest priority first. Priorities and the order of making pending
+/// differ, so that neither INTIDs nor arrivals explain the order. With more interrupts than list
+/// registers the highest must displace lower ones.
 fn order() {
     // Each priority twice, spread over the INTIDs.
     let rank = |index: u32| index * 7 % (MANY / 2);
@@ -229,7 +251,8 @@ fn order() {
     report::equal("order", (count, sorted), (MANY, true));
 }
 
-/// A pending interrupt is ranked by its current priority.
+/// A pending interrupt is ranked by its current priority. The change hits an interrupt that may be
+/// in a list register already.
 fn changed_priority() {
     for (intid, priority) in [(SPI, 0x40), (SPI + 1, 0x60)] {
         gic::set_priority(intid, priority);
@@ -243,7 +266,9 @@ fn changed_priority() {
     );
 }
 
-/// More active at once than list registers, with ends in two steps.
+/// More active at once than list registers, with ends in two steps. Priorities drop at the first
+/// step, so all become active without a nest. Active interrupts then exceed the list registers, and
+/// some exist only in Gear1's memory.
 fn many_active_at_once() {
     gic::set_two_step(true);
     for index in 0..MANY {
@@ -264,7 +289,8 @@ fn many_active_at_once() {
 }
 
 /// Ends an interrupt that is active and pending, and takes it again. Every second ends by ICC_DIR
-/// or GICC_DIR, the others by ICACTIVER.
+/// or GICC_DIR, the others by ICACTIVER. Both ways to deactivate must find an interrupt that is in
+/// no list register.
 fn comes_again(index: u32) -> bool {
     let intid = SPI + index;
     match index % 2 {
@@ -276,12 +302,14 @@ fn comes_again(index: u32) -> bool {
     came && state(intid) == IDLE
 }
 
-/// The priority of the interrupt at `depth` of a nest.
+/// The priority of the interrupt at `depth` of a nest. Steps of 8 are the least that 5 bits of
+/// priority tell apart, the fewest of a virtual CPU interface.
 fn nested_priority(depth: u32) -> u8 {
     (0xb8 - 8 * depth) as u8
 }
 
-/// Each preempts the one before, deeper than there are list registers.
+/// Each preempts the one before, deeper than there are list registers. The running priority must
+/// fall back to that of the interrupt below at each end, also where that one is in memory.
 fn nested() {
     gic::set_preemption(3);
     let into = (0..DEPTH).all(|index| {
@@ -304,7 +332,8 @@ fn nested() {
     nested_and_again();
 }
 
-/// The nest once more, each interrupt pending again below its own handler.
+/// The nest once more, each interrupt pending again below its own handler. A pending interrupt must
+/// not preempt its own handler, as its priority is not higher.
 fn nested_and_again() {
     let into = (0..DEPTH).all(|index| {
         pend(SPI + index);
@@ -319,7 +348,8 @@ fn nested_and_again() {
     report::equal("nested-and-again", (into, out, take()), (true, true, NONE));
 }
 
-/// Priorities in one group, as the binary point has it, do not preempt one another.
+/// Priorities in one group, as the binary point has it, do not preempt one another. The binary
+/// point decides which bits are compared (ICC_BPR1_EL1, GICC_BPR).
 fn preemption() {
     gic::set_priority(SPI, 0xb0);
     gic::set_priority(SPI + 1, 0xa0);
@@ -343,7 +373,8 @@ fn preemption() {
     gic::set_preemption(3);
 }
 
-/// Only priorities above the mask come.
+/// Only priorities above the mask come. An interrupt of the priority in the mask does not come:
+/// only a higher one, a lower number, does.
 fn mask() {
     gic::set_priority(SPI, 0x80);
     let masks = [
@@ -373,7 +404,8 @@ fn mask_between() {
     report::equal("mask-gone", take(), SPI + 1);
 }
 
-/// EOImode 1, with one interrupt.
+/// EOImode 1, with one interrupt. The first step lowers the running priority alone; the interrupt
+/// stays active until the second one.
 fn two_steps() {
     gic::set_two_step(true);
     pend(SPI);

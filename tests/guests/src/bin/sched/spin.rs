@@ -1,4 +1,8 @@
 //! The role that works without a pause, on each CPU of the VM.
+//!
+//! A spinner measures by reads of the counter between pieces of work. A long time between two reads
+//! means that another vCPU ran; the work done is counted by pieces, and does not depend on what the
+//! counter says.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,11 +15,13 @@ const UNIT: u64 = 1_000;
 /// A longer time between two reads is a gap: longer than the way of an interrupt through a host's
 /// kernel, shorter than any turn of another vCPU.
 const GAP_US: u64 = 50;
-/// Most runs whose times are kept.
+/// Most runs whose times are kept. Runs beyond these are counted and not traced.
 const TRACED: usize = 64;
 
-/// Work of a CPU, in ticks of the virtual counter.
+/// Work of a CPU, in ticks of the virtual counter. Each CPU writes its own record, and CPU 0 prints
+/// all of them after the end.
 struct Record {
+    /// Set last: a record that is not done is a failure, and no zero.
     done: AtomicBool,
     units: AtomicU64,
     longest_gap: AtomicU64,
@@ -36,7 +42,7 @@ static RECORDS: [Record; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// The plan, for the other CPUs: start, end, unit and gap.
+/// The plan, for the other CPUs: start, end, unit and gap. The command line is read on CPU 0 alone.
 static PLAN: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
 /// Turns the other CPUs on, spins beside them and reports for all.
@@ -88,6 +94,7 @@ fn run(record: &Record) {
         work(unit);
         let now = timer::now();
         let pause = now - last;
+        // The last run ends with the measurement and not with a gap, and is a run all the same.
         let ends = now >= end;
         if pause > gap || ends {
             longest_run = (last - begin).max(longest_run);
@@ -114,6 +121,7 @@ fn run(record: &Record) {
     record.done.store(true, Ordering::Release);
 }
 
+/// Prints the report of a CPU. The line is that of `tests/measure/src/bench/sched/guest.rs`.
 fn print(plan: &Plan, unit: u64, index: usize, record: &Record) {
     let id = plan.id;
     if !record.done.load(Ordering::Acquire) {

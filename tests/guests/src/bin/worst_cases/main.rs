@@ -35,14 +35,15 @@ guest!(
 const ROUNDS: u64 = 0;
 /// The longest sequence.
 const STEPS: usize = 24;
-/// Rounds without improvement after which a sequence is replaced by another one.
+/// Rounds without improvement after which a sequence is replaced by another one. A local best is
+/// left by a new random sequence.
 const PATIENCE: u64 = 60;
 /// Worst sequences found so far: lines as `INPUT` prints them.
 const KEPT: &str = include_str!("inputs.txt");
 
 static READY: AtomicBool = AtomicBool::new(false);
 
-/// Some steps, one after another.
+/// Some steps, one after another. The size is fixed, as the guest has no heap.
 #[derive(Clone, Copy)]
 struct Sequence {
     steps: [Step; STEPS],
@@ -55,6 +56,7 @@ impl Sequence {
         count: 0,
     };
 
+    /// Makes a sequence of any length.
     fn random(goal: u8, random: &mut Random) -> Sequence {
         let mut sequence = Sequence::NONE;
         sequence.count = 1 + random.below(STEPS as u64 - 1) as usize;
@@ -98,6 +100,7 @@ impl Sequence {
         score
     }
 
+    /// Reads the steps of a line. A word that is no step makes the whole line invalid.
     fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Option<Sequence> {
         let mut sequence = Sequence::NONE;
         for (place, word) in sequence.steps.iter_mut().zip(words) {
@@ -107,6 +110,7 @@ impl Sequence {
         Some(sequence)
     }
 
+    /// Prints a line as `inputs.txt` has it, so that the host copies it.
     fn print(&self, goal: u8, score: u64) {
         let mut console = Console;
         let _ = write!(console, "INPUT {} {score}", KINDS[usize::from(goal)]);
@@ -117,6 +121,8 @@ impl Sequence {
     }
 }
 
+/// Replays what was kept, then searches for each goal. Without rounds a search runs the kept
+/// sequence once more and prints it.
 fn main(machine: &Machine) {
     let seed = machine.option("seed").unwrap_or(1);
     let rounds = machine.option("rounds").unwrap_or(ROUNDS);
@@ -150,6 +156,8 @@ fn kept(line: &str) -> Option<(u8, Sequence)> {
     Some((goal, Sequence::parse(words)?))
 }
 
+/// Searches for one goal. The random numbers depend on the goal and the seed alone: leaving one
+/// goal out changes no other.
 fn search(machine: &Machine, goal: u8, rounds: u64, random: &mut Random) {
     let before = KEPT.lines().filter_map(kept).find(|(of, _)| *of == goal);
     let mut best = before.map_or_else(|| Sequence::random(goal, random), |(_, kept)| kept);

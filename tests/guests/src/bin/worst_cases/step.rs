@@ -1,4 +1,7 @@
 //! The steps of a search: what a guest can do, with two numbers that say how.
+//!
+//! A step is small and always allowed: what makes a long exit is the state that earlier steps have
+//! left. The search therefore changes sequences of steps, and no step checks a result.
 
 use core::arch::asm;
 use core::fmt;
@@ -28,6 +31,8 @@ pub(super) const KINDS: [&str; 14] = [
     "timer",
     "ends",
 ];
+/// Names for the places in [`KINDS`], as a kept sequence has the numbers: a new kind goes to the
+/// end of the list.
 const DISTRIBUTOR_STORE: u8 = 0;
 const DISTRIBUTOR_LOAD: u8 = 1;
 const REDISTRIBUTOR_STORE: u8 = 2;
@@ -54,7 +59,8 @@ const BITMAPS: [u64; 7] = [
     register::ICACTIVER,
     register::IGROUPR,
 ];
-/// GearV's distributor has INTIDs up to 511.
+/// GearV's distributor has INTIDs up to 511. Words of a bitmap from INTID 32 on: word 0 is the
+/// private interrupts', in the redistributor.
 const SPI_WORDS: u64 = 15;
 const SPIS: u64 = 480;
 /// Most acknowledged interrupts that a sequence leaves to its end. Deeper than the priorities of
@@ -87,7 +93,8 @@ const CALLS: [u32; 22] = [
     0xc600_0012,
 ];
 
-/// A step. Plain numbers: a sequence can be printed, repeated and changed at one place.
+/// A step. Plain numbers: a sequence can be printed, repeated and changed at one place. The meaning
+/// of both numbers is the kind's; any values are valid.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     pub(super) kind: u8,
@@ -96,6 +103,8 @@ pub(super) struct Step {
 }
 
 impl fmt::Display for Step {
+    /// Prints a step as [`Step::parse`] reads it. Hexadecimal numbers keep a line of the kept
+    /// inputs short.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}:{:x}:{:x}", self.kind, self.a, self.b)
     }
@@ -150,7 +159,8 @@ impl State {
         }
     }
 
-    /// Keeps what came, for its end.
+    /// Keeps what came, for its end. Acknowledges without an end lower the running priority for the
+    /// steps that follow.
     fn acknowledge(&mut self) {
         if self.count < MAX_ACKNOWLEDGED {
             let acknowledged = gic::acknowledge();
@@ -262,7 +272,8 @@ impl Step {
         }
     }
 
-    /// Other offsets than those of bitmaps are mostly reserved, and cost a decode.
+    /// Other offsets than those of bitmaps are mostly reserved, and cost a decode. One case in
+    /// eight stores anywhere in the first 4 KiB.
     fn store_to_distributor(self) {
         let (base, a) = (gic::distributor(), u64::from(self.a));
         let word = 1 + a / 8 % SPI_WORDS;
@@ -318,7 +329,8 @@ impl Step {
         }
     }
 
-    /// All at once, as a driver does at boot.
+    /// All at once, as a driver does at boot. Interrupts that are pending or in list registers
+    /// meanwhile have to be ranked anew.
     fn set_priorities(self) {
         for four in 8..8 + SPIS / 4 {
             let bytes = [0, 1, 2, 3].map(|n| priority(self.a, 4 * four + n));
@@ -359,7 +371,8 @@ impl Step {
         }
     }
 
-    /// Active interrupts without an end fill the list registers.
+    /// Active interrupts without an end fill the list registers. Ends are of the last one
+    /// acknowledged, as the order of priorities demands.
     fn take_interrupts(self, state: &mut State) {
         for _ in 0..=self.a % 8 {
             state.acknowledge();
@@ -386,7 +399,8 @@ impl Step {
         timer::disarm();
     }
 
-    /// The physical timer is emulated, and its accesses trap.
+    /// The physical timer is emulated, and its accesses trap. The spin until 300 ticks after the
+    /// deadline has the interrupt arrive while the vCPU runs.
     fn use_timer(self) {
         let ahead = timer::now() + 16 * u64::from(self.a & 0xff);
         if self.b & 1 == 0 {
@@ -414,7 +428,9 @@ impl Step {
         }
     }
 
-    /// Both groups and the alias register: only one of them reaches a guest here.
+    /// Both groups and the alias register: only one of them reaches a guest here. Group 0 and the
+    /// other Security state's SGIs are trapped all the same, and Gear1 has to find out that nobody
+    /// gets them.
     fn sgi(self) {
         let (a, b) = (self.a, self.b);
         let target = (a & 0xff) as u8;
@@ -446,6 +462,7 @@ impl Step {
             1 => write_sysreg!("csselr_el1", u64::from(self.b & 0xf)),
             2 => _ = read_sysreg!("ccsidr_el1"),
             // SAFETY: all of this guest's data is clean or is cleaned by it.
+            // Cache maintenance by set and way traps (HCR_EL2.TSW).
             3 => unsafe { asm!("dc cisw, {}", in(reg) u64::from(self.b), options(nostack)) },
             4 => write_sysreg!("oslar_el1", 0),
             5 => _ = read_sysreg!("cntp_tval_el0"),

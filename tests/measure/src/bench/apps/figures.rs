@@ -1,4 +1,9 @@
 //! Output of the workloads' script, as figures and as tables.
+//!
+//! The script prints in the order in which it runs, and that order differs between places: the
+//! device VM prints GearV's counters around its own figures, and both states of the guest's
+//! counters before the guest's figure arrives. The parser therefore pairs counters and figures by
+//! their order of appearance and refuses any other number of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,12 +11,14 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-/// Reasons of exits that are interrupts (`gear1/abi/src/exit.rs`).
+/// Reasons of exits that are interrupts (`gear1/abi/src/exit.rs`). The papers' formula 1 counts
+/// these alone, because each of them makes two world switches more.
 const INTERRUPTS: [&str; 5] = ["timer", "irq-direct", "irq-other", "kick", "deadline"];
 /// The reasons whose time in Gear2 is no work, but sleep.
 const SLEEP: [&str; 2] = ["wfi", "wfe"];
 
-/// Least number of exits an operation of a kind that is told.
+/// Least number of exits an operation of a kind that is told. Rarer kinds come from the machine's
+/// background and not from the workload.
 const LEAST: f64 = 0.01;
 
 /// A workload in one place.
@@ -78,6 +85,8 @@ struct Parser {
 }
 
 impl Parser {
+    /// Takes in a line of the console. Lines that begin with no known word are messages of the
+    /// kernel or of programs, and are skipped.
     fn line(&mut self, place: &str, line: &str) -> Result<()> {
         let after = |word| line.split_once(word).map(|(_, rest)| rest);
         if let Some(vm) = after("WHERE ") {
@@ -113,7 +122,8 @@ impl Parser {
     }
 
     /// Takes in a count of KVM's. The first count behind a workload, after which the guest sleeps,
-    /// ends the workload's.
+    /// ends the workload's. A count that KVM prints while the workload still runs has a part of the
+    /// exits only.
     fn exits(&mut self, count: u64) {
         self.kvm_now = Some(count);
         let counted = self.figures.last_mut().filter(|f| f.exits.is_empty());
@@ -148,7 +158,8 @@ impl Figure {
         self.an_operation(kinds.map(|((_, kind), count)| (kind.as_str(), *count)))
     }
 
-    /// Returns counts by kind as counts an operation, the most frequent first.
+    /// Returns counts by kind as counts an operation, the most frequent first. Division by at least
+    /// one operation keeps a workload that did nothing from a figure that is no number.
     fn an_operation<'a>(&self, counts: impl Iterator<Item = (&'a str, u64)>) -> String {
         let mut kinds: Vec<(f64, &str)> = counts
             .map(|(kind, count)| (count as f64 / self.operations.max(1) as f64, kind))
@@ -159,7 +170,8 @@ impl Figure {
         kinds.collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the figure's line of the table.
+    /// Returns the figure's line of the table. The ratio is native time over the time here only if
+    /// the place `native` was measured, which `--only` may leave out.
     fn row(&self, native: Option<&Figure>) -> String {
         let Figure {
             place,
@@ -180,7 +192,9 @@ impl Figure {
     }
 }
 
-/// Notes what both states of GearV's counters say.
+/// Notes what both states of GearV's counters say. The counters have all VMs: the device VM's work
+/// for a guest shows as exits of the device VM. Interrupts and the time in Gear2 are of the
+/// measured VM alone.
 fn count(figure: &mut Figure, before: &Value, after: &Value) -> Result<()> {
     let is_guest = figure.place.ends_with("guest");
     let own = if is_guest { "guest" } else { "device" };
@@ -204,7 +218,8 @@ fn count(figure: &mut Figure, before: &Value, after: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Returns exits and ticks by VM, vCPU and reason, of what `gearctl stats --json` printed.
+/// Returns exits and ticks by VM, vCPU and reason, of what `gearctl stats --json` printed. A row
+/// without one of its members is an error: exits that were left out would make GearV look better.
 fn rows(stats: &Value) -> Result<BTreeMap<(String, u64, String), [u64; 2]>> {
     let rows = stats["answer"]["exits"].as_array();
     let rows = rows.context("gearctl stats has no exits")?.iter();
@@ -237,7 +252,7 @@ pub(super) fn table(figures: &[Figure], names: &[&str]) -> String {
 }
 
 /// Returns the exits an operation by kind, the most frequent first, of the workloads whose names
-/// begin with `begin`.
+/// begin with `begin`. The split tells why a VM exits, which a sum of exits hides.
 pub(super) fn kinds(figures: &[Figure], begin: &str) -> String {
     let mut text = String::new();
     for figure in figures.iter().filter(|f| f.name.starts_with(begin)) {
@@ -252,7 +267,8 @@ pub(super) fn kinds(figures: &[Figure], begin: &str) -> String {
     text
 }
 
-/// Returns likewise the interrupts that the kernel took an operation, by its own count.
+/// Returns likewise the interrupts that the kernel took an operation, by its own count. The
+/// kernel's count and GearV's exits differ: one exit may bring several interrupts.
 pub(super) fn interrupts(figures: &[Figure], begin: &str) -> String {
     let mut text = String::new();
     for figure in figures.iter().filter(|f| f.name.starts_with(begin)) {
@@ -266,7 +282,8 @@ pub(super) fn interrupts(figures: &[Figure], begin: &str) -> String {
     text
 }
 
-/// Returns all figures as JSON.
+/// Returns all figures as JSON. Names of exits and interrupts are keys, so that two runs can be
+/// compared by a program.
 pub(super) fn to_json(figures: &[Figure]) -> Value {
     let figure = |figure: &Figure| {
         json!({

@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 /// A run: begin and end.
 type Run = [u64; 2];
 
-/// Shorter overlaps and pauses are switches, and turns of the emulator's CPUs.
+/// Shorter overlaps and pauses are switches, and turns of the emulator's CPUs. The longest of
+/// QEMU's turns is 10 us (`kvm::TURN_US`), and a world switch takes less.
 const SWITCH_NS: u64 = 50_000;
 /// The ways to make pairs.
 const PAIRS: [[[usize; 2]; 2]; 3] = [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 3], [1, 2]]];

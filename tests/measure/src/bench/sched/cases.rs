@@ -1,4 +1,19 @@
 //! All cases.
+//!
+//! A case asks one question of one system: GearV with one policy, or Linux under KVM with the class
+//! that comes nearest. All systems get the same guests, so that a difference is the scheduler's.
+//!
+//! | question | GearV | Linux |
+//! |---|---|---|
+//! | how late is a wake-up | each policy | EEVDF, nice -20, FIFO, DEADLINE |
+//! | are shares as promised | `fair`, `bvt` | `cpu.weight` |
+//! | what does switching cost | policies with slices | EEVDF |
+//! | does a cap hold | `fair`, `edf` | `cpu.max`, DEADLINE |
+//! | does a burst end in time | all but `null` and `arinc653` | EEVDF, FIFO, DEADLINE |
+//! | are deadlines kept | `edf` | DEADLINE |
+//! | do windows begin in time | `arinc653` | none |
+//! | is load spread | `fair` with the balancer `load` | EEVDF |
+//! | what does a move cost | `fair` with the balancer `load` | none |
 
 use super::case::{Case, System};
 use super::figures::Question;
@@ -35,7 +50,9 @@ impl Size {
     };
 }
 
-/// Numbers of vCPUs that spin beside the one that wakes up, and the VMs that they are in.
+/// Numbers of vCPUs that spin beside the one that wakes up, and the VMs that they are in. 31
+/// spinners and the waker are all of the 32 vCPUs that a system may have, and a VM has at most
+/// eight.
 const SPINNERS: [(&str, &[usize]); 5] = [
     ("alone", &[]),
     ("beside 1 spinner", &[1]),
@@ -45,13 +62,15 @@ const SPINNERS: [(&str, &[usize]); 5] = [
 ];
 /// Periods of the VM that wakes up. With one of them the phases of timers may be lucky.
 const PERIODS_US: [u64; 2] = [970, 1_000];
-/// Latency alone, and beside spinners, that the goals allow.
+/// Latency alone, and beside spinners, that the goals allow. Beside spinners a wake-up has a world
+/// switch, which takes most of the time.
 const ALONE_US: f64 = 0.25;
 const BESIDE_US: f64 = 2.5;
 /// Slices: of `fair` and `bvt`, and of the other policies that have one.
 const SHORT_SLICE_US: f64 = 2_500.0;
 const SLICE_US: f64 = 5_000.0;
-/// Policies that share among equals.
+/// Policies with slices, which the goals of switching are about: a slice bounds the longest gap of
+/// an equal.
 const SHARING: [(&str, f64); 4] = [
     ("round-robin", SLICE_US),
     ("fair", SHORT_SLICE_US),
@@ -60,10 +79,12 @@ const SHARING: [(&str, f64); 4] = [
 ];
 /// Servers of the jobs: budget and period. Their utilisation is 0.95.
 const SERVERS_US: [[u64; 2]; 3] = [[2_000, 5_000], [3_000, 10_000], [5_000, 20_000]];
-/// Part of a budget that is left for what a wake-up and a switch take.
+/// Part of a budget that is left for what a wake-up and a switch take. A job that took its whole
+/// budget would exhaust its server and wait for the next period.
 const RESERVE_US: u64 = 10;
 const LARGE_RESERVE_US: u64 = 100;
-/// Length of the cap's period, and the cap.
+/// Length of the cap's period, and the cap. A period of 10 ms has 2.5 ms of budget, far more than
+/// the 2 us to which the end of a run is judged.
 const CAP_PERIOD_US: u64 = 10_000;
 const CAP_PERCENT: u64 = 25;
 
@@ -81,10 +102,13 @@ pub(super) fn all(size: Size) -> Vec<Case> {
     cases
 }
 
+/// Returns a VM that never sleeps: the neighbour that leaves a policy the least room.
 fn spinner() -> Vm {
     Vm::new("role=spin")
 }
 
+/// Returns the cases of wake-ups. The goal is that of the policies that promise one; `round-robin`
+/// and Linux's classes are shown beside them.
 fn latencies(size: Size) -> Vec<Case> {
     let mut cases = Vec::new();
     for (what, spinners) in SPINNERS {
@@ -111,6 +135,7 @@ fn latencies(size: Size) -> Vec<Case> {
     cases
 }
 
+/// Returns a run with the waker as VM 0, whose report is the measured one.
 fn latency_run(size: Size, waker: Vm, spinners: &[usize], others: &Vm) -> Run {
     let spinners = spinners
         .iter()
@@ -124,6 +149,8 @@ fn latency_run(size: Size, waker: Vm, spinners: &[usize], others: &Vm) -> Run {
 /// A system, whether it has the goal, its VM that wakes up with a period, and a spinner.
 type LatencySystem = (System, bool, fn(u64) -> Vm, Vm);
 
+/// Returns the systems with a waker that is urgent by the means of each policy or class. `null`
+/// gives each vCPU a CPU of its own, and is measured alone.
 fn latency_systems(alone: bool) -> Vec<LatencySystem> {
     let kvm = |class| System::Kvm { class };
     let mut systems: Vec<LatencySystem> = vec![
@@ -143,32 +170,42 @@ fn latency_systems(alone: bool) -> Vec<LatencySystem> {
     systems
 }
 
+/// Returns a VM that wakes up in each period by its own timer and notes how late that is.
 fn plain_waker(period_us: u64) -> Vm {
     Vm::new(format!("role=periodic period-us={period_us}"))
 }
 
+/// Returns a waker whose vCPU may run ahead of its share by 1,000 us, which is how `bvt` prefers
+/// one.
 fn warped_waker(period_us: u64) -> Vm {
     plain_waker(period_us).treated("latency-us = <1000>;", "")
 }
 
+/// Returns a waker with a server: a budget of 200 us in each period, of which a wake-up takes a
+/// small part.
 fn served_waker(period_us: u64) -> Vm {
     let gearv = format!("budget-us = <200>; period-us = <{period_us}>;");
     let kvm = format!("deadline=200,{period_us},{period_us}");
     plain_waker(period_us).treated(gearv, kvm)
 }
 
+/// Returns a waker above all others by a fixed priority.
 fn high_waker(period_us: u64) -> Vm {
     plain_waker(period_us).treated("priority = <20>;", "fifo=50")
 }
 
+/// Returns a waker with the lowest nice value, the most that a thread of SCHED_OTHER can have.
 fn nice_waker(period_us: u64) -> Vm {
     plain_waker(period_us).treated("", "nice=-20")
 }
 
+/// Returns a spinner below the waker's priority, so that the priorities alone decide.
 fn low_spinner() -> Vm {
     spinner().treated("priority = <10>;", "")
 }
 
+/// Returns the cases of weights. Three spinners want all of the CPU, so that their work is in the
+/// ratio of the weights if the policy keeps them.
 fn weights(size: Size) -> Vec<Case> {
     const WEIGHTS: [u64; 3] = [100, 200, 400];
     let vms = WEIGHTS.map(|weight| {
@@ -202,6 +239,8 @@ fn weights(size: Size) -> Vec<Case> {
     cases.into()
 }
 
+/// Returns the cases of switching. The same work is done by one spinner alone and by three in
+/// turns; what the three do less is what the switches took.
 fn lost(size: Size) -> Vec<Case> {
     let policies = SHARING.map(|(policy, slice_us)| (System::gearv(policy), Some(slice_us)));
     let systems = policies
@@ -222,6 +261,8 @@ fn lost(size: Size) -> Vec<Case> {
     cases.collect()
 }
 
+/// Returns the cases of a cap. The capped VM runs beside a spinner that takes what the cap leaves,
+/// and another run without a neighbour says what the whole CPU is.
 fn caps(size: Size) -> Vec<Case> {
     // Runs are judged to 2 us: the spinner looks at the counter as often.
     let fine = || Vm::new("role=spin unit=200");
@@ -256,6 +297,9 @@ fn caps(size: Size) -> Vec<Case> {
     cases.into()
 }
 
+/// Returns the cases of bursts. A burst of 3 ms is longer than a slice of `fair` and `bvt` (2.5
+/// ms), so a policy that shares by slices interrupts the burst: only `edf` and `priority` have the
+/// goal.
 fn bursts(size: Size) -> Vec<Case> {
     let burst = || Vm::new("role=burst");
     let served = burst().treated(
@@ -326,9 +370,10 @@ fn worker([budget, period]: [u64; 2], reserve_us: u64) -> Vm {
     )
 }
 
-/// Major frame of the time table.
+/// Major frame of the time table, as short as the period of a control loop.
 const FRAME_US: u64 = 1_000;
-/// The time table: two VMs with a window each, and the rest for all others.
+/// The time table: two VMs with a window each, and the rest for all others. The windows follow each
+/// other without a gap, so that a window that ends late delays the next one.
 const TABLE: &str = "frame-us = <1000>; windows { \
     a { vm = \"vm0\"; start-us = <0>; length-us = <300>; }; \
     b { vm = \"vm1\"; start-us = <300>; length-us = <300>; }; \
@@ -387,7 +432,8 @@ fn balances() -> Vec<Case> {
     cases.into()
 }
 
-/// Returns the case of moves: of eight spinners on one CPU, four go to the other one.
+/// Returns the case of moves: of eight spinners on one CPU, four go to the other one. The VM `busy`
+/// keeps the second CPU busy until the start, so that all eight begin on the first one.
 fn moves() -> Case {
     let mut vms = vec![spinner(); 8];
     vms.push(Vm::new("role=busy").only_on(1));
@@ -400,12 +446,13 @@ fn moves() -> Case {
     }
 }
 
-/// Length of that run: each instruction of it is logged on its own.
+/// Length of that run. The run is short because each instruction of the gears in it is logged.
 const MOVES_MS: u64 = 40;
 
-/// Times from the start of the guests to the release of their threads.
+/// Times from the start of the guests to the release of their threads: four phases, a millisecond
+/// apart, of Linux's slices.
 const FREE_MS: [u64; 4] = [100, 101, 102, 103];
-/// Length of these runs.
+/// Length of these runs: many times the goal of 8 ms, and longer than Linux takes.
 const BALANCE_MS: u64 = 300;
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
 //! Figures that are computed from the guests' reports, and the goals.
+//!
+//! Each function computes the figures of one question. A figure that a measured VM did not report
+//! is an error and never a zero, which would meet most goals.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -57,7 +60,7 @@ pub(super) enum Question {
 /// A figure of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figure {
-    /// Value of the figure, unit included.
+    /// Name of the figure, with the unit behind the last space. A figure without a unit is a count.
     pub(super) name: &'static str,
     /// The value.
     pub(super) value: f64,
@@ -86,7 +89,7 @@ impl Goal {
 
 /// Most microseconds that a capped VM may run beyond its budget.
 const OVERRUN_US: f64 = 2.0;
-/// Largest error of a share, in points.
+/// Largest error of a share, in points. One slice of 2.5 ms is as much of a run of 5 s.
 const SHARE_POINTS: f64 = 0.05;
 /// Most that switching may cost, in percent.
 const LOST_PERCENT: f64 = 0.10;
@@ -122,23 +125,28 @@ impl Question {
     }
 }
 
+/// Returns a figure that is only watched.
 fn figure(name: &'static str, value: f64) -> Figure {
     let goal = None;
     Figure { name, value, goal }
 }
 
+/// Returns a figure of a row that may be judged.
 fn judged(name: &'static str, value: f64, goal: Option<Goal>) -> Figure {
     Figure { name, value, goal }
 }
 
+/// Converts nanoseconds, which the guests report, to the table's microseconds.
 fn us(ns: u64) -> f64 {
     ns as f64 / 1_000.0
 }
 
+/// Returns the reports of a question that has one run.
 fn only(runs: &[Vec<Report>]) -> Result<&[Report]> {
     runs.first().map(Vec::as_slice).context("there was no run")
 }
 
+/// Returns the reports of a question that compares a run with one before it.
 fn pair(runs: &[Vec<Report>]) -> Result<[&[Report]; 2]> {
     let [first, second] = runs else {
         anyhow::bail!("{} runs instead of two", runs.len());
@@ -152,6 +160,8 @@ fn measured(reports: &[Report]) -> Result<&Report> {
     report.context("VM 0 reports nothing")
 }
 
+/// Returns the latencies. The worst of each figure over both periods counts, as one period may be
+/// in phase with the slices. A missed period is an error of the policy that no maximum shows.
 fn latency(runs: &[Vec<Report>], goal_us: Option<f64>) -> Result<Vec<Figure>> {
     let worst = |name: &str| -> Result<u64> {
         let values = runs.iter().map(|reports| measured(reports)?.get(name));
@@ -172,7 +182,8 @@ fn latency(runs: &[Vec<Report>], goal_us: Option<f64>) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Returns the instructions of work that all vCPUs of these VMs did.
+/// Returns the instructions of work that all vCPUs of these VMs did. Work is counted in
+/// instructions, as times would include what the hypervisor took.
 fn work<'r>(reports: impl IntoIterator<Item = &'r Report>) -> Result<f64> {
     let works = reports.into_iter().map(|report| {
         let (units, unit) = (report.get("units")?, report.get("unit")?);
@@ -182,6 +193,7 @@ fn work<'r>(reports: impl IntoIterator<Item = &'r Report>) -> Result<f64> {
     Ok(works.iter().sum())
 }
 
+/// Returns the share of each VM of all work, and the largest difference from what the weights give.
 fn shares(reports: &[Report], weights: &[f64], has_goal: bool) -> Result<Vec<Figure>> {
     const NAMES: [&str; 3] = ["first %", "second %", "third %"];
     let (all, weight) = (work(reports)?, weights.iter().sum::<f64>());
@@ -199,6 +211,8 @@ fn shares(reports: &[Report], weights: &[f64], has_goal: bool) -> Result<Vec<Fig
     Ok(figures)
 }
 
+/// Returns what switching took. The longest gap of one of three is two slices of the others, with
+/// the switches between them.
 fn lost([alone, together]: [&[Report]; 2], slice_us: Option<f64>) -> Result<Vec<Figure>> {
     let (alone, sum) = (work(alone)?, work(together)?);
     ensure!(alone > 0.0, "the VM alone did not work");
@@ -214,6 +228,8 @@ fn lost([alone, together]: [&[Report]; 2], slice_us: Option<f64>) -> Result<Vec<
     ])
 }
 
+/// Returns the capped VM's share of a whole CPU, and its longest run, which must end with the
+/// budget.
 fn cap(
     [alone, together]: [&[Report]; 2],
     [percent, budget_us]: [f64; 2],
@@ -233,6 +249,8 @@ fn cap(
     ])
 }
 
+/// Returns the times of the bursts. Response times from the timer's deadline are watched only, for
+/// they include the wake-up that has its own case.
 fn burst(reports: &[Report], has_goal: bool) -> Result<Vec<Figure>> {
     let burst = measured(reports)?;
     let [mean, max] = BURST_US.map(|most| has_goal.then_some(Goal::AtMost(most)));
@@ -244,6 +262,8 @@ fn burst(reports: &[Report], has_goal: bool) -> Result<Vec<Figure>> {
     ])
 }
 
+/// Returns the number of late jobs of all servers. The number of jobs shows that the run was long
+/// enough for the figure.
 fn jobs(reports: &[Report], has_goal: bool) -> Result<Vec<Figure>> {
     let sum = |name| -> Result<u64> {
         let values = reports.iter().map(|report| report.get(name));
@@ -282,6 +302,8 @@ fn windows(reports: &[Report]) -> Result<Vec<Figure>> {
     ])
 }
 
+/// Returns the least and the most time until the balance. Linux's runs differ by the phase at which
+/// threads are released.
 fn balanced(runs: &[Vec<Report>], has_goal: bool) -> Result<Vec<Figure>> {
     let times = runs.iter().map(|reports| {
         let spinners = reports.iter().filter(|report| report.get("units").is_ok());

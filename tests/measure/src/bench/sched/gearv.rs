@@ -19,8 +19,10 @@ use crate::bench::column::{ensure_holds, log};
 
 /// Longest time of a run, on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(900);
-/// Start of the measurement, behind the boot of all VMs.
+/// Start of the measurement, behind the boot of all VMs. The start is an instant of the physical
+/// counter, which all VMs of the machine share.
 const START_MS: &str = "500";
+/// Memory of each VM: the guest is small, and the least memory keeps the boot short.
 const MEMORY_MIB: u32 = 8;
 
 /// Runs the case, and returns the reports of each run.
@@ -29,13 +31,16 @@ pub(super) fn measure(qemu: &Qemu, guest: &Path, case: &Case) -> Result<Vec<Vec<
     runs.map(|run| start(qemu, guest, case, run)).collect()
 }
 
+/// Boots the system of a run. A case has a boot for each run, since a manifest names all VMs.
 fn start(qemu: &Qemu, guest: &Path, case: &Case, run: &Run) -> Result<Vec<Report>> {
     let (images, machine) = prepare(guest, case, run)?;
     let mut session = images.start(qemu, &machine, &log("sched-gearv"))?;
     guest::reports(run, &wait(&mut session, run)?)
 }
 
-/// Returns the images of a run, and its machine.
+/// Returns the images of a run, and its machine. A machine with two CPUs runs them in short turns:
+/// with turns of QEMU's default length one CPU would be far ahead of the other one in the middle of
+/// a measurement.
 pub(super) fn prepare(guest: &Path, case: &Case, run: &Run) -> Result<(Images, Machine)> {
     let source = write(&manifest(case, run))?;
     let images = build_images::build_below("sched", &source)?;
@@ -51,7 +56,8 @@ pub(super) fn prepare(guest: &Path, case: &Case, run: &Run) -> Result<(Images, M
     Ok((images, machine))
 }
 
-/// Waits until all VMs are done, and returns what they printed.
+/// Waits until all VMs are done, and returns what they printed. Each VM prints `DONE` once, behind
+/// its report.
 pub(super) fn wait(session: &mut Session, run: &Run) -> Result<String> {
     let mut printed = String::new();
     for _ in &run.vms {
@@ -62,6 +68,7 @@ pub(super) fn wait(session: &mut Session, run: &Run) -> Result<String> {
     Ok(printed)
 }
 
+/// Writes the manifest over that of the run before, as images are built from it at once.
 fn write(manifest: &str) -> Result<PathBuf> {
     let directory = workspace::output_dir().join("bench-manifests");
     fs::create_dir_all(&directory)?;
@@ -70,7 +77,8 @@ fn write(manifest: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Returns the manifest of a run.
+/// Returns the manifest of a run. The text is a manifest like that of a user: the policies are
+/// measured as they can be configured.
 fn manifest(case: &Case, run: &Run) -> String {
     let System::GearV { policy, settings } = &case.system else {
         return String::new();
@@ -90,6 +98,7 @@ fn manifest(case: &Case, run: &Run) -> String {
     text + "\t};\n};\n"
 }
 
+/// Returns the node of a VM. All VMs have a console, by which they report.
 fn node(id: usize, vm: &Vm, ms: u64) -> String {
     let cpus = match vm.cpu {
         Some(cpu) => format!("cpus = <{cpu}>;"),

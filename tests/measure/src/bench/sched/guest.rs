@@ -18,7 +18,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Returns a figure.
+    /// Returns a figure. A figure that is missing is an error, with the number of the VM that
+    /// should have reported it.
     pub(super) fn get(&self, name: &str) -> Result<u64> {
         let figure = self.figures.get(name).copied();
         figure.with_context(|| format!("VM {} reports no {name}", self.id))
@@ -71,6 +72,7 @@ pub(super) fn figures(words: &str) -> BTreeMap<String, u64> {
     words.split_whitespace().filter_map(figure).collect()
 }
 
+/// Reads one word. A role's name is no number and is left out so.
 fn figure(word: &str) -> Option<(String, u64)> {
     let (name, value) = word.split_once('=')?;
     Some((name.to_owned(), value.parse().ok()?))

@@ -1,4 +1,7 @@
 //! All cases under KVM: one host, whose script runs them one after the other.
+//!
+//! A host boots Debian once for all its cases. Each VM is a process of `kvm-vmm` in the background
+//! of the script, and each run ends with a line that names its number.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,13 +23,16 @@ use crate::kvm_host::KvmHost;
 pub(super) const CPU: &str = "max,pauth-impdef=on,cntfrq=1000000000";
 /// Longest turn of a CPU of QEMU's, where there are two: short beside the turns of vCPUs.
 pub(super) const TURN_US: u32 = 10;
-/// Longest time of a run, on an idle machine.
+/// Longest time of a run, on an idle machine. The first one includes the host's boot.
 const TIMEOUT: Duration = Duration::from_secs(900);
 /// Memory of a VM, and what the host needs for five of them.
 const MEMORY_MIB: u32 = 16;
 const VMS_MIB: u32 = 128;
 
-/// The script's functions. The start of a measurement is so far ahead that all VMs have booted.
+/// The script's functions. The start of a measurement is two seconds ahead of the host's uptime, so
+/// that all VMs have booted. One of the two is the digit before the hundredths, without which the
+/// shell would read `08` as octal. A cgroup is removed after each run, so that no weight or cap
+/// lasts into the next one.
 const FUNCTIONS: &str = "#!/bin/sh
 gic=$1
 groups=/sys/fs/cgroup
@@ -51,7 +57,8 @@ end() {
 }
 ";
 
-/// A host that runs the cases in their order.
+/// A host that runs the cases in their order. Cases and the host's script have one order, and the
+/// number of a run is all that ties them.
 pub(super) struct Host {
     session: Session,
     /// Number of runs that have ended.
@@ -59,7 +66,8 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Starts a host with so many CPUs that runs these cases.
+    /// Starts a host with so many CPUs that runs these cases. Halt polling is off, as a thread that
+    /// polls takes time from the vCPUs beside it.
     pub(super) fn start(qemu: &Qemu, guest: &Path, cpus: u32, cases: &[&Case]) -> Result<Host> {
         let host = KvmHost {
             kernel: guest.to_owned(),
@@ -87,6 +95,8 @@ impl Host {
         case.runs.iter().map(|run| self.wait(run)).collect()
     }
 
+    /// Waits for the end of the next run and reads its reports. A run that the host never ends is
+    /// an error after the timeout, with the console's last lines.
     fn wait(&mut self, run: &Run) -> Result<Vec<Report>> {
         let end = format!("CASE {} ended\n", self.ended);
         let printed = self.session.expect(&end, TIMEOUT);
@@ -120,7 +130,8 @@ fn from_release(reports: &mut [Report], printed: &str) {
     }
 }
 
-/// Returns the script that runs the cases.
+/// Returns the script that runs the cases. Runs are numbered over all cases, as [`Host::measure`]
+/// counts them.
 fn script(cases: &[&Case]) -> Result<String> {
     let mut text = FUNCTIONS.to_owned();
     let runs = cases.iter().flat_map(|case| &case.runs);
@@ -134,7 +145,9 @@ fn script(cases: &[&Case]) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the line that starts a VM in the background, in its cgroup if it has one.
+/// Returns the line that starts a VM in the background, in its cgroup if it has one. The thread of
+/// each vCPU is pinned to CPU 0 at first: the cases with two CPUs release the threads with the
+/// option `free`.
 fn command(id: usize, vm: &Vm, ms: u64) -> String {
     let group = vm.group.as_ref().map(|(file, value)| {
         let quoted = format!("\"{value}\"");

@@ -24,7 +24,8 @@ use super::{gearv, guest};
 use crate::bench::breakdown::{Program, log_instructions, make_pipe};
 use crate::bench::column::log;
 
-/// Where Gear2's moves are.
+/// Where Gear2's moves are. A function is found by its name, because a trace has addresses only. A
+/// function that is renamed leaves its leg without stretches, which `answer` refuses.
 const MODULE: &str = "::cpu_loop::moves::";
 /// Functions of the legs, in the order of a move.
 const LEGS: [&str; 4] = ["::offer", "::judge", "::give", "::arrive"];
@@ -34,7 +35,7 @@ const WFI: u32 = 0xd503_207f;
 /// SVC with its immediate as zero, and the function of Gear2's that decides by one.
 const SVC: u32 = 0xd400_0001;
 const DECIDES: &str = "::svc_next";
-/// Fewest moves that tell something.
+/// Fewest moves that tell something. Of the eight spinners four have to move.
 const LEAST: u64 = 4;
 
 /// Part of the gears' code that an instruction is in.
@@ -105,11 +106,13 @@ impl Stretches {
 struct Gears {
     gear1: Program,
     gear2: Program,
-    /// Places that have been looked up.
+    /// Places that have been looked up. Looking up inlined functions takes far longer than reading
+    /// a line, and a trace has far more lines than addresses.
     known: BTreeMap<u64, Place>,
 }
 
 impl Gears {
+    /// Reads the programs with their symbols. Both are built before, with the images.
     fn load() -> Result<Gears> {
         Ok(Gears {
             gear1: Program::load(&workspace::bare_elf_in("", "gear1-runtime"))?,
@@ -118,6 +121,8 @@ impl Gears {
         })
     }
 
+    /// Returns the part of the code that an instruction is in. An instruction that decides is in
+    /// `DECIDES` and is an SVC: the function has other instructions before it.
     fn place(&mut self, pc: u64) -> Place {
         if let Some(place) = self.known.get(&pc) {
             return *place;

@@ -1,4 +1,7 @@
 //! The rows as text and as JSON.
+//!
+//! A case that could not be measured keeps its row, with the reason in the JSON and at the end of
+//! the command: the others' figures are not lost by a failure of one.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,6 +22,7 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// Takes in an answer, with the whole chain of causes of an error.
     pub(super) fn new(case: &Case, answer: Result<Vec<Figure>>) -> Row {
         Row {
             what: case.what.clone(),
@@ -27,7 +31,7 @@ impl Row {
         }
     }
 
-    /// Returns the figures in a line.
+    /// Returns the figures in a line. Progress shows this line when the case ends.
     pub(super) fn brief(&self) -> String {
         match &self.answer {
             Ok(figures) => cells(figures),
@@ -37,6 +41,7 @@ impl Row {
 }
 
 /// Returns the table: a line for each system below its case, with the goals that it missed or met.
+/// Rows of one case follow each other, which the order of the cases guarantees.
 pub(super) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     let mut what = "";
@@ -52,7 +57,8 @@ pub(super) fn text(rows: &[Row]) -> String {
     text
 }
 
-/// Returns what was not measured, and why.
+/// Returns what was not measured, and why. The command fails with them after the table, so that
+/// what was measured is seen.
 pub(super) fn failures(rows: &[Row]) -> Vec<String> {
     let failures = rows.iter().filter_map(|row| row.answer.as_ref().err());
     failures.cloned().collect()
@@ -68,6 +74,8 @@ pub(super) fn save(rows: &[Row], file: &Path) -> Result<()> {
     fs::write(file, text).with_context(|| file.display().to_string())
 }
 
+/// Returns a row's figures by name, or the failure in their place. A reader thus tells a row that
+/// failed from one that has no figures.
 fn to_json(row: &Row) -> Value {
     let (what, system) = (&row.what, &row.system);
     match &row.answer {
@@ -79,6 +87,7 @@ fn to_json(row: &Row) -> Value {
     }
 }
 
+/// Returns a figure with its goal as text and whether the value meets it.
 fn figure_to_json(figure: &Figure) -> (String, Value) {
     let mut value = json!({ "value": figure.value });
     if let Some(goal) = figure.goal {
@@ -88,6 +97,7 @@ fn figure_to_json(figure: &Figure) -> (String, Value) {
     (figure.name.to_owned(), value)
 }
 
+/// Returns the figures of a row in one line.
 fn cells(figures: &[Figure]) -> String {
     let cells: Vec<String> = figures.iter().map(cell).collect();
     cells.join("  ")
@@ -124,6 +134,7 @@ fn verdict(figures: &[Figure]) -> String {
     }
 }
 
+/// Returns a goal as the table and the JSON have it, in ASCII for terminals of any encoding.
 fn goal_text(goal: Goal) -> String {
     match goal {
         Goal::AtMost(most) => format!("<= {most}"),
