@@ -163,16 +163,6 @@ impl Harness {
         late.max().unwrap_or(0)
     }
 
-    /// Returns the ticks that a vCPU ran in a window of time.
-    pub(super) fn used_in(&self, index: usize, start: u64, end: u64) -> u64 {
-        let stretches = self
-            .stretches
-            .iter()
-            .filter(|stretch| stretch.task == index);
-        let inside = stretches.map(|s| s.end.min(end).saturating_sub(s.start.max(start)));
-        inside.sum()
-    }
-
     /// Returns the most that a vCPU ran in any window of a length.
     pub(super) fn most_in(&self, index: usize, length: u64) -> u64 {
         self.most_in_after(index, length, 0)
