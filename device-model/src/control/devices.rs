@@ -37,16 +37,10 @@ fn figures_of(region: &'static Region, node: &DeviceNode) -> Option<Figures> {
 fn device_of(region: &'static Region, node: &DeviceNode) -> Option<Device> {
     let state = DeviceState::new(region.devices.get(node.channel)?);
     let [iops, bytes, _] = node.limits;
-    let kind = node.kind.name().to_owned();
-    // An init that gives no names is older than this GDM.
-    let label = match node.label.is_empty() {
-        true => format!("{kind}{}", node.channel),
-        false => node.label.clone(),
-    };
     Some(Device {
         vm: node.vm.clone(),
-        device: label,
-        r#type: kind,
+        device: label_of(node),
+        r#type: node.kind.name().to_owned(),
         channel: node.channel as u64,
         serves: state.get(Word::Serves),
         bytes: state.get(Word::Capacity),
@@ -54,6 +48,14 @@ fn device_of(region: &'static Region, node: &DeviceNode) -> Option<Device> {
         bytes_per_second_limit: bytes.into(),
         backend: node.backend.clone(),
     })
+}
+
+/// Returns the name of a device. An init that gives no names is older than this GDM.
+fn label_of(node: &DeviceNode) -> String {
+    match node.label.is_empty() {
+        true => format!("{}{}", node.kind.name(), node.channel),
+        false => node.label.clone(),
+    }
 }
 
 /// Returns the figures of all devices.

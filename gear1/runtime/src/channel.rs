@@ -177,11 +177,8 @@ fn pl061(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option<Handled> {
         drop(state);
         return Some(vcpu::woke_somebody(guest.reborrow(), ExitReason::MmioPl061));
     }
-    let value = lock.lock().read(offset);
-    guest
-        .cpu
-        .frame()
-        .set_reg(register, abort.extend(u64::from(value)));
+    let value = abort.extend(u64::from(lock.lock().read(offset)));
+    guest.cpu.frame().set_reg(register, value);
     Some(Handled::with_register(register))
 }
 

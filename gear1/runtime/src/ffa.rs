@@ -26,7 +26,7 @@ use gear1_core::ffa::message::Next;
 use gear1_core::ffa::{self, End, Outcome, Platform};
 use gear1_core::guest_memory::GuestMemory;
 use gear1_core::ownership::{Ledger, Piece, Vms};
-use gear1_core::stage2::{Geometry, Stage2};
+use gear1_core::stage2::{Geometry, Leaf, Stage2};
 use gear1_core::syndrome::{DataAbort, FaultKind};
 use gear1_core::table::{Descriptors, ENTRIES, LiveTables, TableMemory};
 use gear1_core::vcpu::Requests;
@@ -412,15 +412,20 @@ fn is_mapped_now(loaded: &Loaded, abort: DataAbort, ipa: u64) -> bool {
         free: &mut shared.free,
     };
     let leaf = stage2(machine, vm).walk(&tables, Ipa::new(ipa));
-    let is_allowed = match abort.kind() {
-        FaultKind::Translation => leaf.is_some(),
-        FaultKind::Permission => abort.is_write() && leaf.is_some_and(|leaf| leaf.attributes.write),
-        FaultKind::Other => false,
-    };
+    let is_allowed = allows(leaf, abort);
     if is_allowed {
         loaded.shared.count(ExitReason::Again);
     }
     is_allowed
+}
+
+/// Tells whether a leaf of stage 2 allows the access that faulted.
+fn allows(leaf: Option<Leaf>, abort: DataAbort) -> bool {
+    match abort.kind() {
+        FaultKind::Translation => leaf.is_some(),
+        FaultKind::Permission => abort.is_write() && leaf.is_some_and(|leaf| leaf.attributes.write),
+        FaultKind::Other => false,
+    }
 }
 
 /// Looks at all tables, now and when it is dropped, while nobody changes what VMs share.

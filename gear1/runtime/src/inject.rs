@@ -22,21 +22,20 @@ use crate::{lifecycle, log};
 pub(crate) fn abort(mut guest: Guest<'_>, syndrome: Syndrome, ipa: u64) -> Handled {
     let abort = syndrome.data_abort();
     let fetch = syndrome.class() == ec::INSTRUCTION_ABORT;
-    let id = if !fetch && abort.lacks_syndrome() {
-        RecordId::NoSyndrome
-    } else {
-        RecordId::GuestAbort
+    let id = match !fetch && abort.lacks_syndrome() {
+        true => RecordId::NoSyndrome,
+        false => RecordId::GuestAbort,
     };
     let loaded = guest.loaded;
     // planted: an abort is not counted
     loaded.shared.count(ExitReason::Abort);
     log::log(guest.cpu.index(), id, [loaded.id.reg(), syndrome.0, ipa]);
     let entry = Entry::synchronous(SPSR_EL2.get(), SCTLR_EL1.get(), guest.cpu.data.has_pan);
-    let far = FAR_EL2.get();
-    let level = abort.on_table_walk().then(|| level_of_walk(far, ipa));
     if is_stuck(guest.reborrow(), entry, fetch) {
         return stop(guest.reborrow(), ExitReason::Abort, ipa);
     }
+    let far = FAR_EL2.get();
+    let level = abort.on_table_walk().then(|| level_of_walk(far, ipa));
     FAR_EL1.set(far);
     exception::take_at_el1(entry, entry.external_abort(syndrome, level));
     Handled::Same

@@ -85,14 +85,12 @@ pub(crate) unsafe fn answer(
     if !boot.last_words && !boot.dump {
         return Err(Status::NotFound);
     }
-    let first = first as usize;
-    if boot.real_time == RealTime::No {
-        // SAFETY: the caller's condition.
-        unsafe { of_guest(cpu, machine, vm, id, first) }
-    } else {
+    if boot.real_time != RealTime::No {
         let registers = of_real_time(vm, id).ok_or(Status::NotFound)?;
-        Ok(six(&registers, first))
+        return Ok(six(&registers, first as usize));
     }
+    // SAFETY: the caller's condition.
+    unsafe { of_guest(cpu, machine, vm, id, first as usize) }
 }
 
 /// Returns the first six of some registers, from an index on.

@@ -162,6 +162,18 @@ pub(crate) struct ExitTiming {
     pub(crate) since: u64,
 }
 
+impl ExitTiming {
+    /// A vCPU leaves its guest at `now`.
+    #[inline(always)]
+    pub(crate) const fn begin(id: VcpuId, reason: ExitReason, now: u64) -> ExitTiming {
+        ExitTiming {
+            vcpu: Some(id),
+            reason,
+            since: now,
+        }
+    }
+}
+
 /// Private state of a CPU.
 pub(crate) struct CpuData {
     /// Machine, constant after boot.

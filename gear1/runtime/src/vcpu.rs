@@ -460,11 +460,7 @@ pub(crate) unsafe fn leave_at_once(
 ) -> Resume {
     let now = cpu::now();
     if let (Some(context), gear2, data) = cpu.parts() {
-        data.exit = ExitTiming {
-            vcpu: Some(loaded.id),
-            reason,
-            since: now,
-        };
+        data.exit = ExitTiming::begin(loaded.id, reason, now);
         // SAFETY: the caller's conditions. Gear2's frame, whose PSTATE is what SPSR_EL2 held when
         // Gear2 trapped, is the next one below.
         unsafe { data.world.leave_guest_shortly(context, gear2) };
@@ -480,11 +476,7 @@ pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: &Event) -
     let Guest { cpu, loaded, .. } = guest;
     let now = cpu::now();
     if let (Some(context), gear2, data) = cpu.parts() {
-        data.exit = ExitTiming {
-            vcpu: Some(loaded.id),
-            reason,
-            since: now,
-        };
+        data.exit = ExitTiming::begin(loaded.id, reason, now);
         // SAFETY: the loaded guest was running and trapped; Gear2's frame, whose PSTATE is what
         // SPSR_EL2 held when Gear2 trapped, is the next one below.
         unsafe { data.world.leave_guest(context, gear2) };

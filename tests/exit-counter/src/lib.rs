@@ -91,6 +91,20 @@ struct State {
     out: File,
 }
 
+impl State {
+    /// No CPU has executed anything yet.
+    fn new(out: File) -> State {
+        State {
+            registers: None,
+            cpus: Vec::new(),
+            current: 0,
+            counted: 0,
+            longest: BTreeMap::new(),
+            out,
+        }
+    }
+}
+
 /// QEMU's callbacks carry no pointer of a plugin's own.
 static COUNTER: OnceLock<Counter> = OnceLock::new();
 /// Instructions of Gear1's that were executed, on all CPUs.
@@ -292,14 +306,7 @@ fn counter(arguments: &[String]) -> Option<Counter> {
         end: 0,
         names: HashMap::new(),
         texts: Vec::new(),
-        state: Mutex::new(State {
-            registers: None,
-            cpus: Vec::new(),
-            current: 0,
-            counted: 0,
-            longest: BTreeMap::new(),
-            out,
-        }),
+        state: Mutex::new(State::new(out)),
     };
     symbols.lines().try_for_each(|line| counter.add(line))?;
     Some(counter)

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use evdev::EventType;
+use evdev::{EventType, InputEvent};
 
 /// Bytes of an event in a guest's buffer (virtio 1.2, 5.8.6).
 pub(super) const EVENT: usize = 8;
@@ -28,6 +28,16 @@ pub(super) struct Event {
     pub(super) kind: u16,
     pub(super) code: u16,
     pub(super) value: i32,
+}
+
+impl From<InputEvent> for Event {
+    fn from(event: InputEvent) -> Self {
+        Self {
+            kind: event.event_type().0,
+            code: event.code(),
+            value: event.value(),
+        }
+    }
 }
 
 impl Event {

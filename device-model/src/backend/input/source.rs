@@ -118,13 +118,8 @@ fn read_device(device: &mut RawDevice, mut reports: Option<&mut Reports>) -> io:
         match device.fetch_events() {
             Ok(events) => {
                 for event in events {
-                    let event = Event {
-                        kind: event.event_type().0,
-                        code: event.code(),
-                        value: event.value(),
-                    };
                     if let Some(reports) = &mut reports {
-                        reports.push(event);
+                        reports.push(event.into());
                     }
                 }
             }

@@ -11,6 +11,7 @@ const RULES: &str = "tests/suite/src/architecture.rs";
 
 const REGISTERS: &str = "gear1/core/src/vgic/tests/registers.rs";
 const LISTS: &str = "gear1/core/src/vgic/tests/list_registers.rs";
+const V2: &str = "gear1/core/src/vgic/tests/gicv2.rs";
 
 /// A bug that tests on the host find. The virtual controller is code without hardware, so most bugs
 /// in it need no image.
@@ -60,7 +61,7 @@ pub(super) const BUGS: &[Bug] = &[
             "self",
         ),
         &["G1-GIC-007"],
-        LISTS,
+        V2,
     ),
     // The guest's end names INTID and sender, and finds no list register with sender 0. Only an SGI
     // that is active while others take all list registers comes to that, which the test arranges.
@@ -198,7 +199,7 @@ pub(super) const BUGS: &[Bug] = &[
         "Group 0 of a GICv2 guest is not delivered",
         Change::Become("group0: 0,"),
         &["G1-GIC-013"],
-        "gear1/core/src/vgic/tests/gicv2.rs",
+        V2,
     ),
     // All shared interrupts pass the mask. A real-time VM with one device uses only its own; the
     // test compares the masks of whole registers.

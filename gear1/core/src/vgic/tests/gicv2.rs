@@ -43,7 +43,7 @@ fn sgis_of_several_gicv2_senders_arrive_one_after_the_other() {
     }
 }
 
-/// The list register that held an SGI last is filled again only if one sender alone sent it since,
+/// G1-GIC-007: the list register that held an SGI last is filled again only if one sender alone sent it since,
 /// the same or another: what two have sent comes twice, and each time says from whom (IHI 0048,
 /// 3.2.3).
 #[test]
