@@ -150,7 +150,7 @@ pub(super) fn changes(old: &Results, new: &Results) -> String {
 }
 
 /// Returns violations in the measured configurations. KVM and native are not judged: the first is
-/// there to compare with, the second is the measure. Under load no limit is below [`LOADED_RATIO`].
+/// there to compare with, the second is the measure. Under load no limit is below `LOADED_RATIO`.
 pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
     let mut faults = Vec::new();
     let limits = [

@@ -86,7 +86,8 @@ const PER_INTERRUPT: [(u64, &str); 13] = [
     (0xc00, "ICFGR"),
     (0xf00, "SGIR and others"),
 ];
-/// Offset from which the distributor's routes lie: GICD_IROUTER<n>, 64 bits each, of a GICv3 only.
+/// Offset from which the distributor's routes lie: `GICD_IROUTER<n>`, 64 bits each, of a GICv3
+/// only.
 const IROUTER: u64 = 0x6000;
 /// Addresses of the interrupt controller of QEMU's `virt`, which the guests see where the machine
 /// has it.

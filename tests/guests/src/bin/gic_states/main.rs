@@ -22,7 +22,7 @@ guest!(main);
 
 /// The first of the shared interrupts used.
 const SPI: u32 = 128;
-/// More than any GIC has list registers, of which a GICv3 has 16 at most (ICH_LR<n>_EL2).
+/// More than any GIC has list registers, of which a GICv3 has 16 at most (`ICH_LR<n>_EL2`).
 const MANY: u32 = 24;
 /// Depth of nested preemption: deeper than any GIC has list registers.
 const DEPTH: u32 = 20;
