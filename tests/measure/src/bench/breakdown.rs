@@ -15,7 +15,8 @@ use std::io::{BufRead as _, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use addr2line::Loader;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -38,6 +39,10 @@ const MEASURED: u64 = u64::MAX;
 /// Source file of the functions that access device registers. The compiler inlines them everywhere,
 /// so the innermost frame of an instruction tells where it comes from.
 const MMIO: &str = "mmio.rs";
+/// Time between two looks whether the reader of the log is done.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time in which the reader takes what a pipe holds after QEMU's end: 64 KiB, a thousand lines.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// Cost of an instruction that a count of instructions does not show. The order is that of the
 /// output.
@@ -163,8 +168,7 @@ pub(super) fn trace(
     let mut session = Session::start(command, &log("breakdown"))?;
     let measured = match end {
         None => is_measured(&mut session)?,
-        // Whoever reads no further ends QEMU, whose pipe breaks.
-        Some(_) => false,
+        Some(_) => wait_for(&counter, &mut session, TIMEOUT).map(|()| false)?,
     };
     let counts = counter.join();
     let mut counts = counts.map_err(|_| anyhow!("the trace cannot be read"))??;
@@ -199,8 +203,32 @@ fn is_measured(session: &mut Session) -> Result<bool> {
     Ok(printed.contains("BENCH "))
 }
 
+/// Waits until the reader of the log is done. A guest that never comes to the instruction at which
+/// the reader stops may run for ever, so the wait has a limit. An error leaves the reader behind:
+/// the session ends QEMU, whose end closes the pipe, and a pipe that no writer has ever opened holds
+/// the reader until the command itself ends.
+fn wait_for<T>(reader: &JoinHandle<T>, session: &mut Session, limit: Duration) -> Result<()> {
+    let end = Instant::now() + limit;
+    while !reader.is_finished() {
+        let waited = limit.as_secs();
+        ensure!(
+            Instant::now() < end,
+            "the trace does not come to its end within {waited} s\n{}",
+            session.tail(20)
+        );
+        if let Err(ended) = session.listen(LOOK) {
+            // QEMU's end ends the log, unless QEMU has never opened the pipe.
+            thread::sleep(DRAIN);
+            let tail = session.tail(20);
+            ensure!(reader.is_finished(), "{ended:#}\n{tail}");
+        }
+    }
+    Ok(())
+}
+
 /// Counts the program counters in QEMU's log, `Trace <cpu>: <host> [<flags>/<pc>/...`, before
-/// `end`.
+/// `end`. A log without `end` is an error: its counts are of another part of the run than asked
+/// for.
 fn count(pipe: &Path, end: Option<u64>) -> Result<BTreeMap<u64, u64>> {
     let mut counts = BTreeMap::new();
     let mut reader = BufReader::with_capacity(1 << 20, File::open(pipe)?);
@@ -210,11 +238,14 @@ fn count(pipe: &Path, end: Option<u64>) -> Result<BTreeMap<u64, u64>> {
         if let Some(pc) = pc.and_then(|pc| u64::from_str_radix(pc, 16).ok()) {
             // The boot loader's first instruction may lie where the guest's does later.
             if end == Some(pc) && !counts.is_empty() {
-                break;
+                return Ok(counts);
             }
             *counts.entry(pc).or_insert(0) += 1;
         }
         line.clear();
+    }
+    if let Some(end) = end {
+        bail!("the machine ended before it came to the instruction at {end:#x}");
     }
     Ok(counts)
 }
