@@ -29,9 +29,11 @@ use workbench::workspace;
 use super::column::{Column, SERVED, SHARED, TIMEOUT, Under, log, machine_of, source};
 
 /// Iterations of a row, the warm-up included: `ITERATIONS` and `WARM_UP` of
-/// `tests/guests/src/bin/bench.rs`, with which this number must agree.
+/// `tests/guests/src/bin/bench.rs`, with which this number must agree. A wrong number would show in
+/// each count, as the sum is divided by it.
 const ITERATIONS: u64 = 1100;
-/// Name of no row: the guest boots, finds nothing to measure and ends.
+/// Name of no row: the guest boots, finds nothing to measure and ends. The whole boot is in both
+/// counts then, and the subtraction leaves the row alone.
 const NONE: &str = "none";
 /// Key that stands for no program counter. The key is in the counts if the guest has printed a
 /// figure.
@@ -251,7 +253,8 @@ fn count(pipe: &Path, end: Option<u64>) -> Result<BTreeMap<u64, u64>> {
 }
 
 /// An image with its symbols. Symbols come from the debug information, and the code's bytes tell
-/// the kind of an instruction.
+/// the kind of an instruction. Both are read from one file, so that they cannot be of different
+/// builds.
 pub(super) struct Program {
     loader: Loader,
     /// Addresses of the code, which are the link addresses: both gears run where they are linked.
@@ -281,7 +284,8 @@ impl Program {
         bytes.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    /// Tells whether an instruction was inlined from where device registers are accessed.
+    /// Tells whether an instruction was inlined from where device registers are accessed. An
+    /// instruction without a location is taken for one that was not.
     fn in_mmio(&self, pc: u64) -> bool {
         let innermost = || {
             self.loader
@@ -312,7 +316,8 @@ impl Program {
     }
 
     /// Returns the name of the function that an instruction is in, or a question mark for code
-    /// without a symbol.
+    /// without a symbol. Inlined functions count as the one that they are inlined in, so that the
+    /// sums of a table have no instruction twice.
     pub(super) fn function(&self, pc: u64) -> String {
         let name = self.loader.find_symbol(pc).unwrap_or("?");
         function_name(name)

@@ -167,7 +167,7 @@ fn take_in_exits(results: &mut Results, text: &str, file: &Path) -> Result<()> {
 /// measurement and replace an earlier one's together.
 type Run = Result<(Figures, Facts)>;
 
-/// Returns the measurements in a log by the names of their configurations. What stands before the
+/// Returns the measurements in a log by the names of their configurations. The part before the
 /// first of these lines is the boot, and is skipped.
 fn runs(text: &str) -> Vec<(String, Run)> {
     text.split(READY).skip(1).map(named_run).collect()

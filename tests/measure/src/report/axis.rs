@@ -7,8 +7,8 @@
 
 use super::figures::{Figure, PERCENTILES};
 
-/// Part of the axis that is linear, where some samples lie behind it. What is compared lies in the
-/// bulk, and the tail needs less room because it is logarithmic.
+/// Part of the axis that is linear, where some samples lie behind it. The bulk is compared, and the
+/// tail needs less room because it is logarithmic.
 const LINEAR: f64 = 0.7;
 /// The linear part ends at this many times the 99.9th percentile of the configuration that has the
 /// smallest. Twice leaves room for the bulk of other good configurations, which lie a little behind

@@ -11,7 +11,7 @@ pub(super) struct Run {
 }
 
 /// A VM with the guest `sched`. One description serves both systems, so that they get the same
-/// guests. What a system does not know is an empty text for it.
+/// guests. An empty text stands for a setting that a system does not know.
 #[derive(Clone, Debug)]
 pub(super) struct Vm {
     /// Words of the command line: the role and its parameters.
