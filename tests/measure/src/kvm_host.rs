@@ -37,6 +37,7 @@ pub const GUEST_STARTS: &str = "KVM host: guest starts";
 /// code.
 pub const GUEST_ENDED: &str = "KVM host: guest ended";
 
+/// The VMM is linked statically, as the host's initramfs has no libraries.
 const PACKAGE: &str = "kvm-vmm";
 const INIT: &str = include_str!("kvm_host/init.sh");
 /// Paths of the payload in the host's initramfs.
@@ -107,7 +108,8 @@ impl Default for KvmHost {
     }
 }
 
-/// A host that can be started.
+/// A host that can be started. A build is separate from a start, as one host is started under
+/// several CPU models.
 #[derive(Clone, Debug)]
 pub struct BuiltHost {
     kernel: PathBuf,
@@ -141,7 +143,8 @@ impl KvmHost {
         })
     }
 
-    /// Returns the number of CPUs up to the last that a vCPU has.
+    /// Returns the number of CPUs up to the last that a vCPU has. Each vCPU is pinned, so a CPU
+    /// beyond the last would only add the host's own work.
     fn host_cpus(&self) -> u32 {
         let peer = self.peer.iter().flat_map(|peer| &peer.cpus);
         1 + self.cpus.iter().chain(peer).copied().max().unwrap_or(0)

@@ -28,7 +28,8 @@ use crate::bench::breakdown::function_name;
 
 mod name;
 
-/// Most instructions that any exit may take.
+/// Most instructions that any exit may take. The limit is in docs/worst-cases.md, and holds however
+/// a figure came to be: a baseline cannot raise it.
 pub const LIMIT: u64 = 20_000;
 /// Tolerated growth of a figure over the baseline: per cent, and instructions. Which exits fall
 /// together on the way to the worst case shifts with every instruction of a build, and so does how
@@ -42,7 +43,9 @@ const UNKNOWN: u64 = 5_000;
 const TIMEOUT: Duration = Duration::from_secs(900);
 /// The plugin's interface is that of QEMU 10.
 const QEMU: u32 = 10;
-/// A counter of 1 GHz ticks once an instruction, so that a guest's times are counts as well.
+/// A counter of 1 GHz ticks once an instruction, so that a guest's times are counts as well. A
+/// counter of another rate would divide the counts that the search compares, and short ways would
+/// look equal.
 const CPU: &str = "max,cntfrq=1000000000";
 /// A line a kind, in the order of names: a change of a figure is one line of a diff.
 const BASELINE: &str = "tests/worst-cases.txt";
@@ -56,7 +59,9 @@ const MARKS: [&str; 2] = ["<!-- table -->\n", "<!-- end of table -->\n"];
 /// Command line of the search in its manifest: no rounds, so that the guest only replays.
 const SEARCH: &str = "seed=1 rounds=0";
 
-/// A machine whose exits are counted. The machines differ in the exits that they cause.
+/// A machine whose exits are counted. The machines differ in the exits that they cause. A machine
+/// is slow under the plugin, so that a manifest is in the list only for exits that no other one
+/// causes.
 struct Run {
     /// Name of the manifest, without its extension.
     manifest: &'static str,
@@ -132,7 +137,8 @@ impl Options {
     }
 }
 
-/// Longest exit of a kind, with what is needed to cause the exit again.
+/// Longest exit of a kind, with what is needed to cause the exit again. The input is kept beside
+/// the number: a figure that nobody can cause again cannot be shortened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Worst {
     instructions: u64,
@@ -166,7 +172,8 @@ impl Worst {
     }
 }
 
-/// All kinds by name, and what the searches found.
+/// All kinds by name, and what the searches found. The maximum over all machines is kept for a
+/// kind, since a limit has to hold on each.
 #[derive(Debug, Default)]
 pub struct Measured {
     kinds: BTreeMap<String, Worst>,
@@ -185,6 +192,7 @@ pub fn measure(only: &str, command_line: Option<&str>) -> Result<Measured> {
 }
 
 /// Builds the plugin. An optimised build, as the plugin runs at each instruction of the machine.
+/// Cargo decides whether a build is needed, so a plugin of older sources is never used.
 fn plugin() -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command.args(["build", "--quiet", "--release", "--package", "exit-counter"]);
@@ -228,7 +236,9 @@ impl Run {
     }
 
     /// Waits until the guests are done, and keeps the inputs that they found to take longest. The
-    /// machine can be stopped then, as the plugin's file is whole at any time.
+    /// machine can be stopped then, as the plugin's file is whole at any time. A machine whose
+    /// guests do not come to their end is an error: exits that the rest would have caused are
+    /// missing.
     fn take_inputs(&self, session: &mut Session, measured: &mut Measured) -> Result<()> {
         wait(session, self.guests).map_err(|error| {
             let last = build_images::last_words(session);
@@ -285,7 +295,8 @@ fn plugin_options(plugin: &Path, symbols: &Path, out: &Path) -> String {
     format!("{plugin},symbols={symbols},out={out}")
 }
 
-/// Waits until all guests are done. A console's line may have its VM's name before it.
+/// Waits until all guests are done. A console's line may have its VM's name before it. Counting the
+/// lines instead of matching one covers guests that end in any order.
 fn wait(session: &mut Session, guests: usize) -> Result<()> {
     session.wait_until("DONE of all guests", TIMEOUT, |transcript| {
         let done = |line: &&str| line.ends_with("DONE");
@@ -301,7 +312,9 @@ fn input(line: &str) -> Option<&str> {
 
 /// Returns the runtime's functions for the plugin, and where its code is. The plugin tells kinds of
 /// interrupts apart by the functions that handle them. Names are shortened to their last part,
-/// which the plugin compares with. Mapping symbols (`$x`, `$d`) are no functions.
+/// which the plugin compares with. Mapping symbols (`$x`, `$d`) are no functions. The end of the
+/// code is the last line, because a symbol has only its start: without the end, what follows the
+/// last function would count as a part of it.
 fn symbols_of(elf: &Path) -> Result<String> {
     let bytes = fs::read(elf).with_context(|| elf.display().to_string())?;
     let file = object::File::parse(&*bytes)?;

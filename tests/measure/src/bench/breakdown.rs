@@ -15,7 +15,8 @@ use std::io::{BufRead as _, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use addr2line::Loader;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -28,9 +29,11 @@ use workbench::workspace;
 use super::column::{Column, SERVED, SHARED, TIMEOUT, Under, log, machine_of, source};
 
 /// Iterations of a row, the warm-up included: `ITERATIONS` and `WARM_UP` of
-/// `tests/guests/src/bin/bench.rs`, with which this number must agree.
+/// `tests/guests/src/bin/bench.rs`, with which this number must agree. A wrong number would show in
+/// each count, as the sum is divided by it.
 const ITERATIONS: u64 = 1100;
-/// Name of no row: the guest boots, finds nothing to measure and ends.
+/// Name of no row: the guest boots, finds nothing to measure and ends. The whole boot is in both
+/// counts then, and the subtraction leaves the row alone.
 const NONE: &str = "none";
 /// Key that stands for no program counter. The key is in the counts if the guest has printed a
 /// figure.
@@ -38,6 +41,10 @@ const MEASURED: u64 = u64::MAX;
 /// Source file of the functions that access device registers. The compiler inlines them everywhere,
 /// so the innermost frame of an instruction tells where it comes from.
 const MMIO: &str = "mmio.rs";
+/// Time between two looks whether the reader of the log is done.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time in which the reader takes what a pipe holds after QEMU's end: 64 KiB, a thousand lines.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// Cost of an instruction that a count of instructions does not show. The order is that of the
 /// output.
@@ -163,8 +170,7 @@ pub(super) fn trace(
     let mut session = Session::start(command, &log("breakdown"))?;
     let measured = match end {
         None => is_measured(&mut session)?,
-        // Whoever reads no further ends QEMU, whose pipe breaks.
-        Some(_) => false,
+        Some(_) => wait_for(&counter, &mut session, TIMEOUT).map(|()| false)?,
     };
     let counts = counter.join();
     let mut counts = counts.map_err(|_| anyhow!("the trace cannot be read"))??;
@@ -199,8 +205,32 @@ fn is_measured(session: &mut Session) -> Result<bool> {
     Ok(printed.contains("BENCH "))
 }
 
+/// Waits until the reader of the log is done. A guest that never comes to the instruction at which
+/// the reader stops may run for ever, so the wait has a limit. An error leaves the reader behind:
+/// the session ends QEMU, whose end closes the pipe, and a pipe that no writer has ever opened holds
+/// the reader until the command itself ends.
+fn wait_for<T>(reader: &JoinHandle<T>, session: &mut Session, limit: Duration) -> Result<()> {
+    let end = Instant::now() + limit;
+    while !reader.is_finished() {
+        let waited = limit.as_secs();
+        ensure!(
+            Instant::now() < end,
+            "the trace does not come to its end within {waited} s\n{}",
+            session.tail(20)
+        );
+        if let Err(ended) = session.listen(LOOK) {
+            // QEMU's end ends the log, unless QEMU has never opened the pipe.
+            thread::sleep(DRAIN);
+            let tail = session.tail(20);
+            ensure!(reader.is_finished(), "{ended:#}\n{tail}");
+        }
+    }
+    Ok(())
+}
+
 /// Counts the program counters in QEMU's log, `Trace <cpu>: <host> [<flags>/<pc>/...`, before
-/// `end`.
+/// `end`. A log without `end` is an error: its counts are of another part of the run than asked
+/// for.
 fn count(pipe: &Path, end: Option<u64>) -> Result<BTreeMap<u64, u64>> {
     let mut counts = BTreeMap::new();
     let mut reader = BufReader::with_capacity(1 << 20, File::open(pipe)?);
@@ -210,17 +240,21 @@ fn count(pipe: &Path, end: Option<u64>) -> Result<BTreeMap<u64, u64>> {
         if let Some(pc) = pc.and_then(|pc| u64::from_str_radix(pc, 16).ok()) {
             // The boot loader's first instruction may lie where the guest's does later.
             if end == Some(pc) && !counts.is_empty() {
-                break;
+                return Ok(counts);
             }
             *counts.entry(pc).or_insert(0) += 1;
         }
         line.clear();
     }
+    if let Some(end) = end {
+        bail!("the machine ended before it came to the instruction at {end:#x}");
+    }
     Ok(counts)
 }
 
 /// An image with its symbols. Symbols come from the debug information, and the code's bytes tell
-/// the kind of an instruction.
+/// the kind of an instruction. Both are read from one file, so that they cannot be of different
+/// builds.
 pub(super) struct Program {
     loader: Loader,
     /// Addresses of the code, which are the link addresses: both gears run where they are linked.
@@ -250,7 +284,8 @@ impl Program {
         bytes.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 
-    /// Tells whether an instruction was inlined from where device registers are accessed.
+    /// Tells whether an instruction was inlined from where device registers are accessed. An
+    /// instruction without a location is taken for one that was not.
     fn in_mmio(&self, pc: u64) -> bool {
         let innermost = || {
             self.loader
@@ -281,7 +316,8 @@ impl Program {
     }
 
     /// Returns the name of the function that an instruction is in, or a question mark for code
-    /// without a symbol.
+    /// without a symbol. Inlined functions count as the one that they are inlined in, so that the
+    /// sums of a table have no instruction twice.
     pub(super) fn function(&self, pc: u64) -> String {
         let name = self.loader.find_symbol(pc).unwrap_or("?");
         function_name(name)

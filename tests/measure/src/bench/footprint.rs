@@ -49,6 +49,7 @@ struct System {
     manifest: Result<&'static str, &'static str>,
 }
 
+/// The other two are manifests that users boot, so that a change shows what it costs them.
 const SYSTEMS: [System; 3] = [
     System {
         name: "real-time VM",
@@ -83,7 +84,8 @@ const REAL_TIME: &str = r#"/dts-v1/;
 };
 "#;
 
-/// Measures all counts. Bytes come from the linker's sections and the files, and need no boot.
+/// Measures all counts. Bytes come from the linker's sections and the files, and need no boot. The
+/// runtime is measured for both versions of the GIC, as each is an image of its own.
 pub(super) fn measure(qemu: &Qemu) -> Result<Counts> {
     let mut counts = Counts::new();
     build_images::gears()?;
@@ -188,7 +190,8 @@ fn kernel_with(guest: &[u8]) -> Result<Vec<u8>> {
     Ok(kernel)
 }
 
-/// Start of the first VM: its time and its address.
+/// Start of the first VM: its time and its address. The address is where the trace of another boot
+/// of these images stops.
 struct First {
     count: u64,
     address: u64,
@@ -212,7 +215,8 @@ fn first(qemu: &Qemu, machine: &Machine, images: &Images, uart: &Path) -> Result
     parse(&printed).with_context(|| format!("it does not say when it began: {printed}"))
 }
 
-/// Parses `FIRST <ns> <address>`; one instruction was executed before the counter was read.
+/// Parses `FIRST <ns> <address>`; one instruction was executed before the counter was read. The
+/// guest's own instruction is not a part of the boot.
 fn parse(printed: &str) -> Option<First> {
     let (_, rest) = printed.split_once("FIRST ")?;
     let mut words = rest.split_whitespace();
@@ -241,7 +245,9 @@ fn classify(
 }
 
 /// Sums counts by what the instructions are for, and by function where these are many. Instructions
-/// outside of the three programs, which are the guest's one and the boot loader's, are left out.
+/// outside of the three programs, which are the guest's one and the boot loader's, are left out. An
+/// instruction is in two sums, one by purpose and one by function, and the two are different views
+/// of one total.
 fn by_purpose(programs: &[(&str, Program)], counts: &BTreeMap<u64, u64>) -> BTreeMap<String, u64> {
     let (mut kinds, mut functions) = (BTreeMap::new(), BTreeMap::new());
     for (pc, count) in counts {

@@ -7,7 +7,8 @@
 use crate::report::{Figures, Results};
 
 /// A micro-benchmark: its name, the papers' nanoseconds on R-Car H3 for GearV and KVM, and the row
-/// here that takes the way which comes nearest.
+/// here that takes the way which comes nearest. The nearest way is not the same way: hardware and
+/// kernels differ.
 struct Row {
     name: &'static str,
     papers: [u64; 2],
@@ -47,7 +48,8 @@ const ROWS: [Row; 5] = [
 /// The columns that stand for the papers' two: the same core, no VHE.
 const COLUMNS: [&str; 2] = ["GearV EL0 a57 GICv3", "KVM blocking a57 GICv3"];
 
-/// Returns both side by side, or nothing if a column was not measured.
+/// Returns both side by side, or nothing if a column was not measured. The ratio is what the two
+/// sides have in common, as it has no unit.
 pub(super) fn table(results: &Results) -> String {
     let [gearv, kvm] = COLUMNS.map(|name| results.column(name));
     let Some((gearv, kvm)) = gearv.zip(kvm) else {
@@ -82,7 +84,8 @@ fn line(row: &Row, gearv: &Figures, kvm: &Figures) -> String {
     )
 }
 
-/// Returns how many times as much KVM takes.
+/// Returns how many times as much KVM takes. The papers' figures are never 0, and a 0 of ours is
+/// left out before.
 fn ratio_of(gearv: u64, kvm: u64) -> String {
     format!("{:.1}", kvm as f64 / gearv as f64)
 }

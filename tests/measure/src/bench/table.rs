@@ -9,14 +9,19 @@ use std::fmt::Write as _;
 use super::footprint;
 use crate::report::{Counts, Figure, Figures, Results, Row};
 
-/// The rows in order, with their goals in instructions; what has none is only watched.
+/// The rows in order, with their goals in instructions; what has none is only watched. The order is
+/// that of the way through the gears: Gear1 alone first, then Gear2, then a program in another VM.
+/// Rows with the suffix `_shared` and those from `world_switch` on come from boots of their own,
+/// with manifests of their own, since each needs other VMs than the first boot has.
 pub(super) const ROWS: [Row<'_>; 24] = [
     Row {
+        // A call without any work: the row is of the entry to Gear1 and the return alone.
         name: "hypercall",
         goal: Some(60),
         what: "A call that Gear1 answers (PSCI_VERSION), from HVC to the return.",
     },
     Row {
+        // GICD_TYPER is a constant of the VM, so the row is of the fault and its decoding alone.
         name: "mmio_gicd",
         goal: Some(100),
         what: "A load of GICD_TYPER: stage-2 fault, the virtual GIC's answer, return.",
@@ -27,6 +32,8 @@ pub(super) const ROWS: [Row<'_>; 24] = [
         what: "MRS of ID_AA64MMFR0_EL1: trap, the filter's answer, return.",
     },
     Row {
+        // The virtual CPU interface is hardware, so this row is near native's. A larger figure
+        // means that an access traps.
         name: "eoi",
         goal: Some(7),
         what: "Acknowledge and end of an interrupt, for which a guest does not exit.",
@@ -42,6 +49,8 @@ pub(super) const ROWS: [Row<'_>; 24] = [
         what: "From the virtual timer's deadline to the handler, the vCPU spinning.",
     },
     Row {
+        // Under KVM this row has the sleep and the wake of a thread, which a spinning vCPU does not
+        // show.
         name: "timer_wfi",
         goal: Some(70),
         what: "The same with the vCPU in WFI, which does not trap, as the vCPU is the only one of its CPU.",
@@ -67,6 +76,7 @@ pub(super) const ROWS: [Row<'_>; 24] = [
         what: "The same with another vCPU on that CPU, which sleeps: the wait is Gear1's.",
     },
     Row {
+        // Gear2 does nothing for this call, so the row is of both changes of the gear.
         name: "gear2_roundtrip",
         goal: Some(220),
         what: "A call that Gear1 forwards to Gear2 (GEAR2_NOP), from HVC to the return.",
@@ -87,6 +97,8 @@ pub(super) const ROWS: [Row<'_>; 24] = [
         what: "A store to a register by which a driver sets a served device up, one after the other. Gear2 does it.",
     },
     Row {
+        // The device VM is woken by a write only if Gear2 does not do the write itself: a
+        // difference to the row before tells that.
         name: "mmio_user_write_asleep",
         goal: Some(800),
         what: "The same after a pause of 1 ms, in which the program's system has fallen asleep.",
@@ -97,6 +109,8 @@ pub(super) const ROWS: [Row<'_>; 24] = [
         what: "The same with a device model that polls (gdm --poll).",
     },
     Row {
+        // Gear2 cannot answer this store, so the row has the whole way to a program in the device
+        // VM.
         name: "mmio_user_answer",
         goal: None,
         what: "A store to a device's register that the program which serves it has to answer, one after the other.",
@@ -132,11 +146,14 @@ pub(super) const ROWS: [Row<'_>; 24] = [
         what: "The same with that guest in WFI.",
     },
 ];
-/// The column that has to meet the goals.
+/// The column that has to meet the goals. Gear2 at EL0 is a manifest's default, and `max` has no
+/// erratum whose workaround would lengthen a path.
 pub(super) const JUDGED: &str = "GearV EL0 max GICv3";
 /// Columns whose ratio is shown: the second by the first. KVM without VHE is compared on the core
 /// that GearV's column has. With VHE the models differ, N1 against `max`, since KVM is not measured
-/// on `max`.
+/// on `max`. The first ratio is what GearV adds to the bare machine, and the others are how much
+/// longer a general hypervisor's paths are. KVM's columns are those without halt polling: polling
+/// hides the wake of the vCPU's thread, at the price of a CPU that does not rest.
 const RATIOS: [(&str, &str, &str); 3] = [
     ("GearV/nat.", "native max GICv3", JUDGED),
     (
@@ -148,7 +165,8 @@ const RATIOS: [(&str, &str, &str); 3] = [
 ];
 
 /// Returns the medians of all columns, the goals and the ratios. A row that a column does not have
-/// is a dash, as natively for all rows of Gear2.
+/// is a dash, as natively for all rows of Gear2. The hash of the guest stands above the table, as
+/// only figures of the very same guest compare.
 pub(super) fn all(results: &Results) -> String {
     let mut text = format!("guest {}\nmedians, ns\n", results.guest);
     let names: Vec<&str> = results
@@ -171,7 +189,8 @@ pub(super) fn all(results: &Results) -> String {
 }
 
 /// Returns the counts, a line each, with the goal where there is one. One count alone has a goal,
-/// the instructions until a real-time VM starts.
+/// the instructions until a real-time VM starts. Sizes have no goal here: the budgets of the
+/// runtime's image are kept by the audit, which fails when one is exceeded.
 pub(super) fn counts(counts: &Counts) -> String {
     let mut text = String::new();
     for (name, count) in counts {
@@ -190,7 +209,8 @@ pub(super) fn counts(counts: &Counts) -> String {
 }
 
 /// Returns the columns' names, a word a line. Sixteen columns fit a terminal only with names that
-/// are split at their spaces.
+/// are split at their spaces. The names of the ratios stand in the last line alone, beside the
+/// GIC's version, since they are one word each.
 fn heading(names: &[&str]) -> String {
     let words: Vec<Vec<&str>> = names.iter().map(|name| name.split(' ').collect()).collect();
     let depth = words.iter().map(Vec::len).max().unwrap_or(0);
@@ -222,7 +242,9 @@ fn word_at<'a>(words: &[&'a str], level: usize, depth: usize) -> &'a str {
     }
 }
 
-/// Returns a row: the medians, whether the judged column meets the goal, and the ratios.
+/// Returns a row: the medians, whether the judged column meets the goal, and the ratios. A row that
+/// the judged column lacks has neither `met` nor `over`: a filtered run may have left the column
+/// out, and an empty cell claims nothing.
 fn line(results: &Results, row: &str, goal: Option<u64>, cells: &[Option<u64>]) -> String {
     let mut text = format!("{row:20}");
     for cell in cells {
@@ -247,13 +269,16 @@ fn median(figures: &Figures, row: &str) -> Option<u64> {
     figures.get(row).map(|figure| figure.median)
 }
 
-/// Returns a value as text, or a dash for what was not measured.
+/// Returns a value as text, or a dash for what was not measured. A zero in its place would be read
+/// as the best value of all.
 fn shown(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// Returns the medians that differ from those of an older run. Rows that only one of both runs has
-/// are left out: there is nothing to compare with.
+/// are left out: there is nothing to compare with. Equal medians are not printed. Runs under
+/// `icount` repeat exactly, so that any difference, however small, is one of the code and not
+/// noise.
 pub(super) fn changes(old: &Results, new: &Results) -> String {
     let mut text = String::new();
     for (column, figures) in &new.columns {
@@ -277,7 +302,8 @@ pub(super) fn changes(old: &Results, new: &Results) -> String {
 
 /// Returns the figures of `rows` natively and under GearV. The distribution is shown for GearV
 /// alone. Linux's wake-ups spread by more than a hypervisor's paths, and the median natively is
-/// what they are compared with.
+/// what they are compared with. A row of one side only keeps its line with dashes, so that a
+/// measurement that failed is seen as missing.
 pub(super) fn wake(rows: &[&str], native: &Figures, gearv: &Figures) -> String {
     let mut text = format!(
         "{:20} {:>8} | {:>8} {:>8} {:>8} {:>8} {:>8} | {:>7}\n",
@@ -302,7 +328,8 @@ pub(super) fn wake(rows: &[&str], native: &Figures, gearv: &Figures) -> String {
 }
 
 /// Returns how many times as much a figure is. A figure of zero, as of a path that is as long as
-/// two counter reads, has no ratio.
+/// two counter reads, has no ratio. One decimal is enough: the hypervisors differ by factors, and a
+/// difference of a few per cent is told by [`changes`].
 fn ratio(by: Option<u64>, value: Option<u64>) -> String {
     match (by, value) {
         (Some(by), Some(value)) if by > 0 => format!("{:.1}", value as f64 / by as f64),

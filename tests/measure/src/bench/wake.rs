@@ -10,7 +10,8 @@ use anyhow::Result;
 use workbench::qemu::{Boot, Console, Machine, Qemu};
 use workbench::{payloads, wake_userland, workspace};
 
-/// The rows in order.
+/// The rows in order. The first two are the wake of a program alone, and the others are requests to
+/// the device model with and without polling.
 pub(super) const ROWS: [&str; 4] = ["wake_line", "wake_uio", "request_gdm", "request_gdm_poll"];
 
 /// The kernel's driver owns the PL061, whose registers the program uses all the same.

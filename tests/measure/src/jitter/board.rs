@@ -13,12 +13,14 @@ use workbench::{jitter_userland, payloads, workspace};
 use super::configuration::{Configuration, Load, Serial};
 
 /// Seconds for which the guest on a board sleeps before and after a measurement, in which a person
-/// can press keys. On QEMU the pauses are in virtual time and differ (`drive.rs`).
+/// can press keys. On QEMU the pauses are in virtual time and differ (`drive.rs`). The pause is the
+/// same in the manifest and in the text, which both take it from here.
 const SETTLE_S: u64 = 20;
 
 /// Returns the UART that the real-time VM gets on a board, and how it comes to be there. The
 /// board's first UART is Gear2's, so the VM needs another one, which a person has to make
-/// available.
+/// available. Device and console belong together: the manifest passes the first through, and the
+/// kernel's command line names the second.
 fn serial(board: Name) -> (Serial, &'static str) {
     match board {
         Name::QemuVirt => (Serial::SECOND_OF_VIRT, "a second -serial option of QEMU's"),
@@ -55,7 +57,8 @@ fn serial(board: Name) -> (Serial, &'static str) {
 
 /// Makes what the board boots, and returns what to do with it. The manifests are those that QEMU's
 /// machine gets, but for the serial port and the pauses. The kernel is Debian's, which does not run
-/// on each board, so the steps allow another one.
+/// on each board, so the steps allow another one. The native boot comes first, because all others
+/// are divided by it.
 pub(super) fn instructions(board: Name, loops: u64, load: Load) -> Result<String> {
     let (serial, what) = serial(board);
     let directory = workspace::target_dir().join("jitter");

@@ -87,7 +87,8 @@ impl Load {
         }
     }
 
-    /// Tells whether something writes to a disk.
+    /// Tells whether something writes to a disk. All loads are listed, so that a new one has to say
+    /// whether it needs the disk.
     pub(super) fn needs_disk(self) -> bool {
         match self {
             Load::Off | Load::Cpu => false,
@@ -105,7 +106,8 @@ impl Load {
 }
 
 impl Configuration {
-    /// Returns the name in tables and files.
+    /// Returns the name in tables and files. Results of earlier runs are found by this name, so
+    /// that a changed one would be another configuration.
     pub fn text(self) -> &'static str {
         match self {
             Configuration::Native => "native",
@@ -129,7 +131,8 @@ impl Configuration {
         if self.is_real_time() { "rt" } else { "guest" }
     }
 
-    /// Returns the name on command lines, of xtask and of kernels.
+    /// Returns the name on command lines, of xtask and of kernels. The word has no space, as it is
+    /// a part of file names and of `jitter.name` on the kernel's command line.
     pub(super) fn word(self) -> &'static str {
         match self {
             Configuration::Native => "native",
@@ -140,7 +143,8 @@ impl Configuration {
         }
     }
 
-    /// Returns the command line of the kernel that measures.
+    /// Returns the command line of the kernel that measures. The name travels through the guest
+    /// into its log, by which a log of a board says what it is of.
     pub(super) fn command_line(self, console: &str, loops: u64, load: Load, more: &str) -> String {
         let word = self.word();
         // A busy machine's virtual time is long to wait for.
@@ -151,7 +155,8 @@ impl Configuration {
         format!("console={console} jitter.loops={loops} jitter.name={word} {slack}{more}")
     }
 
-    /// Returns the manifest of a configuration under GearV.
+    /// Returns the manifest of a configuration under GearV. All configurations have the same
+    /// kernel, initramfs and memory, so that the VM's kind is all that differs.
     pub(super) fn manifest(
         self,
         serial: Serial,
@@ -222,7 +227,8 @@ impl Configuration {
     }
 }
 
-/// Returns a VM that makes load.
+/// Returns a VM that makes load. The load is the same kernel and initramfs with another word, which
+/// keeps the images of a run few.
 fn load_vm(name: &str, own: &str, nodes: &str, load: Load) -> String {
     format!(
         "
@@ -237,7 +243,8 @@ fn load_vm(name: &str, own: &str, nodes: &str, load: Load) -> String {
     )
 }
 
-/// Returns what makes a VM a real-time one.
+/// Returns what makes a VM a real-time one. The guest's console is the port itself: a console of
+/// Gear2's would make the VM exit.
 fn rt(gic: &str, serial: Serial) -> String {
     format!(
         "\t\t\tkind = \"real-time\";\n\t\t\tgic = \"{gic}\";\n\t\t\tdevices = \"{}\";\n",

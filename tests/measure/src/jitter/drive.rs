@@ -35,22 +35,26 @@ const FATAL: &[&str] = &[PANIC, build_images::HALT, build_images::STOPPED];
 /// the difference.
 const TOO_SLOW: &str =
     "it began to measure before Gear2 had said its counters: this machine is too slow now";
-/// Longest time of an answer of Gear2.
+/// Longest time of an answer of Gear2. The wait is long because the machine may run a loaded guest
+/// beside Gear2, all on one thread of the host.
 const ANSWER: Duration = Duration::from_secs(60);
 /// Seconds for which a guest under GearV sleeps before and after a measurement: virtual time passes
 /// while Gear2 is asked for its counters. The virtual time of an idle machine runs several hundred
 /// times as fast as the host's, that of a busy one slower.
 const SETTLE_IDLE: u64 = 1800;
 const SETTLE_BUSY: u64 = 2;
-/// Size of the disk that the load writes to.
+/// Size of the disk that the load writes to. The file is sparse until the load writes, so that its
+/// size costs the host nothing.
 const DISK_BYTES: u64 = 64 << 20;
 /// Time between two looks at both lines of a machine.
 const LOOK: Duration = Duration::from_millis(200);
-/// Longest delay of one line after the other.
+/// Longest delay of one line after the other. The delay is of threads of this program and not of
+/// the machine, so seconds are plenty.
 const LINGER: Duration = Duration::from_secs(2);
 
 impl Setup {
-    /// Measures one configuration. Each configuration boots a machine of its own.
+    /// Measures one configuration. Each configuration boots a machine of its own. The order of the
+    /// configurations thus does not matter to their figures.
     pub fn measure(&self, configuration: Configuration) -> Result<Measured> {
         match configuration {
             Configuration::Native => self.natively(),
@@ -62,7 +66,8 @@ impl Setup {
     }
 
     /// Measures without a hypervisor. With load the kernel has both CPUs, one of which is the
-    /// load's; without load the kernel has one CPU, as a VM has.
+    /// load's; without load the kernel has one CPU, as a VM has. EL2 is taken off the machine, as a
+    /// kernel that finds it would start at EL2 and become a host of KVM.
     fn natively(&self) -> Result<Measured> {
         let kernel = payloads::debian_rt_kernel()?;
         let initramfs = jitter_userland::initramfs(&workspace::output_dir())?;
@@ -96,7 +101,8 @@ impl Setup {
         Configuration::Native.command_line("ttyAMA0", self.loops, self.load, &more)
     }
 
-    /// Measures where no Gear1 counts exits. `ended` is printed when the guest has ended.
+    /// Measures where no Gear1 counts exits. `ended` is printed when the guest has ended. Figures
+    /// come with no exits, which is a dash in the tables and not a zero.
     fn without_exits(&self, mut session: Session, ended: Option<&str>) -> Result<Measured> {
         let figures = self.figures(&mut session, ended);
         Ok(Measured {
@@ -145,6 +151,8 @@ impl Setup {
         measured.map_err(|error| explain(&error, &session))
     }
 
+    /// Writes the manifest of a configuration. Each configuration has a directory of its own, so
+    /// that what was measured can be built again from it.
     fn write_manifest(&self, configuration: Configuration) -> Result<PathBuf> {
         let name = format!("jitter-{}", configuration.vm());
         let directory = workspace::output_dir().join(&name);
@@ -162,7 +170,9 @@ impl Setup {
     }
 
     /// Measures the guest, whose console and Gear2's are one line. The guest must not have begun to
-    /// measure when the first counts have arrived.
+    /// measure when the first counts have arrived. The kernel's own count of SGIs is read from the
+    /// same two lines between which Gear1's are taken, and both differences are thus of one stretch
+    /// of time.
     fn guest(&self, configuration: Configuration, session: &mut Session) -> Result<Measured> {
         session.expect("gear2: ", ANSWER)?;
         // Nothing but this VM is shown from now on.
@@ -184,6 +194,7 @@ impl Setup {
     }
 
     /// Measures a real-time VM, whose console is the machine's second UART. Gear2's is the first.
+    /// An error shows the end of both lines, as either may hold the reason.
     fn real_time(
         &self,
         configuration: Configuration,
@@ -202,7 +213,8 @@ impl Setup {
     }
 
     /// Starts the machine with a socket behind its second UART. The end of QEMU ends the socket,
-    /// which the reader notices.
+    /// which the reader notices. A socket instead of a pipe, since QEMU has only one standard
+    /// output, and Gear2's console is on that.
     fn start_with_second_line(
         &self,
         word: &str,
@@ -246,7 +258,8 @@ impl Setup {
     }
 
     /// Waits for what a real-time VM says on its own line, for as long as Gear2 does not say that
-    /// it has `ended`.
+    /// it has `ended`. Both lines are looked at in turns: a VM that has stopped is reported on
+    /// Gear2's line alone, and a wait on the VM's own would last until the limit.
     fn expect(
         &self,
         text: &str,
@@ -328,7 +341,8 @@ fn before_end(session: &mut Session, text: &str, ended: &str, limit: Duration) -
 }
 
 /// Returns the number at this place of the rest of a line. The words of a message are those of the
-/// init in the initramfs, in a fixed order.
+/// init in the initramfs, in a fixed order. A word that is no number is an error with the whole
+/// line, as a torn line would give a wrong count of SGIs.
 fn number(session: &mut Session, place: usize) -> Result<u64> {
     let line = session.expect("\n", ANSWER)?;
     let word = line.split_whitespace().nth(place);

@@ -18,7 +18,8 @@ use super::fact;
 use super::setup::{self, ROW};
 use crate::report::{self, Facts, Figure, Figures, Results};
 
-/// End of the name of a log of Gear2's console beside that of the VM's own line.
+/// End of the name of a log of Gear2's console beside that of the VM's own line. The instructions
+/// for a board (`board.rs`) name the files in this way.
 pub(super) const OF_GEAR2: &str = "-gear2";
 
 /// Messages of init, in this order. The first carries the kernel's release, the configuration and
@@ -31,7 +32,7 @@ pub(super) const END: &str = "JITTER-END";
 
 /// Start of each line with samples, which are in `report`'s format, compressed by gzip and encoded
 /// in base64. A character on its console costs a guest of KVM's some milliseconds in an emulated
-/// machine.
+/// machine. Other lines may stand between them, such as messages of the kernel, and are skipped.
 const PACKED: &str = "PACKED ";
 
 /// Decodes the samples from init's output after [`MEASURED`]. gzip's checksum finds a character
@@ -47,7 +48,8 @@ pub(super) fn samples(printed: &str) -> Result<Figures> {
 }
 
 /// Reads base64 (RFC 4648, section 4). A character outside of the alphabet is an error with that
-/// character, as a serial line that another program also writes to has such.
+/// character, as a serial line that another program also writes to has such. Bits that are left at
+/// the end are padding and are dropped.
 fn bytes(base64: &str) -> Result<Vec<u8>> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
@@ -66,7 +68,8 @@ fn bytes(base64: &str) -> Result<Vec<u8>> {
 
 /// Reads earlier measurements: the JSON of runs, and logs, each of which may hold several. A file
 /// replaces what earlier files say of its configurations, and nothing else. Logs of Gear2's console
-/// are read last, because each belongs to a measurement of another file.
+/// are read last, because each belongs to a measurement of another file. The kind of a file is told
+/// by its contents, as results and logs come in one list.
 pub(super) fn read(files: &[PathBuf]) -> Result<Results> {
     let mut results = Results::default();
     let mut of_gear2 = Vec::new();
@@ -117,7 +120,9 @@ fn take_in(results: &mut Results, other: Results, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes in the measurements of a log. One that is not whole costs its own figures alone.
+/// Takes in the measurements of a log. One that is not whole costs its own figures alone. The
+/// failure names the file and stays beside figures of an earlier file, if there are any: the page
+/// shows both.
 fn take_in_log(results: &mut Results, text: &str, file: &Path) {
     for (name, run) in runs(text) {
         match run {
@@ -158,16 +163,19 @@ fn take_in_exits(results: &mut Results, text: &str, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Figures of a measurement and facts about it, or the reason why there are none.
+/// Figures of a measurement and facts about it, or the reason why there are none. Both are of one
+/// measurement and replace an earlier one's together.
 type Run = Result<(Figures, Facts)>;
 
-/// Returns the measurements in a log by the names of their configurations.
+/// Returns the measurements in a log by the names of their configurations. The part before the
+/// first of these lines is the boot, and is skipped.
 fn runs(text: &str) -> Vec<(String, Run)> {
     text.split(READY).skip(1).map(named_run).collect()
 }
 
 /// Reads a measurement and the name of its configuration. A measurement whose name is unknown keeps
-/// its figures under the word that the log has.
+/// its figures under the word that the log has. The figures are not thrown away, as a log of a
+/// board may come from an init of another version.
 fn named_run(text: &str) -> (String, Run) {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     let words: Vec<&str> = first.split_whitespace().collect();

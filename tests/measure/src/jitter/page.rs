@@ -19,7 +19,9 @@ use crate::report::{Axis, Figure, Origin, PERCENTILES, Results, Scale, cdf, over
 const TITLE: &str = "GearV: jitter";
 
 /// Returns the page: verdict, percentiles with exits, distributions, the papers' tables, samples in
-/// their order, and how all that was made.
+/// their order, and how all that was made. The order of the sections is that of questions a reader
+/// has: whether the system is good, by which figures, beside what others have measured, and whether
+/// the figures can be trusted.
 pub(super) fn page(
     results: &Results,
     old: Option<&Results>,
@@ -42,7 +44,8 @@ pub(super) fn page(
 }
 
 /// Returns the verdict, whose sentences are those of the terminal. The class gives the colour and
-/// the word says the same without one.
+/// the word says the same without one. Names and sentences are escaped, as a failure's sentence
+/// quotes what a console printed.
 fn words(verdict: &Verdict) -> String {
     let (class, word) = match verdict.is_good {
         true => ("good", "Good"),
@@ -64,7 +67,8 @@ fn words(verdict: &Verdict) -> String {
 }
 
 /// Returns the first row of the table of percentiles. The column of the earlier run is there only
-/// with one.
+/// with one. Columns are grouped by a line at their left, as so many columns of numbers are hard to
+/// tell apart otherwise.
 fn titles(has_old: bool) -> String {
     let mut html = "<tr><th>ns</th><th>min</th>".to_owned();
     for percentile in PERCENTILES {
@@ -79,14 +83,15 @@ fn titles(has_old: bool) -> String {
 }
 
 /// Returns the cell with the largest latency of an earlier measurement. Only the maximum is
-/// compared, as on the terminal.
+/// compared, as on the terminal. A configuration that the earlier run lacks has a dash.
 fn most_before(old: &Results, name: &str) -> String {
     let then = table::figures(old).find(|(other, _)| *other == name);
     let most = or_dash(then.map(|(_, then)| then.max));
     format!("<td class=\"group\">{most}</td>")
 }
 
-/// Returns the table of percentiles, ratios and exits.
+/// Returns the table of percentiles, ratios and exits. The note on exits belongs to the table and
+/// stands directly below, before the percentiles that are missing.
 fn percentiles(figures: &[(&str, &Figure)], results: &Results, old: Option<&Results>) -> String {
     let native = figures.iter().find(|(name, _)| *name == "native");
     let native = native.map(|(_, native)| *native);
@@ -103,6 +108,8 @@ fn percentiles(figures: &[(&str, &Figure)], results: &Results, old: Option<&Resu
 }
 
 /// Returns the cells of a configuration's latencies. A percentile with too few samples is a dash.
+/// The dash is the honest value: with fewer samples the percentile would be the maximum under
+/// another name.
 fn latencies(figure: &Figure) -> String {
     let percentiles = PERCENTILES.map(|percentile| figure.percentile(percentile));
     let ends = [Some(figure.max), Some(figure.mean)];
@@ -114,7 +121,8 @@ fn latencies(figure: &Figure) -> String {
         .collect()
 }
 
-/// Returns the ratios to native, whose average and maximum are the two that the verdict names.
+/// Returns the ratios to native, whose average and maximum are the two that the verdict names. The
+/// minimum's ratio is in the terminal's table alone.
 fn ratios(figure: &Figure, native: Option<&Figure>) -> String {
     let ratio = |of: fn(&Figure) -> u64| table::ratio(native.map(of), of(figure));
     format!(
@@ -125,7 +133,8 @@ fn ratios(figure: &Figure, native: Option<&Figure>) -> String {
 }
 
 /// Returns the cells of periods, exits and SGIs; a configuration without Gear1 has dashes for the
-/// latter.
+/// latter. The guest's own count of SGIs stands beside Gear1's, as both have to agree: an exit of
+/// an SGI that the kernel did not send would be one that pass-through promises not to have.
 fn exits(name: &str, figure: &Figure, results: &Results) -> String {
     let counts = [fact::EXITS, fact::SGIS, fact::OWN];
     let counts = counts.map(|what| results.fact(name, what).unwrap_or("-"));
@@ -153,6 +162,8 @@ fn too_few(results: &Results) -> String {
 
 /// Returns the cumulative distributions in one plot, and each configuration over the first, all to
 /// one scale. One axis serves all plots, since plots to different scales cannot be compared by eye.
+/// The cumulative form comes first, because a requirement is a share of periods that are in time,
+/// and this is what its line shows.
 fn distributions(figures: &[(&str, &Figure)]) -> String {
     let only: Vec<&Figure> = figures.iter().map(|(_, figure)| *figure).collect();
     let Some(axis) = Axis::of(&only) else {
@@ -166,7 +177,9 @@ fn distributions(figures: &[(&str, &Figure)]) -> String {
 }
 
 /// Returns a plot of each configuration but the first, over that. The first is the native run
-/// unless that was not measured.
+/// unless that was not measured. More than two distributions in one plot hide each other, so each
+/// pair has a plot. The colour of a configuration is that of its place in the list, and so is the
+/// same in all plots.
 fn beside_first(axis: Axis, figures: &[(&str, &Figure)]) -> String {
     let [(first, reference), others @ ..] = figures else {
         return String::new();
@@ -188,7 +201,8 @@ fn beside_first(axis: Axis, figures: &[(&str, &Figure)]) -> String {
 }
 
 /// Returns each configuration's samples in their order, all to one scale. The order shows what a
-/// distribution hides: whether late periods come together, or at the start.
+/// distribution hides: whether late periods come together, or at the start. A scale of its own for
+/// each plot would make a quiet configuration look as wild as a bad one.
 fn orders(figures: &[(&str, &Figure)]) -> Result<String> {
     let Some(scale) = Scale::of(figures.iter().map(|(_, figure)| *figure)) else {
         return Ok(String::new());
@@ -202,7 +216,7 @@ fn orders(figures: &[(&str, &Figure)]) -> Result<String> {
 }
 
 /// Returns the conditions of the measurement and the notes, without which no figure can be
-/// repeated.
+/// repeated. The names are listed here instead of taken from the results, which gives their order.
 fn conditions(results: &Results, notes: &[&str]) -> String {
     let names = [condition::MACHINE, condition::LOAD, condition::LOOPS];
     let conditions = names.into_iter();
@@ -218,7 +232,8 @@ fn conditions(results: &Results, notes: &[&str]) -> String {
 }
 
 /// The facts about each configuration that say where it comes from. Configurations of one page may
-/// come from different runs and logs.
+/// come from different runs and logs. The order is from the source to the log: what was built, when
+/// and how it ran, and where its output is.
 const ORIGINS: [(&str, &str); 6] = [
     (Origin::COMMIT, "commit"),
     (Origin::DATE, "date"),
@@ -236,7 +251,9 @@ fn shortened<'a>(fact: &str, value: &'a str) -> &'a str {
     }
 }
 
-/// Returns where each configuration's figures come from; facts that none has are left out.
+/// Returns where each configuration's figures come from; facts that none has are left out. A column
+/// without any value would only widen the table: results of QEMU have no log, and those of a
+/// board's log have no command.
 fn origins(results: &Results) -> String {
     let columns = || results.columns.iter().map(|(name, _)| name.as_str());
     let known = ORIGINS.into_iter();
@@ -260,7 +277,8 @@ fn origins(results: &Results) -> String {
 }
 
 /// Returns the last words of configurations that were not measured. The words are shown unfolded: a
-/// page without a configuration must say why.
+/// page without a configuration must say why. The words stay as the console has them, in `pre`,
+/// since a register dump is unreadable without its lines.
 fn failures(results: &Results) -> String {
     let mut html = String::new();
     for (name, facts) in &results.facts {

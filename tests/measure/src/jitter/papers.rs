@@ -11,10 +11,12 @@ use crate::report::html::escape;
 use crate::report::{Figure, Results};
 
 /// Least, average and largest latency in microseconds, and the largest by that of the native run,
-/// as the papers print them.
+/// as the papers print them. The values stay text: the papers' digits are quoted and never computed
+/// with.
 type Printed = [&'static str; 4];
 
-/// Returns the papers' name of a configuration, its Xenomai row and its PREEMPT_RT row.
+/// Returns the papers' name of a configuration, its Xenomai row and its PREEMPT_RT row. The match
+/// has no default, so that a new configuration does not compile without the papers' row.
 fn printed(configuration: Configuration) -> (&'static str, Printed, Printed) {
     match configuration {
         Configuration::Native => ("Native", ["1", "2", "38", "1"], ["1", "6", "40", "1"]),
@@ -47,7 +49,8 @@ const NOTE: &str = "The papers: R-Car H3, Linux 4.14, an hour, and a loop that w
     nanosecond, which has neither; only the order of the configurations compares. The papers print 1.39 where \
     60 by 38 is 1.58.";
 
-/// Returns the papers' tables and ours as one of HTML.
+/// Returns the papers' tables and ours as one of HTML. All configurations have a row, measured or
+/// not, since the papers' figures are worth showing alone.
 pub(super) fn table(results: &Results) -> String {
     let mut html = format!(
         "<table><tr><th></th><th colspan=\"4\" class=\"group\">the papers' table 10: Xenomai</th>\
@@ -69,13 +72,15 @@ pub(super) fn table(results: &Results) -> String {
     html + &format!("</table>\n<p class=\"note\">{NOTE}</p>\n")
 }
 
+/// Returns four cells, of which the first begins a group of columns and has a line at its left.
 fn cells(values: [String; 4]) -> String {
     let [first, rest @ ..] = values;
     let rest = rest.map(|value| format!("<td>{value}</td>")).concat();
     format!("<td class=\"group\">{first}</td>{rest}")
 }
 
-/// Returns our figures in the papers' form.
+/// Returns our figures in the papers' form. One decimal of a microsecond is more than the papers
+/// have, and needed: the latest period of a native run is below ten here.
 fn ours(results: &Results, configuration: Configuration) -> [String; 4] {
     let Some(figure) = table::figure(results, configuration) else {
         return ["-"; 4].map(str::to_owned);

@@ -13,10 +13,12 @@ use super::setup::{Measured, ROW, condition};
 use crate::report::{Figure, PERCENTILES, Percentile, Results};
 
 /// The most that the emulated interrupt controller may cost, native being 1. Gear1 puts each
-/// interrupt into a list register there, which the pass-through of the controller saves.
+/// interrupt into a list register there, which the pass-through of the controller saves. The
+/// guest's own interrupt path stays as it is natively, and Gear1's exit comes on top of it.
 const EMULATED_RATIO: f64 = 1.5;
 
-/// The least limit of any ratio under load, where figures hold turns of the other CPU.
+/// The least limit of any ratio under load, where figures hold turns of the other CPU. QEMU runs
+/// one CPU after the other in turns, so a wake-up may fall into a turn of the loaded CPU.
 const LOADED_RATIO: f64 = 1.5;
 
 /// The least limit of a maximum's ratio. A maximum is one sample, in which paths of the guest's own
@@ -25,10 +27,11 @@ const LOADED_RATIO: f64 = 1.5;
 const MAXIMUM_RATIO: f64 = 1.25;
 
 /// A part of a figure, the least limit of its ratio, and the function that takes it from the
-/// figure.
+/// figure. The function is a plain pointer, which a constant can hold.
 type Part = (&'static str, f64, fn(&Figure) -> u64);
 
 /// Values that may not be much larger than natively. The papers' tables have these three.
+///
 const JUDGED: [Part; 3] = [
     ("minimum", 1.0, |figure| figure.min),
     ("average", 1.0, |figure| figure.mean),
@@ -44,7 +47,8 @@ pub(super) fn all(results: &Results) -> String {
     text
 }
 
-/// Returns the table of percentiles, with a dash where there are too few samples.
+/// Returns the table of percentiles, with a dash where there are too few samples. The columns of
+/// the percentiles come from one list, so that the page and the terminal show the same ones.
 fn percentiles(results: &Results) -> String {
     let mut text = format!("{:22} {:>7}", "latency, ns", "min");
     for percentile in PERCENTILES {
@@ -62,7 +66,8 @@ fn percentiles(results: &Results) -> String {
 }
 
 /// Returns the table of ratios. Without a native run its cells are dashes, and exits are still
-/// shown.
+/// shown. The number of periods stands beside the ratios, as maxima of runs of different lengths do
+/// not compare.
 fn by_native(results: &Results) -> String {
     let native = figure(results, Configuration::Native);
     let mut text = format!(
@@ -86,7 +91,8 @@ fn by_native(results: &Results) -> String {
 }
 
 /// Says which percentiles have too few samples. A percentile without a sample beyond it would be
-/// the maximum under another name.
+/// the maximum under another name. The configuration with the fewest periods decides, and the
+/// message says which option to give.
 pub(super) fn too_few(results: &Results) -> String {
     let counts = figures(results).map(|(_, figure)| figure.count());
     let Some(least) = counts.min() else {
@@ -117,7 +123,8 @@ pub(super) fn or_dash(value: Option<u64>) -> String {
 }
 
 /// Returns one configuration's figures in a few words. The line is that of progress, before all
-/// tables are there.
+/// tables are there. A measurement takes long, and this line tells early that one of them went
+/// wrong.
 pub(super) fn brief(measured: &Measured) -> String {
     let Some(figure) = measured.figures.get(ROW) else {
         return "nothing".to_owned();
@@ -151,6 +158,7 @@ pub(super) fn changes(old: &Results, new: &Results) -> String {
 
 /// Returns violations in the measured configurations. KVM and native are not judged: the first is
 /// there to compare with, the second is the measure. Under load no limit is below `LOADED_RATIO`.
+/// Exits are judged beside ratios: an exit that happens not to be late is a broken promise, too.
 pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
     let mut faults = Vec::new();
     let limits = [
@@ -173,7 +181,8 @@ pub fn judge(results: &Results, max_ratio: f64) -> Vec<String> {
 }
 
 /// Returns the values of a configuration that are more than `limit` times the native ones. A fault
-/// says how many samples are above, so that a reader can tell one late period from a slow path.
+/// says how many samples are above, so that a reader can tell one late period from a slow path. A
+/// configuration that was not measured has no fault here; its failure is told elsewhere.
 fn over(results: &Results, configuration: Configuration, limit: f64) -> Vec<String> {
     let native = figure(results, Configuration::Native);
     let Some((native, figure)) = native.zip(figure(results, configuration)) else {
@@ -211,7 +220,8 @@ fn chance(above: u64, count: u64, native: u64) -> String {
     )
 }
 
-/// Returns how many samples are above a value. One of thousands is another fault than all.
+/// Returns how many samples are above a value. One of thousands is another fault than all. Runs of
+/// equal samples count each of their samples.
 fn above(figure: &Figure, most: f64) -> u64 {
     let samples = figure.samples.iter();
     let above = samples.filter(|(value, _)| *value as f64 > most);
@@ -219,7 +229,8 @@ fn above(figure: &Figure, most: f64) -> u64 {
 }
 
 /// Returns the exits of the VM with pass-through that break its promise: no exit but one for each
-/// SGI that its kernel sends. Fewer exits than SGIs are no fault.
+/// SGI that its kernel sends. Fewer exits than SGIs are no fault. Without both counts nothing is
+/// judged, as in a log of a board whose second console was not kept.
 fn exits_of_pass_through(results: &Results) -> Vec<String> {
     let mut faults = Vec::new();
     let pass_through = Configuration::PassThrough.text();
@@ -237,7 +248,8 @@ fn exits_of_pass_through(results: &Results) -> Vec<String> {
 }
 
 /// The most that the median of a scheduled guest may be beside load, native being 1. The limit is
-/// wide, as a wake-up beside load has a world switch and QEMU's turns.
+/// wide, as a wake-up beside load has a world switch and QEMU's turns. The median is judged and not
+/// the mean, since a few periods that fall into turns of the other CPU would move a mean.
 const GUEST_MEDIAN_RATIO: f64 = 3.0;
 
 /// The most that any latency of a scheduled guest may be beside load, in nanoseconds. A period of
@@ -275,7 +287,8 @@ fn guest_beside_load(results: &Results) -> Vec<String> {
     faults
 }
 
-/// Tells whether there is no load or all of it.
+/// Tells whether there is no load or all of it. A run whose conditions are unknown counts as one
+/// without load, so that nothing is judged that was not promised.
 fn is_alone_or_crowded(results: &Results) -> bool {
     let load = results.conditions.get(condition::LOAD);
     load.is_none_or(|load| {
@@ -287,7 +300,7 @@ fn is_alone_or_crowded(results: &Results) -> bool {
 
 /// With load a guest that shares its CPU finds another VM there each time it wakes; where it does
 /// not, there was no load. A load that failed to start would give good figures, and no other check
-/// would see that.
+/// would see that. Only the guest shares its CPU with the load.
 fn load_was_there(results: &Results) -> Option<String> {
     let guest = figure(results, Configuration::Guest)?;
     let rt = figure(results, Configuration::PassThrough)?;
@@ -300,7 +313,8 @@ fn load_was_there(results: &Results) -> Option<String> {
     })
 }
 
-/// Returns whether the other CPU was loaded.
+/// Returns whether the other CPU was loaded. Results without that condition count as not loaded,
+/// for which the limits are the stricter ones.
 pub(super) fn is_loaded(results: &Results) -> bool {
     let load = results.conditions.get(condition::LOAD);
     load.is_some_and(|load| load != Load::Off.text())

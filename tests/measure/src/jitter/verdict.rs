@@ -8,7 +8,8 @@ use super::fact;
 use super::table;
 use crate::report::{Figure, PERCENTILES, Results, shown};
 
-/// Below this ratio, figures under load say nothing: they hold turns of the other CPU.
+/// Below this ratio, figures under load say nothing: they hold turns of the other CPU. The limit
+/// equals the one by which ratios under load are judged.
 const TELLING_UNDER_LOAD: f64 = 1.5;
 
 /// A sentence on all, and one on each configuration by its name. The sentences are made once, for
@@ -56,7 +57,8 @@ impl Verdict {
     }
 }
 
-/// Returns the line of a message that says what failed; a colon leads to the lines behind.
+/// Returns the line of a message that says what failed; a colon leads to the lines behind. The
+/// rest, such as a console's last lines, stays in the failure itself.
 fn first_line(message: &str) -> &str {
     let line = message.lines().next().unwrap_or_default();
     line.trim_end_matches(':')
@@ -82,7 +84,9 @@ fn good(results: &Results) -> String {
     )
 }
 
-/// Returns the sentence on one configuration; none if nothing is known about it.
+/// Returns the sentence on one configuration; none if nothing is known about it. Figures of an
+/// earlier file may stand beside a failure of this run, and the sentence must not pass them off as
+/// new.
 fn sentence(results: &Results, configuration: Configuration) -> Option<String> {
     let failure = results.fact(configuration.text(), fact::FAILURE);
     let failure = failure.map(first_line);
@@ -115,7 +119,8 @@ fn alone(figure: &Figure) -> String {
 }
 
 /// Returns what a configuration costs, native being 1. The word in front is for the worse of the
-/// average and the highest percentile.
+/// average and the highest percentile. Numbers of periods that differ are told, because the longer
+/// run has more chances of a late one.
 fn beside(results: &Results, one: Configuration, figure: &Figure, native: &Figure) -> String {
     let ratio = |value: u64, by: u64| value as f64 / by.max(1) as f64;
     let average = ratio(figure.mean, native.mean);

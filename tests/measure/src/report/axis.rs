@@ -7,15 +7,18 @@
 
 use super::figures::{Figure, PERCENTILES};
 
-/// Part of the axis that is linear, where some samples lie behind it.
+/// Part of the axis that is linear, where some samples lie behind it. The bulk is compared, and the
+/// tail needs less room because it is logarithmic.
 const LINEAR: f64 = 0.7;
 /// The linear part ends at this many times the 99.9th percentile of the configuration that has the
-/// smallest.
+/// smallest. Twice leaves room for the bulk of other good configurations, which lie a little behind
+/// the best.
 const BULK: u64 = 2;
-/// The most values that the linear part names.
+/// The most values that the linear part names. More names would overlap at the width of a plot.
 const MOST_TICKS: u64 = 10;
 
-/// An axis from the least sample to the largest.
+/// An axis from the least sample to the largest. Without a logarithmic part the split equals the
+/// upper end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     low: u64,
@@ -25,7 +28,8 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Returns the axis that holds all of these; none if there is nothing to draw.
+    /// Returns the axis that holds all of these; none if there is nothing to draw. A twentieth is
+    /// left at both ends, so that no line lies on the frame.
     pub fn of(figures: &[&Figure]) -> Option<Axis> {
         let low = figures.iter().map(|figure| figure.min).min()?;
         let high = figures.iter().map(|figure| figure.max).max()?;
@@ -45,12 +49,13 @@ impl Axis {
         Some(axis)
     }
 
-    /// Returns where the logarithmic part begins, if there is one.
+    /// Returns where the logarithmic part begins, if there is one. The plot marks that place, since
+    /// distances on both sides of it do not compare.
     pub fn split(self) -> Option<u64> {
         (self.split < self.high).then_some(self.split)
     }
 
-    /// Returns the place of a value, from 0 to 1.
+    /// Returns the place of a value, from 0 to 1. A value outside of the axis is at its nearer end.
     pub fn place(self, value: u64) -> f64 {
         let Axis { low, split, high } = self;
         let value = value.clamp(low, high);
@@ -85,20 +90,22 @@ impl Axis {
 }
 
 /// Returns the value below which all but a thousandth of the samples lie, as far as there are
-/// enough.
+/// enough. The maximum stands in for a short run, whose samples are too few for that percentile.
 fn bulk(figure: &Figure) -> u64 {
     let [.., p99_9, _, _] = PERCENTILES;
     figure.percentile(p99_9).unwrap_or(figure.max)
 }
 
-/// Returns 1, 2 or 5 times a power of ten that is not smaller.
+/// Returns 1, 2 or 5 times a power of ten that is not smaller. Names at round values are read at a
+/// glance, and a step that is larger than needed only makes them fewer.
 fn round_step(least: u64) -> u64 {
     let powers = (0..19).map(|power| 10_u64.pow(power));
     let mut steps = powers.flat_map(|power| [1, 2, 5].map(|step| step * power));
     steps.find(|step| *step >= least).unwrap_or(least)
 }
 
-/// Returns a latency as a person reads it, with three digits that count.
+/// Returns a latency as a person reads it, with three digits that count. Zeroes at the end are
+/// dropped after a point only, where they say nothing.
 pub fn shown(ns: u64) -> String {
     let (value, unit) = match ns {
         0..1000 => return format!("{ns} ns"),

@@ -7,10 +7,12 @@ use super::axis::Axis;
 use super::figures::Figure;
 use super::svg;
 
-/// Least change of a coordinate that is drawn.
+/// Least change of a coordinate that is drawn. Steps below it are left out, as a long run may have
+/// thousands of them, each a piece of the page.
 const VISIBLE: f64 = 0.1;
 
-/// Draws the distributions of all configurations over one axis.
+/// Draws the distributions of all configurations over one axis. The height is that of the run with
+/// the most periods, since its latest period has the smallest share.
 pub fn cdf(axis: Axis, figures: &[(&str, &Figure)]) -> String {
     let most = figures.iter().map(|(_, figure)| figure.count()).max();
     let decades = (most.unwrap_or(1).max(2) as f64).log10();
@@ -27,7 +29,8 @@ pub fn cdf(axis: Axis, figures: &[(&str, &Figure)]) -> String {
     svg::plot(axis, &levels(decades), &legend, &drawn)
 }
 
-/// Returns the shares that the axis names, at their places.
+/// Returns the shares that the axis names, at their places. A share finer than one period of the
+/// longest run is left out, as no line could reach it.
 fn levels(decades: f64) -> Vec<(f64, String)> {
     let mut levels = vec![
         (0.0, "0 %".to_owned()),
@@ -52,7 +55,8 @@ fn place(later: f64, decades: f64) -> f64 {
     }
 }
 
-/// Returns a step at each latency that occurred.
+/// Returns a step at each latency that occurred. The last step is always drawn, however small: the
+/// latest period is what a real-time system is judged by.
 fn path(axis: Axis, figure: &Figure, decades: f64) -> String {
     let count = figure.count();
     let (mut x, mut y) = (svg::x(axis.place(figure.min)), svg::y(0.0));

@@ -35,7 +35,8 @@ pub type Figures = BTreeMap<String, Figure>;
 /// the numbers of one table are bytes and instructions.
 pub type Counts = BTreeMap<String, u64>;
 
-/// Facts about how a column came to be, by their names.
+/// Facts about how a column came to be, by their names. Facts are free text: they explain a figure,
+/// and nothing is computed from most of them.
 pub type Facts = BTreeMap<String, String>;
 
 /// All columns of a run. The form is that of the JSON, by which runs of different days are
@@ -63,7 +64,8 @@ pub struct Percentile {
     pub beyond: u64,
 }
 
-/// The percentiles of a latency, from the median to the one sample of 100,000.
+/// The percentiles of a latency, from the median to the one sample of 100,000. Each step has a
+/// tenth of the samples of the one before beyond it, after the median.
 pub const PERCENTILES: [Percentile; 6] = {
     const fn percentile(name: &'static str, beyond: u64) -> Percentile {
         Percentile { name, beyond }
@@ -139,7 +141,8 @@ impl Results {
         self.facts.get(column)?.get(fact).map(String::as_str)
     }
 
-    /// Takes in a column; an earlier one of this name is replaced, its facts included.
+    /// Takes in a column; an earlier one of this name is replaced, its facts included. Facts that
+    /// were left would tell of another run than the figures do.
     pub fn replace(&mut self, name: &str, figures: Figures, facts: Facts) {
         match self.columns.iter_mut().find(|(other, _)| other == name) {
             Some((_, earlier)) => *earlier = figures,
@@ -290,7 +293,8 @@ impl Figure {
 }
 
 /// Returns the sample of this rank, counted from 1, in sorted runs. A rank beyond the last sample
-/// gives the last one.
+/// gives the last one. The samples are not expanded, since a file may stand for millions of equal
+/// ones.
 fn sample_of_rank(sorted: &[(u64, u64)], rank: u64) -> u64 {
     let mut before = 0;
     let reaches = sorted.iter().find(|(_, count)| {

@@ -1,5 +1,6 @@
 //! The frame of a page of HTML that needs no other file.
 
+/// The page carries its style, as a file beside it would be lost when the page is sent.
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em;color:#222}\
     table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;border-bottom:1px solid #ccc;text-align:right}\
     td:first-child,th:first-child{text-align:left}tr:hover td{background:#f2f6fb}svg{max-width:100%;height:auto;display:block}\
@@ -9,7 +10,8 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76em;marg
     .good,.bad{border-left:.4em solid #176b2c;background:#eef6f0;padding:.6em 1em;font-size:17px}\
     .bad{border-color:#a61b1b;background:#fbeeee}td.group,th.group{border-left:2px solid #ccc}th[colspan]{text-align:center}";
 
-/// Returns the page of this title, which is plain text, around its contents.
+/// Returns the page of this title, which is plain text, around its contents. The contents are HTML
+/// already, and each caller escapes the texts that it puts in.
 pub fn document(title: &str, contents: &str) -> String {
     let title = escape(title);
     format!(
@@ -18,7 +20,8 @@ pub fn document(title: &str, contents: &str) -> String {
     )
 }
 
-/// Returns plain text as HTML.
+/// Returns plain text as HTML. The quotation mark is replaced too, as texts stand in attributes,
+/// such as a tooltip's. The ampersand comes first: the other replacements make new ones.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

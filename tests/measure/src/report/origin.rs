@@ -7,7 +7,8 @@ use workbench::workspace;
 
 use super::figures::Facts;
 
-/// Command that repeats a measurement.
+/// Command that repeats a measurement. A figure without its origin cannot be measured again, and a
+/// report outlives the tree that it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Commit of the sources; one that ends in `-dirty` was changed.
@@ -26,7 +27,8 @@ impl Origin {
     /// Name of the fact that is the command.
     pub const COMMAND: &str = "command";
 
-    /// Returns the origin of a measurement that this program begins now.
+    /// Returns the origin of a measurement that this program begins now. The commit is taken at the
+    /// start, since a measurement is long enough for somebody to commit meanwhile.
     pub fn now() -> Origin {
         Origin {
             commit: first_line("git", &["describe", "--always", "--dirty", "--abbrev=10"]),
@@ -35,7 +37,8 @@ impl Origin {
         }
     }
 
-    /// Returns the parts by their names.
+    /// Returns the parts by their names. The parts are taken by name: a new one does not compile
+    /// until it is a fact as well.
     pub fn facts(&self) -> Facts {
         let Origin {
             commit,
@@ -67,7 +70,8 @@ fn first_line(program: &str, arguments: &[&str]) -> String {
     }
 }
 
-/// Returns the command line to which xtask gave these arguments, as a shell takes it.
+/// Returns the command line to which xtask gave these arguments, as a shell takes it. The program's
+/// own path is left out, because it is that of a build and differs between machines.
 fn command_line(arguments: impl Iterator<Item = String>) -> String {
     let quoted = arguments.map(
         |argument| match argument.contains(' ') || argument.is_empty() {

@@ -38,7 +38,8 @@ pub struct Page<'a> {
 }
 
 /// Returns the page: all medians, with an older run's where they differ, what they depend on,
-/// notes, and each row with its samples folded away.
+/// notes, and each row with its samples folded away. The sentence on the goals comes first and the
+/// plots last: most readers want to know whether anything is over, and which row.
 pub fn page(page: &Page<'_>, results: &Results) -> Result<String> {
     let rows = rows(page.rows, results);
     let mut contents = goals(page, &rows, results);
@@ -59,7 +60,8 @@ fn is_met(page: &Page<'_>, row: &Row<'_>, results: &Results) -> Option<bool> {
 }
 
 /// Returns a sentence on how many goals are met, and by which rows they are not. A run without the
-/// judged column says so, and is not taken for one that meets all goals.
+/// judged column says so, and is not taken for one that meets all goals. Rows without a goal, and
+/// rows that were not measured, are not in the number: a filtered run would look worse than it is.
 fn goals(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
     let judged: Vec<(&str, bool)> = rows
         .iter()
@@ -92,7 +94,8 @@ fn goals(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
 }
 
 /// Returns what a row is, its medians, and its samples folded away. A page of all plots at once
-/// would be too long to find a row in.
+/// would be too long to find a row in. The bars stay unfolded, as they are what configurations are
+/// compared by.
 fn folded(page: &Page<'_>, row: &Row<'_>, results: &Results) -> Result<String> {
     let mut html = format!("<h2>{}</h2>\n", escape(row.name));
     html += &format!("<p>{}{}</p>\n", escape(row.what), goal(page, row, results));
@@ -103,7 +106,8 @@ fn folded(page: &Page<'_>, row: &Row<'_>, results: &Results) -> Result<String> {
     Ok(html + "</details>\n")
 }
 
-/// Returns a sentence on the row's goal, if it has one.
+/// Returns a sentence on the row's goal, if it has one. A row that the judged column lacks says
+/// `not measured`, so that a goal which nothing was held against is not taken for one that is met.
 fn goal(page: &Page<'_>, row: &Row<'_>, results: &Results) -> String {
     let Some(goal) = row.goal else {
         return String::new();
@@ -116,7 +120,8 @@ fn goal(page: &Page<'_>, row: &Row<'_>, results: &Results) -> String {
     format!(" Goal for {}: at most {goal}, {met}.", escape(page.judged))
 }
 
-/// Returns the conditions that the figures depend on, and the notes.
+/// Returns the conditions that the figures depend on, and the notes. Two pages compare only if
+/// these agree, the hash of the guest among them.
 fn conditions(page: &Page<'_>, results: &Results) -> String {
     let mut html = "<ul>\n".to_owned();
     for (name, value) in &results.conditions {
@@ -134,7 +139,8 @@ fn conditions(page: &Page<'_>, results: &Results) -> String {
 }
 
 /// Returns all medians, a line a row and a column a configuration, behind the goals. Names are
-/// broken at spaces, since sixteen columns do not fit side by side otherwise.
+/// broken at spaces, since sixteen columns do not fit side by side otherwise. The table scrolls
+/// sideways by itself, so that the page below keeps its width.
 fn overview(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
     let mut html = "<div class=\"wide\"><table><tr><th>median, ns</th><th>goal</th>".to_owned();
     for (name, _) in &results.columns {
@@ -147,7 +153,9 @@ fn overview(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
     html + "</table></div>\n"
 }
 
-/// Returns a row's line. The row's explanation is a tooltip here and a sentence further below.
+/// Returns a row's line. The row's explanation is a tooltip here and a sentence further below. An
+/// older median is looked up by the column's and the row's name, so columns may have come or gone
+/// since.
 fn overview_line(page: &Page<'_>, row: &Row<'_>, results: &Results) -> String {
     let mut html = format!(
         "<tr><td title=\"{}\">{}</td>",
@@ -164,7 +172,8 @@ fn overview_line(page: &Page<'_>, row: &Row<'_>, results: &Results) -> String {
     html + "</tr>\n"
 }
 
-/// Returns the cell of a goal. Words say what the colour says, for those who do not see colours.
+/// Returns the cell of a goal. Words say what the colour says, for those who do not see colours. A
+/// goal that nothing was measured for has its number and no colour.
 fn goal_cell(row: &Row<'_>, met: Option<bool>) -> String {
     match (row.goal, met) {
         (None, _) => "<td>-</td>".to_owned(),
@@ -175,7 +184,8 @@ fn goal_cell(row: &Row<'_>, met: Option<bool>) -> String {
 }
 
 /// Returns a median, with the older one below it if that was another. Most medians do not change,
-/// and a second number in each cell would hide the few that do.
+/// and a second number in each cell would hide the few that do. All values of the table are costs,
+/// so that larger is worse in every cell.
 fn cell(now: Option<u64>, then: Option<u64>) -> String {
     match (now, then) {
         (None, _) => "<td>-</td>".to_owned(),
@@ -188,7 +198,8 @@ fn cell(now: Option<u64>, then: Option<u64>) -> String {
 }
 
 /// Returns the counts, if there are any. They have no distribution and no column, as they belong to
-/// the tree and not to a configuration.
+/// the tree and not to a configuration. The names carry their units, and one column of plain
+/// numbers is therefore enough.
 fn counts(results: &Results) -> String {
     if results.counts.is_empty() {
         return String::new();
@@ -200,14 +211,16 @@ fn counts(results: &Results) -> String {
     html + "</table>\n"
 }
 
-/// Tells whether any column has a row. Rows that no column has are left out of the page.
+/// Tells whether any column has a row. Rows that no column has are left out of the page. A heading
+/// without any figure below would look like a measurement that failed.
 fn has_figures(results: &Results, row: &str) -> bool {
     let mut columns = results.columns.iter();
     columns.any(|(_, figures)| figures.contains_key(row))
 }
 
 /// Returns all rows, each once; a row that the page does not describe has no words. Undescribed
-/// rows come last.
+/// rows come last. A new row of the guest thus appears on the page before anybody describes it, and
+/// cannot be forgotten.
 fn rows<'a>(described: &[Row<'a>], results: &'a Results) -> Vec<Row<'a>> {
     let is_there = |row: &Row<'_>| has_figures(results, row.name);
     let mut rows: Vec<Row<'_>> = described.iter().copied().filter(is_there).collect();
@@ -235,11 +248,13 @@ fn having<'a>(results: &'a Results, row: &str) -> Vec<(&'a str, &'a Figure)> {
 }
 
 /// Beginning of a native column's name. There are several, one for each CPU and GIC; the first that
-/// has the row is what others are divided by.
+/// has the row is what others are divided by. Native columns come before all others, so that the
+/// first one that has the row is found by a search from the front.
 const NATIVE: &str = "native";
 
 /// Returns a row's distributions. The earlier run's maximum stands beside the new one, as medians
-/// are in the overview already.
+/// are in the overview already. Ratios are there only with a native column: rows of Gear2 do not
+/// exist natively.
 fn table(row: &str, old: Option<&Results>, results: &Results) -> String {
     let all = having(results, row);
     let native = all.iter().find(|(name, _)| name.starts_with(NATIVE));
@@ -259,7 +274,8 @@ fn table(row: &str, old: Option<&Results>, results: &Results) -> String {
     html + "</table>\n"
 }
 
-/// Returns the first line of a row's table, with columns for ratios and for an older run.
+/// Returns the first line of a row's table, with columns for ratios and for an older run. The
+/// conditions are the same as those of the cells, so that a title stands above each.
 fn heading(row: &str, has_native: bool, has_old: bool) -> String {
     let mut html = format!(
         "<table><tr><th>{}, ns</th><th>min</th><th>median</th><th>avg</th><th>p99</th><th>max</th>",
@@ -274,7 +290,8 @@ fn heading(row: &str, has_native: bool, has_old: bool) -> String {
     html + "</tr>\n"
 }
 
-/// Returns a figure's cells.
+/// Returns a figure's cells. The figure is taken apart by name: a new member of it does not compile
+/// until this place decides whether to show it.
 fn cells(figure: &Figure) -> String {
     let Figure {
         min,
@@ -290,7 +307,7 @@ fn cells(figure: &Figure) -> String {
 }
 
 /// Returns the cells of a figure in relation to the native one. The divisor is at least 1, as a
-/// figure may be 0.
+/// figure may be 0. Ratios of medians are a matter of the bars above.
 fn ratios(figure: &Figure, native: &Figure) -> String {
     let ratio = |of: fn(&Figure) -> u64| {
         let ratio = of(figure) as f64 / of(native).max(1) as f64;
@@ -300,7 +317,8 @@ fn ratios(figure: &Figure, native: &Figure) -> String {
 }
 
 /// Returns both plots of each configuration whose samples differ, all to one scale. A figure whose
-/// samples are all equal, as most under `icount`, has nothing to draw.
+/// samples are all equal, as most under `icount`, has nothing to draw. The scale is of the drawn
+/// ones alone, as a column of equal samples far away would squeeze all others.
 fn plots(row: &str, results: &Results) -> Result<String> {
     let mut columns = having(results, row);
     columns.retain(|(_, figure)| !figure.samples.is_empty() && figure.min < figure.max);

@@ -16,21 +16,27 @@ use plotters::style::{Color as _, RGBColor, WHITE};
 use super::figures::Figure;
 use super::html::escape;
 
-/// Width and height of a plot.
+/// Width and height of a plot. All plots have one size, and so a distance on one of them is the
+/// same ratio on the others of its row.
 const SIZE: (u32, u32) = (900, 260);
-/// Number of bins of a histogram: a few pixels each.
+/// Number of bins of a histogram: a few pixels each. Finer bins would split equal paths by a few
+/// nanoseconds, and coarser ones would merge neighbouring peaks.
 const BINS: u64 = 300;
 /// The most columns of a time series: through each, the line goes from the least to the largest
-/// value.
+/// value. The number is near the plot's width in pixels: more of them would be drawn over each
+/// other.
 const COLUMNS: usize = 800;
 
 /// Font and size of the axes' labels.
 const LABEL: (&str, u32) = ("sans-serif", 15);
+/// Lines of the grid are nearly white: figures are read from the samples, and the grid only helps
+/// the eye.
 const GRID: RGBColor = RGBColor(0xee, 0xee, 0xee);
 const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 
 /// The values that a set of plots is drawn for, so that they can be compared by eye. The least
-/// value is 1, as a logarithm of 0 does not exist.
+/// value is 1, as a logarithm of 0 does not exist. A scale is made once for a row and given to each
+/// of its plots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     low: u64,
@@ -51,7 +57,8 @@ impl Scale {
     }
 
     /// Returns the values that the axis names: 1, 2 and 5 times powers of ten, and each number
-    /// between if they are few.
+    /// between if they are few. The library's own key points are powers of ten, of which a row
+    /// within one decade would have none or one.
     pub(super) fn ticks(self) -> Vec<f64> {
         let steps: &[u64] = if self.high / self.low < 6 {
             &[1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -66,7 +73,8 @@ impl Scale {
     }
 
     /// Returns the bin of a value; bins grow with the value, as the axis does. A value at the upper
-    /// end belongs to the last bin.
+    /// end belongs to the last bin. The clamp is needed for the upper end alone: a scale holds all
+    /// samples it was made of.
     fn bin(self, value: u64) -> u64 {
         let (low, high) = ((self.low as f64).ln(), (self.high as f64).ln());
         let place = ((value.max(1) as f64).ln() - low) / (high - low);
@@ -117,7 +125,8 @@ const DIGIT: u64 = 9;
 
 /// Returns where the number of a bar that ends at `end` begins: behind the bar, or behind the
 /// goal's line if the line would cross the number. Numbers are placed by their estimated width, as
-/// no font is known here.
+/// no font is known here. The number itself is never left out, since the length of a bar is too
+/// coarse to read a value from.
 fn number_at(end: u64, number: u64, line: Option<u64>) -> u64 {
     let digits = u64::from(number.checked_ilog10().unwrap_or(0)) + 1;
     let taken = end..=end + 10 + digits * DIGIT;
@@ -144,7 +153,8 @@ fn bar(index: usize, name: &str, median: u64, most: u64, line: Option<u64>) -> S
 }
 
 /// Draws how often each latency occurred, both axes logarithmic. The counts are logarithmic too: a
-/// single late sample is seen beside a thousand equal ones.
+/// single late sample is seen beside a thousand equal ones. The vertical axis begins below 1, since
+/// a single sample would have no height on a logarithmic axis from 1.
 pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
     let mut counts = vec![0_u64; usize::try_from(BINS)?];
     for (value, count) in &figure.samples {
@@ -187,7 +197,8 @@ pub(super) fn histogram(figure: &Figure, scale: Scale) -> Result<String> {
 
 /// Draws the samples in their order: where there are too many to see, a line from the least to the
 /// largest of each group. Both ends of each group are drawn, so that a single late sample among
-/// thousands is not averaged away.
+/// thousands is not averaged away. The order shows what a histogram cannot: a warm-up that is too
+/// short, a drift, or an interrupt of a fixed period.
 pub fn series(figure: &Figure, scale: Scale) -> Result<String> {
     let (count, ends) = ends_of_groups(figure);
     draw(|area| {
@@ -221,7 +232,8 @@ pub fn series(figure: &Figure, scale: Scale) -> Result<String> {
     })
 }
 
-/// Returns the number of samples, and the least and the largest of each group, by their place.
+/// Returns the number of samples, and the least and the largest of each group, by their place. Few
+/// samples make groups of one, whose two ends coincide, and the line is then exact.
 fn ends_of_groups(figure: &Figure) -> (usize, Vec<(f64, f64)>) {
     let runs = figure.samples.iter();
     let samples: Vec<u64> = runs
@@ -239,7 +251,8 @@ fn ends_of_groups(figure: &Figure) -> (usize, Vec<(f64, f64)>) {
     (samples.len(), ends)
 }
 
-/// Returns the SVG that `onto` draws. The picture is a string, as the page holds it inline.
+/// Returns the SVG that `onto` draws. The picture is a string, as the page holds it inline. The
+/// area borrows the string, and is dropped before the string is returned.
 fn draw(onto: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>) -> Result<String> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();

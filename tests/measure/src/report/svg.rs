@@ -18,7 +18,8 @@ const BOTTOM: f64 = 50.0;
 /// Least distance of two names on the axis of latencies: closer ones would overlap.
 const APART: f64 = 56.0;
 /// Colours of the configurations, in their order. A configuration has one colour in all plots of a
-/// page.
+/// page. The first is a grey, since the first configuration is the native one, over which others
+/// are drawn.
 const COLOURS: [&str; 6] = [
     "#444444", "#c2571a", "#8b4fb0", "#1b8a5a", "#1f5fa8", "#b08a00",
 ];
@@ -35,7 +36,7 @@ pub(super) fn x(place: f64) -> f64 {
 }
 
 /// Returns the y coordinate of a place from 0, below, to 1. SVG counts from above, and a plot from
-/// below.
+/// below. A place outside of the frame is drawn at its edge.
 pub(super) fn y(place: f64) -> f64 {
     HEIGHT - BOTTOM - place.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM)
 }
@@ -93,7 +94,8 @@ fn split_text(axis: Axis) -> String {
     )
 }
 
-/// Draws the levels that the caller names, each with its name to the left of the frame.
+/// Draws the levels that the caller names, each with its name to the left of the frame. The callers
+/// choose the levels, as both kinds of plots have different shares.
 fn horizontal_lines(levels: &[(f64, String)]) -> String {
     let mut svg = String::new();
     for (place, name) in levels {
@@ -111,7 +113,8 @@ fn horizontal_lines(levels: &[(f64, String)]) -> String {
     svg
 }
 
-/// Draws the values of the axis of latencies; of names that would overlap the first is shown.
+/// Draws the values of the axis of latencies; of names that would overlap the first is shown. A
+/// value without a name has no line either: a line that cannot be named helps nobody.
 fn vertical_lines(axis: Axis) -> String {
     let (top, bottom) = (y(1.0), y(0.0));
     let mut svg = format!(
@@ -148,7 +151,8 @@ fn vertical_line(svg: &mut String, x: f64, label: &str) {
 }
 
 /// Draws the names of what is drawn, each behind its colour, above the frame. The place of the next
-/// name is estimated by the number of characters, as no font is known here.
+/// name is estimated by the number of characters, as no font is known here. The legend stands above
+/// the frame, where no line of a figure can cross it.
 fn legend_of(legend: &[(&str, &str)]) -> String {
     let mut svg = String::new();
     let mut x = LEFT;

@@ -6,7 +6,8 @@
 
 use gear1_abi::call::number;
 
-/// Gear2's calls by their number, which is the immediate of the SVC or HVC instruction.
+/// Gear2's calls by their number, which is the immediate of the SVC or HVC instruction. The numbers
+/// come from the ABI's crate, so that a renumbered call cannot get another one's name.
 const GEAR2: [(u16, &str); 20] = [
     (number::NEXT, "NEXT"),
     (number::VERSION, "VERSION"),
@@ -30,7 +31,10 @@ const GEAR2: [(u16, &str); 20] = [
     (number::FATAL, "FATAL"),
 ];
 
-/// Guests' calls: the function without the bit that says SMC64.
+/// Guests' calls: the function without the bit that says SMC64. The numbers are written out, as the
+/// standards fix them (SMCCC, Arm DEN 0028; PSCI, Arm DEN 0022; FF-A, Arm DEN 0077; paravirtualized
+/// time, Arm DEN 0057). A call that is not in the table shares its figure with all others that are
+/// unknown.
 const CALLS: [(u32, &str); 31] = [
     (0x8000_0000, "SMCCC_VERSION"),
     (0x8000_0001, "SMCCC_ARCH_FEATURES"),
@@ -87,17 +91,18 @@ const PER_INTERRUPT: [(u64, &str); 13] = [
     (0xf00, "SGIR and others"),
 ];
 /// Offset from which the distributor's routes lie: `GICD_IROUTER<n>`, 64 bits each, of a GICv3
-/// only.
+/// only. The registers below are named by [`PER_INTERRUPT`], and those from here on share one name.
 const IROUTER: u64 = 0x6000;
 /// Addresses of the interrupt controller of QEMU's `virt`, which the guests see where the machine
-/// has it.
+/// has it. Each constant is the end of the frame before it as well.
 const DISTRIBUTOR: u64 = 0x0800_0000;
 const CPU_INTERFACE: u64 = 0x0801_0000;
 const REDISTRIBUTORS: u64 = 0x080a_0000;
 const END: u64 = 0x0900_0000;
 
 /// Trapped system registers that have a way of their own: encodings as the plugin writes them, with
-/// the direction of the access. The three set/way instructions share a name.
+/// the direction of the access. The three set/way instructions share a name. All other registers
+/// share one name, and so one figure.
 const REGISTERS: [(&str, &str); 11] = [
     ("s3_0_c12_c11_5:write", "ICC_SGI1R_EL1 written"),
     ("s3_0_c12_c11_6:write", "ICC_ASGI1R_EL1 written"),
@@ -113,7 +118,9 @@ const REGISTERS: [(&str, &str); 11] = [
 ];
 
 /// Names a kind, as the plugin writes it, of a machine with this GIC. The GIC's version decides on
-/// the meaning of addresses: a GICv2 has CPU interfaces where a GICv3 has nothing.
+/// the meaning of addresses: a GICv2 has CPU interfaces where a GICv3 has nothing. The line is read
+/// in three parts at most: who was interrupted, what happened, and a detail. Each name is a line of
+/// the baseline, so that a changed name looks like a kind that was never seen.
 pub(super) fn of(kind: &str, gic: u32) -> String {
     let (who, what) = kind.split_once(':').unwrap_or((kind, ""));
     let (what, detail) = what.split_once(':').unwrap_or((what, ""));
@@ -129,7 +136,7 @@ pub(super) fn of(kind: &str, gic: u32) -> String {
 }
 
 /// Names an exit of a guest. All classes of exceptions without a name here are called undefined
-/// instructions.
+/// instructions. A kind that falls to that last name by mistake can only raise the figure of it.
 fn guest_exit(what: &str, detail: &str, gic: u32) -> String {
     match what {
         "hvc" | "smc" => call(detail),
@@ -144,14 +151,16 @@ fn guest_exit(what: &str, detail: &str, gic: u32) -> String {
     }
 }
 
-/// Names a call of Gear2's by the number in the instruction.
+/// Names a call of Gear2's by the number in the instruction. An unknown number is a call too: Gear1
+/// has to refuse it, and the refusal has its own length.
 fn gear2_call(number: &str) -> &'static str {
     let found = GEAR2.iter().find(|(known, _)| known.to_string() == number);
     found.map_or("no such call", |(_, name)| name)
 }
 
 /// Names an interrupt by the function that handled it; without one it is nothing that the plugin
-/// knows.
+/// knows. The plugin writes names of functions of the runtime (`tests/exit-counter/src/kinds.rs`),
+/// with which this list must agree. A name that is missing here is shown as it is.
 fn of_what(detail: &str) -> String {
     let what = match detail {
         "" => return String::new(),
@@ -167,7 +176,8 @@ fn of_what(detail: &str) -> String {
 }
 
 /// Names a guest's call. Functions in the range of a hypervisor's own services (SMCCC, owner 6)
-/// have one name, and so have all that Gear1 does not know.
+/// have one name, and so have all that Gear1 does not know. A number that cannot be read counts as
+/// function 0, which no table has.
 fn call(number: &str) -> String {
     let number = number.strip_prefix("0x").unwrap_or(number);
     let number = u32::from_str_radix(number, 16).unwrap_or(0);
@@ -181,14 +191,16 @@ fn call(number: &str) -> String {
     }
 }
 
-/// Names a trapped register, or says that it has none of the ways of its own.
+/// Names a trapped register, or says that it has none of the ways of its own. The direction is a
+/// part of the encoding: reads and writes of one register are different ways.
 fn register(encoding: &str) -> String {
     let found = REGISTERS.iter().find(|(register, _)| *register == encoding);
     let name = found.map_or("other system register", |(_, name)| name);
     name.to_owned()
 }
 
-/// Names an access to a device. Of a GICv2's CPU interface only the page with GICC_DIR traps.
+/// Names an access to a device. Of a GICv2's CPU interface only the page with GICC_DIR traps. Loads
+/// and stores have names of their own, as the two take different ways through the virtual GIC.
 fn access(how: &str, address: &str, gic: u32) -> String {
     let address = address.strip_prefix("0x").unwrap_or(address);
     let address = u64::from_str_radix(address, 16).unwrap_or(0);
@@ -211,7 +223,8 @@ fn access(how: &str, address: &str, gic: u32) -> String {
     }
 }
 
-/// Names the register of a frame with registers of interrupts.
+/// Names the register of a frame with registers of interrupts. The distributor and the second frame
+/// of a redistributor have the same layout, so one table serves both.
 fn per_interrupt(offset: u64) -> &'static str {
     let mut from = PER_INTERRUPT.iter().rev();
     let found = from.find(|(from, _)| offset >= *from);

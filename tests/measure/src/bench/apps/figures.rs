@@ -86,7 +86,8 @@ struct Parser {
 
 impl Parser {
     /// Takes in a line of the console. Lines that begin with no known word are messages of the
-    /// kernel or of programs, and are skipped.
+    /// kernel or of programs, and are skipped. The words are searched in the whole line, as a VM's
+    /// name may stand before them on a shared console.
     fn line(&mut self, place: &str, line: &str) -> Result<()> {
         let after = |word| line.split_once(word).map(|(_, rest)| rest);
         if let Some(vm) = after("WHERE ") {
@@ -110,7 +111,8 @@ impl Parser {
         Ok(())
     }
 
-    /// Takes in the interrupts of a workload, which come behind all workloads of their place.
+    /// Takes in the interrupts of a workload, which come behind all workloads of their place. The
+    /// last figure of the name is meant, as these lines follow the workloads of their own place.
     fn took(&mut self, words: &str) -> Option<()> {
         let (name, kinds) = words.trim().split_once(' ')?;
         let figure = (self.figures.iter_mut().rev()).find(|figure| figure.name == name)?;
@@ -194,7 +196,7 @@ impl Figure {
 
 /// Notes what both states of GearV's counters say. The counters have all VMs: the device VM's work
 /// for a guest shows as exits of the device VM. Interrupts and the time in Gear2 are of the
-/// measured VM alone.
+/// measured VM alone. A reason that was not there before counts from zero.
 fn count(figure: &mut Figure, before: &Value, after: &Value) -> Result<()> {
     let is_guest = figure.place.ends_with("guest");
     let own = if is_guest { "guest" } else { "device" };
@@ -220,6 +222,7 @@ fn count(figure: &mut Figure, before: &Value, after: &Value) -> Result<()> {
 
 /// Returns exits and ticks by VM, vCPU and reason, of what `gearctl stats --json` printed. A row
 /// without one of its members is an error: exits that were left out would make GearV look better.
+/// The vCPU is a part of the key, as each has counters of its own.
 fn rows(stats: &Value) -> Result<BTreeMap<(String, u64, String), [u64; 2]>> {
     let rows = stats["answer"]["exits"].as_array();
     let rows = rows.context("gearctl stats has no exits")?.iter();
@@ -235,7 +238,8 @@ fn rows(stats: &Value) -> Result<BTreeMap<(String, u64, String), [u64; 2]>> {
         .collect()
 }
 
-/// Returns a line for each workload in each place.
+/// Returns a line for each workload in each place. Places of one workload stand below each other,
+/// as they are what is compared.
 pub(super) fn table(figures: &[Figure], names: &[&str]) -> String {
     let mut text = format!(
         "{:18} {:20} {:>10} {:>14} {:>9}   exits, exits an operation\n",

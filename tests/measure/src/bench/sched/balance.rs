@@ -7,13 +7,15 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-/// A run: begin and end.
+/// A run: begin and end. Both are nanoseconds from the common start, by the counter that all VMs
+/// share.
 type Run = [u64; 2];
 
 /// Shorter overlaps and pauses are switches, and turns of the emulator's CPUs. The longest of
 /// QEMU's turns is 10 us (`kvm::TURN_US`), and a world switch takes less.
 const SWITCH_NS: u64 = 50_000;
-/// The ways to make pairs.
+/// The ways to make pairs. Four spinners on two CPUs are balanced as two and two, and nobody knows
+/// which two beforehand.
 const PAIRS: [[[usize; 2]; 2]; 3] = [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 3], [1, 2]]];
 
 /// Returns the time at which four spinners are balanced. The time of the last trace's end says that
@@ -38,7 +40,8 @@ pub(super) fn balanced_after(spinners: &[&[Run]]) -> Result<u64> {
     Ok(first_runs.max().unwrap_or(end))
 }
 
-/// Returns the end of the last time at which both run.
+/// Returns the end of the last time at which both run. Two spinners of one CPU never overlap by
+/// more than a switch, so an overlap says that they are on two.
 fn last_overlap(one: &[Run], other: &[Run]) -> u64 {
     let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a, b)));
     let overlaps = pairs.filter_map(|(a, b)| {
@@ -48,7 +51,8 @@ fn last_overlap(one: &[Run], other: &[Run]) -> u64 {
     overlaps.max().unwrap_or(0)
 }
 
-/// Returns the end of the last time before `end` at which fewer than two run.
+/// Returns the end of the last time before `end` at which fewer than two run. A CPU without work
+/// while another one has several spinners is the imbalance itself.
 fn last_pause(spinners: &[&[Run]], end: u64) -> u64 {
     let mut changes: Vec<(u64, i64)> = (spinners.iter().copied().flatten())
         .flat_map(|[begin, end]| [(*begin, 1), (*end, -1)])

@@ -18,7 +18,8 @@ pub(super) struct Case {
     pub(super) question: Question,
 }
 
-/// A policy of Gear2, or a class of Linux.
+/// A policy of Gear2, or a class of Linux. The name of either is what its row in the table is
+/// called.
 #[derive(Clone, Debug)]
 pub(super) enum System {
     /// GearV.
@@ -43,7 +44,8 @@ impl Case {
 }
 
 impl System {
-    /// Returns a policy of Gear2 with its defaults.
+    /// Returns a policy of Gear2 with its defaults. The defaults are measured wherever a case does
+    /// not ask for a setting, as most systems keep them.
     pub(super) fn gearv(policy: &'static str) -> System {
         let settings = String::new();
         System::GearV { policy, settings }
@@ -63,7 +65,8 @@ impl System {
         }
     }
 
-    /// Tells whether KVM is asked.
+    /// Tells whether KVM is asked. Goals are GearV's: a case that knows no other difference asks
+    /// this to decide whether a figure is judged.
     pub(super) const fn is_kvm(&self) -> bool {
         matches!(self, System::Kvm { .. })
     }

@@ -68,6 +68,7 @@ const ALONE_US: f64 = 0.25;
 const BESIDE_US: f64 = 2.5;
 /// Slices: of `fair` and `bvt`, and of the other policies that have one.
 const SHORT_SLICE_US: f64 = 2_500.0;
+/// Both are the policies' own defaults, with which they are measured.
 const SLICE_US: f64 = 5_000.0;
 /// Policies with slices, which the goals of switching are about: a slice bounds the longest gap of
 /// an equal.
@@ -88,7 +89,8 @@ const LARGE_RESERVE_US: u64 = 100;
 const CAP_PERIOD_US: u64 = 10_000;
 const CAP_PERCENT: u64 = 25;
 
-/// Returns all cases, in the order of the table.
+/// Returns all cases, in the order of the table. Cases of one question follow each other, which the
+/// table relies on for its headings.
 pub(super) fn all(size: Size) -> Vec<Case> {
     let mut cases = latencies(size);
     cases.extend(weights(size));
@@ -102,7 +104,8 @@ pub(super) fn all(size: Size) -> Vec<Case> {
     cases
 }
 
-/// Returns a VM that never sleeps: the neighbour that leaves a policy the least room.
+/// Returns a VM that never sleeps: the neighbour that leaves a policy the least room. A neighbour
+/// that slept would leave gaps in which any policy looks urgent.
 fn spinner() -> Vm {
     Vm::new("role=spin")
 }
@@ -135,7 +138,8 @@ fn latencies(size: Size) -> Vec<Case> {
     cases
 }
 
-/// Returns a run with the waker as VM 0, whose report is the measured one.
+/// Returns a run with the waker as VM 0, whose report is the measured one. The spinners have no
+/// report that matters, and their number is all that changes between two cases.
 fn latency_run(size: Size, waker: Vm, spinners: &[usize], others: &Vm) -> Run {
     let spinners = spinners
         .iter()
@@ -170,7 +174,8 @@ fn latency_systems(alone: bool) -> Vec<LatencySystem> {
     systems
 }
 
-/// Returns a VM that wakes up in each period by its own timer and notes how late that is.
+/// Returns a VM that wakes up in each period by its own timer and notes how late that is. The
+/// policy is told nothing about the VM, so that a good latency is the policy's own merit.
 fn plain_waker(period_us: u64) -> Vm {
     Vm::new(format!("role=periodic period-us={period_us}"))
 }
@@ -182,14 +187,16 @@ fn warped_waker(period_us: u64) -> Vm {
 }
 
 /// Returns a waker with a server: a budget of 200 us in each period, of which a wake-up takes a
-/// small part.
+/// small part. The budget is many times what a wake-up takes: a server that ran out would measure
+/// its replenishment.
 fn served_waker(period_us: u64) -> Vm {
     let gearv = format!("budget-us = <200>; period-us = <{period_us}>;");
     let kvm = format!("deadline=200,{period_us},{period_us}");
     plain_waker(period_us).treated(gearv, kvm)
 }
 
-/// Returns a waker above all others by a fixed priority.
+/// Returns a waker above all others by a fixed priority. The real-time priority of 50 under Linux
+/// is the middle of the range; any above the spinners' would do, as these have none.
 fn high_waker(period_us: u64) -> Vm {
     plain_waker(period_us).treated("priority = <20>;", "fifo=50")
 }
@@ -205,7 +212,8 @@ fn low_spinner() -> Vm {
 }
 
 /// Returns the cases of weights. Three spinners want all of the CPU, so that their work is in the
-/// ratio of the weights if the policy keeps them.
+/// ratio of the weights if the policy keeps them. The ratios are powers of two, far enough apart
+/// that two equal shares cannot pass for them.
 fn weights(size: Size) -> Vec<Case> {
     const WEIGHTS: [u64; 3] = [100, 200, 400];
     let vms = WEIGHTS.map(|weight| {
@@ -240,7 +248,8 @@ fn weights(size: Size) -> Vec<Case> {
 }
 
 /// Returns the cases of switching. The same work is done by one spinner alone and by three in
-/// turns; what the three do less is what the switches took.
+/// turns; what the three do less is what the switches took. The run alone is under the same policy,
+/// so that the number of spinners is all that differs.
 fn lost(size: Size) -> Vec<Case> {
     let policies = SHARING.map(|(policy, slice_us)| (System::gearv(policy), Some(slice_us)));
     let systems = policies
@@ -299,7 +308,8 @@ fn caps(size: Size) -> Vec<Case> {
 
 /// Returns the cases of bursts. A burst of 3 ms is longer than a slice of `fair` and `bvt` (2.5
 /// ms), so a policy that shares by slices interrupts the burst: only `edf` and `priority` have the
-/// goal.
+/// goal. The server of `edf` has 0.1 ms more than the burst, for the wake-up and the switches
+/// around it.
 fn bursts(size: Size) -> Vec<Case> {
     let burst = || Vm::new("role=burst");
     let served = burst().treated(
@@ -334,7 +344,9 @@ fn bursts(size: Size) -> Vec<Case> {
 }
 
 /// Returns the cases of jobs. Each server's job takes the whole budget but the reserve. KVM also
-/// has a larger one: Linux's own work for a vCPU's thread counts as the thread's.
+/// has a larger one: Linux's own work for a vCPU's thread counts as the thread's. The run is as
+/// long as all servers together need for the number of jobs, and 20 ms longer, which is the longest
+/// of the periods.
 fn jobs(size: Size) -> Vec<Case> {
     let per_second: u64 = SERVERS_US
         .iter()
@@ -361,7 +373,8 @@ fn jobs(size: Size) -> Vec<Case> {
     cases.into()
 }
 
-/// Returns a VM with a server, and with a job in each period.
+/// Returns a VM with a server, and with a job in each period. Deadline and period are equal, for
+/// which a utilisation of up to 1 can be kept by EDF on one CPU.
 fn worker([budget, period]: [u64; 2], reserve_us: u64) -> Vm {
     let work = budget - reserve_us;
     Vm::new(format!("role=periodic period-us={period} work-us={work}")).treated(
@@ -370,7 +383,8 @@ fn worker([budget, period]: [u64; 2], reserve_us: u64) -> Vm {
     )
 }
 
-/// Major frame of the time table, as short as the period of a control loop.
+/// Major frame of the time table, as short as the period of a control loop. The number of frames is
+/// the number of windows of each VM, and so of the samples.
 const FRAME_US: u64 = 1_000;
 /// The time table: two VMs with a window each, and the rest for all others. The windows follow each
 /// other without a gap, so that a window that ends late delays the next one.
@@ -379,7 +393,9 @@ const TABLE: &str = "frame-us = <1000>; windows { \
     b { vm = \"vm1\"; start-us = <300>; length-us = <300>; }; \
     rest { start-us = <600>; length-us = <400>; }; };";
 
-/// Returns the case of a time table, with a spinner in what the windows leave.
+/// Returns the case of a time table, with a spinner in what the windows leave. The spinner is in
+/// the rest of the frame, so that each first window begins with a switch from a VM that does not
+/// yield.
 fn windows(size: Size) -> Case {
     let window = |start_us| {
         Vm::new(format!(
@@ -401,7 +417,8 @@ fn windows(size: Size) -> Case {
 /// Returns the cases of four spinners that begin on one of two CPUs. GearV starts a VM on the first
 /// CPU of its list, and may move it from then on: another VM keeps the second CPU busy until
 /// shortly before the start. Linux has the threads on one CPU until they are released, at several
-/// phases of their turns.
+/// phases of their turns. One phase under Linux could hit the moment at which its balancer runs
+/// anyway, and the goal is for any moment.
 fn balances() -> Vec<Case> {
     let spinner = || Vm::new("role=spin trace=1 gap-us=200");
     let spinners = |kvm: &str| vec![spinner().treated("", kvm); 4];
@@ -433,7 +450,8 @@ fn balances() -> Vec<Case> {
 }
 
 /// Returns the case of moves: of eight spinners on one CPU, four go to the other one. The VM `busy`
-/// keeps the second CPU busy until the start, so that all eight begin on the first one.
+/// keeps the second CPU busy until the start, so that all eight begin on the first one. The case is
+/// GearV's alone, as its figures are instructions of the gears, which nothing counts in Linux.
 fn moves() -> Case {
     let mut vms = vec![spinner(); 8];
     vms.push(Vm::new("role=busy").only_on(1));

@@ -17,10 +17,12 @@ use super::kvm::{CPU, TURN_US};
 use super::vm::{Run, Vm};
 use crate::bench::column::{ensure_holds, log};
 
-/// Longest time of a run, on an idle machine.
+/// Longest time of a run, on an idle machine. The longest runs have 100,000 frames or jobs, each of
+/// which is many instructions under `icount`.
 const TIMEOUT: Duration = Duration::from_secs(900);
 /// Start of the measurement, behind the boot of all VMs. The start is an instant of the physical
-/// counter, which all VMs of the machine share.
+/// counter, which all VMs of the machine share. A VM that came later than the start would miss
+/// periods, which looks like a policy that is late.
 const START_MS: &str = "500";
 /// Memory of each VM: the guest is small, and the least memory keeps the boot short.
 const MEMORY_MIB: u32 = 8;
@@ -57,7 +59,7 @@ pub(super) fn prepare(guest: &Path, case: &Case, run: &Run) -> Result<(Images, M
 }
 
 /// Waits until all VMs are done, and returns what they printed. Each VM prints `DONE` once, behind
-/// its report.
+/// its report. The order in which VMs end does not matter, as each report names its VM.
 pub(super) fn wait(session: &mut Session, run: &Run) -> Result<String> {
     let mut printed = String::new();
     for _ in &run.vms {
@@ -78,7 +80,7 @@ fn write(manifest: &str) -> Result<PathBuf> {
 }
 
 /// Returns the manifest of a run. The text is a manifest like that of a user: the policies are
-/// measured as they can be configured.
+/// measured as they can be configured. A case of Linux has no manifest, and its text is empty.
 fn manifest(case: &Case, run: &Run) -> String {
     let System::GearV { policy, settings } = &case.system else {
         return String::new();
@@ -98,7 +100,8 @@ fn manifest(case: &Case, run: &Run) -> String {
     text + "\t};\n};\n"
 }
 
-/// Returns the node of a VM. All VMs have a console, by which they report.
+/// Returns the node of a VM. All VMs have a console, by which they report. The names `vm0`, `vm1`
+/// and so on are those that the time table's windows refer to.
 fn node(id: usize, vm: &Vm, ms: u64) -> String {
     let cpus = match vm.cpu {
         Some(cpu) => format!("cpus = <{cpu}>;"),

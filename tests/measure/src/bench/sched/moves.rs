@@ -158,7 +158,8 @@ impl Gears {
     }
 }
 
-/// Returns the leg that one of the functions is of, which may be inlined in one another.
+/// Returns the leg that one of the functions is of, which may be inlined in one another. The names
+/// are compared at their ends, since generic and trait paths stand before them.
 fn leg(functions: &[String]) -> Option<usize> {
     LEGS.iter().position(|name| {
         let mut functions = functions.iter();
@@ -166,7 +167,8 @@ fn leg(functions: &[String]) -> Option<usize> {
     })
 }
 
-/// Returns CPU and program counter of a line.
+/// Returns CPU and program counter of a line. A line without these parts, such as one that QEMU's
+/// end cut short, is left out.
 fn traced(line: &str) -> Option<(u32, u64)> {
     let (cpu, rest) = line.strip_prefix("Trace ")?.split_once(':')?;
     let pc = u64::from_str_radix(rest.split('/').nth(1)?, 16).ok()?;
@@ -192,7 +194,8 @@ pub(super) fn measure(qemu: &Qemu, guest: &Path, case: &Case) -> Result<Vec<Figu
     answer(legs.map_err(|_| anyhow!("the trace cannot be read"))??)
 }
 
-/// Returns the figures: the mean of each leg, and their sum.
+/// Returns the figures: the mean of each leg, and their sum. A move that the trace has only a part
+/// of would shorten the mean of a leg, and is an error.
 fn answer(legs: [Leg; LEGS.len()]) -> Result<Vec<Figure>> {
     let count = |leg: Leg| leg.count;
     let [_, _, given, arrived] = legs.map(count);

@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 use super::case::Case;
 use super::figures::{Figure, Goal};
 
-/// The answer of one system to one question.
+/// The answer of one system to one question. The texts are copies, so that rows outlive the cases
+/// and their machines.
 #[derive(Debug)]
 pub(super) struct Row {
     what: String,
@@ -64,7 +65,8 @@ pub(super) fn failures(rows: &[Row]) -> Vec<String> {
     failures.cloned().collect()
 }
 
-/// Writes the rows as JSON.
+/// Writes the rows as JSON. The file has the same order as the table, so that two runs can be
+/// compared line by line.
 pub(super) fn save(rows: &[Row], file: &Path) -> Result<()> {
     if let Some(directory) = file.parent() {
         fs::create_dir_all(directory)?;
@@ -87,7 +89,8 @@ fn to_json(row: &Row) -> Value {
     }
 }
 
-/// Returns a figure with its goal as text and whether the value meets it.
+/// Returns a figure with its goal as text and whether the value meets it. A figure without a goal
+/// has neither member, instead of a goal that it could not miss.
 fn figure_to_json(figure: &Figure) -> (String, Value) {
     let mut value = json!({ "value": figure.value });
     if let Some(goal) = figure.goal {
@@ -103,7 +106,8 @@ fn cells(figures: &[Figure]) -> String {
     cells.join("  ")
 }
 
-/// Returns a figure with its unit. A count has no fraction.
+/// Returns a figure with its unit. A count has no fraction. The unit is the last word of the
+/// figure's name, by which a name without a space is a count.
 fn cell(figure: &Figure) -> String {
     let Figure { name, value, .. } = figure;
     match name.rsplit_once(' ') {
@@ -112,7 +116,8 @@ fn cell(figure: &Figure) -> String {
     }
 }
 
-/// Returns the goals of a row and whether they are met.
+/// Returns the goals of a row and whether they are met. Each goal is named with its figure, since a
+/// row may have several and miss one of them.
 fn verdict(figures: &[Figure]) -> String {
     let goals = figures
         .iter()

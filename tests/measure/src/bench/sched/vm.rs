@@ -1,6 +1,7 @@
 //! VMs of a run, and how each system is told to treat them.
 
-/// VMs that run at the same time.
+/// VMs that run at the same time. The VMs start together, at one instant of the counter that all of
+/// them share.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// The VMs; the index is the `id` in their reports.
@@ -9,7 +10,8 @@ pub(super) struct Run {
     pub(super) ms: u64,
 }
 
-/// A VM with the guest `sched`.
+/// A VM with the guest `sched`. One description serves both systems, so that they get the same
+/// guests. An empty text stands for a setting that a system does not know.
 #[derive(Clone, Debug)]
 pub(super) struct Vm {
     /// Words of the command line: the role and its parameters.
@@ -44,7 +46,8 @@ impl Vm {
         Vm { vcpus, ..self }
     }
 
-    /// Keeps the VM on one CPU.
+    /// Keeps the VM on one CPU. Only cases of balancing and of moves need that; elsewhere a policy
+    /// has all CPUs to choose from.
     pub(super) fn only_on(self, cpu: u32) -> Vm {
         let cpu = Some(cpu);
         Vm { cpu, ..self }
@@ -56,13 +59,15 @@ impl Vm {
         Vm { gearv, kvm, ..self }
     }
 
-    /// Puts the VMM's process into a cgroup of its own, with this value in this file.
+    /// Puts the VMM's process into a cgroup of its own, with this value in this file. Linux has
+    /// `cpu.weight` and `cpu.max` for cgroups only.
     pub(super) fn grouped(self, file: &'static str, value: impl Into<String>) -> Vm {
         let group = Some((file, value.into()));
         Vm { group, ..self }
     }
 
-    /// Returns the command line.
+    /// Returns the command line. The start is text because under KVM the host's shell computes it
+    /// when the VMs are started.
     pub(super) fn command_line(&self, id: usize, start_ms: &str, ms: u64) -> String {
         let words = &self.words;
         format!("{words} id={id} start-ms={start_ms} ms={ms}")
