@@ -259,13 +259,13 @@ fn judge_guests(session: &mut Session, tally: &mut Tally) -> Result<()> {
     }
     let said = console(session, "honest", "q")?;
     judge(&said, "honest: ", 2, tally);
-    let virtio = printed_by(session, "gearctl console --all hostile --virtio")?;
     // The attacks' output overwrites earlier output in the ring.
-    let found = virtio.contains("the honest driver after the attacks");
-    tally.check(
-        "the virtio console",
-        found.then_some(()).context("it shows nothing"),
+    let found = shows(
+        session,
+        "gearctl console --all hostile --virtio",
+        "the honest driver after the attacks",
     );
+    tally.check("the virtio console", found);
     Ok(())
 }
 
@@ -373,13 +373,15 @@ fn console(session: &mut Session, vm: &str, typed: &str) -> Result<String> {
     Ok(said)
 }
 
-/// Returns what a console shows of the past.
-fn printed_by(session: &mut Session, command: &str) -> Result<String> {
+/// Waits until a console shows a text of the past, and leaves the console. The emulated UART may
+/// take long for what a ring holds, so the text and no time ends the wait.
+fn shows(session: &mut Session, command: &str, text: &str) -> Result<()> {
     session.send(&format!("{command}\n"))?;
-    thread::sleep(Duration::from_secs(2));
+    let seen = session.expect(text, END);
     session.send(LEAVE)?;
     thread::sleep(Duration::from_millis(500));
-    shell_output(session)
+    shell_output(session)?;
+    seen.map(drop)
 }
 
 fn shell_output(session: &mut Session) -> Result<String> {
