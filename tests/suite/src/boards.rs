@@ -89,7 +89,8 @@ fn write_card(name: &str, board: Name, images: &Images, script: &str) -> Result<
 }
 
 /// Boots a card with the minimal system whose script is the one named. The minimal system has no
-/// disk of its own, so the card can be the machine's disk.
+/// disk of its own, so the card can be the machine's disk. Each script says its way: without a look
+/// at that, a `boot.scr` that was not replaced would pass.
 fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&build_images::smallest_manifest())?;
     let name = format!("u-boot-{command}");
@@ -105,8 +106,6 @@ fn u_boot(command: &str, script: &str, tally: &mut Tally) -> Result<()> {
     fs::remove_file(card)?;
     let text = fs::read_to_string(workspace::output_dir().join(&log))?;
     let checks = checks?;
-    // Each script says its way. Without a look at that, a `boot.scr` that was not replaced would
-    // pass.
     let by = format!("GearV by {command}");
     ensure!(text.contains(&by), "U-Boot did not run {script}");
     tally.pass(checks);

@@ -238,7 +238,8 @@ fn dax_device(session: &mut Session) -> Result<String> {
 /// Files with the right digests boot, the VM that comes first in the file starts last, and memory
 /// lies where it was asked to. The order of the file is the opposite of the boot order, and the
 /// largest alignment belongs to the VM in the middle: an order or a place that comes from the
-/// file's order fails.
+/// file's order fails. `expect` looks behind the previous match only, so a start out of order is
+/// not found. Places are read from init's own lines, since a guest knows its IPA alone.
 fn ordered(tally: &mut Tally) -> Result<()> {
     let file = workspace::output_dir().join("ordered.dts");
     fs::write(&file, ordered_manifest()?)?;
@@ -246,13 +247,11 @@ fn ordered(tally: &mut Tally) -> Result<()> {
     let machine = run::machine_for(&images)?;
     let log = workspace::output_dir().join("ordered.log");
     let mut session = images.start(&Qemu::prepare(10)?, &machine, &log)?;
-    // `expect` looks behind the previous match only, so a start out of order is not found.
     for name in ["first", "middle", "last"] {
         let started = session.expect(&format!("gear2: {name} started"), BOOT);
         started.with_context(|| last_words(&session))?;
         tally.pass(1);
     }
-    // Places are read from init's own lines, since a guest knows its IPA alone.
     for (name, _, align) in ORDERED {
         let place = place_of(session.transcript(), name)?;
         let is_aligned = place.is_multiple_of(u64::from(align) << 20);
@@ -385,7 +384,9 @@ fn pair(tally: &mut Tally) -> Result<()> {
 
 /// Linux hears a bare-metal guest's doorbell as a key, and rings that of a real-time VM, which says
 /// so on its own UART. GDM is in neither way: Debian's own `gpio-keys` driver hears the bell as an
-/// interrupt, and a write to a register of the channel rings.
+/// interrupt, and a write to a register of the channel rings. A key is pressed and released, each
+/// with an event behind it: five interrupts. The count is known, so `dd` ends by itself when the
+/// bell rings as it should.
 fn doorbells(tally: &mut Tally) -> Result<()> {
     let mut example = Example::boot("doorbells")?;
     example.expect(device_userland::READY)?;
@@ -393,8 +394,6 @@ fn doorbells(tally: &mut Tally) -> Result<()> {
     let name = "cat /sys/class/input/event0/device/name";
     let name = shell(&mut example.session, name)?;
     ensure!(name.contains("tick"), "the input device is {name}");
-    // Pressed and released, each with an event behind it: five interrupts. The count is known, so
-    // `dd` ends by itself when the bell rings as it should.
     let events = "dd if=/dev/input/event0 of=/dev/null bs=24 count=20 2>&1";
     let events = shell(&mut example.session, events)?;
     ensure!(events.contains("20+0 records in"), "{events}");

@@ -46,7 +46,9 @@ fn run(tally: &mut Tally) -> Result<()> {
     on_machine("gearctl-sched", machine, |session, _| check(session, tally))
 }
 
-/// The order matters: figures first, while nothing has moved, and the restart of Gear2 last.
+/// The order matters: figures first, while nothing has moved, and the restart of Gear2 last. Once
+/// the figures are read the spinners stop: they keep a CPU of the host busy for as long as they
+/// run, and everything at the prompt takes several times as long beside them.
 fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     let start = "for vm in left right capped; do gearctl start $vm || exit 1; done";
     shell(session, &format!("({start})"))?;
@@ -57,8 +59,6 @@ fn check(session: &mut Session, tally: &mut Tally) -> Result<()> {
     let sched = json(session, "gearctl sched --json")?;
     tally.check("pools with their VMs", pools(&sched));
     tally.check("top on a serial console", top_is_shown(session));
-    // The figures are read. Two spinners keep a CPU of the host busy for as long as they run, and
-    // everything at the prompt takes several times as long beside them.
     shell(session, "gearctl stop left && gearctl stop right")?;
     tally.check("the last CPU of a pool stays on", last_cpu(session));
     tally.check("a budget leaves time for its switches", budgets(session));

@@ -244,7 +244,9 @@ fn bare_lints(tally: &mut Tally) -> Result<()> {
 }
 
 /// Lints of the other runtimes, and of the VMM that runs on KVM. Code behind a feature is not
-/// compiled without it, so each combination that is built anywhere is looked at by itself.
+/// compiled without it, so each combination that is built anywhere is looked at by itself, and the
+/// one without traces, which are a default feature. The VMM is a program of Linux on Arm: on
+/// another host the lints of the host code pass over what is for Arm alone.
 fn variant_lints(tally: &mut Tally) -> Result<()> {
     for features in ["image,gicv2", "image,check-locks", "image,check-ghost"] {
         let mut runtime = clippy(workspace::BARE_TARGET);
@@ -253,14 +255,11 @@ fn variant_lints(tally: &mut Tally) -> Result<()> {
         let name = format!("clippy of the runtime, {features}");
         tally.check(&name, run(&mut runtime));
     }
-    // Traces are a default feature, so code that lacks it is compiled nowhere else.
     let mut untraced = clippy(workspace::BARE_TARGET);
     untraced.args(["--package", "gear1-runtime", "--no-default-features"]);
     untraced.args(["--features", "image"]).args(DENIED);
     tally.check("clippy of the runtime without traces", run(&mut untraced));
     workspace::ensure_targets(&[workspace::STATIC_TARGET])?;
-    // A program of Linux on Arm: on another host the lints of the host code pass over what is for
-    // Arm alone.
     let mut vmm = clippy(workspace::STATIC_TARGET);
     vmm.args(["--release", "--package", "kvm-vmm"]).args(DENIED);
     tally.check("clippy of the VMM on KVM", run(&mut vmm));

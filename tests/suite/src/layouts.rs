@@ -111,7 +111,8 @@ pub(super) fn parts() -> Vec<Part> {
     ]
 }
 
-/// The archive is the board's own example, so its size is a real one.
+/// The archive is the board's own example, so its size is a real one. One figure is below the limit
+/// and one above it: a limit at neither end would pass one of them.
 fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let manifest = workspace::root().join(format!("manifests/{}.dts", name.text()));
@@ -121,8 +122,6 @@ fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
         let board = variant.board(name, &source, &tools);
         let board = board.with_context(|| variant.name)?;
         tally.check(variant.name, fits(&board, name, &archive, &tools));
-        // One figure below the limit and one above it: a limit at neither end would pass one of
-        // them.
         for (mib, is_good) in variant.largest.into_iter().zip([true, false]) {
             let judged = takes(&board, &manifest, mib, &tools);
             let judged = judged.and_then(|good| {

@@ -290,15 +290,14 @@ impl Shared {
     }
 
     /// Does a request, and returns what it reads. A write with FUA is on the medium when it is
-    /// answered, whatever the cache has.
+    /// answered, whatever the cache has. Zeroes go through the cache as well, or they would survive
+    /// a loss of power without a flush.
     fn perform(&self, request: &Request, data: &[u8]) -> io::Result<Vec<u8>> {
         self.check_range(request)?;
         let (offset, length) = (request.offset, request.length);
         match request.kind {
             command::READ => return self.read(offset, length),
             command::WRITE => self.write(offset, data)?,
-            // Zeroes go through the cache as well, or they would survive a loss of power without a
-            // flush.
             command::WRITE_ZEROES => self.write(offset, &vec![0; length])?,
             command::FLUSH => {
                 self.flushes.fetch_add(1, Ordering::Relaxed);

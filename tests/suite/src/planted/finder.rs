@@ -220,7 +220,8 @@ impl Program {
     }
 
     /// Adds what has cargo test the program. Offline: the copy has the workspace's lock file, and
-    /// all sources are there since the workspace's own build.
+    /// all sources are there since the workspace's own build. The build is most of the time: what
+    /// comes from crates.io is built for the unit tests already.
     fn cargo(&self, mut command: Command, copy: &Path) -> Command {
         command.current_dir(copy);
         command.args(["test", "--offline", "--package", &self.package]);
@@ -231,8 +232,6 @@ impl Program {
         if has_host_feature(&self.package) {
             command.args(["--features", "host"]);
         }
-        // The build is most of the time: what comes from crates.io is built for the unit tests
-        // already.
         command.args(["--config", QUICKLY_BUILT, "--target-dir"]);
         command.arg(workspace::target_dir());
         // Cargo takes a package of the copy for the same one of the workspace. With another profile
