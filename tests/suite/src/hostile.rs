@@ -30,11 +30,14 @@ use crate::part::{Part, Tally, count_of};
 
 mod dumps;
 
+/// Longest boot of the device VM until its shell, on a host that is busy with another lane.
 const BOOT: Duration = Duration::from_secs(180);
 /// Longest time of the attacks from within the device model.
 const ATTACKS: Duration = Duration::from_secs(900);
+/// Longest wait for a guest's last words and for the machine's end, which follow at once.
 const END: Duration = Duration::from_secs(60);
-/// Attacks of the hostile guest within which the honest one completes at least one request.
+/// Attacks of the hostile guest within which the honest one completes at least one request. Events
+/// are counted and no time: a busy host slows both guests alike.
 const STALL: u64 = 20_000;
 /// The guests that attack: one the device model's own devices, one those that programs serve.
 const HOSTILE_VMS: [&str; 2] = ["hostile", "saboteur"];
@@ -54,7 +57,8 @@ const HOSTILE: u64 = HONEST + PARTITION + 2048;
 const PROGRAMS: u64 = HOSTILE + PARTITION + 2048;
 const SECTORS: u64 = PROGRAMS + PARTITION + 2048;
 const PARTITION: u64 = 2 * WRITTEN_SECTORS;
-/// Contents of disk space that belongs to nobody.
+/// Contents of disk space that belongs to nobody. Neither zeroes nor the pattern of a guest: what a
+/// device model clears or misplaces there is seen.
 const NOBODYS: u8 = 0xee;
 
 pub(super) fn parts() -> Vec<Part> {
@@ -81,7 +85,8 @@ pub(super) fn parts() -> Vec<Part> {
 /// them that the filter of system calls may answer without ending the process.
 const SUBVERTED_ATTACKS: usize = 28;
 
-/// Has a subverted process attack.
+/// Has a subverted process attack. The honest guest is looked at afterwards: an attack may be
+/// refused and still cost its neighbour the device.
 fn subverted(
     attack: impl FnOnce(&mut Session, &mut Tally) -> Result<()>,
     tally: &mut Tally,
@@ -94,7 +99,8 @@ fn subverted(
     Ok(())
 }
 
-/// Dumps the guest beside the subverted process under another Gear1.
+/// Dumps the guest beside the subverted process under another Gear1: one with a planted bug in what
+/// it tells of FP registers.
 pub(super) fn dumps_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
     let manifest = workspace::root().join("tests/manifests/hostile-code.dts");
     on_disk(&manifest, Some(gear1), |session| {
@@ -104,9 +110,9 @@ pub(super) fn dumps_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Boots a manifest on a new disk, under another Gear1 if one is given, and runs `check` at the device
-/// VM's prompt. Returns the disk as
-/// the machine left it.
+/// Boots a manifest on a new disk, under another Gear1 if one is given, and runs `check` at the
+/// device VM's prompt. Returns the disk as the machine left it: what a guest did to another one's
+/// sectors shows there, whatever the guests say.
 fn on_disk(
     manifest: &Path,
     gear1: Option<PathBuf>,
@@ -132,7 +138,8 @@ fn on_disk(
     Ok(content)
 }
 
-/// Judges what the device model has logged since its start.
+/// Judges what the device model has logged since its start. The attacks begin by themselves with
+/// the first life of the subverted process.
 fn attack_from_within(session: &mut Session, tally: &mut Tally) -> Result<()> {
     shell(session, "until gearctl version; do sleep 0.2; done")?;
     let log = shell_within(session, &attacks_in("/run/gdm.log"), ATTACKS)?;
@@ -140,7 +147,9 @@ fn attack_from_within(session: &mut Session, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Starts the device model again, without its filters, and judges what it logs then.
+/// Starts the device model again, without its filters, and judges what it logs then. Without
+/// filters the kernel's other walls (users, namespaces, mappings) stand alone, and must hold as
+/// well.
 fn attack_without_filter(session: &mut Session, tally: &mut Tally) -> Result<()> {
     shell(session, "until gearctl version; do sleep 0.2; done")?;
     let again = format!(
@@ -210,7 +219,8 @@ fn attacked(operations: Option<u32>, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Makes a manifest with another number of attacks.
+/// Makes a manifest with another number of attacks. `everywhere=1` lifts what a short run leaves
+/// out.
 fn longer(manifest: &Path, operations: u32) -> Result<PathBuf> {
     let text = fs::read_to_string(manifest)?;
     let mut pieces = text.split("operations=");
@@ -359,7 +369,8 @@ fn state(session: &mut Session, vm: &str) -> Result<String> {
     state.map(str::to_owned).context("no state")
 }
 
-/// Types something on a guest's console, and returns all that the guest has said up to its end.
+/// Types something on a guest's console, and returns all that the guest has said up to its end. The
+/// key follows the guest's first line, which shows that the console is connected.
 fn console(session: &mut Session, vm: &str, typed: &str) -> Result<String> {
     session.send(&format!("gearctl console --all {vm}\n"))?;
     if !typed.is_empty() {

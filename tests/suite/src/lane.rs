@@ -20,7 +20,7 @@ use workbench::workspace;
 
 use crate::part::{Part, Place, Tally};
 
-/// A part that ran, and how long.
+/// A part that ran, and how long. The first lane prints the slowest of both lanes in one list.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Ran {
     pub(super) name: String,
@@ -34,7 +34,8 @@ pub(super) struct Ran {
 pub(super) struct Claims(PathBuf);
 
 impl Claims {
-    /// Finds the claims of the run, from whichever lane.
+    /// Finds the claims of the run, from whichever lane. Files serve two processes without a server
+    /// or a lock that a killed process would keep.
     pub(super) fn of_run() -> Claims {
         Claims(workspace::output_dir().join("claims"))
     }
@@ -59,8 +60,8 @@ impl Claims {
     }
 }
 
-/// Returns the parts that the first lane comes to, with their numbers in the list: its own, and then
-/// those of either.
+/// Returns the parts that the first lane comes to, with their numbers in the list: its own, and
+/// then those of either.
 pub(super) fn first(chosen: &[Part]) -> Vec<(usize, &Part)> {
     of(chosen, Place::First)
         .chain(of(chosen, Place::Either))
@@ -115,7 +116,8 @@ impl Lane {
         })
     }
 
-    /// Waits for the end of the lane, prints its output, and returns its results.
+    /// Waits for the end of the lane, prints its output, and returns its results. The output comes
+    /// at once behind the first lane's: lines of two lanes between each other are nobody's.
     pub(super) fn finish(mut self) -> Result<Vec<Ran>> {
         let status = self.child.wait()?;
         print!("{}", String::from_utf8_lossy(&fs::read(&self.printed)?));

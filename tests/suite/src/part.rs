@@ -1,4 +1,8 @@
 //! A part of the test run, and its result.
+//!
+//! A part has no test harness of Rust's: it boots machines, takes minutes, and finds many results
+//! in what they print. It tallies them one by one, so that a failure leaves the other results
+//! valid.
 
 use std::env;
 
@@ -7,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::PartRun;
 
-/// Result of a part.
+/// Result of a part. Results can be written to a file, because the second lane is another process.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Tally {
     /// Number of tests that passed.
@@ -31,12 +35,14 @@ impl Tally {
         self.skipped += count;
     }
 
-    /// Counts a test that failed, and says why.
+    /// Counts a test that failed, and says why. A failure has a reason and no number alone: the
+    /// last lines of a run, all that CI keeps in view, must say what to look at.
     pub(crate) fn fail(&mut self, why: impl Into<String>) {
         self.failures.push(why.into());
     }
 
-    /// Counts a test by its result.
+    /// Counts a test by its result. The chain of causes is one line, as the list of failures has
+    /// one line for each.
     pub(crate) fn check(&mut self, name: &str, result: Result<()>) {
         match result {
             Ok(()) => self.pass(1),
@@ -52,7 +58,8 @@ impl Tally {
         self.figures.extend(other.figures);
     }
 
-    /// Prefixes the results with the part's name.
+    /// Prefixes the results with the part's name. Further lines of a reason, such as the end of a
+    /// console, were printed where the part ran, and would drown the list at the end.
     pub(crate) fn of(mut self, part: &str) -> Tally {
         for why in &mut self.failures {
             *why = format!("{part}: {}", why.lines().next().unwrap_or_default());
@@ -85,17 +92,20 @@ impl Tally {
     }
 }
 
-/// Function that runs a part.
+/// Function that runs a part. An error is a part that could not go on; what it tallied until then
+/// still counts.
 type Body = Box<dyn Fn(&mut Tally) -> Result<()>>;
 
 /// The lanes of a whole run that may run a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The first lane, whose machines have the host's attention.
+    /// The first lane, whose machines have the host's attention: Linux judges a machine by its
+    /// clock, and reports stalls of a host that was busy elsewhere.
     First,
     /// The second lane alone.
     Second,
-    /// The lane that comes to the part first.
+    /// The lane that comes to the part first. Such parts even out the lengths of the lanes, which
+    /// nobody could keep equal by hand.
     Either,
 }
 
@@ -121,7 +131,8 @@ impl Part {
         }
     }
 
-    /// Leaves the part to `--slow` if `slow`.
+    /// Leaves the part to `--slow` if `slow`. A run of all parts has 30 minutes on two CPUs, so a
+    /// sweep over models, seeds or times is slow, and one of its points is not.
     pub(crate) fn slow(self, slow: bool) -> Part {
         Part { slow, ..self }
     }

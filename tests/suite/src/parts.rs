@@ -2,8 +2,8 @@
 //!
 //! A part is a name and a function that tallies what passed and failed; `parts` lists them in the
 //! order in which they run, cheap ones first. In a whole run, those that no busy host disturbs run
-//! beside the others, in a second lane (`lane.rs`). A part that cannot run at all counts as one failure. The last
-//! line is always `N passed, N failed`, and the exit code tells the same.
+//! beside the others, in a second lane (`lane.rs`). A part that cannot run at all counts as one
+//! failure. The last line is always `N passed, N failed`, and the exit code tells the same.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -24,7 +24,8 @@ use crate::{
     userlands, watchdogs, worst_cases,
 };
 
-/// Number of the slowest parts listed at the end.
+/// Number of the slowest parts listed at the end: a part that grows is seen before the whole run is
+/// too long.
 const SLOWEST: usize = 10;
 
 /// The options of `test`.
@@ -46,6 +47,8 @@ pub(crate) struct Options {
     host_lane: Option<PathBuf>,
 }
 
+/// Returns all parts. The order is that of a run of the first lane: what breaks most often and
+/// costs least comes first, and a wrong image is found before a system that needs it boots.
 fn parts() -> Vec<Part> {
     let mut parts = host::parts();
     parts.extend(documents::parts());
