@@ -11,6 +11,7 @@ use workbench::workspace;
 use xtask::run;
 use xtask::smoke::{BOOT, LONG, focus, no_kernel_complains, ready, shell, shell_within};
 
+use crate::linux::WARNINGS;
 use crate::part::{Part, Tally};
 
 /// Rings of which each is answered. A ring that is lost leaves the program waiting, and the part
@@ -21,9 +22,6 @@ const ROUNDS: u32 = 1000;
 const BURST: u32 = 10_000;
 /// Interrupts of [`ROUNDS`], of the program's first ring and of two around a disabled interrupt.
 const SINGLE: u32 = ROUNDS + 3;
-/// Kernel messages of the level of warnings and above. Linux says by one that an interrupt was
-/// handled by nobody.
-const WARNINGS: &str = "dmesg -r | grep '^<[0-4]>' || true";
 
 /// The doorbell's edge is injected by other code for each GIC.
 pub(super) fn parts() -> Vec<Part> {
@@ -74,6 +72,7 @@ fn use_channels(session: &mut Session, tally: &mut Tally) -> Result<()> {
         "/proc/interrupts has {counted}, not {first} and {second}"
     );
     tally.pass(1);
+    // Linux says by a warning that an interrupt was handled by nobody.
     let new = shell(session, WARNINGS)?;
     ensure!(new == old, "the kernel warns of\n{new}");
     tally

@@ -334,11 +334,11 @@ fn stress(run: &Stress, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Kernel messages of the level of warnings and above.
-/// All but how long a timer's interrupt took: in that time the vCPU may not have run, as the VM has
-/// more of them than CPUs, and QEMU's threads more than the host has. Lines of the boot are
-/// compared with those behind the load, so that the load alone is judged.
-const WARNINGS: &str =
+/// Prints the kernel's messages of the level of warnings and above, but for those on how long a
+/// timer's interrupt took: in that time the vCPU may not have run, as a VM may have more vCPUs than
+/// CPUs, and QEMU has more threads than the host has CPUs. Lines of the boot are compared with
+/// those behind the work, so that the work alone is judged.
+pub(crate) const WARNINGS: &str =
     "dmesg -r | grep '^<[0-4]>' | grep -v 'hrtimer: interrupt took [0-9]* ns' || true";
 
 /// The number of CPUs is checked first: a vCPU that did not start would make the load lighter and

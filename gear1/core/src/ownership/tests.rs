@@ -507,8 +507,9 @@ impl Setup {
         }
     }
 
-    /// Returns all transactions, those at rest without what the last pass left behind: the receiver
-    /// of that pass only says who has the next turn, and its request is read by no one.
+    /// Returns all transactions. Of those at rest the receiver and the request of the last pass are
+    /// left out: the receiver only decides who has the next turn, and each pass sets a request of
+    /// its own.
     fn transactions(&self) -> [super::Transaction; super::MAX_TRANSACTIONS] {
         self.ledger
             .transactions

@@ -179,7 +179,8 @@ fn ensure(condition: bool, what: &'static str) -> Result<(), Wrong> {
 fn write_and_read(disk: &mut VirtIOBlk<GuestHal, MmioTransport<'static>>) -> Result<(), Wrong> {
     let (mut data, mut back) = ([0; 4 * SECTOR as usize], [0; 4 * SECTOR as usize]);
     for (index, byte) in data.iter_mut().enumerate() {
-        *byte = (index * 31) as u8;
+        // Each sector differs from the others, so that sectors that are exchanged are seen.
+        *byte = (index * 31 + index / SECTOR as usize) as u8;
     }
     disk.write_blocks(100, &data)?;
     disk.flush()?;

@@ -1,7 +1,8 @@
 //! Configurations to measure: the five of the papers, and the loads on the other CPU.
 //!
-//! The machine has two CPUs in all of them. The measured system has CPU 1 to itself, except for the
-//! guest without real-time guarantees, which shares both CPUs with the load as any guest does.
+//! The machine has two CPUs in all of them, and the measured system runs on CPU 1. A load has CPU 0
+//! alone, except beside the guest without real-time guarantees: there the load has both CPUs, and
+//! shares CPU 1 with the guest.
 
 use clap::ValueEnum;
 use gearv_manifest::Scheduler;
@@ -203,8 +204,8 @@ impl Configuration {
     }
 
     /// Returns the VMs that make the load, on the CPUs that they may have. Beside a real-time VM
-    /// the load has the other CPU; beside a guest it shares both, which is what the scheduler is
-    /// measured by.
+    /// the load has the other CPU; beside a guest the load has both, and shares the guest's, by
+    /// which the scheduler is measured.
     fn load_vms(self, load: Load) -> String {
         let mut text = String::new();
         let (vcpus, cpus) = if self.is_real_time() {

@@ -1,11 +1,11 @@
 //! Cost of a vCPU's move to another CPU, from a trace of all instructions of both gears.
 //!
 //! A *stretch* of a CPU begins with the exit of a guest, or with the decision before, if an event
-//! was pending then. The stretch ends with Gear2's decision. A move has four legs, each in a stretch
-//! of its own: the look and the offer of the CPU that has too much, the agreement of the other one,
-//! the giving, and the arrival. Three of them begin with a poke. A stretch belongs to the leg whose
-//! function it executes. The way back to a guest is counted apart, as any event has one, with a
-//! world switch where another vCPU runs then.
+//! was pending then. The stretch ends with Gear2's decision. A move has four legs, each in a
+//! stretch of its own: the look and the offer of the CPU that has too much, the agreement of the
+//! other one, the giving, and the arrival. Three of them begin with a poke. A stretch belongs to
+//! the leg whose function it executes. The way back to a guest is counted apart, as any event has
+//! one, with a world switch where another vCPU runs then.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -71,8 +71,8 @@ struct Stretches {
 }
 
 impl Stretches {
-    /// Takes in an instruction of a CPU. Where Gear1 is left, and not for Gear2, a guest runs, unless
-    /// an interrupt was pending: Gear2 may be interrupted before its next instruction.
+    /// Takes in an instruction of a CPU. Where Gear1 is left, and not for Gear2, a guest runs,
+    /// unless an interrupt was pending: Gear2 may be interrupted before its next instruction.
     fn add(&mut self, cpu: u32, place: Place) {
         let stretch = self.cpus.entry(cpu).or_default();
         let in_gear2 = matches!(place, Place::Gear2(_) | Place::Decides);
@@ -189,8 +189,11 @@ pub(super) fn measure(qemu: &Qemu, guest: &Path, case: &Case) -> Result<Vec<Figu
     let printed = gearv::wait(&mut session, run);
     // The end of QEMU is that of the log.
     drop(session);
+    // A QEMU that failed may never have opened the pipe, and the reader would wait for that for
+    // ever.
+    let printed = printed?;
     let legs = reader.join();
-    guest::reports(run, &printed?)?;
+    guest::reports(run, &printed)?;
     answer(legs.map_err(|_| anyhow!("the trace cannot be read"))??)
 }
 
