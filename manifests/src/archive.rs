@@ -80,7 +80,12 @@ impl<'a> Archive<'a> {
     pub fn new(bytes: &'a [u8]) -> Result<Self, ArchiveError> {
         let mut offset = 0;
         // Bounded: every member takes at least a header.
-        while let Some((_, next)) = member(bytes, offset)? {
+        while let Some((member, next)) = member(bytes, offset)? {
+            let name = offset + HEADER_BYTES + member.name.len();
+            let fill = bytes.get(name..member.offset).unwrap_or_default();
+            if !is_zero(fill) {
+                return Err(ArchiveError::Header { offset });
+            }
             offset = next;
         }
         Ok(Self { bytes, end: offset })
@@ -164,15 +169,18 @@ fn member(bytes: &[u8], offset: usize) -> Result<Option<(Member<'_>, usize)>, Ar
     )))
 }
 
-/// Returns the text before the first NUL; all that follows must be NULs.
+/// Returns the text before the first NUL. A member is read each time that a file is looked for, and
+/// the padding behind the name, up to a page, is checked once.
 fn name_text(field: &[u8]) -> Option<&str> {
     let length = field.iter().position(|&byte| byte == 0)?;
-    let (name, fill) = field.split_at_checked(length)?;
-    let name = core::str::from_utf8(name).ok()?;
-    // Up to a page of it.
-    let (words, rest) = fill.as_chunks();
-    let filled = words.iter().all(|word| u64::from_ne_bytes(*word) == 0);
-    (!name.is_empty() && filled && rest.iter().all(|&byte| byte == 0)).then_some(name)
+    let name = core::str::from_utf8(field.get(..length)?).ok()?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// Tells whether all bytes are zeroes.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks();
+    words.iter().all(|word| u64::from_ne_bytes(*word) == 0) && rest.iter().all(|&byte| byte == 0)
 }
 
 /// Reads the header's field `index`: eight hexadecimal digits.

@@ -6,11 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use gear1_init::prepare;
 use gear1_init::region::Region;
-use gearv_manifest::blob::Blob;
 use serde::Serialize;
 use workbench::board::{self, BoardTree};
 use workbench::manifest::diagnostic::{Diagnostic, Sources, error_count};
@@ -323,7 +322,7 @@ fn judged(blob: &[u8], board: &BoardTree, loaded: &[Region; 2]) -> Result<Vec<Di
     if let Err(refusal) = judged {
         bail!("{}: {refusal}", board.name);
     }
-    let tree = Blob::new(board.bytes()).map_err(|error| anyhow!("{}: {error}", board.name))?;
+    let tree = board.tree()?;
     let judged = gearv_manifest::judge(bytes.as_slice(), None, &mut |_| {});
     if let Some(manifest) = &judged.manifest {
         list.iter_mut().for_each(|one| one.add_memory(manifest));

@@ -13,7 +13,6 @@ use gear1_init::partition::Partition;
 use gear1_init::prepare::{Given, prepare};
 use gear1_init::refusal::Refusal;
 use gear1_init::region::Region;
-use gearv_manifest::blob::Blob;
 use workbench::board::BoardTree;
 use workbench::build_images;
 use workbench::tools::Tools;
@@ -96,8 +95,8 @@ pub(crate) fn place_with(
     let [init, archive_at] = loaded(&board.read()?, gear1.size, archive.len() as u64);
     // The tree names the archive's place, so its size is known only with that.
     let board = board.with_archive(archive_at.start..archive_at.end, tools)?;
-    let tree = board.bytes();
-    let device_tree = sized(archive_at.end.next_multiple_of(PAGE), tree.len() as u64);
+    let size = board.bytes().len() as u64;
+    let device_tree = sized(archive_at.end.next_multiple_of(PAGE), size);
     let facts = board.read()?;
     let mut memory = HostMemory::new(&facts);
     let given = Given {
@@ -106,7 +105,7 @@ pub(crate) fn place_with(
         runtime: &gear1.runtime,
         init,
         device_tree,
-        tree,
+        tree: board.tree()?,
         boot_cpu: facts.cpus.first().map_or(0, |cpu| cpu.mpidr),
         pa_range: PA_RANGE,
         counter_hz: COUNTER_HZ,
@@ -144,8 +143,7 @@ pub fn of_images(board: &Board, archive: u64) -> Result<[Region; 2]> {
 
 /// Returns the devices in a board's device tree.
 fn inventory(board: &BoardTree) -> Result<Vec<Device>> {
-    let blob = Blob::new(board.bytes()).map_err(|error| anyhow!("{}: {error}", board.name))?;
-    devices::inventory(&blob).map_err(|refusal| anyhow!("{refusal}"))
+    devices::inventory(&board.tree()?).map_err(|refusal| anyhow!("{refusal}"))
 }
 
 /// Makes a region of a start and a size, as the hand-over tells them.

@@ -27,8 +27,9 @@ use gear1_core::table::{Descriptors, ENTRIES, MapError, Span, TABLE_SIZE, TableM
 
 use crate::mmio::Mmio;
 use crate::uart::BootUart;
-use crate::{barrier, cache};
+use crate::{barrier, bulk};
 
+mod by_block;
 mod entry;
 mod heap;
 
@@ -308,12 +309,13 @@ impl PhysicalMemory for Machine {
     fn write(&mut self, pa: Pa, bytes: &[u8]) {
         let target = self.writable(pa, bytes.len() as u64);
         // SAFETY: the target is memory to which no reference points, so `bytes` is elsewhere.
-        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        unsafe { bulk::copy(bytes.as_ptr(), target, bytes.len()) };
     }
 
     fn zero(&mut self, pa: Pa, size: u64) {
         let target = self.writable(pa, size);
-        zero(target, size as usize);
+        // SAFETY: `writable` says that it is memory to which no reference points.
+        unsafe { by_block::zero(target, size as usize) };
     }
 
     fn write_boot_info(&mut self, pa: Pa, info: &BootInfo) {
@@ -337,7 +339,7 @@ impl PhysicalMemory for Machine {
     fn clean(&mut self, pa: Pa, size: u64) {
         let start = self.writable(pa, size);
         // SAFETY: `writable` says that the bytes are mapped.
-        unsafe { cache::clean_invalidate_range(start.addr() as u64, size) };
+        unsafe { by_block::clean(start, size as usize) };
     }
 
     fn read_register8(&self, pa: Pa) -> u8 {
@@ -415,46 +417,15 @@ impl TableMemory for EarlyTables {
     fn alloc(&mut self) -> Option<Pa> {
         let table = (self.available() != 0).then_some(self.next)?;
         self.next += TABLE_SIZE;
-        zero(
-            ptr::with_exposed_provenance_mut(table as usize),
-            TABLE_SIZE as usize,
-        );
+        let start = ptr::with_exposed_provenance_mut(table as usize);
+        // SAFETY: the table lies inside the image, and was given to nobody before.
+        unsafe { by_block::zero(start, TABLE_SIZE as usize) };
         barrier::dsb_ishst();
         Some(Pa::new(table.wrapping_sub(self.offset)))
     }
 
     fn available(&self) -> usize {
         ((self.end - self.next) / TABLE_SIZE) as usize
-    }
-}
-
-/// Zeroes memory that the caller owns; whole blocks by `DC ZVA`, which fetches no lines.
-fn zero(start: *mut u8, size: usize) {
-    let block = zva_block();
-    let head = start.align_offset(block).min(size);
-    let blocks = (size - head) / block;
-    // SAFETY: the callers own these bytes: `writable` checked them, or `alloc` just took them.
-    unsafe { start.write_bytes(0, head) };
-    let mut at = start.wrapping_add(head);
-    for _ in 0..blocks {
-        // SAFETY: DC ZVA zeroes the whole block that holds the address, which is Normal memory of
-        // the callers': `at` is block-aligned and a block remains.
-        unsafe { asm!("dc zva, {}", in(reg) at, options(nostack, preserves_flags)) };
-        at = at.wrapping_add(block);
-    }
-    // SAFETY: as for the head.
-    unsafe { at.write_bytes(0, size - head - blocks * block) };
-}
-
-/// Returns the bytes that `DC ZVA` zeroes; more than anything has if it is not to be used.
-fn zva_block() -> usize {
-    let id: u64;
-    // SAFETY: DCZID_EL0 can be read on every CPU, and changes nothing.
-    unsafe { asm!("mrs {}, dczid_el0", out(reg) id, options(nomem, nostack, preserves_flags)) };
-    if id & 0x10 == 0 {
-        4 << (id & 0xf)
-    } else {
-        1 << 48
     }
 }
 

@@ -8,7 +8,7 @@ use crate::barrier;
 use crate::regs::{CTR_EL0, Readable as _};
 
 /// Returns the smallest data cache line of this CPU in bytes (CTR_EL0.DminLine).
-fn line_size() -> u64 {
+pub(crate) fn line_size() -> u64 {
     4_u64.wrapping_shl((CTR_EL0.get() >> 16) as u32 & 0xf)
 }
 

@@ -127,7 +127,7 @@ pub struct Facts<'f, 'a> {
 /// Returns the device VM's tree, made from the board's.
 pub fn make(board: &Blob<'_>, facts: &Facts<'_, '_>) -> Result<Vec<u8>, Refusal> {
     let root = board.root();
-    let mut maker = Maker::new(&root, facts)?;
+    let mut maker = Maker::new(board, facts)?;
     maker.out.begin("");
     maker.out.properties(&root, &[]);
     maker.chosen(&root);
@@ -158,12 +158,13 @@ struct Maker<'f, 'a> {
 impl<'f, 'a> Maker<'f, 'a> {
     /// Takes in the board's tree. New phandles begin behind its highest, so that no reference of
     /// the board's leads to a node of Gear1's.
-    fn new(root: &Node<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
+    fn new(board: &Blob<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
+        let root = &board.root();
         let gic = devices::find(root, &devices::is_gic);
         let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
         Ok(Self {
             facts,
-            out: Writer::default(),
+            out: Writer::new(board),
             cells: cell_counts(root, "/")?,
             gic_phandle: devices::phandle(&gic),
             interrupt_cells: devices::cell(&gic, "#interrupt-cells")

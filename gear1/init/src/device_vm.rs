@@ -32,6 +32,7 @@ use gear2_protocol::{
     DOORBELL_GEAR2, MAX_DEVICES, REGION_SIZE, VIRTIO_INTERRUPT_ACK, VIRTIO_QUEUE_NOTIFY,
     VIRTIO_STRIDE, doorbell_arm, doorbell_device, doorbell_page, line_of_channel,
 };
+use gearv_manifest::blob::Blob;
 use gearv_manifest::{MAX_VIRTIO, MEMORY_ALIGN, Manifest, VirtioDevice, Vm};
 
 use crate::dax;
@@ -89,7 +90,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
     /// Finds the manifest's device VM, if there is one, and its devices of the board in `tree`.
     pub fn find(
         manifest: &'m Manifest<'a>,
-        tree: &'m [u8],
+        tree: &Blob<'m>,
         board: &Board,
         faults: &mut Vec<Fault>,
     ) -> Result<Option<Self>, Refusal> {

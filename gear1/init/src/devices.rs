@@ -370,7 +370,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let Some(property) = extended.or_else(|| node.property("interrupts")) else {
             return Ok(Vec::new());
         };
-        let wrong = |what: &str| refusal!(Board, "{path}: {}: {what}", property.name);
+        let wrong = |what: &str| refusal!(Board, "{path}: {}: {what}", property.name());
         let mut cells = property
             .cells()
             .ok_or_else(|| wrong("not whole interrupts"))?;

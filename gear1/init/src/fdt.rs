@@ -148,11 +148,8 @@ impl Board {
 
 /// Tells whether the node is compatible with one of `names`.
 pub(crate) fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
-    let value = node
-        .property("compatible")
-        .map_or(&[][..], |property| property.value);
-    let mut known = value.split(|byte| *byte == 0);
-    known.any(|known| names.iter().any(|name| name.as_bytes() == known))
+    let compatible = node.property("compatible");
+    compatible.is_some_and(|compatible| names.iter().any(|name| compatible.has_text(name)))
 }
 
 /// Result of reading a board's tree.
@@ -164,20 +161,24 @@ pub struct Found {
     pub board: Result<Board, Refusal>,
 }
 
-/// Reads the tree in `bytes`. The console is returned beside a refusal, which is printed there.
+/// Reads the tree in `bytes`.
 #[must_use]
 pub fn read(bytes: &[u8]) -> Found {
-    let blob = match Blob::new(bytes) {
-        Ok(blob) => blob,
-        Err(error) => {
-            return Found {
-                console: None,
-                board: Err(refusal!(Board, "{error}")),
-            };
-        }
-    };
-    let root = blob.root();
-    let seen = look(&root, bytes);
+    match Blob::new(bytes) {
+        Ok(tree) => describe(&tree),
+        Err(error) => Found {
+            console: None,
+            board: Err(refusal!(Board, "{error}")),
+        },
+    }
+}
+
+/// Returns what `tree` says of the machine. The console is returned beside a refusal, which is
+/// printed there.
+#[must_use]
+pub fn describe(tree: &Blob<'_>) -> Found {
+    let root = tree.root();
+    let seen = look(&root, tree.bytes());
     Found {
         console: console(&root, &seen.uarts),
         board: board(&root, seen),
@@ -286,13 +287,15 @@ impl<'a> Traits<'a> {
     fn of(node: &Node<'a>) -> Self {
         let mut traits = Self::default();
         for property in node.properties() {
-            match property.name {
+            if property.is_called("compatible") {
+                traits.compatible = property.value;
+            } else if property.is_called("ranges") {
+                traits.ranges = Some(property);
+            } else if property.is_called("status") {
                 // planted: a disabled node counts
-                "status" => traits.is_disabled = !matches!(property.text(), Some("okay" | "ok")),
-                "device_type" => traits.is_memory = property.text() == Some("memory"),
-                "compatible" => traits.compatible = property.value,
-                "ranges" => traits.ranges = Some(property),
-                _ => {}
+                traits.is_disabled = !matches!(property.text(), Some("okay" | "ok"));
+            } else if property.is_called("device_type") {
+                traits.is_memory = property.text() == Some("memory");
             }
         }
         traits

@@ -48,10 +48,13 @@ impl<'f> Flat<'f> {
         memory: &mut M,
     ) -> Result<Pa, Refusal> {
         let header = &self.header;
-        let size = header.bss_end - header.base;
-        let image = zeroed(free, memory, size, self.name)?;
+        let size = (header.bss_end - header.base).next_multiple_of(PAGE_SIZE);
+        let image = free.take(size, PAGE_SIZE, self.name)?;
         let in_file = (header.data_end - header.base) as usize;
-        memory.write(image, self.file.get(..in_file).unwrap_or(self.file));
+        let in_file = self.file.get(..in_file).unwrap_or(self.file);
+        let copied = in_file.len() as u64;
+        memory.write(image, in_file);
+        memory.zero(Pa::new(image.get() + copied), size - copied);
         memory.clean(image, size);
         Ok(image)
     }
@@ -65,10 +68,21 @@ pub fn zeroed<M: PhysicalMemory>(
     size: u64,
     what: &str,
 ) -> Result<Pa, Refusal> {
+    let start = zeroed_in_caches(free, memory, size, what)?;
+    memory.clean(start, size.next_multiple_of(PAGE_SIZE));
+    Ok(start)
+}
+
+/// Takes whole pages and fills them with zeroes, for readers whose accesses are cacheable.
+pub fn zeroed_in_caches<M: PhysicalMemory>(
+    free: &mut FreeMemory,
+    memory: &mut M,
+    size: u64,
+    what: &str,
+) -> Result<Pa, Refusal> {
     let size = size.next_multiple_of(PAGE_SIZE);
     let start = free.take(size, PAGE_SIZE, what)?;
     memory.zero(start, size);
-    memory.clean(start, size);
     Ok(start)
 }
 

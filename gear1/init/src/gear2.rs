@@ -3,6 +3,10 @@
 //! Invariants: only Gear2's text is executable, and is not writable; an unmapped page lies below
 //! every stack; Gear2 sees nothing of Gear1 and of no VM.
 //!
+//! All of Gear2's accesses to memory are cacheable, as HCR_EL2.DC is set while Gear2 runs (Arm ARM
+//! D19.2.48). Memory is therefore not cleaned after it is written, but for the image, which
+//! instruction fetches read.
+//!
 //! Nothing is added to Gear2's stage 2 later: a restart renews the contents of the image, by the
 //! runtime, at the same place. Manifest and information are copies that Gear2 can only read, so a
 //! failed Gear2 leaves them to the next one as they were.
@@ -128,9 +132,8 @@ fn load_manifest<M: PhysicalMemory>(
     memory: &mut M,
 ) -> Result<Mapping, Refusal> {
     let size = sources.blob.len() as u64;
-    let place = flat::zeroed(free, memory, size, "Gear2's manifest")?;
+    let place = flat::zeroed_in_caches(free, memory, size, "Gear2's manifest")?;
     memory.write(place, sources.blob);
-    memory.clean(place, size);
     let attributes = Attributes::CONSTANTS;
     Ok(piece(gear2::MANIFEST, place, size, attributes, "manifest"))
 }
@@ -142,9 +145,8 @@ fn load_information<M: PhysicalMemory>(
     memory: &mut M,
 ) -> Result<Mapping, Refusal> {
     let size = size_of::<Gear2Info>() as u64;
-    let place = flat::zeroed(free, memory, size, "Gear2's information")?;
+    let place = flat::zeroed_in_caches(free, memory, size, "Gear2's information")?;
     memory.write_gear2_info(place, &information(sources));
-    memory.clean(place, size);
     let attributes = Attributes::CONSTANTS;
     Ok(piece(gear2::INFO, place, size, attributes, "information"))
 }
@@ -159,7 +161,7 @@ fn add_stacks<M: PhysicalMemory>(
 ) -> Result<(), Refusal> {
     let size = gear2::STACK_SIZE;
     for cpu in sources.manifest.gear2_cpus(sources.board.cpus.len()).iter() {
-        let stack = flat::zeroed(free, memory, size, "Gear2's stacks")?;
+        let stack = flat::zeroed_in_caches(free, memory, size, "Gear2's stacks")?;
         let top = gear2::STACKS + (cpu.reg() + 1) * gear2::STACK_STRIDE;
         mappings.push(piece(top - size, stack, size, Attributes::DATA, "stack"));
     }
@@ -176,7 +178,6 @@ fn take_heap<M: PhysicalMemory>(
     let size = sources.manifest.gear2.memory_bytes;
     let heap = free.take(size, MEMORY_ALIGN, "Gear2's heap")?;
     memory.zero(heap, size);
-    memory.clean(heap, size);
     Ok(piece(gear2::HEAP, heap, size, Attributes::DATA, "heap"))
 }
 

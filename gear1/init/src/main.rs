@@ -21,6 +21,7 @@ use gear1_init::fdt::{self, Board};
 use gear1_init::prepare::{Given, HandOver, prepare};
 use gear1_init::refusal::{Culprit, Refusal};
 use gear1_init::region::{Region, subtract};
+use gearv_manifest::blob::Blob;
 
 mod console;
 
@@ -58,7 +59,8 @@ fn gear1_init_main(mut machine: Machine) -> ! {
 /// Reads what firmware has left, and prepares the runtime.
 fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     let (tree, device_tree) = share_device_tree(machine)?;
-    let found = fdt::read(tree);
+    let tree = Blob::new(tree).map_err(|error| refuse(Culprit::Board, error.text()))?;
+    let found = fdt::describe(&tree);
     if let Some(uart) = found.console {
         // SAFETY: the board's device tree says that this UART is there.
         let registers =

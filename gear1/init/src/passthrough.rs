@@ -24,7 +24,7 @@ use crate::devices::{self, Owned, Streams};
 use crate::fdt::{Board, Uart};
 use crate::partition::{Mapping, Purpose, Space};
 use crate::random::guest_seed;
-use crate::refusal::{Fault, Refusal, refusal};
+use crate::refusal::{Fault, Refusal};
 use crate::region::Region;
 
 #[cfg(test)]
@@ -55,17 +55,16 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         manifest: &Manifest<'a>,
         vm: &'m Vm<'a>,
         virtual_intids: Range<u32>,
-        tree: &'m [u8],
+        tree: &Blob<'m>,
         board: &Board,
         faults: &mut Vec<Fault>,
     ) -> Result<Self, Refusal> {
-        let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
-        let owned = devices::resolve(vm, virtual_intids, &tree, board, faults)?;
+        let owned = devices::resolve(vm, virtual_intids, tree, board, faults)?;
         let shared = manifest.shared_of(vm).map(SharedMemory::with_lead);
         Ok(Self {
             vm,
             owned,
-            tree,
+            tree: *tree,
             shared: shared.collect(),
             channels: manifest.channel_ends(vm).collect(),
         })
@@ -75,7 +74,7 @@ impl<'m, 'a> Passthrough<'m, 'a> {
     /// them, so no INTID is taken.
     pub fn find_real_time(
         manifest: &'m Manifest<'a>,
-        tree: &'m [u8],
+        tree: &Blob<'m>,
         board: &Board,
         faults: &mut Vec<Fault>,
     ) -> Result<Vec<Self>, Refusal> {
@@ -166,7 +165,7 @@ impl<'m, 'a> Passthrough<'m, 'a> {
             bootargs: match self.vm.payload {
                 Payload::Linux { cmdline, .. } | Payload::Flat { cmdline, .. } => cmdline,
             },
-            seed: guest_seed(&board.seed, self.vm.id.reg() as u32, 0),
+            seed: guest_seed(&board.seed, self.vm.id.reg() as u32),
             pl061: &[],
             slices: &self.shared,
             channels: &self.channels,

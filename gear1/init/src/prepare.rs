@@ -17,6 +17,7 @@ use gear1_abi::boot::BootInfo;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
+use gearv_manifest::blob::Blob;
 use gearv_manifest::{Archive, MANIFEST_MEMBER, Manifest, ManifestError, Privilege, VmKind};
 
 #[cfg(feature = "host")]
@@ -59,8 +60,8 @@ pub struct Given<'a> {
     pub init: Region,
     /// Memory of the board's device tree.
     pub device_tree: Region,
-    /// Bytes of the board's device tree.
-    pub tree: &'a [u8],
+    /// The board's device tree.
+    pub tree: Blob<'a>,
     /// Affinity of this CPU.
     pub boot_cpu: u64,
     /// ID_AA64MMFR0_EL1.PARange.
@@ -98,7 +99,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let taken = taken(given);
     let manifest = read_manifest(blob, given, &taken)?;
     let mut faults = Vec::new();
-    let owners = Owners::find(&manifest, given.tree, given.board, &mut faults)?;
+    let owners = Owners::find(&manifest, &given.tree, given.board, &mut faults)?;
     // planted: a manifest that breaks a rule is taken
     none_of(&faults)?;
     // planted: a file with another digest is taken

@@ -1,7 +1,9 @@
-//! Seeds for guests: ChaCha20 (RFC 8439) keyed with the firmware's seed, one nonce a VM and start,
-//! so that no guest learns another's seed, its own next one, or the machine's from its own.
+//! Seeds for guests: a key stream of ChaCha20 (RFC 8439) a VM, keyed with the firmware's seed, so
+//! that no guest learns another's seed, its own next one, or the machine's from its own.
 //!
 //! Requirements: G1-BOOT-007.
+
+use alloc::vec::Vec;
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +15,23 @@ const ROUNDS: usize = 10;
 /// Bytes of a key (RFC 8439, 2.3).
 const KEY_SIZE: usize = 32;
 
-/// Returns the seed that VM `vm` gets with start `number`, from 0 on, on a machine with this seed.
-/// A machine's seed that is longer than the key is folded into it.
+/// Words of a block, a row of four after the other (RFC 8439, 2.3).
+type Block = [[u32; 4]; 4];
+
+/// Returns the seed of the first start of VM `vm` on a machine with this seed.
 #[must_use]
-pub fn guest_seed(machine: &[u8], vm: u32, number: u32) -> [u8; SEED_SIZE] {
+pub fn guest_seed(machine: &[u8], vm: u32) -> [u8; SEED_SIZE] {
+    let mut first = [0; SEED_SIZE];
+    for (slot, byte) in first.iter_mut().zip(guest_seeds(machine, vm, 1)) {
+        *slot = byte;
+    }
+    first
+}
+
+/// Returns the seeds of the first `count` starts of VM `vm`, one behind the other. A machine's seed
+/// that is longer than the key is folded into it.
+#[must_use]
+pub fn guest_seeds(machine: &[u8], vm: u32, count: usize) -> Vec<u8> {
     // Folded by XOR, which loses nothing of a seed whose bytes are independent. A hash would need
     // code that nothing else in init has a use for.
     let mut key = [0_u8; KEY_SIZE];
@@ -25,70 +40,69 @@ pub fn guest_seed(machine: &[u8], vm: u32, number: u32) -> [u8; SEED_SIZE] {
             *slot ^= byte;
         }
     }
-    // planted: every start has the same seed
-    let block = block(&key, 0, [vm, number, 0]);
-    let mut seed = [0; SEED_SIZE];
-    for (slot, byte) in seed
-        .iter_mut()
-        .zip(block.iter().flat_map(|word| word.to_le_bytes()))
-    {
-        *slot = byte;
+    let size = count * SEED_SIZE;
+    let mut seeds = Vec::with_capacity(size);
+    let mut counter = 0;
+    while seeds.len() < size {
+        let block = block(&key, counter, [vm, 0, 0]).map(|row| row.map(u32::to_le_bytes));
+        let bytes = block.as_flattened().as_flattened();
+        let missing = (size - seeds.len()).min(bytes.len());
+        seeds.extend_from_slice(bytes.get(..missing).unwrap_or_default());
+        counter += 1;
     }
-    seed
+    seeds
 }
 
-/// Returns a block of the key stream (RFC 8439, 2.3). The counter stays 0: a seed is shorter than a
-/// block, and VM and start are in the nonce.
-fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
+/// Returns a block of the key stream (RFC 8439, 2.3).
+fn block(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> Block {
     let start = initial_state(key, counter, nonce);
     let mut state = start;
-    if let ([a, b, c, d], []) = state.as_chunks_mut::<4>() {
-        for _ in 0..ROUNDS {
-            quarter_rounds(a, b, c, d);
-            diagonal_rounds(a, b, c, d);
-        }
+    let [
+        [a0, a1, a2, a3],
+        [b0, b1, b2, b3],
+        [c0, c1, c2, c3],
+        [d0, d1, d2, d3],
+    ] = &mut state;
+    for _ in 0..ROUNDS {
+        quarter_round(a0, b0, c0, d0);
+        quarter_round(a1, b1, c1, d1);
+        quarter_round(a2, b2, c2, d2);
+        quarter_round(a3, b3, c3, d3);
+        quarter_round(a0, b1, c2, d3);
+        quarter_round(a1, b2, c3, d0);
+        quarter_round(a2, b3, c0, d1);
+        quarter_round(a3, b0, c1, d2);
     }
-    for (slot, word) in state.iter_mut().zip(start) {
-        *slot = slot.wrapping_add(word);
+    let words = state.as_flattened_mut().iter_mut();
+    for (word, start) in words.zip(start.as_flattened()) {
+        *word = word.wrapping_add(*start);
     }
     state
 }
 
 /// Returns the state before the first round (RFC 8439, 2.3): constants, key, counter, nonce.
-fn initial_state(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> [u32; 16] {
-    let mut state = [0_u32; 16];
+fn initial_state(key: &[u8; KEY_SIZE], counter: u32, nonce: [u32; 3]) -> Block {
+    let mut state = Block::default();
     let constants = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
     let key = key.as_chunks::<4>().0.iter();
     let key = key.map(|word| u32::from_le_bytes(*word));
     let words = constants.into_iter().chain(key);
     let words = words.chain([counter]).chain(nonce);
-    for (slot, word) in state.iter_mut().zip(words) {
+    for (slot, word) in state.as_flattened_mut().iter_mut().zip(words) {
         *slot = word;
     }
     state
 }
 
-/// Does the quarter rounds of all four diagonals: they become columns, and are turned back.
-fn diagonal_rounds(a: &mut [u32; 4], b: &mut [u32; 4], c: &mut [u32; 4], d: &mut [u32; 4]) {
-    b.rotate_left(1);
-    c.rotate_left(2);
-    d.rotate_left(3);
-    quarter_rounds(a, b, c, d);
-    b.rotate_right(1);
-    c.rotate_right(2);
-    d.rotate_right(3);
-}
-
-/// Does the quarter rounds of all four columns, of rows `a` to `d`.
-fn quarter_rounds(a: &mut [u32; 4], b: &mut [u32; 4], c: &mut [u32; 4], d: &mut [u32; 4]) {
+/// Does the quarter round (RFC 8439, 2.1). Inlined, all words of the state stay in registers.
+#[inline(always)]
+fn quarter_round(a: &mut u32, b: &mut u32, c: &mut u32, d: &mut u32) {
     let step = |x: &mut u32, y: u32, z: &mut u32, turn: u32| {
         *x = x.wrapping_add(y);
         *z = (*z ^ *x).rotate_left(turn);
     };
-    for (((a, b), c), d) in a.iter_mut().zip(b).zip(c).zip(d) {
-        step(a, *b, d, 16);
-        step(c, *d, b, 12);
-        step(a, *b, d, 8);
-        step(c, *d, b, 7);
-    }
+    step(a, *b, d, 16);
+    step(c, *d, b, 12);
+    step(a, *b, d, 8);
+    step(c, *d, b, 7);
 }

@@ -32,7 +32,7 @@ pub(crate) fn tree(blob: &[u8]) -> Tree {
 
 fn from_node(node: &Node<'_>) -> Tree {
     let property = |property: gearv_manifest::blob::Property<'_>| {
-        (property.name.to_string(), property.value.to_vec())
+        (property.name().to_string(), property.value.to_vec())
     };
     Tree {
         properties: node.properties().map(property).collect(),

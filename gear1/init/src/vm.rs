@@ -17,16 +17,19 @@ use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::Attributes;
-use gearv_manifest::{Archive, GicMode, Vm};
+use gearv_manifest::{Archive, GicMode, Payload, Vm};
 
 use crate::fdt::{Board, GICC_SIZE};
 use crate::guest_dt::{self, GuestFacts, RNG_SEED_SIZE};
 use crate::layout::FreeMemory;
 use crate::linux::{self, Placed};
 use crate::partition::{Emulated, Mapping, Purpose, Space};
-use crate::random::{SEED_SIZE, guest_seed};
+use crate::random::{SEED_SIZE, guest_seed, guest_seeds};
 use crate::refusal::Refusal;
 use crate::region::Region;
+
+#[cfg(test)]
+mod tests;
 
 /// VMID of the first VM; the next VMs have the next ones. 0 is nobody's, and 1 is Gear2's.
 pub const FIRST_VMID: u16 = 2;
@@ -127,8 +130,8 @@ pub fn emulated(vm: &Vm<'_>, board: &Board) -> Vec<Emulated> {
 /// Finds a place for the VM's payload and finishes its device tree: the archive's, unless `make`
 /// makes it. `start` is where its memory lies.
 ///
-/// The tree is made twice. The first says how long it is, and so where the initial RAM disk may
-/// lie; the second names that place.
+/// The tree of a VM with an initial RAM disk is made twice. The first says how long it is, and so
+/// where the disk may lie; the second names that place.
 pub fn prepare<'a>(
     vm: &Vm<'a>,
     start: Pa,
@@ -145,15 +148,22 @@ pub fn prepare<'a>(
     let all = Region::new(memory.ipa, memory.ipa + memory.size);
     let patch = |memory, initrd| patched_template(vm, archive, board, memory, initrd);
     let make = make.unwrap_or(&patch);
-    // The tree's size does not depend on the address of the initial RAM disk.
-    let size = make(all, Region::new(0, 0))?.len() as u64;
+    // The tree's size does not depend on the address of the initial RAM disk, if there is one.
+    // planted: the place of a device tree is too small
+    let expected = Region::new(0, u64::from(has_initrd(vm)));
+    let draft = make(all, expected)?;
+    let size = draft.len() as u64;
     let placed = linux::place(vm, archive, (size != 0).then_some(size))?;
     let initrd = &placed.initrd;
     let start = if initrd.is_empty() { 0 } else { memory.ipa };
     let initrd = Region::new(start + initrd.start, start + initrd.end);
     let mut seeds = None;
     let finish = |_| {
-        let tree = make(all, initrd)?;
+        let tree = if initrd == expected {
+            draft
+        } else {
+            make(all, initrd)?
+        };
         seeds = Seeds::find(&tree, &board.seed, vm.id.reg() as u32);
         let bytes = seeds.as_ref().map_or(0, |seeds| seeds.pool.len() as u64);
         let kept = free.take(size + bytes, PAGE_SIZE, "device trees")?;
@@ -166,6 +176,17 @@ pub fn prepare<'a>(
         seeds,
         memory,
     })
+}
+
+/// Tells whether the VM's payload has an initial RAM disk, which the device tree then names.
+const fn has_initrd(vm: &Vm<'_>) -> bool {
+    matches!(
+        vm.payload,
+        Payload::Linux {
+            initrd: Some(_),
+            ..
+        }
+    )
 }
 
 /// Returns the archive's device tree of a VM that owns no device, finished with the facts of this
@@ -183,7 +204,7 @@ fn patched_template(
     let facts = GuestFacts {
         memory,
         initrd,
-        seed: guest_seed(&board.seed, vm.id.reg() as u32, 0),
+        seed: guest_seed(&board.seed, vm.id.reg() as u32),
         gic_version: board.gic.version,
         gic: gic_regions(board, vm.vcpu_count),
     };
@@ -204,17 +225,15 @@ impl Seeds {
     /// seeds. The runtime formats no device tree, so it copies the bytes of a start's seed over
     /// those of the first.
     fn find(tree: &[u8], machine: &[u8], vm: u32) -> Option<Self> {
-        let first = guest_seed(machine, vm, 0);
-        let (rng, kaslr) = first.split_at(RNG_SEED_SIZE);
-        let place = |seed: &[u8]| tree.windows(seed.len()).position(|bytes| bytes == seed);
+        let pool = guest_seeds(machine, vm, FRESH_SEEDS as usize);
+        let (rng, rest) = pool.split_at_checked(RNG_SEED_SIZE)?;
+        let kaslr = rest.get(..SEED_SIZE - RNG_SEED_SIZE)?;
         Some(Self {
             pieces: [
-                (place(rng)?, 0, rng.len()),
-                (place(kaslr)?, rng.len(), kaslr.len()),
+                (find(tree, rng)?, 0, rng.len()),
+                (find(tree, kaslr)?, rng.len(), kaslr.len()),
             ],
-            pool: (0..FRESH_SEEDS as u32)
-                .flat_map(|number| guest_seed(machine, vm, number))
-                .collect(),
+            pool,
         })
     }
 
@@ -227,9 +246,22 @@ impl Seeds {
                 source: pool + from as u64,
                 destination: tree + to as u64,
                 size: size as u64,
+                // planted: every start has the same seed
                 stride: SEED_SIZE as u64,
             })
     }
+}
+
+/// Returns the offset of a property's value in a tree, where each value begins at a cell.
+fn find(tree: &[u8], value: &[u8]) -> Option<usize> {
+    let first = value.first_chunk::<4>()?;
+    let cells = tree.as_chunks::<4>().0.iter().enumerate();
+    let mut places = cells.filter(|(_, cell)| *cell == first);
+    places.find_map(|(index, _)| {
+        tree.get(index * 4..)?
+            .starts_with(value)
+            .then_some(index * 4)
+    })
 }
 
 impl Prepared<'_> {

@@ -200,8 +200,6 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     #[cfg(feature = "trace")]
     begin_trace(cpu, machine.handover);
     if cpu.index().index() == 0 {
-        // SAFETY: the runtime starts, and no page of a guest is mapped.
-        unsafe { wipe_init(cpu.local(), machine.handover) };
         start_others(cpu, machine);
     }
     // Of another cluster: init chose the shape of stage 2 on the boot CPU.
@@ -273,8 +271,7 @@ fn begin_work(cpu: &mut Cpu, machine: &'static Machine) {
     }
 }
 
-/// Says how the interrupts that have an owner trigger, and turns on the other
-/// CPUs that Gear2 manages.
+/// Says how the interrupts that have an owner trigger, turns on the other CPUs, and wipes init.
 fn start_others(cpu: &Cpu, machine: &Machine) {
     let boot = machine.boot;
     // Bound: MAX_INTIDS (1020).
@@ -285,8 +282,11 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
             Gic::configure_spi(intid, edge);
         }
     }
-    // Real-time VMs start first: they depend on no other VM.
+    // Real-time VMs start first: they depend on no other VM, and the wipe takes longer than all that
+    // the runtime does before it. Init is in no stage 2, so that a VM beside it cannot reach it.
     start_cpus(cpu, machine.handover, |other| other.real_time);
+    // SAFETY: the runtime starts, and no page of a guest is mapped on this CPU.
+    unsafe { wipe_init(cpu.local(), machine.handover) };
     start_cpus(cpu, machine.handover, |other| other.gear2);
 }
 

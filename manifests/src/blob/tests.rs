@@ -32,14 +32,14 @@ fn sample_with(path: &str) -> Aligned {
 fn visit(node: &Node<'_>) -> usize {
     let own = node.properties().map(|property| {
         let cells = property.cells().map_or(0, |cells| cells.count());
-        property.name.len() + property.value.len() + cells + property.text().map_or(0, str::len)
+        property.name().len() + property.value.len() + cells + property.text().map_or(0, str::len)
     });
     1 + own.sum::<usize>() + node.children().map(|child| visit(&child)).sum::<usize>()
 }
 
 /// Returns the names of a node, of its properties, and of all nodes below.
 fn names_of(node: &Node<'_>) -> Vec<String> {
-    let properties = node.properties().map(|property| property.name.into());
+    let properties = node.properties().map(|property| property.name().into());
     let own = core::iter::once(node.name().into()).chain(properties);
     own.chain(node.children().flat_map(|child| names_of(&child)))
         .collect()

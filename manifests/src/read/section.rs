@@ -69,14 +69,15 @@ impl<'a> Section<'a> {
     /// stand twice: the first would count, and a person may look at the other.
     pub(super) fn check_properties(&self, known: &[&'static str], report: &mut Report<'_, 'a>) {
         for property in self.node.properties() {
-            let name = property.name;
+            let name = property.name();
+            let first = self.node.property(name).map(|first| first.offset);
             if !known.contains(&name) {
                 let error = self.error(Rule::UnknownProperty, &property);
                 report.error(ManifestError {
                     nearest: nearest(name, known.iter().copied()),
                     ..error
                 });
-            } else if self.node.property(name) != Some(property) {
+            } else if first != Some(property.offset) {
                 report.error(self.error(Rule::DuplicateName, &property));
             }
         }
@@ -91,7 +92,7 @@ impl<'a> Section<'a> {
 
     /// Makes an error at a property of this node.
     pub(super) fn error(&self, rule: Rule, property: &Property<'a>) -> ManifestError<'a> {
-        ManifestError::at_property(rule, self.path, property.name)
+        ManifestError::at_property(rule, self.path, property.name())
     }
 
     /// Reads a property with `read`, and reports the wrong type if that gives nothing.

@@ -102,7 +102,7 @@ impl Options {
             return self.run_sched(&qemu);
         }
         if self.footprint {
-            print!("{}", table::counts(&footprint::measure(&qemu)?));
+            print!("{}", table::counts(&footprint::measure(&qemu, &self.only)?));
             return Ok(());
         }
         if let Some(row) = &self.breakdown {
@@ -183,7 +183,7 @@ impl Options {
     /// run measures them.
     fn counts(&self, qemu: &Qemu) -> Result<Counts> {
         match self.only.is_empty() {
-            true => footprint::measure(qemu),
+            true => footprint::measure(qemu, ""),
             false => Ok(Counts::new()),
         }
     }

@@ -135,6 +135,11 @@ impl BoardTree {
         self.with_source(&format!("{more}\n{}", others.collect::<String>()), tools)
     }
 
+    /// Returns the tree, checked.
+    pub fn tree(&self) -> Result<Blob<'_>> {
+        Blob::new(self.bytes()).map_err(|error| anyhow!("{}: {error}", self.name))
+    }
+
     /// Tells whether the tree leaves the size of its memory to the firmware. U-Boot and the Pi's
     /// firmware fill the node in.
     pub fn lacks_memory(&self) -> bool {
@@ -156,7 +161,7 @@ impl BoardTree {
     /// Returns the names of the nodes with memory, the start of the first, and the root's cells for
     /// an address and a size. The first node stays, with its unit address.
     fn memory_nodes(&self) -> Result<(Vec<String>, u64, [usize; 2])> {
-        let blob = Blob::new(self.bytes()).map_err(|error| anyhow!("{}: {error}", self.name))?;
+        let blob = self.tree()?;
         let root = blob.root();
         let cells = root_cells(&blob);
         let nodes = root.children().filter(is_memory);

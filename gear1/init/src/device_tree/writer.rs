@@ -9,13 +9,15 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use gearv_manifest::blob::Node;
+use gearv_manifest::blob::{Blob, Node};
 
 /// Fields of the header, and tokens of the structure (Devicetree Specification 0.4, 5.2 and 5.4).
 const MAGIC: u32 = 0xd00d_feed;
 const VERSION: u32 = 17;
 const COMPATIBLE_VERSION: u32 = 16;
 const HEADER_SIZE: usize = 40;
+/// Bytes of a cell.
+const CELL: usize = 4;
 /// An empty memory reservation block.
 const NO_RESERVATIONS: [u8; 16] = [0; 16];
 const BEGIN_NODE: u32 = 1;
@@ -24,22 +26,34 @@ const PROPERTY: u32 = 3;
 const END: u32 = 9;
 
 /// The tree so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Writer {
     /// Tokens of nodes and properties.
-    structure: Vec<u8>,
-    /// Names of properties, each with its NUL, once.
+    structure: Vec<[u8; CELL]>,
+    /// Names of properties, each with its NUL: those of the tree that is copied from, as they are
+    /// there, and behind them those of other properties.
     strings: Vec<u8>,
-    /// Offset of each property name in `strings`.
+    /// Offset of each other property's name in `strings`.
     names: BTreeMap<String, u32>,
 }
 
 impl Writer {
+    /// Begins a tree whose nodes and properties are copied from `source`. The copied properties
+    /// keep their names' offsets, so that no name is looked up.
+    pub(crate) fn new(source: &Blob<'_>) -> Self {
+        Self {
+            // Room for as much as the source has, so that the copy moves rarely.
+            structure: Vec::with_capacity(source.structure_cells()),
+            strings: source.strings().to_vec(),
+            names: BTreeMap::new(),
+        }
+    }
+
     /// Begins a node. Properties come before child nodes, as the format wants: a reader takes the
     /// first child for the end of the properties.
     pub(crate) fn begin(&mut self, name: &str) {
         self.word(BEGIN_NODE);
-        self.bytes(&[name.as_bytes(), &[0]].concat());
+        self.characters(name);
     }
 
     /// Ends the node that was begun last.
@@ -47,45 +61,38 @@ impl Writer {
         self.word(END_NODE);
     }
 
-    /// Writes a property. Its name is stored once for the whole tree, as most names repeat.
+    /// Writes a property.
     pub(crate) fn property(&mut self, name: &str, value: &[u8]) {
-        let at = match self.names.get(name) {
-            Some(at) => *at,
-            None => {
-                let at = self.strings.len() as u32;
-                self.strings.extend(name.bytes().chain([0]));
-                self.names.insert(name.to_string(), at);
-                at
-            }
-        };
-        self.word(PROPERTY);
-        self.word(value.len() as u32);
-        self.word(at);
+        self.begin_property(name, value.len());
         self.bytes(value);
     }
 
     /// Writes a property of one or more strings, the last without its NUL.
     pub(crate) fn text(&mut self, name: &str, text: &str) {
-        self.property(name, &[text.as_bytes(), &[0]].concat());
+        self.begin_property(name, text.len() + 1);
+        self.characters(text);
     }
 
     /// Writes a property of cells.
     pub(crate) fn cells(&mut self, name: &str, cells: &[u32]) {
-        let bytes: Vec<u8> = cells.iter().flat_map(|cell| cell.to_be_bytes()).collect();
-        self.property(name, &bytes);
+        self.begin_property(name, size_of_val(cells));
+        cells.iter().for_each(|cell| self.word(*cell));
     }
 
     /// Writes a property of numbers of two cells.
     pub(crate) fn longs(&mut self, name: &str, numbers: &[u64]) {
-        let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
-        self.property(name, &bytes);
+        self.begin_property(name, size_of_val(numbers));
+        for number in numbers {
+            self.bytes(&number.to_be_bytes());
+        }
     }
 
     /// Copies the node's properties but those in `without`.
     pub(crate) fn properties(&mut self, node: &Node<'_>, without: &[&str]) {
         for property in node.properties() {
-            if !without.contains(&property.name) {
-                self.property(property.name, property.value);
+            if !without.iter().any(|name| property.is_called(name)) {
+                self.token(property.name_offset as u32, property.value.len());
+                self.bytes(property.value);
             }
         }
     }
@@ -104,14 +111,14 @@ impl Writer {
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.word(END);
         let structure = HEADER_SIZE + NO_RESERVATIONS.len();
-        let strings = structure + self.structure.len();
+        let strings = structure + self.structure.as_flattened().len();
         let total = (strings + self.strings.len()).next_multiple_of(4);
         let header = self.header(structure, strings, total);
-        let bytes = header.iter().flat_map(|field| field.to_be_bytes());
-        let mut tree: Vec<u8> = bytes.collect();
+        let mut tree = Vec::with_capacity(total);
+        tree.extend(header.iter().flat_map(|field| field.to_be_bytes()));
         tree.extend(NO_RESERVATIONS);
-        tree.extend(self.structure);
-        tree.extend(self.strings);
+        tree.extend_from_slice(self.structure.as_flattened());
+        tree.extend_from_slice(&self.strings);
         tree.resize(total, 0);
         tree
     }
@@ -129,19 +136,60 @@ impl Writer {
             COMPATIBLE_VERSION,
             0,
             self.strings.len() as u32,
-            self.structure.len() as u32,
+            (self.structure.len() * CELL) as u32,
         ]
     }
 
-    /// Writes a token.
+    /// Writes the token of a property with a value of `size` bytes, which follows. The name is
+    /// stored once for the whole tree, as most names repeat.
+    fn begin_property(&mut self, name: &str, size: usize) {
+        let at = match self.names.get(name) {
+            Some(at) => *at,
+            None => {
+                let at = self.strings.len() as u32;
+                self.strings.extend(name.bytes().chain([0]));
+                self.names.insert(name.to_string(), at);
+                at
+            }
+        };
+        self.token(at, size);
+    }
+
+    /// Writes the token of a property whose name is at `name` in the strings block.
+    fn token(&mut self, name: u32, size: usize) {
+        self.word(PROPERTY);
+        self.word(size as u32);
+        self.word(name);
+    }
+
+    /// Writes a word.
     fn word(&mut self, word: u32) {
-        self.structure.extend(word.to_be_bytes());
+        self.structure.push(word.to_be_bytes());
     }
 
     /// Writes bytes, and zeroes up to the next token.
     fn bytes(&mut self, bytes: &[u8]) {
-        self.structure.extend(bytes);
-        let padded = self.structure.len().next_multiple_of(4);
-        self.structure.resize(padded, 0);
+        let (cells, rest) = bytes.as_chunks();
+        self.structure.extend_from_slice(cells);
+        if !rest.is_empty() {
+            self.rest(rest);
+        }
+    }
+
+    /// Writes a text with its NUL, and zeroes up to the next token.
+    fn characters(&mut self, text: &str) {
+        let (cells, rest) = text.as_bytes().as_chunks();
+        self.structure.extend_from_slice(cells);
+        // At least the NUL.
+        self.rest(rest);
+    }
+
+    /// Writes the bytes of a cell that is not full, and zeroes behind them.
+    fn rest(&mut self, bytes: &[u8]) {
+        let mut cell = [0; CELL];
+        for (slot, byte) in cell.iter_mut().zip(bytes) {
+            *slot = *byte;
+        }
+        self.structure.push(cell);
     }
 }

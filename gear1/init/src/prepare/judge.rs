@@ -31,14 +31,15 @@ pub fn judge(
     tree: &[u8],
     sink: &mut dyn FnMut(&ManifestError<'_>),
 ) -> Result<usize, Refusal> {
+    let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
     let judged = with_facts(board, &board.reserved, |facts| {
         gearv_manifest::judge(blob, Some(facts), &mut |error| sink(&error))
     });
     let Some(manifest) = judged.manifest else {
         return Ok(judged.error_count);
     };
-    warn(&manifest, board, tree, sink)?;
-    let mut faults = faults_of_owners(board, tree, &manifest)?;
+    warn(&manifest, board, &tree, sink);
+    let mut faults = faults_of_owners(board, &tree, &manifest)?;
     // Memory that is too small or taken twice has no place either: one message is enough.
     if judged.error_count == 0 {
         faults.extend(fault_of_place(board, &manifest));
@@ -50,7 +51,7 @@ pub fn judge(
 /// Returns what the manifest does wrong in giving devices away.
 fn faults_of_owners(
     board: &Board,
-    tree: &[u8],
+    tree: &Blob<'_>,
     manifest: &Manifest<'_>,
 ) -> Result<Vec<Fault>, Refusal> {
     let mut faults = Vec::new();
@@ -62,11 +63,10 @@ fn faults_of_owners(
 fn warn(
     manifest: &Manifest<'_>,
     board: &Board,
-    tree: &[u8],
+    tree: &Blob<'_>,
     sink: &mut dyn FnMut(&ManifestError<'_>),
-) -> Result<(), Refusal> {
-    let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
-    let masters = devices::bus_masters(&tree);
+) {
+    let masters = devices::bus_masters(tree);
     let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
     let clusters: Vec<u64> = board.cpus.iter().map(|cpu| cpu.cluster.into()).collect();
     let exposed = Exposed {
@@ -75,7 +75,6 @@ fn warn(
         masters: &masters,
     };
     gearv_manifest::warn(manifest, Some(&exposed), &mut |error| sink(&error));
-    Ok(())
 }
 
 /// Returns what keeps the manifest's memory from having a place on the board. The order is that of

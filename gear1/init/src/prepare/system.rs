@@ -86,7 +86,7 @@ impl<'m, 'a> Owners<'m, 'a> {
     /// Finds the VMs and their devices. What the manifest does wrong goes to `faults`.
     pub(super) fn find(
         manifest: &'m Manifest<'a>,
-        tree: &'m [u8],
+        tree: &Blob<'m>,
         board: &Board,
         faults: &mut Vec<Fault>,
     ) -> Result<Self, Refusal> {
@@ -100,8 +100,7 @@ impl<'m, 'a> Owners<'m, 'a> {
         board_watchdog::check_owners(&owners.fed, owners.all(), faults);
         // Behind the owners: whether a doorbell's interrupt is a device's depends on who has what.
         if !manifest.channels.is_empty() {
-            let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
-            doorbells::check(manifest, owners.all(), &tree, faults);
+            doorbells::check(manifest, owners.all(), tree, faults);
         }
         Ok(owners)
     }

@@ -16,6 +16,7 @@ use crate::testing::{
     mappings, tree,
 };
 use crate::trees::{Aligned, Tree, cells, smallest, text};
+use gearv_manifest::blob::Blob;
 
 const MIB: u64 = 1 << 20;
 const KERNEL: &str = "artifact:debian-kernel";
@@ -97,7 +98,7 @@ impl Case {
             runtime: &self.runtime,
             init: INIT,
             device_tree: DEVICE_TREE,
-            tree: blob.as_slice(),
+            tree: Blob::new(blob.as_slice()).unwrap(),
             boot_cpu: self.boot_cpu,
             pa_range: 4,
             counter_hz: 62_500_000,
@@ -523,7 +524,7 @@ fn a_damaged_archive_is_refused() {
         runtime: &case.runtime,
         init: INIT,
         device_tree: DEVICE_TREE,
-        tree: blob.as_slice(),
+        tree: Blob::new(blob.as_slice()).unwrap(),
         boot_cpu: 0,
         pa_range: 4,
         counter_hz: 1,

@@ -22,7 +22,7 @@ pub(super) const BUGS: &[Bug] = &[
     // "disabled".
     Bug {
         name: "a disabled node counts",
-        change: Change::Become("\"status\" => traits.is_disabled = property.text().is_none(),"),
+        change: Change::Become("traits.is_disabled = property.text().is_none();"),
         breaks: &["G1-BOOT-001"],
         test: FDT,
         finder: Finder::Host,
@@ -206,11 +206,20 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/guest_dt/tests.rs",
         finder: Finder::Host,
     },
+    // The tree of a draft names no initial RAM disk, and is some bytes shorter than the finished
+    // one. Only a tree that ends close to the end of its last page shows the loss.
+    Bug {
+        name: "the place of a device tree is too small",
+        change: Change::Become("let expected = Region::new(0, 0);"),
+        breaks: &["G1-BOOT-003"],
+        test: "gear1/init/src/vm/tests.rs",
+        finder: Finder::Host,
+    },
     // The seed depends on machine and VM, and looks random. Only two starts of one VM, compared
     // with each other, show that the number of the start has no part in it.
     Bug {
         name: "every start has the same seed",
-        change: Change::Swap("number", "number & 0"),
+        change: Change::Swap("SEED_SIZE as u64", "0"),
         breaks: &["G1-BOOT-007"],
         test: PREPARE,
         finder: Finder::Host,

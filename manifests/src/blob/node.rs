@@ -1,0 +1,122 @@
+//! Navigation in a checked tree: nodes, their properties, and the nodes below.
+//!
+//! A name is bytes until somebody asks for its text, as most names are only compared.
+
+use core::ops::Range;
+
+use super::property::Property;
+use super::token::Token;
+use super::{Blob, CELL};
+
+/// A node of a checked tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    blob: Blob<'a>,
+    name: &'a [u8],
+    /// The first cell after the node's name.
+    at: usize,
+}
+
+impl<'a> Node<'a> {
+    /// Returns the node whose name was read, and whose next token is at cell `at`.
+    pub(super) const fn new(blob: Blob<'a>, name: &'a [u8], at: usize) -> Self {
+        Self { blob, name, at }
+    }
+
+    /// Returns the node's name with its unit address; the root's is empty.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        // `Blob::new` has checked the text.
+        core::str::from_utf8(self.name).unwrap_or_default()
+    }
+
+    /// Returns the range of the node's tokens, from the start of the blob: its beginning and its
+    /// end, with everything between them. A caller that holds the blob writable may overwrite all
+    /// of it with `FDT_NOP`.
+    #[must_use]
+    pub fn tokens(&self) -> Range<usize> {
+        // The token, and the name with its NUL.
+        let header = 1 + self.name.len() / CELL + 1;
+        let start = self.at.saturating_sub(header);
+        start * CELL..self.blob.end_of_node(self.at) * CELL
+    }
+
+    /// Iterates over the node's own properties.
+    #[must_use]
+    pub fn properties(&self) -> Properties<'a> {
+        Properties {
+            blob: self.blob,
+            at: self.at,
+        }
+    }
+
+    /// Iterates over the nodes directly below this one.
+    #[must_use]
+    pub fn children(&self) -> Children<'a> {
+        Children {
+            blob: self.blob,
+            at: self.at,
+            is_in_child: false,
+        }
+    }
+
+    /// Returns the first property with this name.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<Property<'a>> {
+        self.blob.find_property(self.at, name)
+    }
+
+    /// Returns the first child with this name.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Option<Self> {
+        self.children().find(|child| child.name == name.as_bytes())
+    }
+}
+
+/// The properties of a node.
+#[derive(Clone, Debug)]
+pub struct Properties<'a> {
+    blob: Blob<'a>,
+    /// Cell of the next token.
+    at: usize,
+}
+
+impl<'a> Iterator for Properties<'a> {
+    type Item = Property<'a>;
+
+    fn next(&mut self) -> Option<Property<'a>> {
+        match self.blob.token(&mut self.at) {
+            Some(Token::Property(property)) => Some(property),
+            Some(Token::Begin(_) | Token::End) | None => {
+                self.at = self.blob.end();
+                None
+            }
+        }
+    }
+}
+
+/// The nodes directly below a node.
+#[derive(Clone, Debug)]
+pub struct Children<'a> {
+    blob: Blob<'a>,
+    /// Cell of the next token.
+    at: usize,
+    /// Whether `at` is behind the name of the child that was returned last. A search that ends
+    /// there has no use for the child's end.
+    is_in_child: bool,
+}
+
+impl<'a> Iterator for Children<'a> {
+    type Item = Node<'a>;
+
+    fn next(&mut self) -> Option<Node<'a>> {
+        if self.is_in_child {
+            self.at = self.blob.end_of_node(self.at);
+        }
+        let child = self.blob.find_node(self.at);
+        self.is_in_child = child.is_some();
+        let (name, at) = child.unwrap_or((&[], self.blob.end()));
+        self.at = at;
+        self.is_in_child.then(|| Node::new(self.blob, name, at))
+    }
+}

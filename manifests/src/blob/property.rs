@@ -1,0 +1,97 @@
+//! Properties: their names, their values, and where both lie.
+
+use core::ops::Range;
+
+use super::CELL;
+use super::text::{is_name, text_length};
+
+/// Cells of a property's token, length and name offset.
+pub(super) const PROPERTY_HEADER: usize = 3;
+
+/// A property with its position in the blob.
+#[derive(Clone, Copy, Debug)]
+pub struct Property<'a> {
+    /// The strings block from the name on: the name, its NUL, and names of others.
+    names: &'a [u8],
+    /// Offset of the name from the start of the strings block.
+    pub name_offset: usize,
+    /// Value as the blob holds it, numbers big-endian.
+    pub value: &'a [u8],
+    /// Offset of the value from the start of the blob; a caller that holds the blob writable may
+    /// patch the value there.
+    pub offset: usize,
+}
+
+impl<'a> Property<'a> {
+    /// Returns a property whose name is at `name_offset` in the strings block.
+    pub(super) fn new(
+        strings: &'a [u8],
+        name_offset: usize,
+        value: &'a [u8],
+        offset: usize,
+    ) -> Option<Self> {
+        Some(Self {
+            names: strings.get(name_offset..)?,
+            name_offset,
+            value,
+            offset,
+        })
+    }
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        // `Blob::new` has found a name.
+        self.checked_name().unwrap_or_default()
+    }
+
+    /// Returns the name, `None` if there is none.
+    pub(super) fn checked_name(&self) -> Option<&'a str> {
+        let length = text_length(self.names)?;
+        core::str::from_utf8(self.names.get(..length)?).ok()
+    }
+
+    /// Tells whether the property has this name, without a search for the name's end.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        is_name(self.names, name)
+    }
+
+    /// Returns the range of the property's tokens, from the start of the blob. A caller that holds
+    /// the blob writable may overwrite all of it with `FDT_NOP`.
+    #[must_use]
+    pub fn tokens(&self) -> Range<usize> {
+        let end = self.offset + self.value.len();
+        self.offset.saturating_sub(PROPERTY_HEADER * CELL)..end.next_multiple_of(CELL)
+    }
+
+    /// Returns the value as cells, if it consists of whole cells.
+    #[must_use]
+    pub fn cells(&self) -> Option<impl ExactSizeIterator<Item = u32> + Clone + use<'a>> {
+        let (cells, rest) = self.value.as_chunks::<CELL>();
+        rest.is_empty()
+            .then(|| cells.iter().map(|cell| u32::from_be_bytes(*cell)))
+    }
+
+    /// Tells whether the value is a list of strings with this one in it.
+    #[must_use]
+    pub fn has_text(&self, text: &str) -> bool {
+        let mut rest = self.value;
+        // Bounded: each turn takes a string, and at least its NUL, from the value.
+        while let Some(length) = text_length(rest) {
+            if is_name(rest, text) {
+                return true;
+            }
+            rest = rest.get(length + 1..).unwrap_or_default();
+        }
+        false
+    }
+
+    /// Returns the value as one string, if it is one.
+    #[must_use]
+    pub fn text(&self) -> Option<&'a str> {
+        let (last, text) = self.value.split_last()?;
+        let text = core::str::from_utf8(text).ok()?;
+        (*last == 0 && !text.contains('\0')).then_some(text)
+    }
+}

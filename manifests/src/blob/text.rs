@@ -1,0 +1,34 @@
+//! Texts that end in a NUL, looked at by cells: names of nodes and properties, and string lists.
+
+use super::CELL;
+
+/// Tells whether the name at the front of `names`, which ends in a NUL, is `name`.
+pub(super) fn is_name(names: &[u8], name: &str) -> bool {
+    // Of most names a NUL is elsewhere already, so that few are compared.
+    names.get(name.len()) == Some(&0) && names.starts_with(name.as_bytes())
+}
+
+/// Returns bits in the bytes of a word that are zero: bytes that borrow in the subtraction and have
+/// no highest bit themselves. Bits may be set above a byte that is zero, too.
+pub(super) const fn zero_bytes(word: u32) -> u32 {
+    word.wrapping_sub(0x0101_0101) & !word & 0x8080_8080
+}
+
+/// Returns the number of bytes before the first that is zero in a cell that was loaded with its first
+/// byte as the lowest: bits above a zero byte do not matter.
+pub(super) fn first_zero(cell: u32) -> Option<usize> {
+    let zeros = zero_bytes(cell);
+    (zeros != 0).then(|| zeros.trailing_zeros() as usize / 8)
+}
+
+/// Returns the number of bytes before the first NUL, `None` if there is no NUL.
+pub(super) fn text_length(bytes: &[u8]) -> Option<usize> {
+    let (cells, rest) = bytes.as_chunks::<CELL>();
+    for (index, cell) in cells.iter().enumerate() {
+        if let Some(length) = first_zero(u32::from_le_bytes(*cell)) {
+            return Some(index * CELL + length);
+        }
+    }
+    let length = rest.iter().position(|&byte| byte == 0)?;
+    Some(cells.len() * CELL + length)
+}

@@ -1,0 +1,175 @@
+//! Tokens of a structure block that has been checked (Devicetree Specification 0.4, 5.4.1).
+//!
+//! `fdt-rs` reads each token of a blob once, when the blob is checked, and this reader has to agree
+//! with it there. All later reads are this one's alone: a boot reads a board's tree dozens of
+//! times, and `fdt-rs` takes some 150 instructions a token.
+//!
+//! Invariant: no bytes, however damaged, panic or are read out of bounds.
+
+use super::property::{PROPERTY_HEADER, Property};
+use super::text::{first_zero, is_name, zero_bytes};
+use super::{Blob, CELL};
+
+/// Token of a node's beginning; the name follows.
+pub(super) const BEGIN_NODE: u32 = 1;
+/// Token of a node's end.
+const END_NODE: u32 = 2;
+/// Token of a property; length, name offset and value follow.
+const PROPERTY: u32 = 3;
+/// Token without meaning: a node or property that is overwritten with it is no longer in the tree.
+pub const FDT_NOP: u32 = 4;
+
+/// A token of the structure block that means something; NOPs are passed over.
+#[derive(Clone, Copy)]
+pub(super) enum Token<'a> {
+    /// A node with this name.
+    Begin(&'a [u8]),
+    Property(Property<'a>),
+    End,
+}
+
+impl<'a> Blob<'a> {
+    /// Reads the token at cell `at` and moves `at` behind it; `None` at the end of the tree, and
+    /// where a structure that was not checked is damaged.
+    pub(super) fn token(&self, at: &mut usize) -> Option<Token<'a>> {
+        *at = self.behind_nops(*at);
+        match self.cell(*at)? {
+            BEGIN_NODE => {
+                let (name, behind) = self.node_name(*at + 1)?;
+                *at = behind;
+                Some(Token::Begin(name))
+            }
+            PROPERTY => {
+                let property = self.property_at(*at)?;
+                *at = self.behind_property(*at)?;
+                Some(Token::Property(property))
+            }
+            END_NODE => {
+                *at += 1;
+                Some(Token::End)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the first property with this name from cell `at` on. Values and names of the
+    /// properties before it are not looked at: most lookups are for properties that are not there.
+    pub(super) fn find_property(&self, mut at: usize, name: &str) -> Option<Property<'a>> {
+        // Bounded: every token moves the position on, and the structure block is finite.
+        loop {
+            match self.cell(at)? {
+                FDT_NOP => at += 1,
+                PROPERTY => {
+                    let names = self.strings.get(self.number(at + 2)?..)?;
+                    if is_name(names, name) {
+                        return self.property_at(at);
+                    }
+                    at = self.behind_property(at)?;
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// Returns the name and the first cell behind the name of the first node from cell `at` on;
+    /// `None` if the node around `at` ends before.
+    pub(super) fn find_node(&self, mut at: usize) -> Option<(&'a [u8], usize)> {
+        // Bounded: every token moves the position on, and the structure block is finite.
+        loop {
+            match self.cell(at)? {
+                FDT_NOP => at += 1,
+                PROPERTY => at = self.behind_property(at)?,
+                BEGIN_NODE => return self.node_name(at + 1),
+                _ => return None,
+            }
+        }
+    }
+
+    /// Returns the first cell behind the end of the node whose name ends before cell `at`.
+    pub(super) fn end_of_node(&self, mut at: usize) -> usize {
+        // Nodes below are part of it, so their ends are counted.
+        let mut depth = 1_usize;
+        // Bounded: every token moves the position on, and the structure block is finite.
+        while depth > 0
+            && let Some((behind, nodes)) = self.behind_token(at)
+        {
+            at = behind;
+            depth = depth.wrapping_add_signed(nodes);
+        }
+        at
+    }
+
+    /// Returns the first cell behind the token at cell `at`, and by how much the token changes the
+    /// depth.
+    #[inline(always)]
+    fn behind_token(&self, at: usize) -> Option<(usize, isize)> {
+        match self.cell(at)? {
+            FDT_NOP => Some((at + 1, 0)),
+            PROPERTY => Some((self.behind_property(at)?, 0)),
+            BEGIN_NODE => Some((self.behind_text(at + 1)?, 1)),
+            END_NODE => Some((at + 1, -1)),
+            _ => None,
+        }
+    }
+
+    /// Returns the first cell from `at` on that is no NOP.
+    pub(super) fn behind_nops(&self, mut at: usize) -> usize {
+        // Bounded: the position moves on, and the structure block is finite.
+        while self.cell(at) == Some(FDT_NOP) {
+            at += 1;
+        }
+        at
+    }
+
+    /// Returns the name at cell `at`, and the first cell behind it.
+    fn node_name(&self, at: usize) -> Option<(&'a [u8], usize)> {
+        let behind = self.behind_text(at)?;
+        let last = u32::from_le(*self.cells.get(behind - 1)?);
+        let length = (behind - 1 - at) * CELL + first_zero(last)?;
+        Some((self.bytes_from(at)?.get(..length)?, behind))
+    }
+
+    /// Returns the property whose token is at cell `at`.
+    fn property_at(&self, at: usize) -> Option<Property<'a>> {
+        let value = self.bytes_from(at + PROPERTY_HEADER)?;
+        let value = value.get(..self.number(at + 1)?)?;
+        let offset = (at + PROPERTY_HEADER) * CELL;
+        Property::new(self.strings, self.number(at + 2)?, value, offset)
+    }
+
+    /// Returns the first cell behind the property whose token is at cell `at`.
+    #[inline(always)]
+    fn behind_property(&self, at: usize) -> Option<usize> {
+        Some(at + PROPERTY_HEADER + self.number(at + 1)?.div_ceil(CELL))
+    }
+
+    /// Returns the first cell behind the text at cell `at`.
+    #[inline(always)]
+    fn behind_text(&self, mut at: usize) -> Option<usize> {
+        // Bounded: the position moves on, and the structure block is finite.
+        loop {
+            let cell = self.cell(at)?;
+            at += 1;
+            if zero_bytes(cell) != 0 {
+                return Some(at);
+            }
+        }
+    }
+
+    /// Returns the bytes of the structure block from cell `at` on.
+    fn bytes_from(&self, at: usize) -> Option<&'a [u8]> {
+        self.bytes.get(at * CELL..self.cells.len() * CELL)
+    }
+
+    /// Returns cell `at` of the blob, `None` behind the structure block.
+    #[inline(always)]
+    fn cell(&self, at: usize) -> Option<u32> {
+        self.cells.get(at).map(|cell| u32::from_be(*cell))
+    }
+
+    /// Returns the number in cell `at`.
+    #[inline(always)]
+    fn number(&self, at: usize) -> Option<usize> {
+        usize::try_from(self.cell(at)?).ok()
+    }
+}
