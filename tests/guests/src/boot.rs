@@ -18,6 +18,8 @@ unsafe extern "Rust" {
 /// The physical counter at the boot CPU's second instruction, the virtual one behind it, and the
 /// physical one again; `boot.s` writes them.
 #[unsafe(no_mangle)]
+/// A VM's virtual count begins at its start (G1-TIM-005), which only the first instructions can
+/// see.
 static FIRST_COUNTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
 unsafe extern "C" {
@@ -30,23 +32,28 @@ pub fn first_count() -> u64 {
     FIRST_COUNTS[0].load(Ordering::Relaxed)
 }
 
-/// Returns bounds of what the virtual counter lagged behind the physical one then, in ticks.
+/// Returns bounds of what the virtual counter lagged behind the physical one then, in ticks. The
+/// virtual count is read between two physical ones, hence two bounds.
 pub fn first_offset() -> [i64; 2] {
     let [before, count, after] = FIRST_COUNTS.each_ref().map(|c| c.load(Ordering::Relaxed));
     [before, after].map(|physical| physical.wrapping_sub(count) as i64)
 }
 
-/// Returns the address of the first instruction.
+/// Returns the address of the first instruction. The image runs wherever it is loaded, so that the
+/// address is that of the manifest or of QEMU.
 pub fn first_address() -> u64 {
     (&raw const _head) as u64
 }
 
-/// Returns all bits that were set in X19 to X29 of a CPU when it started.
+/// Returns all bits that were set in X19 to X29 of a CPU when it started. Another VM's values there
+/// would be a leak by the world switch. Neither PSCI nor the boot protocol of Linux fixes X19 to
+/// X29.
 pub fn left_over_registers() -> u64 {
     LEFT_OVER_REGISTERS.load(Ordering::Relaxed)
 }
 
 #[unsafe(no_mangle)]
+/// The UART comes before all else, so that a failure of anything behind can be told.
 extern "C" fn boot_cpu_main(dtb: u64) -> ! {
     let Some(machine) = Machine::from_dtb(dtb) else {
         report::fail("boot", format_args!("no usable device tree at {dtb:#x}"));
@@ -61,6 +68,8 @@ extern "C" fn boot_cpu_main(dtb: u64) -> ! {
 }
 
 #[unsafe(no_mangle)]
+/// Pending SGIs are noted before the set-up clears them. A CPU whose part returns is turned off,
+/// and halts if PSCI refuses.
 extern "C" fn other_cpu_main(index: u64) -> ! {
     gic::note_pending_sgis();
     gic::init_cpu();
@@ -72,7 +81,8 @@ extern "C" fn other_cpu_main(index: u64) -> ! {
 /// The `first` of a guest that looks at nothing before its set-up.
 pub fn ignore(_machine: &Machine) {}
 
-/// Ends the report and turns the machine off.
+/// Ends the report and turns the machine off. The host waits for DONE, and the power-off ends QEMU;
+/// without PSCI the CPU halts.
 pub fn finish() -> ! {
     say!("DONE");
     psci::system_off();
@@ -80,6 +90,7 @@ pub fn finish() -> ! {
 }
 
 #[panic_handler]
+/// A panic is one failed check, and the run ends as any other, with no wait for a time-out.
 fn panic(info: &PanicInfo<'_>) -> ! {
     report::fail("panic", format_args!("{info}"));
     finish()

@@ -13,6 +13,7 @@ use crate::mmio::{read32, write32};
 use crate::timer::{self, Kind};
 use crate::{Machine, check, cpu, psci, report, say, stats, uart};
 
+/// The guest on the machine's first CPU has this SGI enabled too, and fails if it comes there.
 const SGI: u32 = 7;
 /// Asks the second CPU for [`ANSWER`].
 const QUESTION: u32 = 8;
@@ -20,11 +21,14 @@ const QUESTION: u32 = 8;
 const ANSWER: u32 = 9;
 /// First of the machine's CPUs that the VM has, as the manifest says.
 const FIRST_CPU: u32 = 1;
+/// The exit count must match exactly, so that one exit too many in 500 shows.
 const CALLS: u64 = 500;
 const SGIS: u64 = 500;
+/// Each start meets the kick that turns the vCPU on at another moment.
 const STARTS: u64 = 300;
 /// Longest delay of a kick; the test of late kicks delays one by 100 us.
 const START_US: u64 = 200;
+/// With [`PERIOD_US`] half a second of a control loop of 2 kHz.
 const PERIODS: u64 = 1000;
 const PERIOD_US: u64 = 500;
 /// PL011: fractional divisor, which a restart of the VM does not touch.
@@ -32,7 +36,9 @@ const FBRD: u64 = 0x28;
 const RESTARTED: u32 = 0x2a;
 const VIRTUAL: u32 = Kind::Virtual.intid();
 const PHYSICAL: u32 = Kind::Physical.intid();
-/// Foreign interrupts: the EL2 timer's, the maintenance interrupt, and an unowned SPI.
+/// Foreign interrupts: the EL2 timer's, the maintenance interrupt, and an unowned SPI. Gear1 uses
+/// none of them on a CPU whose interface is the guest's (G1-RT-002), and the guest must not reach
+/// them all the same (G1-RT-003).
 const FOREIGN: [u32; 3] = [26, 25, 200];
 
 /// Number of starts of the second CPU.
@@ -44,6 +50,8 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// Due time of a timer, and its latency.
 static DUE: AtomicU64 = AtomicU64::new(0);
 static LATE: AtomicU64 = AtomicU64::new(0);
+/// Interrupts of either timer: a sleep ends with the change of this number, and not with a WFI that
+/// returned early.
 static TICKS: AtomicU64 = AtomicU64::new(0);
 /// Questions for a counter so far, each a hypercall.
 static ASKED: AtomicU64 = AtomicU64::new(0);
@@ -57,7 +65,8 @@ pub enum Mode {
     Emulated,
 }
 
-/// The first CPU.
+/// The first CPU. The restart comes last: by SYSTEM_RESET Gear1 starts the VM again without Gear2
+/// (G1-RT-006), and the second life reads in its own UART that there was a first one.
 pub fn main(machine: &Machine, mode: Mode) {
     // Without GearV, the UART is as new at each start of the machine.
     if read32(uart::base() + FBRD) == RESTARTED {
@@ -88,6 +97,10 @@ pub fn main(machine: &Machine, mode: Mode) {
 }
 
 /// The second CPU is turned on and off again and again: no interrupt of anybody's waits for it.
+/// Gear1 wakes the CPU by an SGI of its own. If that SGI is still pending when the interface
+/// becomes the guest's, the guest takes an interrupt that nobody sent (G1-RT-007). Linux polls
+/// AFFINITY_INFO likewise when it turns a CPU off (`psci_cpu_kill`), because the CPU that calls
+/// CPU_OFF is on until the call is done.
 fn starts() {
     for start in 1..=STARTS {
         let started = psci::cpu_on(1);
@@ -100,13 +113,16 @@ fn starts() {
     report::equal("starts-with-nothing-pending", gic::pending_sgis(), 0);
 }
 
+/// Only a failure prints, since 300 successes tell no more than one.
 fn check_start(started: i32) {
     if started != psci::result::SUCCESS {
         report::fail("starts", format_args!("{started}"));
     }
 }
 
-/// The second CPU.
+/// The second CPU. A start that is counted ends by a return, upon which the runtime calls CPU_OFF.
+/// The delay gives a late kick the time to arrive before the look at GICR_ISPENDR0 or
+/// GICD_ISPENDR0.
 pub fn other(_index: usize) {
     if OFF_AGAIN.load(Ordering::Relaxed) {
         timer::delay_us(START_US);
@@ -135,6 +151,7 @@ pub fn on_interrupt(intid: u32) {
     }
 }
 
+/// CTL = 0 lowers the line before the interrupt ends, which would come again otherwise.
 fn tick(kind: Kind) {
     let late = kind.now() - DUE.load(Ordering::Relaxed);
     LATE.store(late, Ordering::Relaxed);
@@ -142,7 +159,8 @@ fn tick(kind: Kind) {
     kind.set_control(0);
 }
 
-/// Returns all exits of this vCPU so far but those of asking for them.
+/// Returns all exits of this vCPU so far but those of asking for them. Each question is an HVC, and
+/// would count among the exits that a check compares.
 pub fn exits() -> u64 {
     let asked = ExitReason::COUNT as u64;
     let sum: u64 = ExitReason::ALL
@@ -153,6 +171,7 @@ pub fn exits() -> u64 {
     sum - ASKED.fetch_add(asked, Ordering::Relaxed) - ExitReason::Hvc as u64
 }
 
+/// Gear1 answers PSCI_VERSION by itself, so that a call is one exit.
 fn calls() {
     let before = exits();
     for _ in 0..CALLS {
@@ -161,7 +180,9 @@ fn calls() {
     report::equal("calls-counted", exits() - before, CALLS);
 }
 
-/// The second CPU takes each SGI, and each costs its sender one exit.
+/// The second CPU takes each SGI, and each costs its sender one exit. With pass-through as well,
+/// ICC_SGI1R_EL1 traps, as does GICD_SGIR by an abort: an untrapped SGI could go to any CPU of the
+/// machine (G1-RT-004). Taking the SGI is no exit with pass-through.
 fn sgis(machine: &Machine) {
     // The second CPU is in WFI, with its interrupt enabled, when the first SGI has arrived.
     while TAKEN.load(Ordering::Acquire) == 0 {
@@ -183,7 +204,9 @@ fn sgis(machine: &Machine) {
 
 /// Checks the sender of an SGI in GICC_IAR of a GICv2: with pass-through, where the VM has the
 /// physical CPU interface, the interface number of the machine's CPU, else the vCPU, as
-/// GICD_ITARGETSR0 reads. The number does not change (docs/rtvm.md). A GICv3 names no sender.
+/// GICD_ITARGETSR0 reads. The number does not change (docs/rtvm.md). A GICv3 names no sender. Linux
+/// ends an SGI by the whole value of GICC_IAR: a sender that changed between acknowledge and end
+/// would leave the SGI active.
 fn senders(machine: &Machine, mode: Mode) {
     let physical = machine.gearv && mode == Mode::PassThrough;
     let first = if physical { FIRST_CPU } else { 0 };
@@ -211,7 +234,7 @@ fn senders(machine: &Machine, mode: Mode) {
 }
 
 /// Measures the latency of a timer's interrupt, in nanoseconds, and its exits: with pass-through
-/// the VM has both timers.
+/// the VM has both timers. Neither timer traps then, as CNTHCTL_EL2 leaves both to EL1.
 fn latency(machine: &Machine, mode: Mode, kind: Kind) {
     gic::enable(kind.intid());
     if machine.gearv && mode == Mode::PassThrough {
@@ -231,6 +254,7 @@ fn latency(machine: &Machine, mode: Mode, kind: Kind) {
 }
 
 /// Returns the least, the average and the largest latency of a timer's interrupts, in nanoseconds.
+/// The handler reads the count, so that the way back from the interrupt is not part of a latency.
 fn latencies(kind: Kind) -> [u64; 3] {
     let (mut least, mut most, mut sum) = (u64::MAX, 0, 0);
     for _ in 0..PERIODS {
@@ -248,6 +272,8 @@ fn latencies(kind: Kind) -> [u64; 3] {
     [least, sum / PERIODS, most]
 }
 
+/// A physical interrupt to EL2 is the one exit of the emulated mode; with pass-through the
+/// interrupt is taken at EL1 (HCR_EL2.IMO = 0).
 fn check_timer_exits(mode: Mode, kind: Kind, cost: u64) {
     match (mode, kind) {
         (Mode::PassThrough, _) => report::equal("timer-exits", cost, 0),
@@ -259,7 +285,8 @@ fn check_timer_exits(mode: Mode, kind: Kind, cost: u64) {
     }
 }
 
-/// G1-RT-003.
+/// G1-RT-003. With pass-through the registers are the machine's own, cut to the fields of the VM
+/// (`passthrough::Fields::mask`). The read finds a bit that a write has reached.
 fn foreign_interrupts() {
     let registers = [register::ISENABLER, register::ISPENDR, register::ISACTIVER];
     for intid in FOREIGN {
@@ -271,7 +298,8 @@ fn foreign_interrupts() {
     }
 }
 
-/// G1-RT-004: the guest on the machine's first CPU has SGI 7 enabled and fails if one comes.
+/// G1-RT-004: the guest on the machine's first CPU has SGI 7 enabled and fails if one comes. The VM
+/// has two CPUs, so that numbers from 2 on name none of its own; the machine has more.
 fn foreign_cpus() {
     for target in 2..8 {
         gic::send_sgi(target, SGI);

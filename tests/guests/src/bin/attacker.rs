@@ -16,9 +16,11 @@ use test_guests::{MAX_CPUS, Machine, cpu, gic, guest, psci, read_sysreg, say, wr
 
 guest!(main, irq = ignore);
 
-/// Attacks between two report lines.
+/// Attacks between two report lines. A report goes through the console, whose time would take the
+/// place of attacks.
 const REPORT: u64 = 2000;
 
+/// The seed repeats a run, and the count in a report tells how far it came.
 fn main(machine: &Machine) {
     let mut random = Random::new(machine.option("seed").unwrap_or(1));
     say!("begins");
@@ -32,7 +34,7 @@ fn main(machine: &Machine) {
 }
 
 /// Attacks once. The distributor and the redistributors are drawn twice as often as other places,
-/// since they have most state.
+/// since they have most state. Addresses reach eight redistributors, whoever has them.
 fn attack(machine: &Machine, random: &mut Random) {
     match random.below(9) {
         8 => steal(random),
@@ -48,7 +50,8 @@ fn attack(machine: &Machine, random: &mut Random) {
     }
 }
 
-/// Whoever the shared interrupt is, it is to come to one of the first CPUs, now.
+/// Whoever the shared interrupt is, it is to come to one of the first CPUs, now. An SPI of another
+/// VM is in no register of this one (G1-RT-003).
 fn steal(random: &mut Random) {
     let intid = 32 + random.below(256) as u32;
     gic::route(intid, random.below(4) as usize);
@@ -57,7 +60,8 @@ fn steal(random: &mut Random) {
     gic::set_pending(intid, true);
 }
 
-/// A load or a store of any size, aligned.
+/// A load or a store of any size, aligned. An aligned access alone leaves the guest; another one is
+/// an alignment fault at EL1.
 fn access(address: u64, random: &mut Random) {
     let value = random.next();
     match random.below(6) {
@@ -69,6 +73,8 @@ fn access(address: u64, random: &mut Random) {
     }
 }
 
+/// A GICv3 sends Group 0 and the other Security state's Group 1 by registers of their own
+/// (ICC_SGI0R_EL1, ICC_ASGI1R_EL1), which have to be stopped as well.
 fn sgis(machine: &Machine, random: &mut Random) {
     let value = random.next();
     match (machine.gic, random.below(3)) {
@@ -83,7 +89,8 @@ fn sgis(machine: &Machine, random: &mut Random) {
     }
 }
 
-/// Functions that would end this VM are spared, as the attacks would end with it.
+/// Functions that would end this VM are spared, as the attacks would end with it. Small arguments
+/// are valid more often, so that calls get further than their first check.
 fn call(random: &mut Random) {
     let function = random.of(&SERVICES) + random.below(0x20) as u32;
     if SPARED.contains(&function) || function == FAIL_GEAR2 {
@@ -98,6 +105,8 @@ fn call(random: &mut Random) {
 }
 
 /// Attacks the CPU interface, mainly by ends of interrupts that were never taken, and the timers.
+/// SEV reaches all CPUs of the machine, whatever runs there: their WFE may end early, and must be
+/// right then too.
 fn interface(machine: &Machine, random: &mut Random) {
     let value = random.next();
     match (random.below(6), machine.gic) {

@@ -1,5 +1,9 @@
 //! Has neither debug registers nor a PMU, and shares its CPU with guests that have (`monitors`):
 //! their registers are invisible here, and none of their breakpoints and watchpoints fires here.
+//!
+//! Breakpoints and watchpoints compare addresses, and know no VM. The watchpoints of `monitors`
+//! cover the lowest 4 GiB at EL0 and EL1: one that a world switch leaves in the CPU fires here at
+//! the next access (G1-CPU-007).
 #![no_std]
 #![no_main]
 
@@ -11,12 +15,18 @@ use test_guests::{Machine, check, gic, guest, read_sysreg, report, timer, write_
 
 guest!(main, irq = irq);
 
+/// 50 ms in all, of which the others get their shares.
 const SLEEPS: u64 = 100;
 
+/// The PMU's PPI is enabled: a counter of another VM that overflows must not interrupt this one
+/// (G1-CPU-008).
 fn irq(intid: u32) {
     report::fail("interrupt", format_args!("{intid}"));
 }
 
+/// PSTATE.D and PSTATE.I are cleared, or nothing could fire. Writes to the debug registers are
+/// ignored, so each round must read 0 again (G1-CPU-003). A register of the PMU is UNDEFINED, as
+/// ID_AA64DFR0_EL1 announces none.
 fn main(_machine: &Machine) {
     gic::enable(PMU_INTID);
     monitors::forget(false);

@@ -16,7 +16,9 @@ const OPERATIONS: u64 = 20_000;
 const SCRATCH: u64 = 8 << 20;
 /// A word behind what the attacks may spoil.
 const CANARY: u64 = 10 << 20;
+/// 32 KiB, of which one word that differs is enough.
 const WORDS: u64 = 4096;
+/// `uart::enable` comes before each, as a step may have turned the UART off.
 const REPORTS: u64 = 10;
 
 fn main(machine: &Machine) {
@@ -45,11 +47,13 @@ fn main(machine: &Machine) {
     cpu::wait_until(|| timer::now() - start >= timer::from_us(1000));
 }
 
-/// Returns a word of the memory behind the scratch memory that the attacks may spoil.
+/// Returns a word of the memory behind the scratch memory that the attacks may spoil. The seed is
+/// part of it, so that two VMs with this guest have different memory.
 fn pattern(seed: u64, word: u64) -> u64 {
     (word + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// Pages that the attacks lend by FF-A may be written by others; the canary is behind them.
 fn check_memory(canary: u64, seed: u64) {
     let wrong = (0..WORDS)
         .filter(|word| read64(canary + word * 8) != pattern(seed, *word))

@@ -1,4 +1,6 @@
-//! Computes the same checksum again and again, and sees how long it stood still.
+//! Computes the same checksum again and again, and sees how long it stood still. The guest runs
+//! beside the one that makes Gear2 fail: registers and memory of a guest outlive Gear2
+//! (G1-SUP-002), and its longest pause is the period of Gear2's watchdog with the restart.
 #![no_std]
 #![no_main]
 
@@ -6,16 +8,21 @@ use test_guests::{Machine, check, guest, mmio, say, timer};
 
 guest!(main);
 
+/// The `gear2_fails` guest makes Gear2 fail meanwhile.
 const MEASURED_US: u64 = 400_000;
 /// `watchdog-ms` of the manifest; the restart, a time slice of another VM on this CPU, and the
 /// turns in which QEMU runs CPUs under icount.
 const LONGEST_US: u64 = 100_000 + 30_000;
 /// Into the memory that nothing of the image lies in.
 const BEHIND_IMAGE: u64 = 8 << 20;
+/// A page: what moves between guests at a restart by mistake is a page at least.
 const WORDS: u64 = 512;
+/// Many sums fit into the time measured, so that most failures fall into one.
 const ROUNDS: u64 = 20;
 
-/// Fills a table, mixes it, and returns its sum.
+/// Fills a table, mixes it, and returns its sum. Each step depends on the one before, so that one
+/// wrong register or word changes the sum. The looks are 64 steps apart: a look reads the counter,
+/// and more of them would measure themselves.
 fn checksum(table: u64, gap: &mut Gap) -> u64 {
     let place = |word: u64| table + word % WORDS * 8;
     for word in 0..WORDS {
@@ -33,13 +40,15 @@ fn checksum(table: u64, gap: &mut Gap) -> u64 {
     sum
 }
 
-/// The longest time between two looks at the counter.
+/// The longest time between two looks at the counter. CNTVCT_EL0 runs on while the vCPU does not,
+/// so that a pause shows.
 struct Gap {
     last: u64,
     longest: u64,
 }
 
 impl Gap {
+    /// A gap that has not ended yet counts with the next look.
     fn look(&mut self) {
         let now = timer::now();
         self.longest = self.longest.max(now - self.last);
@@ -47,6 +56,7 @@ impl Gap {
     }
 }
 
+/// The first sum is the measure for all others, since each begins with a table written anew.
 fn main(machine: &Machine) {
     let table = machine.ram.start + BEHIND_IMAGE;
     let start = timer::now();
@@ -68,7 +78,8 @@ fn main(machine: &Machine) {
     check_gap(&gap, count);
 }
 
-/// Judges the longest time in which this vCPU did not run, in microseconds.
+/// Judges the longest time in which this vCPU did not run, in microseconds. The first gap covers
+/// none of the boot, as it begins with `main`.
 fn check_gap(gap: &Gap, count: u64) {
     let longest = timer::to_ns(gap.longest) / 1000;
     check!(

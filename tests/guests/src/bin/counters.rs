@@ -19,12 +19,14 @@ guest!(main);
 
 /// An error of one in a thousand shows.
 const COUNT: u64 = 1000;
-/// Any that nobody else uses.
+/// Any that nobody else uses. The guest sends the SGI to its own vCPU.
 const SGI: u32 = 3;
-/// Sleep that is long enough for a WFI to begin before the timer fires.
+/// Sleep that is long enough for a WFI to begin before the timer fires. A WFI with the timer's
+/// interrupt pending already would end at once, and may be no exit at all.
 const SLEEP_US: u64 = 20;
 
-/// Exit reasons that only the guest itself can cause.
+/// Exit reasons that only the guest itself can cause. Interrupts of others (`IrqOther`, `Kick`) and
+/// Gear2's decisions are not among them, as they come at any time.
 const CAUSED: [ExitReason; 12] = [
     ExitReason::Hvc,
     ExitReason::Smc,
@@ -40,6 +42,7 @@ const CAUSED: [ExitReason; 12] = [
     ExitReason::Undefined,
 ];
 
+/// FP comes last: once this guest has the registers, its first instruction traps no more.
 fn main(machine: &Machine) {
     if !machine.gearv {
         say!("native: nothing to count");
@@ -55,7 +58,8 @@ fn main(machine: &Machine) {
     expect("fp-of-a-lone-user", ExitReason::Fp, 1, use_fp);
 }
 
-/// HVC and SMC are counted apart.
+/// HVC and SMC are counted apart. Gear1 answers PSCI_VERSION by itself, and passes the NOP on to
+/// Gear2.
 fn calls() {
     let version = psci::function::VERSION;
     each("hvc", ExitReason::Hvc, || _ = psci::hvc(version, [0; 3]));
@@ -64,7 +68,9 @@ fn calls() {
     each("gear2-nop", gear2, || _ = psci::gear2_nop());
 }
 
-/// A trapped register, one of Gear1's devices, and one of Gear2's.
+/// A trapped register, one of Gear1's devices, and one of Gear2's. The ID register traps by
+/// HCR_EL2.TID3. The distributor's page and the UART's have no stage-2 mapping, so that each load
+/// is a data abort to EL2.
 fn accesses() {
     let typer = gic::distributor() + gic::register::TYPER;
     each("id-register", ExitReason::Sysreg, || {
@@ -78,7 +84,8 @@ fn accesses() {
     });
 }
 
-/// SGIs and the timer's interrupts, and that Gear2 has no part in them.
+/// SGIs and the timer's interrupts, and that Gear2 has no part in them. Time in Gear2 must be 0,
+/// since a guest's interrupts must not wait for Gear2's loop.
 fn interrupts() {
     // A GICv2 generates SGIs in the distributor.
     let sgi = match gic::version() {
@@ -99,7 +106,8 @@ fn interrupts() {
     }
 }
 
-/// Checks that a deed, done [`COUNT`] times, causes as many exits for `reason`.
+/// Checks that a deed, done [`COUNT`] times, causes as many exits for `reason`. The loop is one
+/// deed for `expect`, so that reading the counters costs once.
 fn each(name: &str, reason: ExitReason, mut deed: impl FnMut()) {
     expect(name, reason, COUNT, || {
         for _ in 0..COUNT {
@@ -108,13 +116,15 @@ fn each(name: &str, reason: ExitReason, mut deed: impl FnMut()) {
     });
 }
 
-/// By polling: no exception of the guest's is involved.
+/// By polling: no exception of the guest's is involved. The SGI is in a list register when the exit
+/// ends, and the acknowledge is none.
 fn send_and_end() {
     gic::send_sgi(0, SGI);
     gic::end(gic::acknowledge());
 }
 
-/// Takes one interrupt of the timer: acknowledges and ends it.
+/// Takes one interrupt of the timer: acknowledges and ends it. The physical interrupt comes to EL2,
+/// which is the one exit; the end by the list register is none.
 fn let_timer_fire() {
     timer::arm(timer::now());
     let mut acknowledged = gic::acknowledge();
@@ -125,7 +135,8 @@ fn let_timer_fire() {
     gic::end(acknowledged);
 }
 
-/// Executes one WFI, which the timer ends.
+/// Executes one WFI, which the timer ends. WFI traps only if it would suspend the CPU (Arm ARM,
+/// HCR_EL2.TWI), so that nothing may be pending before.
 fn sleep() {
     timer::arm(timer::now() + timer::from_us(SLEEP_US));
     cpu::wfi();
@@ -133,7 +144,9 @@ fn sleep() {
     gic::end(gic::acknowledge());
 }
 
-/// Uses FP between calls to Gear1 and to Gear2, and sleeps; nobody else does.
+/// Uses FP between calls to Gear1 and to Gear2, and sleeps; nobody else does. With one user of FP,
+/// Gear1 leaves the registers in place over calls and sleeps, and the trap is on only before the
+/// first use.
 fn use_fp() {
     for seed in 0..100 {
         let pattern = Registers::pattern(seed);
@@ -147,8 +160,10 @@ fn use_fp() {
     }
 }
 
-/// Checks that `deed` causes `expected` exits for `reason`, and, with the others being the
-/// company that the deed keeps, none of those that it does not involve.
+/// Checks that `deed` causes `expected` exits for `reason`, and, with the others being the company
+/// that the deed keeps, none of those that it does not involve. Each reading makes twelve calls, so
+/// that the HVC reason grows by the readings themselves. The difference of two readings in a row
+/// says by how much.
 fn expect(name: &str, reason: ExitReason, expected: u64, deed: impl FnOnce()) {
     let count = || CAUSED.map(stats::exits);
     // Two readings in a row differ by their own calls.

@@ -18,7 +18,8 @@ use test_guests::{
 guest!(main, irq = ignore, other_cpu = other);
 
 /// A 4-bit field of an ID register. Values grow with the feature (Arm ARM, "Principles of the ID
-/// scheme"); 0xf means none in signed fields.
+/// scheme"); 0xf means none in signed fields. Several values that grow let an old kernel run on a
+/// new CPU: a comparison by `>=` is what Linux does (`cpufeature.c`).
 struct Field {
     register: fn() -> u64,
     shift: u32,
@@ -35,7 +36,8 @@ impl Field {
 }
 
 /// A feature: its field in the ID registers, and one of its registers. Several fields may announce
-/// one feature, as pointer authentication has.
+/// one feature, as pointer authentication has. The register is one that the feature alone adds, so
+/// that UNDEFINED and hidden must agree.
 struct Feature {
     name: &'static str,
     fields: &'static [Field],
@@ -56,7 +58,9 @@ macro_rules! feature {
 }
 
 /// Features: those that GearV hides, then those that it shows. Encodings are used where an
-/// assembler knows no name.
+/// assembler knows no name. Linux uses whatever an ID field announces, without a look at the rest:
+/// a feature announced and not virtualized kills it at boot, and one virtualized by mistake leaks
+/// state, since no world switch saves its registers.
 const FEATURES: &[Feature] = &[
     feature!(false, "sve-zcr", "S3_0_C1_C2_0", "id_aa64pfr0_el1" 32 1),
     feature!(false, "sme-smcr", "S3_0_C1_C2_6", "id_aa64pfr1_el1" 24 1),
@@ -102,7 +106,8 @@ const FEATURES: &[Feature] = &[
     feature!(true, "aidr", "aidr_el1", "id_aa64pfr0_el1" 4 1),
 ];
 
-/// CPACR_EL1 is opened first: its traps would look like UNDEFINED.
+/// CPACR_EL1 is opened first: its traps would look like UNDEFINED. CPU 1 is off until the last
+/// test, so that tables and caches change under one CPU only.
 fn main(machine: &Machine) {
     // Neither FP, SVE nor SME trap to EL1.
     let cpacr = read_sysreg!("cpacr_el1");
@@ -121,7 +126,8 @@ fn main(machine: &Machine) {
     others(machine);
 }
 
-/// An announced register that traps, and a hidden one that reads, both break a guest.
+/// An announced register that traps, and a hidden one that reads, both break a guest. Another
+/// exception than UNDEFINED, such as an abort, is no answer to a register.
 fn look_at(feature: &Feature, gearv: bool) {
     let announced = feature.fields.iter().any(Field::says_yes);
     let caught = catch(feature.read);
@@ -136,12 +142,15 @@ fn look_at(feature: &Feature, gearv: bool) {
 }
 
 /// Returns whether the access was UNDEFINED. With FEAT_IDST the ID register of an absent feature is
-/// reported as a trapped access. EC 0 is an unknown reason, which UNDEFINED has.
+/// reported as a trapped access. EC 0 is an unknown reason, which UNDEFINED has. The IL bit alone
+/// is the syndrome of EC 0 with a 32-bit instruction.
 fn is_undefined(caught: Option<Caught>) -> bool {
     caught.is_some_and(|caught| caught.esr == esr::IL || caught.class() == esr::EC_SYSREG)
 }
 
-/// Sizes that a guest may rely upon. Linux with 4 KiB pages runs on whatever announces them.
+/// Sizes that a guest may rely upon. Linux with 4 KiB pages runs on whatever announces them. With 4
+/// KiB pages, 52-bit addresses need stage-2 tables of another format (FEAT_LPA2), which Gear1 does
+/// not build.
 fn sizes(gearv: bool) {
     let mmfr0 = read_sysreg!("id_aa64mmfr0_el1");
     let (range, pages_4k, pages_16k) = (mmfr0 & 0xf, mmfr0 >> 28 & 0xf, mmfr0 >> 20 & 0xf);
@@ -156,7 +165,9 @@ fn sizes(gearv: bool) {
 }
 
 /// Checks the identification that all guests see, whatever the CPU. ID registers are read-only;
-/// those of AArch32 are UNKNOWN without it, and zero under GearV.
+/// those of AArch32 are UNKNOWN without it, and zero under GearV. ACTLR_EL1 and CPUECTLR_EL1 hold
+/// switches of the core itself, and a guest that turned off coherency or prefetching there would do
+/// so for all VMs of the CPU.
 fn limits() {
     let pfr0 = read_sysreg!("id_aa64pfr0_el1");
     check!("aarch64-only", pfr0 & 0xffff == 0x0011, "{pfr0:#x}");
@@ -177,7 +188,9 @@ fn limits() {
 }
 
 /// Cleans and invalidates all sets and ways of a small cache, twice: memory must keep its contents.
-/// The operand has the way at the top and the set from the line's size on.
+/// The operand has the way at the top and the set from the line's size on. Passed through, an
+/// invalidation would reach dirty lines of whoever shares the cache; HCR_EL2.TSW makes each a trap
+/// (G1-CPU-005).
 fn set_way(machine: &Machine) {
     let place = machine.ram.end - 64;
     test_guests::mmio::write64(place, machine.ram.start);
@@ -195,6 +208,7 @@ fn set_way(machine: &Machine) {
 #[repr(align(4096))]
 struct Page<T>([T; 4096 / 8]);
 
+/// Level 1 is the guest's own; of these two, one entry and two are used.
 static LEVEL2: Page<AtomicU64> = Page([const { AtomicU64::new(0) }; 512]);
 static LEVEL3: Page<AtomicU64> = Page([const { AtomicU64::new(0) }; 512]);
 static CODE: [Page<AtomicU64>; 2] = [const { Page([const { AtomicU64::new(0) }; 512]) }; 2];
@@ -202,7 +216,9 @@ static CODE: [Page<AtomicU64>; 2] = [const { Page([const { AtomicU64::new(0) }; 
 /// Has an instruction that Gear1 emulates be the target of an indirect branch, at the end of a page
 /// without BTI; the next one lies in a page with it, which nobody may enter by a branch. Where
 /// there is no BTI, both are pages like any other. Emulation has to set PSTATE.BTYPE to 0 behind
-/// the instruction, as executing it would.
+/// the instruction, as executing it would. Gear1 skips the emulated instruction, and ERET loads
+/// PSTATE.BTYPE from SPSR_EL2: with BTYPE still set, the instruction behind is the target of a
+/// branch (G1-CPU-009). KVM clears it in `kvm_skip_instr`.
 fn branch_type() {
     /// The last GiB of stage 1.
     const ENTRY: u64 = 511;
@@ -221,7 +237,8 @@ fn branch_type() {
 }
 
 /// Writes the code of both pages, and the tables that map them. Clean to the point of unification,
-/// so that an instruction fetch sees the code.
+/// so that an instruction fetch sees the code. GP (bit 50) makes a page guarded, where FEAT_BTI is
+/// there, and is ignored otherwise.
 fn fill_pages() {
     const TABLE: u64 = 0b11;
     /// Valid, accessed, inner shareable, Normal memory.
@@ -242,12 +259,14 @@ fn fill_pages() {
     }
 }
 
-/// Stage 1 maps the guest's memory at its own addresses.
+/// Stage 1 maps the guest's memory at its own addresses. A static has a fixed address, so that
+/// descriptors can be written once.
 fn address(page: &Page<AtomicU64>) -> u64 {
     core::ptr::from_ref(page).addr() as u64
 }
 
-/// Writes a descriptor, and drops the translations and instructions of before.
+/// Writes a descriptor, and drops the translations and instructions of before. Nothing accesses
+/// this GiB while the descriptor changes, so that no translation of before is in use.
 fn remap(descriptor: u64, value: u64) {
     test_guests::mmio::write64(descriptor, value);
     // SAFETY: drops translations and instructions only; nothing else is mapped there.
@@ -263,7 +282,8 @@ fn remap(descriptor: u64, value: u64) {
     };
 }
 
-/// Most bytes that one trap of a walk cleans.
+/// Most bytes that one trap of a walk cleans. The size that Gear1 has chosen, for an exit that ends
+/// soon (G1-CPU-005).
 const PIECE: u64 = 0x8000;
 /// Most exits of a walk beside the pieces: for reads of the cache registers, and for the last look.
 const BESIDE: u64 = 64;
@@ -272,7 +292,9 @@ const HAS_DATA: u64 = 2;
 
 /// Cleans and invalidates all data and unified caches by set and way, as U-Boot, Linux'
 /// decompressor and RTOSes do it (Arm DDI 0487, D7.5.9.6); returns the number of instructions that
-/// it took.
+/// it took. CLIDR_EL1.LoC says how many levels there are to the point of coherency, and CCSIDR_EL1
+/// the lines, ways and sets of the level that CSSELR_EL1 names. GearV shows one set and one way
+/// (G1-CPU-010), as KVM does.
 fn walk() -> u64 {
     let clidr = read_sysreg!("clidr_el1");
     let coherency = clidr >> 24 & 7;
@@ -299,7 +321,8 @@ fn walk() -> u64 {
 }
 
 /// G1-CPU-005, G1-CPU-010: a walk over all levels cleans the VM's memory once, and traps little
-/// more often. Trapping each instruction would cost minutes on a large cache.
+/// more often. Trapping each instruction would cost minutes on a large cache. The second walk finds
+/// a memory of the first one that makes it do nothing.
 fn walks(machine: &Machine) {
     let memory = machine.ram.end - machine.ram.start;
     for name in ["a-walk-cleans-once", "so-does-the-next"] {
@@ -320,10 +343,11 @@ fn walks(machine: &Machine) {
     }
 }
 
-/// Values that the second CPU reads.
+/// Values that the second CPU reads. The last word says that the others are written.
 static OTHER: [AtomicU64; 5] = [const { AtomicU64::new(0) }; 5];
 
-/// Registers that a kernel compares between CPUs.
+/// Registers that a kernel compares between CPUs. MIDR_EL1 selects errata workarounds in Linux, and
+/// the other three its features.
 fn identity() -> [u64; 4] {
     [
         read_sysreg!("id_aa64pfr0_el1"),
@@ -333,7 +357,8 @@ fn identity() -> [u64; 4] {
     ]
 }
 
-/// Linux taints itself, or refuses a CPU, whose features differ from the first one's.
+/// Linux taints itself, or refuses a CPU, whose features differ from the first one's. VPIDR_EL2 and
+/// the traps of ID registers are set on each CPU by itself, so that one can be forgotten.
 fn others(machine: &Machine) {
     if machine.cpus < 2 {
         return;

@@ -2,6 +2,9 @@
 //! it must not notice. Natively, that arming them leaves the guest itself alone.
 //!
 //! A hypervisor may refuse these registers as undefined or ignore writes: both are fine.
+//!
+//! KVM switches the debug registers of a guest that uses them. GearV keeps them from a guest
+//! without `debug` in the manifest: RAZ/WI (G1-CPU-003).
 #![no_std]
 #![no_main]
 
@@ -11,16 +14,20 @@ use test_guests::{Machine, check, guest, psci, read_sysreg, report, say, write_s
 
 guest!(main);
 
-/// Each call enters Gear2 while the registers hold.
+/// Each call enters Gear2 while the registers hold. A step that is active at one of these entries
+/// would be taken at Gear2's first instruction.
 const CALLS: u64 = 5000;
-/// MDE, KDE and SS of MDSCR_EL1.
+/// MDE, KDE and SS of MDSCR_EL1. MDE lets breakpoints and watchpoints act, and SS steps at the next
+/// ERET.
 const MONITOR_STEP: u64 = 1 << 15 | 1 << 13 | 1;
-/// Enabled at EL0 and EL1, all bytes of a word.
+/// Enabled at EL0 and EL1, all bytes of a word. EL0 is included, as Gear2's code runs there.
 const BREAKPOINT: u64 = 0xf << 5 | 3 << 1 | 1;
-/// Enabled at EL0 and EL1, loads and stores, all bytes of 2 GiB.
+/// Enabled at EL0 and EL1, loads and stores, all bytes of 2 GiB. MASK (bits 28:24) of 31 leaves out
+/// 31 bits of the address.
 const WATCHPOINT: u64 = 31 << 24 | 0xff << 5 | 3 << 3 | 3 << 1 | 1;
 
-/// Gear2 runs at EL0, where EL1's breakpoints would apply.
+/// Gear2 runs at EL0, where EL1's breakpoints would apply. PSTATE.D masks debug exceptions only of
+/// the level that takes them, and so none of EL0's: MDSCR_EL1 has to be off there.
 fn main(machine: &Machine) {
     arm();
     let refused = (0..CALLS).find(|_| machine.gearv && psci::gear2_nop() != 0);
@@ -34,6 +41,7 @@ fn main(machine: &Machine) {
     trace();
 }
 
+/// MSR has its register in the instruction, so that no loop over registers is possible.
 macro_rules! try_write {
     ($undefined:ident, $($name:literal = $value:expr),+ $(,)?) => {
         $(if !written(|| write_sysreg!($name, $value)) { $undefined += 1; })+
@@ -51,7 +59,8 @@ fn written(write: impl FnOnce()) -> bool {
     false
 }
 
-/// OS lock and OS double lock are opened first, or nothing would be armed.
+/// OS lock and OS double lock are opened first, or nothing would be armed. Breakpoints compare the
+/// addresses of whatever code runs: nothing in them names the VM that set them.
 fn arm() {
     let mut undefined = 0;
     try_write!(
@@ -72,7 +81,8 @@ fn arm() {
     report::pass("arming-is-harmless");
 }
 
-/// Whatever was refused before is refused again.
+/// Whatever was refused before is refused again. Natively the registers hold what was written, and
+/// must not stay armed.
 fn disarm() {
     let mut undefined = 0;
     try_write!(
@@ -86,7 +96,8 @@ fn disarm() {
     let _ = undefined;
 }
 
-/// A PMU is there, or neither announced nor usable.
+/// A PMU is there, or neither announced nor usable. Linux touches PMCR_EL0 if PMUVer announces a
+/// PMU, and dies of an UNDEFINED instruction otherwise.
 fn pmu() {
     let version = read_sysreg!("id_aa64dfr0_el1") >> 8 & 0xf;
     let caught = catch(|| _ = read_sysreg!("pmcr_el0"));
@@ -99,7 +110,8 @@ fn pmu() {
     );
 }
 
-/// A trace unit is announced or UNDEFINED, as the PMU.
+/// A trace unit is announced or UNDEFINED, as the PMU. The debug version is 6 (Armv8.0) at least,
+/// since debug itself cannot be absent.
 fn trace() {
     let dfr0 = read_sysreg!("id_aa64dfr0_el1");
     check!("debug-version", dfr0 & 0xf >= 6, "ID_AA64DFR0 {dfr0:#x}");

@@ -1,4 +1,6 @@
-//! A VM that waits for direct messages and does what they say (see the `ffa` guest).
+//! A VM that waits for direct messages and does what they say (see the `ffa` guest). An endpoint
+//! apart from the agent, since a receiver of messages is blocked in FFA_MSG_WAIT and executes no
+//! commands meanwhile.
 #![no_std]
 #![no_main]
 

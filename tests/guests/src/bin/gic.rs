@@ -25,18 +25,22 @@ const TRANSMIT: u32 = 1 << 5;
 const LOW: u32 = 1;
 const HIGH: u32 = 2;
 const LOWER: u32 = 3;
-/// Time to wait for an interrupt that must not come.
+/// Time to wait for an interrupt that must not come. Each check that nothing comes takes that long,
+/// so that the time is short.
 const PATIENCE_US: u64 = 200;
 /// Latest arrival of an interrupt that must come, on a busy host.
 const LATEST_US: u64 = 1_000_000;
 
-/// Counts by INTID, of CPU 0 alone.
+/// Counts by INTID, of CPU 0 alone. 64 cover the private interrupts and the first SPIs, of which
+/// the UART's is one.
 static TAKEN: [AtomicU32; 64] = [const { AtomicU32::new(0) }; 64];
-/// The INTIDs of the last interrupts, the newest in the lowest byte.
+/// The INTIDs of the last interrupts, the newest in the lowest byte. Four arrivals fit, and the
+/// tests look at three at most.
 static ORDER: AtomicU32 = AtomicU32::new(0);
 /// Whether the interrupt was active in the last handler.
 static ACTIVE_IN_HANDLER: AtomicBool = AtomicBool::new(false);
-/// The handler of `LOW` lets others in, after sending `HIGH` and `LOWER`.
+/// The handler of `LOW` lets others in, after sending `HIGH` and `LOWER`. Other tests use the SGI
+/// without a nest.
 static NESTS: AtomicBool = AtomicBool::new(false);
 /// Copy of `ORDER` from inside the handler: what has preempted it.
 static NESTED: AtomicU32 = AtomicU32::new(0);
@@ -45,10 +49,12 @@ static NESTED: AtomicU32 = AtomicU32::new(0);
 static OTHER_READY: AtomicBool = AtomicBool::new(false);
 /// A bit for each SGI that CPU 1 took.
 static OTHER_TOOK: AtomicU32 = AtomicU32::new(0);
-/// Times that the handler has masked the UART.
+/// Times that the handler has masked the UART. The mask is what lowers the line, and the only write
+/// that the handler makes to the device.
 static UART_MASK: AtomicU32 = AtomicU32::new(0);
 
 /// From the simplest to what needs two CPUs: the first failure tells what does not work.
+/// ICC_SRE_EL1 (S3_0_C12_C12_5) of 0 turns the System registers off where SRE can be written.
 fn main(machine: &Machine) {
     identification();
     registers_keep();
@@ -75,7 +81,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Counts, and notes the order; each source is silenced, or a level would come for ever.
+/// Counts, and notes the order; each source is silenced, or a level would come for ever. In a nest
+/// the inner handler runs before the outer one ends, and each notes its own arrival.
 fn on_interrupt(intid: u32) {
     if cpu::index() != 0 {
         OTHER_TOOK.fetch_or(1 << intid, Ordering::Release);
@@ -100,7 +107,8 @@ fn on_interrupt(intid: u32) {
     }
 }
 
-/// Waits as long as an interrupt that must not come is given to come.
+/// Waits as long as an interrupt that must not come is given to come. By the counter and not by a
+/// timer, whose interrupt would count.
 fn wait() {
     timer::delay_us(PATIENCE_US);
 }
@@ -139,7 +147,8 @@ fn await_one(intid: u32) -> u32 {
 }
 
 /// GICD_PIDR2.ArchRev; a guest sees one Security state (GICD_CTLR.DS reads 1 with GICv3). Without a
-/// second Security state Group 1 is the guest's to configure.
+/// second Security state Group 1 is the guest's to configure. Linux reads ArchRev first, and takes
+/// no controller of another revision (`gic_validate_dist_version`).
 fn identification() {
     let (pidr2, revision, control, state) = match gic::version() {
         Version::V2 => (0xfe8, 2, 0x50, 0),
@@ -153,7 +162,8 @@ fn identification() {
 }
 
 /// GICR_ICFGR0 is read-only for SGIs, which are edges always. Private registers are in other frames
-/// than those of shared interrupts, and are checked by an SGI and a PPI.
+/// than those of shared interrupts, and are checked by an SGI and a PPI. Priorities are compared in
+/// five bits, which a list register has at least.
 fn registers_keep() {
     for intid in [LOW, timer::INTID] {
         gic::set_priority(intid, 0x58);
@@ -177,7 +187,8 @@ fn registers_keep() {
 }
 
 /// Sixteen SGIs are there, active between acknowledge and end. The bit in GICD_ISACTIVER or
-/// GICR_ISACTIVER0 is read in the handler, where alone it is set.
+/// GICR_ISACTIVER0 is read in the handler, where alone it is set. Linux uses the first eight SGIs
+/// for its IPIs; the rest is for secure firmware by custom, and must be there all the same.
 fn sgis_to_self() {
     let all = (0..16).all(|intid| {
         gic::enable(intid);
@@ -195,6 +206,7 @@ fn sgis_to_self() {
 
 /// PPI 27, the virtual timer's, as most firmware and Linux use it. The second interrupt shows that
 /// the end of the first has deactivated the physical one as well, which is behind the virtual one.
+/// An interrupt that stays active physically is never signalled again.
 fn timer_interrupt() {
     gic::enable(timer::INTID);
     timer::arm(timer::now() + timer::from_us(20));
@@ -225,7 +237,8 @@ fn enable_and_pend(intid: u32, name: &str) {
 }
 
 /// Checks that ICPENDR takes back what ISPENDR made pending while the interrupt was disabled. A
-/// distributor that only notes the last write to ISPENDR would deliver it.
+/// distributor that only notes the last write to ISPENDR would deliver it. The interrupt was in no
+/// list register, as it was disabled, so that Gear1's memory alone has the state.
 fn cleared_does_not_come(intid: u32) {
     gic::disable(intid);
     gic::set_pending(intid, true);
@@ -240,7 +253,8 @@ fn cleared_does_not_come(intid: u32) {
 }
 
 /// ICC_PMR_EL1 lets only higher priorities through, which are lower numbers. An interrupt of the
-/// mask's own priority is masked.
+/// mask's own priority is masked. GICC_HPPIR and ICC_HPPIR1_EL1 tell the interrupt without
+/// acknowledging it.
 fn mask() {
     gic::set_mask(PRIORITY);
     gic::send_sgi(0, LOW);
@@ -250,7 +264,9 @@ fn mask() {
     report::equal("unmasked-priority-comes", await_one(LOW), 1);
 }
 
-/// Of several pending ones the highest priority is acknowledged first.
+/// Of several pending ones the highest priority is acknowledged first. All three are pending before
+/// the CPU lets one in, and are in list registers in the order of their arrival. The CPU interface
+/// chooses by priority, not by the register's number.
 fn order() {
     gic::set_priority(HIGH, 0x40);
     gic::set_priority(LOWER, 0xc0);
@@ -263,7 +279,8 @@ fn order() {
 }
 
 /// A higher priority preempts an active one; a lower one waits for its end. The handler lets
-/// interrupts in by itself; the lower one must wait until that handler has ended.
+/// interrupts in by itself; the lower one must wait until that handler has ended. The priorities
+/// are those that `order` has set.
 fn nesting() {
     NESTS.store(true, Ordering::Relaxed);
     gic::send_sgi(0, LOW);
@@ -276,7 +293,8 @@ fn nesting() {
 }
 
 /// EOImode 1: EOIR drops the priority, DIR ends the interrupt. Between both writes the same SGI is
-/// sent once more: it may not come while it is active.
+/// sent once more: it may not come while it is active. EOImode 1 is for hypervisors: Linux uses it
+/// at EL2 to give an interrupt to a guest, who ends it.
 fn two_step_end() {
     gic::set_two_step(true);
     gic::send_sgi(0, LOW);
@@ -300,7 +318,9 @@ fn two_step_end() {
 }
 
 /// The transmitter's interrupt is a level: it comes as often as it is unmasked. Nothing clears the
-/// source but its mask, so the level is still there when it is unmasked.
+/// source but its mask, so the level is still there when it is unmasked. A level that Gear2 has
+/// raised is held by Gear1 until the device lowers it, not until the guest acknowledges
+/// (G1-GIC-005).
 fn uart_level(machine: &Machine) {
     let intid = machine.uart_intid;
     gic::enable(intid);
@@ -332,7 +352,8 @@ fn other_cpu() {
     report::equal("sgi-all-but-self", (others, let_in(LOW)), (1 << LOW, 0));
 }
 
-/// Takes SGIs for CPU 0 to look at.
+/// Takes SGIs for CPU 0 to look at. The CPU does not sleep, so that no wake-up is part of this
+/// test; `wfi_smp` and `gic_smp` have those.
 fn other(_index: usize) {
     for intid in 0..16 {
         gic::enable(intid);

@@ -22,7 +22,8 @@ guest!(
     other_cpu = other
 );
 
-/// SGI by which CPU 0 gives orders, and the others tell it that they did something.
+/// SGI by which CPU 0 gives orders, and the others tell it that they did something. The highest
+/// SGI, so that those that are counted begin at 0.
 const ORDER: u32 = 15;
 /// SGI that goes round.
 const TOKEN: u32 = 14;
@@ -57,7 +58,7 @@ struct Cpu {
     order: AtomicU64,
     /// Number of times that each SGI came, then `SPI`.
     counts: [AtomicU32; COUNTED as usize + 1],
-    /// Sender of the last SGI, from GICC_IAR.
+    /// Sender of the last SGI, from GICC_IAR. A GICv2 has three bits for it, 12:10.
     sender: AtomicU32,
     /// Last round that this CPU has begun.
     round: AtomicU64,
@@ -71,10 +72,13 @@ static CPUS: [Cpu; MAX_CPUS] = [const {
         round: AtomicU64::new(0),
     }
 }; MAX_CPUS];
+/// Written before any other CPU is on.
 static CPU_COUNT: AtomicU32 = AtomicU32::new(0);
 /// CPU 0 is on from the start.
 static ON: AtomicU32 = AtomicU32::new(1);
+/// CPU 0 alone counts: a lap is over when the token is back.
 static LAPS_DONE: AtomicU32 = AtomicU32::new(0);
+/// CPUs that are through all of their rounds.
 static ROUNDS_DONE: AtomicU32 = AtomicU32::new(0);
 /// Timers of waits that expired. A sum suffices: any one is a failure.
 static LOST: AtomicU32 = AtomicU32::new(0);
@@ -122,7 +126,8 @@ fn other(me: usize) {
     }
 }
 
-/// Wakes CPU 0, which waits for what `me` has done.
+/// Wakes CPU 0, which waits for what `me` has done. CPU 0's own deeds need no SGI, as CPU 0 is
+/// awake then.
 fn tell(me: usize) {
     if me != 0 {
         gic::send_sgi(0, ORDER);
@@ -160,7 +165,8 @@ fn poll(me: usize) {
     }
 }
 
-/// Sends the token on; CPU 0 counts the laps and keeps the token after the last one.
+/// Sends the token on; CPU 0 counts the laps and keeps the token after the last one. With one CPU,
+/// the SGI becomes pending while it is active still.
 fn pass_on(me: usize) {
     if me != 0 || LAPS_DONE.fetch_add(1, Ordering::Relaxed) + 1 < LAPS {
         gic::send_sgi(next(me), TOKEN);
@@ -200,7 +206,7 @@ fn meet(me: usize) {
 }
 
 /// Makes a CPU do something. The order is stored before the SGI, which wakes the CPU to look for
-/// it.
+/// it. The release store and the DSB in the driver keep that order.
 fn give(to: usize, order: u64) {
     if to == 0 {
         return obey(0, order);
@@ -245,7 +251,8 @@ fn arrives(index: u32, mask: u8) -> bool {
     exact
 }
 
-/// Returns the mask of all CPUs that there are.
+/// Returns the mask of all CPUs that there are. A GICv2 has eight bits for targets, and a VM at
+/// most eight vCPUs.
 fn everybody(cpus: usize) -> u8 {
     (0xff_u16 >> (8 - cpus)) as u8
 }
@@ -283,7 +290,8 @@ fn each_to_others(cpus: usize) {
     report::equal("each-to-others", wrong.count(), 0);
 }
 
-/// Sends SGIs to lists of targets, absent CPUs included.
+/// Sends SGIs to lists of targets, absent CPUs included. Bits of absent CPUs must reach nobody: in
+/// a VM they could be CPUs of other VMs (G1-GIC-004).
 fn lists(cpus: usize) {
     let wrong = (0..=255_u8).step_by(7).filter(|&mask| {
         let from = usize::from(mask) % cpus;
@@ -295,7 +303,8 @@ fn lists(cpus: usize) {
     report::equal("lists", wrong.count(), 0);
 }
 
-/// Passes one SGI on from CPU to CPU. A single lost wake-up stops the token for good.
+/// Passes one SGI on from CPU to CPU. A single lost wake-up stops the token for good. No timer of
+/// CPU 0's repairs it, as only the CPU with the token sends.
 fn token(cpus: usize) {
     gic::send_sgi(next(0), TOKEN);
     let is_round = wait_for(|| LAPS_DONE.load(Ordering::Relaxed) >= LAPS);
@@ -310,7 +319,9 @@ fn rounds(cpus: usize) {
     check!("rounds", all_done, "{ROUNDS_DONE:?} CPUs got through");
 }
 
-/// A shared interrupt goes to the CPU that it is routed to, also while it is pending.
+/// A shared interrupt goes to the CPU that it is routed to, also while it is pending. The second
+/// part changes the route of an interrupt that is pending already, and disabled: it must come where
+/// it is routed when it is enabled.
 fn routes(machine: &Machine) {
     let cpus = machine.cpus;
     gic::enable(SPI);

@@ -3,6 +3,10 @@
 //! timer on and off. Nothing may stop the machine; set up anew, everything works again.
 //!
 //! What is done follows from the seed alone, apart from how the CPUs' doings mix.
+//!
+//! GearV keeps a virtual interrupt controller in memory that no guest may bring out of order: an
+//! INTID, a list register's contents or a count of ends that a guest makes up must end in a wrong
+//! interrupt for that guest at worst (G1-GIC-002).
 #![no_std]
 #![no_main]
 
@@ -22,21 +26,26 @@ guest!(
 
 /// Printed, so that a failure can be repeated.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-/// For each CPU and round.
+/// For each CPU and round. Enough that each kind of deed meets each state of an interrupt on the
+/// others' way.
 const DEEDS: u32 = 20_000;
-/// The interrupt that proves that the GIC works afterwards.
+/// The interrupt that proves that the GIC works afterwards. An SGI needs nothing but the GIC and
+/// each CPU.
 const SGI: u32 = 3;
 /// Emulated time, in which a hang shows.
 const PATIENCE_US: u64 = 20_000_000;
 
+/// Written before the other CPUs are on, and constant from then on.
 static CPU_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Address of the first redistributor, which is below 4 GiB on QEMU's `virt`.
 static REDISTRIBUTORS: AtomicU32 = AtomicU32::new(0);
 /// Arrivals at all meetings so far: the number of CPUs divides it when all are there.
 static ARRIVED: AtomicU32 = AtomicU32::new(0);
 /// A bit for each CPU that took the SGI after the new set-up.
 static TOOK: AtomicU32 = AtomicU32::new(0);
 
-/// Rounds of chaos, each followed by a set-up from the beginning and a check.
+/// Rounds of chaos, each followed by a set-up from the beginning and a check. On QEMU's controller
+/// a random GICR_PENDBASER would have it read and write any memory.
 fn main(machine: &Machine) {
     if !machine.gearv {
         say!("native: not for QEMU's controller, which has LPI tables in memory");
@@ -61,7 +70,8 @@ fn main(machine: &Machine) {
     report::pass("still-there");
 }
 
-/// In step with CPU 0, so that the set-up finds nobody at work.
+/// In step with CPU 0, so that the set-up finds nobody at work. The second meeting comes behind the
+/// set-up of the distributor, without which no CPU gets an interrupt.
 fn other(_me: usize) {
     for round in 0..3 {
         stress(round);
@@ -80,7 +90,8 @@ fn other(_me: usize) {
 }
 
 /// Waits until all CPUs are here. A barrier without the interrupt controller, which is what is
-/// under test.
+/// under test. WFE loses no SEV: an event that comes before the WFE ends it at once (Arm ARM, "Wait
+/// for Event").
 fn meet() {
     let cpus = CPU_COUNT.load(Ordering::Relaxed);
     let before = ARRIVED.fetch_add(1, Ordering::AcqRel);
@@ -91,7 +102,8 @@ fn meet() {
     cpu::sev();
 }
 
-/// Acknowledges and ends; notes the SGI.
+/// Acknowledges and ends; notes the SGI. An SGI that a deed left pending may come first, so that
+/// others are ended and ignored.
 fn take() {
     let acknowledged = gic::acknowledge();
     if gic::is_real(acknowledged) {
@@ -102,7 +114,9 @@ fn take() {
     }
 }
 
-/// Checks that SGIs and the timer come again.
+/// Checks that SGIs and the timer come again. The set-up writes registers only, as a guest after a
+/// reset of its own does. State that the deeds have left in a list register or in Gear1's memory,
+/// and that no register reaches, would keep interrupts away here.
 fn works_again(cpus: usize) {
     gic::enable(SGI);
     let all = (0xff_u16 >> (8 - cpus)) as u8;
@@ -127,7 +141,7 @@ fn works_again(cpus: usize) {
     check!("timer-works-again", came == timer::INTID, "{came}");
 }
 
-/// xorshift64 (Marsaglia 2003).
+/// xorshift64 (Marsaglia 2003). One word of state, so that a seed alone repeats a run.
 struct Random(u64);
 
 impl Random {
@@ -145,14 +159,16 @@ impl Random {
     }
 }
 
-/// Each CPU has numbers of its own in each round.
+/// Each CPU has numbers of its own in each round. The timer is turned off at the end, since its
+/// level would outlive the set-up, which clears pending states and no lines.
 fn stress(round: u64) {
     let mut random = Random(SEED ^ (cpu::index() as u64 + 1) << 40 ^ round << 50);
     (0..DEEDS).for_each(|_| deed(&mut random));
     timer::disarm();
 }
 
-/// Half of the deeds are accesses to frames, where the state is.
+/// Half of the deeds are accesses to frames, where the state is. A random CNTV_CTL_EL0 turns the
+/// line on and off without an exit, between Gear1's looks at it.
 fn deed(random: &mut Random) {
     match random.below(8) {
         0..=3 => access(random),
@@ -167,7 +183,10 @@ fn deed(random: &mut Random) {
 }
 
 /// Accesses some register of some frame; every second time one that is there. Any size at any
-/// address; reads have side effects too.
+/// address; reads have side effects too. Three of eight accesses have a size that most registers
+/// lack. Addresses are aligned, since an access to Device memory that is not is an alignment fault
+/// at EL1 and never leaves the guest. The AND of two numbers has a quarter of its bits set, so that
+/// a store changes some interrupts and not all.
 fn access(random: &mut Random) {
     let (base, size) = frame(random);
     let range = if random.below(2) == 0 { 0x1000 } else { size };
@@ -190,7 +209,9 @@ fn access(random: &mut Random) {
     }
 }
 
-/// Returns base and size of some frame. Redistributors of other CPUs are among them.
+/// Returns base and size of some frame. Redistributors of other CPUs are among them. Of a GICv2's
+/// CPU interface only the page of GICC_DIR traps to Gear1; the first page is hardware's, and
+/// `interface` writes to it.
 fn frame(random: &mut Random) -> (u64, u64) {
     match gic::version() {
         Version::V2 if random.below(4) == 0 => (v2::cpu_interface() + 0x1000, 0x1000),
@@ -204,7 +225,9 @@ fn frame(random: &mut Random) -> (u64, u64) {
     }
 }
 
-/// Changes the CPU interface. Reads of IAR acknowledge, and so change state.
+/// Changes the CPU interface. Reads of IAR acknowledge, and so change state. Values of
+/// ICC_AP1R0_EL1 are active priorities that no interrupt has, which mask others until they are
+/// ended.
 fn interface(random: &mut Random) {
     let value = random.next() & random.next();
     match (gic::version(), random.below(8)) {
@@ -230,7 +253,8 @@ fn interface(random: &mut Random) {
 
 /// Acknowledges, and ends this, something else or nothing. Ends without an acknowledge, of the
 /// wrong interrupt and in the wrong order are UNPREDICTABLE or ignored (IHI 0069, ICC_EOIR1_EL1),
-/// and never fatal.
+/// and never fatal. An end without a list register counts up ICH_HCR_EL2.EOIcount, by which Gear1
+/// ends an active interrupt in memory (G1-GIC-012): with a wrong end, that must find one or none.
 fn end_anything(random: &mut Random) {
     let acknowledged = gic::acknowledge();
     match random.below(4) {

@@ -1,6 +1,9 @@
 //! A driver that keeps to all rules, beside one that breaks them: it writes its disk at random and
-//! verifies what it reads, until a `q` is typed, and then verifies all of the disk. A pattern stands
-//! in its FP registers, which a dump shows.
+//! verifies what it reads, until a `q` is typed, and then verifies all of the disk. A pattern
+//! stands in its FP registers, which a dump shows.
+//!
+//! Gear1 leaves the FP registers with their last user until another one executes an FP instruction.
+//! A dump therefore has to find this guest's registers in the CPU or in memory.
 #![no_std]
 #![no_main]
 
@@ -15,8 +18,11 @@ use virtio_drivers::transport::mmio::MmioTransport;
 
 guest!(main);
 
+/// 8 MiB of the disk, whose numbers of writes take 8 KiB ([`WRITES`]).
 const BLOCKS: usize = 2048;
+/// virtio-blk counts in sectors of 512 bytes, whatever the disk's own block is.
 const SECTORS: usize = (BLOCK / hostile_driver::SECTOR) as usize;
+/// The device VM boots Linux meanwhile, on CPUs that attackers share.
 const PATIENCE_S: u64 = 120;
 /// The device rings when it is done; this is how soon a lost interrupt is made up for.
 const LOOK_US: u64 = 100_000;
@@ -25,13 +31,16 @@ const LOOK_US: u64 = 100_000;
 /// CPUs are the attackers' for the most part.
 const PAUSE_US: u64 = 20_000;
 
-/// Pattern of the FP registers.
+/// Pattern of the FP registers. The host looks for the registers of this pattern in the dump.
 const FP_SEED: u64 = 5;
 
-/// Number of writes to each block; too large for a stack.
+/// Number of writes to each block; too large for a stack. A block without writes is not compared,
+/// as the disk's former contents are unknown.
 static WRITES: [AtomicU32; BLOCKS] = [const { AtomicU32::new(0) }; BLOCKS];
 
+/// One request at a time: whose answer is whose is never in question.
 struct Disk<'a> {
+    /// The device's interrupt ends the waits.
     node: &'a VirtioNode,
     driver: VirtIOBlk<GuestHal, MmioTransport<'static>>,
     /// Number of requests done, then of those that failed.
@@ -41,6 +50,8 @@ struct Disk<'a> {
     longest: u64,
 }
 
+/// The generator is a linear one, of which the upper bits are used, since the lower ones repeat
+/// soon. No FP instruction comes between `load` and `current`, as the guests are compiled without.
 fn main(machine: &Machine) {
     let Some(mut disk) = Disk::find(machine) else {
         return;
@@ -106,6 +117,8 @@ impl Disk<'_> {
         }
     }
 
+    /// The read before the write finds a write of another guest, or of an earlier request, in the
+    /// wrong place.
     fn exercise(&mut self, block: usize) {
         self.verify(block);
         let writes = WRITES[block].fetch_add(1, Relaxed) + 1;
@@ -115,7 +128,8 @@ impl Disk<'_> {
         self.verify(block);
     }
 
-    /// Reads a block; one that nobody has written holds what the disk held before.
+    /// Reads a block; one that nobody has written holds what the disk held before. One word that
+    /// differs is enough: the pattern tells which write a word is of.
     fn verify(&mut self, block: usize) {
         let mut data = [0; WORDS];
         self.transfer(block, &mut data, false);
@@ -129,7 +143,8 @@ impl Disk<'_> {
         }
     }
 
-    /// Does one request and waits for it.
+    /// Does one request and waits for it. A used ring without an interrupt is served after
+    /// [`LOOK_US`], so that a lost interrupt costs time and no data.
     fn transfer(&mut self, block: usize, data: &mut [u64; WORDS], write: bool) {
         let start = timer::now();
         let (mut request, mut response) = (BlkReq::default(), BlkResp::default());

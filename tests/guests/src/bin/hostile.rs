@@ -35,16 +35,19 @@ use virtio_drivers::transport::mmio::MmioTransport;
 
 guest!(main);
 
-/// Address of the arena in the guest's memory.
+/// Address of the arena in the guest's memory. 2 MiB leave room for the image and its stack, and
+/// are far from the device tree.
 const ARENA: u64 = 2 << 20;
-/// Seconds until a device must be there: Linux boots in the device VM meanwhile.
+/// Seconds until a device must be there: Linux boots in the device VM meanwhile. Until then the
+/// transport shows device ID 0, a placeholder (virtio 1.2, 4.2.2).
 const PATIENCE_S: u64 = 120;
 /// Most violations that are reported in detail. More of them are counted, as a broken device could
 /// fill the log.
 const TOLD: u64 = 10;
-/// Longest time in which the device VM answers a frame.
+/// Longest time in which the device VM answers a frame. The device VM is a Linux on an emulated
+/// CPU, and has other guests to serve.
 const ANSWER_MS: u64 = 10_000;
-/// Longest frame, with its header.
+/// Longest frame, with its header. More than an Ethernet frame of 1514 bytes and the header of 12.
 const FRAME: usize = 2048;
 
 unsafe extern "C" {
@@ -52,7 +55,8 @@ unsafe extern "C" {
 }
 
 /// Attacks one device after the other. The verdict counts operations too: a run without one attack
-/// would have no violations.
+/// would have no violations. Devices that are served by programs of their own are told by their
+/// number alone.
 fn main(machine: &Machine) {
     let mut bench = Bench::new(machine);
     bench.fill();
@@ -81,12 +85,14 @@ fn main(machine: &Machine) {
 /// Parts of the random attacks that a device suffers whose program may end of one: a program is
 /// started again after a pause that grows.
 const ELSEWHERE: u64 = 4;
-/// Of the attacks on a graphics card one in so many is made, unless there is `everywhere=1`. A reset
-/// ends its program, whose start takes seconds on an emulated CPU; the tests on the host make all.
+/// Of the attacks on a graphics card one in so many is made, unless there is `everywhere=1`. A
+/// reset ends its program, whose start takes seconds on an emulated CPU; the tests on the host make
+/// all.
 const ON_GRAPHICS: usize = 16;
 
 /// Attacks a device. Attacks by the same seed are the same ones, so that a violation can be
-/// repeated.
+/// repeated. Attacks that may end a program are made less often, since the pause before its next
+/// start grows.
 fn attack(machine: &Machine, bench: &mut Bench, kind: Kind, elsewhere: bool) -> Counts {
     let layout = layout(machine, bench);
     let everywhere = machine.option("everywhere") == Some(1);
@@ -120,7 +126,8 @@ fn attack(machine: &Machine, bench: &mut Bench, kind: Kind, elsewhere: bool) -> 
     counts
 }
 
-/// Returns where the attacks on the device at hand are made.
+/// Returns where the attacks on the device at hand are made. The attacks need the bounds of the RAM
+/// for addresses beyond them.
 fn layout(machine: &Machine, bench: &Bench) -> Layout {
     Layout {
         ram: machine.ram.clone(),
@@ -129,7 +136,8 @@ fn layout(machine: &Machine, bench: &Bench) -> Layout {
     }
 }
 
-/// Does real I/O with the device, as a good driver.
+/// Does real I/O with the device, as a good driver. Each driver is made anew, and resets the device
+/// by its status register (virtio 1.2, 3.1.1), as Linux does when it loads a driver.
 fn honest(machine: &Machine, bench: &mut Bench, kind: Kind, when: &str, node: &VirtioNode) {
     let result = match kind {
         // The crate has no driver of file systems. Its driver of graphics cards does not wait for a
@@ -154,7 +162,7 @@ fn honest(machine: &Machine, bench: &mut Bench, kind: Kind, when: &str, node: &V
     }
 }
 
-/// Failure of an honest driver.
+/// Failure of an honest driver. The driver's errors have no text of their own, hence the place.
 struct Wrong(&'static str, Option<virtio_drivers::Error>);
 
 impl From<virtio_drivers::Error> for Wrong {
@@ -170,12 +178,14 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Makes an error of a condition that does not hold.
+/// Makes an error of a condition that does not hold. With `?`, one line for each rule that the
+/// device has to keep.
 fn ensure(condition: bool, what: &'static str) -> Result<(), Wrong> {
     condition.then_some(()).ok_or(Wrong(what, None))
 }
 
-/// Writes four sectors and reads them back. Sector 100 is in the half that attacks may write.
+/// Writes four sectors and reads them back. Sector 100 is in the half that attacks may write. The
+/// flush (VIRTIO_BLK_T_FLUSH) keeps the read behind the write in the host's file, too.
 fn write_and_read(disk: &mut VirtIOBlk<GuestHal, MmioTransport<'static>>) -> Result<(), Wrong> {
     let (mut data, mut back) = ([0; 4 * SECTOR as usize], [0; 4 * SECTOR as usize]);
     for (index, byte) in data.iter_mut().enumerate() {
@@ -189,7 +199,8 @@ fn write_and_read(disk: &mut VirtIOBlk<GuestHal, MmioTransport<'static>>) -> Res
 }
 
 /// Writes and reads, then looks at sectors that nothing writes. The second half of the disk is
-/// never written: any change there is an access out of place.
+/// never written: any change there is an access out of place. The capacity shows that no attack's
+/// store to the configuration space has changed it.
 fn honest_disk(node: &VirtioNode) -> Result<(), Wrong> {
     let mut disk = VirtIOBlk::<GuestHal, _>::new(virtio::transport(node))?;
     let capacity = disk.capacity();
@@ -212,6 +223,7 @@ fn honest_disk(node: &VirtioNode) -> Result<(), Wrong> {
 }
 
 /// Reads random bytes twice. Two equal answers of 64 bytes would be a device that copies nothing.
+/// The lengths are those that the device has written to the used ring, which a driver trusts.
 fn honest_entropy(node: &VirtioNode) -> Result<(), Wrong> {
     let mut entropy = VirtIORng::<GuestHal, _>::new(virtio::transport(node))?;
     let (mut first, mut second) = ([0; 64], [0; 64]);
@@ -222,7 +234,8 @@ fn honest_entropy(node: &VirtioNode) -> Result<(), Wrong> {
     ensure(lengths == [64; 2] && first != second, "no entropy")
 }
 
-/// Reads what the device is.
+/// Reads what the device is. An attack may have left another `select` in the configuration, which
+/// is the driver's to write.
 fn honest_input(node: &VirtioNode) -> Result<(), Wrong> {
     let mut input = VirtIOInput::<GuestHal, _>::new(virtio::transport(node))?;
     let mut name = [0; 128];
@@ -234,7 +247,9 @@ fn honest_input(node: &VirtioNode) -> Result<(), Wrong> {
     )
 }
 
-/// Asks for a program that there is not, and is told so.
+/// Asks for a program that there is not, and is told so. CID 2 is the host's (VMADDR_CID_HOST). A
+/// port without a listener is answered by VIRTIO_VSOCK_OP_RST, which needs the whole way to the
+/// device model and back.
 fn honest_sockets(node: &VirtioNode) -> Result<(), Wrong> {
     let mut sockets = VirtIOSocket::<GuestHal, _>::new(virtio::transport(node))?;
     let connection = ConnectionInfo::new(VsockAddr { cid: 2, port: 1 }, 1);
@@ -253,7 +268,8 @@ fn honest_sockets(node: &VirtioNode) -> Result<(), Wrong> {
     }
 }
 
-/// Prints a line. The host looks for these lines in the console's output.
+/// Prints a line. The host looks for these lines in the console's output. Three buffers for a line
+/// find a device that loses the order of its queue.
 fn honest_console(when: &str, node: &VirtioNode) -> Result<(), Wrong> {
     let mut console = VirtIOConsole::<GuestHal, _>::new(virtio::transport(node))?;
     for text in ["the honest driver ", when, " the attacks\n"] {
@@ -262,7 +278,9 @@ fn honest_console(when: &str, node: &VirtioNode) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Returns the frame that asks for the device VM's hardware address.
+/// Returns the frame that asks for the device VM's hardware address. The hardware address is in the
+/// frame twice, as source at byte 6 and as the asker's at byte 22; a bridge learns the way by the
+/// former, and the answer goes to the latter.
 fn question(mac: [u8; 6]) -> [u8; 60] {
     let mut frame = [0; 60];
     frame.copy_from_slice(&hostile_driver::ARP[12..]);
@@ -271,7 +289,8 @@ fn question(mac: [u8; 6]) -> [u8; 60] {
     frame
 }
 
-/// Asks for the device VM's hardware address and waits for the answer.
+/// Asks for the device VM's hardware address and waits for the answer. The question is repeated
+/// behind each frame that is no answer, as the network has other frames too.
 fn honest_net(node: &VirtioNode) -> Result<(), Wrong> {
     let mut buffer = [0; FRAME];
     let mut net = VirtIONetRaw::<GuestHal, _, 16>::new(virtio::transport(node))?;
@@ -298,7 +317,8 @@ fn honest_net(node: &VirtioNode) -> Result<(), Wrong> {
 }
 
 /// Tells whether a packet is an answer (2) of the address resolution protocol, from the address
-/// asked for.
+/// asked for. EtherType 0x0806 is at byte 12, the operation at byte 20, and the address of who
+/// answers at byte 28.
 fn is_answer(packet: &[u8]) -> bool {
     packet.get(12..14) == Some(&[8, 6])
         && packet.get(20..22) == Some(&[0, 2])
@@ -309,12 +329,14 @@ fn is_answer(packet: &[u8]) -> bool {
 struct Bench {
     /// Of the device under attack.
     registers: u64,
-    /// Memory outside of the arena and of the guest's own data.
+    /// Memory outside of the arena and of the guest's own data. Three ranges, as the arena and the
+    /// device tree lie between.
     canaries: [Range<u64>; 3],
+    /// Violations so far, reported or not.
     told: u64,
 }
 
-/// Returns what a canary holds.
+/// Returns what a canary holds. The factor is odd, so that no two addresses have one pattern.
 const fn canary(address: u64) -> u64 {
     address.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x6a09_e667_f3bc_c908
 }

@@ -1,7 +1,7 @@
 //! Guests that are killed again and again, and the one that sees to it. The command line says which
-//! this is: `role=0` is a guest with a watchdog, `role=1` a real-time VM with a heartbeat; both fail
-//! in each way, life by life. `role=2` is told of the guest's ends; when both have failed often
-//! enough it makes Gear2 fail as often, and sees at last whether both are supervised still.
+//! this is: `role=0` is a guest with a watchdog, `role=1` a real-time VM with a heartbeat; both
+//! fail in each way, life by life. `role=2` is told of the guest's ends; when both have failed
+//! often enough it makes Gear2 fail as often, and sees at last whether both are supervised still.
 //! `role=3`, a real-time VM, is told of the real-time VM's ends. `kills=` says how often.
 //!
 //! Each life of the guest shares as much memory as it may, and ends without reclaiming it: a
@@ -54,14 +54,18 @@ const NOT_ONCE: u64 = 1;
 const EARLY: u64 = 2;
 const LEAKED: u64 = 4;
 
-/// `watchdog-ms` of the manifest.
+/// `watchdog-ms` of the manifest. Each end that is found by silence costs one period, so that a
+/// thousand of them take seconds.
 const PERIOD_US: u64 = 2_000;
-/// Pause between two signs of life, and of two looks of the listener.
+/// Pause between two signs of life, and of two looks of the listener. A tenth of the period: a busy
+/// host may delay some of them.
 const BEAT_US: u64 = 200;
 const LOOK_US: u64 = 1_000;
 /// Time in which nothing fails, for who looks at the console.
 const QUIET_US: u64 = 100_000;
-/// Offset of the refresh register in the watchdog.
+/// Offset of the refresh register in the watchdog. The generic watchdog of Arm's base system
+/// architecture (DEN 0094) has a control frame and a refresh frame, and a store of any value to the
+/// latter refreshes.
 const REFRESH: u64 = 0x1000;
 const PAGE: u64 = 4096;
 /// Offset of what is shared. Behind the guest's image and stack.
@@ -97,6 +101,7 @@ const NEVER: u64 = u64::MAX;
 /// Questions for the heap, of which the least answer counts: loops allocate for a moment.
 const SAMPLES: usize = 40;
 
+/// 0 where there is no channel, so that a missing one faults at once.
 static MEMORY: AtomicU64 = AtomicU64::new(0);
 /// INTIDs of the doorbells of the two that fail.
 static BELLS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
@@ -121,6 +126,7 @@ fn main(machine: &Machine) {
 
 /// Words of one of the VMs.
 #[derive(Clone, Copy)]
+/// Each word has one writer at a time, by the stages.
 struct Words(u64);
 
 impl Words {
@@ -168,7 +174,7 @@ impl Words {
     }
 }
 
-/// A VM that fails.
+/// A VM that fails. A guest has a watchdog, a real-time VM a heartbeat; one of both is there.
 struct Victim {
     words: Words,
     watchdog: Option<u64>,
@@ -213,7 +219,8 @@ impl Victim {
         FAULTS[way_of(life)].commit(life);
     }
 
-    /// Shows a sign of life.
+    /// Shows a sign of life. The watchdog is a store that traps, and the heartbeat a word in memory
+    /// that Gear1 looks at (G1-SUP-004).
     fn feed(&self) {
         if let Some(watchdog) = self.watchdog {
             write32(watchdog + REFRESH, 0);
@@ -329,7 +336,8 @@ fn listen(machine: &Machine, role: usize) {
     }
 }
 
-/// Brings both VMs to a stage.
+/// Brings both VMs to a stage. The stages are words in shared memory, which the victims poll: no
+/// interrupt of theirs is needed.
 fn go_on(stage: u64) {
     for role in [0, 1] {
         Words::of(role).put(STAGE, stage);

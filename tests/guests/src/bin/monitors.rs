@@ -19,28 +19,35 @@ use test_guests::{
 
 guest!(main, irq = irq);
 
-/// PMCR_EL0: E, P, C and LC.
+/// PMCR_EL0: E, P, C and LC. LC makes PMCCNTR_EL0 overflow at 64 bits, where PMOVSSET_EL0 shows bit
+/// 63's carry and not that of bit 31.
 const START: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 6;
 /// The cycle counter's bit in the registers with a bit for each counter.
 const CYCLES: u64 = 1 << 31;
-/// Events. Event 0x00, counted by writes of PMSWINC_EL0.
+/// Events. Event 0x00, counted by writes of PMSWINC_EL0. Each write counts one, on whatever core.
 const SW_INCR: u64 = 0;
 /// Event 0x08.
 const INST_RETIRED: u64 = 8;
-/// PMEVTYPER: counts at EL2.
+/// PMEVTYPER: counts at EL2. The guest asks for what it must not get: Gear1 clears the bit
+/// (`TYPE_GUEST`), since Armv8.0 has no other means to keep a counter from counting in EL2.
 const NSH: u64 = 1 << 27;
 /// Long enough that others run meanwhile.
 const ROUNDS: u64 = 3_000_000;
-/// Instructions of a wait for an interrupt.
+/// Instructions of a wait for an interrupt. Many times the distance to the overflow
+/// ([`near_overflow`]).
 const OWN: u64 = 10_000;
-/// Pauses in which others get the CPU.
+/// Pauses in which others get the CPU. Each sleep unloads the vCPU, if the CPU is shared, and moves
+/// all of its monitors.
 const SLEEPS: u64 = 20;
 
+/// The PMU's interrupts since the last check, which takes the number away.
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 /// Number of coming interrupts whose handler leaves the PMU's line high.
 static LEFT_HIGH: AtomicU64 = AtomicU64::new(0);
 
-/// The OS lock is set at reset (Arm ARM, OSLAR_EL1), and keeps debug exceptions away.
+/// The OS lock is set at reset (Arm ARM, OSLAR_EL1), and keeps debug exceptions away. Linux clears
+/// the lock on each CPU that comes up (`clear_os_lock`). The counts of exits show that exceptions
+/// and counting cost none (G1-CPU-008): in a VM with pass-through the registers do not trap either.
 fn main(machine: &Machine) {
     write_sysreg!("oslar_el1", 0);
     report::equal("os-unlocked", read_sysreg!("oslsr_el1") & 2, 0);
@@ -68,7 +75,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// The overflow flag is the line: cleared, the interrupt is over.
+/// The overflow flag is the line: cleared, the interrupt is over. Linux clears PMOVSCLR_EL0 in its
+/// handler for the same reason (`armv8pmu_getreset_flags`).
 fn irq(intid: u32) {
     if intid == timer::INTID {
         timer::disarm();
@@ -91,7 +99,9 @@ extern "C" fn target() {
 }
 
 /// A hardware breakpoint, whose handler steps out of it. Software steps over it with PSTATE.SS, as
-/// every debugger does.
+/// every debugger does. A breakpoint's return address is the instruction itself: without the step,
+/// ERET would take the breakpoint for ever. Linux disables it for one step as well
+/// (`breakpoint_handler`).
 fn breakpoint() {
     let address = target as *const () as u64;
     let arm = || {
@@ -112,12 +122,15 @@ fn breakpoint() {
 }
 
 /// `inline(never)` gives the breakpoint an address that is executed once a call. The compiler
-/// cannot see that the function does nothing.
+/// cannot see that the function does nothing. Without `black_box` the call would be inlined, and
+/// the breakpoint's address never executed.
 fn target_again() {
     core::hint::black_box(target as extern "C" fn())();
 }
 
-/// A watchpoint on the second of two words. BAS selects the bytes of a doubleword.
+/// A watchpoint on the second of two words. BAS selects the bytes of a doubleword. The load of the
+/// neighbour finds a BAS that was lost on its way to the register; the second value shows that the
+/// store was made after the exception.
 fn watchpoint() {
     static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(7) }; 2];
     write_sysreg!("dbgwvr0_el1", WORDS[1].as_ptr() as u64);
@@ -131,7 +144,10 @@ fn watchpoint() {
 
 /// Single steps: over an instruction that runs, and over those that a hypervisor emulates. An
 /// instruction that a hypervisor emulates must leave the step's state as hardware would: one
-/// exception, behind the instruction.
+/// exception, behind the instruction. Gear1 clears SPSR_EL2.SS where it skips an instruction
+/// (G1-CPU-009), as KVM does (`kvm_skip_instr`). With SS left at 1, the step would be that of the
+/// instruction behind. Each case is another way through Gear1, and the device's leads through
+/// Gear2.
 fn steps(machine: &Machine, alone: bool) {
     let one = |name, (seen, behind): (test_guests::monitors::Seen, u64)| {
         report::equal(name, (seen.count, seen.first), (1, (STEP, behind)));
@@ -152,7 +168,9 @@ fn steps(machine: &Machine, alone: bool) {
     }
 }
 
-/// PMCR_EL0.N counters are there, of which a guest needs two here.
+/// PMCR_EL0.N counters are there, of which a guest needs two here. Fields: PMUVer in
+/// ID_AA64DFR0_EL1[11:8], N in PMCR_EL0[15:11]. QEMU announces INST_RETIRED only where it counts
+/// instructions (`icount`).
 fn pmu(alone: bool) {
     let version = read_sysreg!("id_aa64dfr0_el1") >> 8 & 0xf;
     let counters = read_sysreg!("pmcr_el0") >> 11 & 31;
@@ -166,7 +184,8 @@ fn pmu(alone: bool) {
 }
 
 /// Cycles and software increments are counted; the selected counter is the one of that number.
-/// PMXEVCNTR_EL0 and PMXEVTYPER_EL0 access the counter that PMSELR_EL0 names.
+/// PMXEVCNTR_EL0 and PMXEVTYPER_EL0 access the counter that PMSELR_EL0 names. Gear1 resolves the
+/// selection in software, as each access traps. An increment that is written twice counts twice.
 fn counts() {
     write_sysreg!("pmccfiltr_el0", 0);
     write_sysreg!("pmevtyper0_el0", INST_RETIRED | NSH);
@@ -186,7 +205,8 @@ fn counts() {
     report::equal("selected", read_sysreg!("pmselr_el0") & 31, 1);
 }
 
-/// Checks that both registers of a pair read the same bits.
+/// Checks that both registers of a pair read the same bits. A register of a pair that is emulated
+/// as write-only shows.
 macro_rules! both_read {
     ($name:literal, $set:literal, $clear:literal, $bits:expr) => {
         let seen = (read_sysreg!($set), read_sysreg!($clear));
@@ -195,7 +215,8 @@ macro_rules! both_read {
 }
 
 /// The two registers of a pair set and clear the same bits, and both read them. Each pair is one
-/// register with two ways to write.
+/// register with two ways to write. A read that returned what was written last, not the register's
+/// state, would show in the other half.
 fn sets() {
     write_sysreg!("pmcntenclr_el0", 2);
     let enabled = CYCLES | 1;
@@ -213,6 +234,7 @@ fn sets() {
 
 /// Called twice, so that the cost of reading falls out.
 #[inline(never)]
+/// The counter has 32 bits and wraps, hence the subtraction without overflow.
 fn counted(rounds: u64) -> u32 {
     let before = read_sysreg!("pmevcntr0_el0") as u32;
     spin(rounds);
@@ -220,7 +242,9 @@ fn counted(rounds: u64) -> u32 {
 }
 
 /// The guest's own instructions are counted, and nobody else's. With NSH clear, what EL2 executes
-/// for the guest does not count.
+/// for the guest does not count. A time slice of another VM falls into the long loop: counters that
+/// run on then would count its instructions. The doubled number of calls cancels what the
+/// measurement itself costs.
 fn instructions(alone: bool) {
     let short = counted(1000);
     report::equal("instructions", counted(2000) - short, 2000);
@@ -251,6 +275,8 @@ fn own_time() {
 }
 
 /// The interrupt comes as long as the line is high, and no longer. The PMU's interrupt is a level.
+/// Two handlers leave the line high and the third one clears it, which makes three interrupts. The
+/// list register has HW set as the timer's has, so the end of each signals the high line anew.
 fn overflow() {
     gic::enable(PMU_INTID);
     gic::enable(timer::INTID);
@@ -268,7 +294,9 @@ fn overflow() {
     write_sysreg!("pmcr_el0", 0);
 }
 
-/// Puts the cycle counter so near to its end that it overflows within the guest's next loop.
+/// Puts the cycle counter so near to its end that it overflows within the guest's next loop. 2000
+/// cycles are more than the way out of this function, so the interrupt comes where it is waited
+/// for.
 fn near_overflow() {
     write_sysreg!("pmccntr_el0", u64::MAX - 2000);
 }
@@ -291,7 +319,9 @@ fn masked_follows_line() {
 }
 
 /// Checks that all registers keep their values while others run, and that armed events fire in no
-/// other VM. Debug and PMU registers are the VM's own, whoever runs between.
+/// other VM. Debug and PMU registers are the VM's own, whoever runs between. The pattern contains
+/// the start of the VM's memory and the time, so that two VMs with this guest on one CPU have
+/// different ones.
 fn held(machine: &Machine) {
     let own = machine.ram.start ^ timer::now() << 32;
     let pattern = |number: u64| (own.wrapping_mul(2 * number + 1)) & 0x7fff_ffff_fffc;
@@ -307,7 +337,8 @@ fn held(machine: &Machine) {
 }
 
 /// Arms breakpoints and watchpoints, and gives the other registers values of this VM's own.
-/// Addresses are bits 48:2 of the value registers, hence the pattern's mask.
+/// Addresses are bits 48:2 of the value registers, hence the pattern's mask. PSTATE.D masks the
+/// step in this VM, so that MDSCR_EL1.SS does harm only where it leaks into another one.
 fn arm(pattern: impl Fn(u64) -> u64) {
     write_sysreg!("dbgbvr0_el1", pattern(0));
     write_sysreg!("dbgbvr1_el1", pattern(1));
@@ -324,7 +355,8 @@ fn arm(pattern: impl Fn(u64) -> u64) {
 }
 
 /// Returns how many registers have lost the values of [`arm`]. Compared all together: one that is
-/// lost is a leak, whichever it is.
+/// lost is a leak, whichever it is. DBGBCR1_EL1 and the watchpoints' controls are left out: an
+/// armed one that fires elsewhere is found there.
 fn changed(pattern: impl Fn(u64) -> u64) -> u64 {
     u64::from(read_sysreg!("dbgbvr0_el1") != pattern(0))
         + u64::from(read_sysreg!("dbgbvr1_el1") != pattern(1))

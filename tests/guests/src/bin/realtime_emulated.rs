@@ -1,4 +1,5 @@
-//! A real-time VM with the virtual interrupt controller: see `test_guests::realtime`.
+//! A real-time VM with the virtual interrupt controller: see `test_guests::realtime`. A binary of
+//! its own, since a mode is a fact of the manifest that the guest cannot see.
 #![no_std]
 #![no_main]
 
@@ -11,6 +12,7 @@ guest!(
     other_cpu = realtime::other
 );
 
+/// The mode decides which exit counts are right.
 fn main(machine: &Machine) {
     realtime::main(machine, Mode::Emulated);
 }

@@ -1,4 +1,5 @@
-//! Resets its VM as soon as it runs, for ever.
+//! Resets its VM as soon as it runs, for ever. Each reset loads the VM anew: Gear1 wipes and copies
+//! memory and invalidates TLBs, which a real-time VM on another CPU must not feel (G1-RT-008).
 #![no_std]
 #![no_main]
 

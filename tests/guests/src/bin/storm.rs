@@ -1,4 +1,7 @@
 //! Two CPUs that interrupt each other as fast as they can, for ever.
+//!
+//! The guest is a neighbour and judges nothing: each SGI is an exit, and most of them kick another
+//! CPU. Beside a real-time VM, none of that work may reach the VM's CPUs (G1-RT-008).
 #![no_std]
 #![no_main]
 
@@ -8,10 +11,12 @@ use test_guests::{Machine, cpu, gic, guest, psci, say};
 
 guest!(main, irq = on_interrupt, other_cpu = storm);
 
+/// One INTID for all, so that SGIs meet themselves pending and active.
 const SGI: u32 = 5;
-/// Interrupts between two report lines.
+/// Interrupts between two report lines. The host sees by the lines that the storm goes on.
 const REPORT: u64 = 5000;
 
+/// Interrupts of both CPUs. Equal SGIs merge while pending, so that fewer come than are sent.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 fn main(_machine: &Machine) {
@@ -20,6 +25,8 @@ fn main(_machine: &Machine) {
     storm(0);
 }
 
+/// By both forms, a list of targets with the sender in it and the filter for all others, as Gear1
+/// handles one target and several by different paths.
 fn storm(index: usize) {
     gic::enable(SGI);
     cpu::unmask_irqs();

@@ -1,6 +1,6 @@
 //! A VM that fails, who hears of it and who takes over. The command line says which this is:
-//! `role=0` cannot go on, again and again; `role=1` is its standby; `role=2` is a guest that is told
-//! of each end by a doorbell, and `role=3` a real-time VM that is, which counts its exits.
+//! `role=0` cannot go on, again and again; `role=1` is its standby; `role=2` is a guest that is
+//! told of each end by a doorbell, and `role=3` a real-time VM that is, which counts its exits.
 //!
 //! Requirements: G1-CHN-008.
 #![no_std]
@@ -19,15 +19,18 @@ guest!(main, irq = on_interrupt);
 const READY: u64 = 0;
 const LIVES: u64 = 8;
 const TOLD: u64 = 16;
-/// Lives that the manifest allows, with the first one.
+/// Lives that the manifest allows, with the first one. A fourth life would be a restart too many.
 const MOST: u64 = 3;
-/// Nobody's, in every machine of the tests.
+/// Nobody's, in every machine of the tests. VBAR_EL1 points there, so that the abort's own handler
+/// cannot be fetched.
 const NOWHERE: u64 = 0xf000_0000;
 /// Longest wait for the next end.
 const PATIENCE_US: u64 = 20_000_000;
-/// Time in which another ring would come.
+/// Time in which another ring would come. A doorbell that rings twice for one end would do so at
+/// once.
 const REST_US: u64 = 50_000;
 
+/// The channel's memory outlives a VM that is loaded anew, as it is no VM's own.
 static MEMORY: AtomicU64 = AtomicU64::new(0);
 
 fn main(machine: &Machine) {
@@ -41,7 +44,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Fails when the receiver has heard of all ends before.
+/// Fails when the receiver has heard of all ends before. Faults in the handler of a fault make a
+/// loop of exceptions that Gear1 takes for a guest that cannot go on (G1-FLT-004).
 fn fail() {
     put(LIVES, get(LIVES) + 1);
     cpu::wait_until(|| get(READY) == 1 && get(TOLD) + 1 == get(LIVES));
@@ -50,6 +54,7 @@ fn fail() {
     report::fail("fail", format_args!("it goes on"));
 }
 
+/// The pause finds a ring too many (G1-CHN-008).
 fn listen(machine: &Machine) {
     hear(machine);
     check!("told", comes(|| get(TOLD) == MOST), "{} ends", get(TOLD));
@@ -70,7 +75,8 @@ fn listen_in_real_time(machine: &Machine) {
     report::equal("told-once-of-each-end", get(TOLD), MOST);
 }
 
-/// Begins to hear the doorbell.
+/// Begins to hear the doorbell. A doorbell is a pulse, so that its interrupt is edge-triggered: as
+/// a level it would be low again before it is looked at.
 fn hear(machine: &Machine) {
     let intid = machine.channel("alarm").map_or(0, |channel| channel.intid);
     gic::set_edge(intid, true);
@@ -83,6 +89,7 @@ fn on_interrupt(_intid: u32) {
     put(TOLD, get(TOLD) + 1);
 }
 
+/// The barrier makes the word visible to the other VM before what follows.
 fn put(word: u64, value: u64) {
     write64(MEMORY.load(Relaxed) + word, value);
     cpu::dsb();

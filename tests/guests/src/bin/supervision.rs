@@ -28,7 +28,8 @@ const TOLD_AT: u64 = 24;
 const FAILED_AT: u64 = 32;
 /// `watchdog-ms` of the manifest.
 const PERIOD_US: u64 = 100_000;
-/// Time within which an end that Gear1 sees is told.
+/// Time within which an end that Gear1 sees is told. Beside the way through both gears, a time
+/// slice of another VM may come between.
 const AT_ONCE_US: u64 = 20_000;
 /// Offset of the refresh register in the watchdog.
 const REFRESH: u64 = 0x1000;
@@ -51,6 +52,7 @@ const FAULTS: [(Fault, u64, u64); 6] = [
     (Fault::Reset, 0, AT_ONCE_US),
 ];
 
+/// The channel's memory is not loaded anew with the VM, and so tells one life of the other.
 static MEMORY: AtomicU64 = AtomicU64::new(0);
 
 fn main(machine: &Machine) {
@@ -79,6 +81,8 @@ fn main(machine: &Machine) {
     fail(life);
 }
 
+/// CPU 1 has been on and is off when the first life ends: an end has to deal with such a vCPU as
+/// well.
 fn turn_off(_cpu: usize) {
     psci::cpu_off();
 }
@@ -138,6 +142,7 @@ fn us(ticks: u64) -> u64 {
     timer::to_ns(ticks) / 1_000
 }
 
+/// The barrier completes the store before a failure that follows at once.
 fn put(word: u64, value: u64) {
     write64(MEMORY.load(Relaxed) + word, value);
     cpu::dsb();

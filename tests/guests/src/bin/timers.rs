@@ -15,6 +15,8 @@ use test_guests::{
 
 guest!(main, irq = on_interrupt, other_cpu = other);
 
+/// Linux that boots at EL1 takes the virtual timer (`arch_timer_select_ppi`), so that no other
+/// guest of the tests exercises the emulated one as much.
 const KINDS: [Kind; 2] = [Kind::Virtual, Kind::Physical];
 /// CNTx_CTL_EL0. Bit 0: the timer compares, and ISTATUS has a meaning.
 const ENABLE: u64 = 1;
@@ -22,15 +24,18 @@ const ENABLE: u64 = 1;
 const IMASK: u64 = 2;
 /// Bit 2, read-only: the condition of the timer is met.
 const ISTATUS: u64 = 4;
-/// Tolerated delay: QEMU's own CPUs share the host's.
+/// Tolerated delay: QEMU's own CPUs share the host's. A timer that Gear1 forgets to watch wakes
+/// nobody, and is later than any host makes it.
 const LATE_US: u64 = 500_000;
 /// Interrupts that a line gives which nobody lowers.
 const REPEATS: u64 = 5;
-/// Times that the two CPUs read the counts in turn.
+/// Times that the two CPUs read the counts in turn. Each turn takes 1 ms at most, as both wait in
+/// steps of 500 us.
 const EXCHANGES: u64 = 200;
 /// Waits of each test.
 const SLEEPS: u64 = 100;
-/// Long enough that the other VM of this CPU runs.
+/// Long enough that the other VM of this CPU runs. The timers of the vCPU move from hardware to
+/// Gear1's list meanwhile (`timer::watch_unloaded`), and back.
 const REST_US: u64 = 20_000;
 
 /// Interrupts taken of each kind, when the last one was, and after how many the timer goes off.
@@ -39,18 +44,25 @@ static LAST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static STAYS: AtomicU64 = AtomicU64::new(0);
 /// The last count that anybody read of each kind, and whose turn it is to read.
 static COUNT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// One word for both CPUs, so that only one of them reads at a time.
 static TURN: AtomicU64 = AtomicU64::new(0);
+/// Counted and not reported at once, as only the boot CPU prints.
 static BACKWARDS: AtomicU64 = AtomicU64::new(0);
 /// Bounds of CPU 1's offset.
 static OFFSET: [AtomicI64; 2] = [const { AtomicI64::new(0) }; 2];
+/// The release of this flag makes both bounds visible to CPU 0.
 static HAS_OFFSET: AtomicBool = AtomicBool::new(false);
 /// CPU 1 computes, until CPU 0 has measured what that costs it.
 static SPINS: AtomicBool = AtomicBool::new(true);
+/// Sleeps of both CPUs that lasted for [`LATE_US`] or longer.
 static LATE: AtomicU64 = AtomicU64::new(0);
+/// CPU 0 judges [`LATE`] only when CPU 1 has counted its part.
 static HAS_SLEPT: AtomicBool = AtomicBool::new(false);
 
 /// Both timers are put to the same tests: the virtual one is the guest's untrapped, and the
-/// physical one is emulated.
+/// physical one is emulated. CNTVOFF_EL2 is a register of each CPU, which every load of a vCPU
+/// writes. One look at the offset is behind a rest and another one at the end, so that a load that
+/// leaves the former VM's offset shows.
 fn main(machine: &Machine) {
     counts(machine);
     // Meanwhile Gear1 loads other VMs on this CPU.
@@ -73,7 +85,8 @@ fn main(machine: &Machine) {
 }
 
 /// Checks the time that two CPUs see of each other, and their waits at once. The second vCPU keeps
-/// the count or the CPU for itself, by the manifest.
+/// the count or the CPU for itself, by the manifest. CPU 1 computes while stolen time is measured,
+/// since a vCPU that waits takes no time from another.
 fn beside_another(machine: &Machine) {
     report::equal("cpu-on", psci::cpu_on(1), psci::result::SUCCESS);
     exchange(0);
@@ -90,7 +103,8 @@ fn beside_another(machine: &Machine) {
     check!("sleeps", late == 0, "{late} sleeps took too long");
 }
 
-/// CPU 1's half of each test of two.
+/// CPU 1's half of each test of two. CPU 1 measures the offset by itself, as its CPU has a
+/// CNTVOFF_EL2 of its own.
 fn other(_index: usize) {
     exchange(1);
     let [low, high] = offset();
@@ -105,7 +119,8 @@ fn other(_index: usize) {
     HAS_SLEPT.store(true, Ordering::Release);
 }
 
-/// The timer is turned off only after as many interrupts as the test wants.
+/// The timer is turned off only after as many interrupts as the test wants. CTL = 0 lowers the line
+/// before the end of the interrupt: of a level that stays high, the end makes the next one pending.
 fn on_interrupt(intid: u32) {
     for kind in KINDS {
         if kind.intid() == intid {
@@ -119,7 +134,8 @@ fn on_interrupt(intid: u32) {
 }
 
 /// The virtual count is the physical one since the VM's start (G1-TIM-005). CNTVOFF_EL2 is the
-/// difference, which EL1 cannot read.
+/// difference, which EL1 cannot read. An offset of 0 would be a VM that sees the machine's age. The
+/// virtual count is below a minute, as the VM has just been started.
 fn counts(machine: &Machine) {
     let [low, high] = offset();
     check!("one-offset", low <= high, "{low} to {high}");
@@ -135,7 +151,8 @@ fn counts(machine: &Machine) {
 }
 
 /// Returns bounds of what the virtual count lags behind the physical one. The two counts cannot be
-/// read at once, so the bounds are taken from many tries.
+/// read at once, so the bounds are taken from many tries. The ISB before each read (`Kind::now`)
+/// keeps the three reads in order, since the counters may be read ahead of time (Arm ARM D12.2).
 fn offset() -> [i64; 2] {
     let mut best = [i64::MIN, i64::MAX];
     for _ in 0..100 {
@@ -149,7 +166,8 @@ fn offset() -> [i64; 2] {
 }
 
 /// CVAL, TVAL and what the one makes of the other (G1-TIM-002). CVAL has 64 bits; CTL keeps two and
-/// shows a third.
+/// shows a third. The distances are the ends of the signed range (0x7fff_ffff and 0x8000_0000) and
+/// one tick ago (0xffff_ffff). Of those to CVAL, one needs 34 bits and one is past.
 fn registers(kind: Kind) {
     kind.set_control(0);
     kind.set_compare(0x0123_4567_89ab_cdef);
@@ -166,7 +184,8 @@ fn registers(kind: Kind) {
     kind.set_control(0);
 }
 
-/// TVAL is signed: CVAL is as far from the count. The Arm ARM sign-extends TVAL from 32 bits.
+/// TVAL is signed: CVAL is as far from the count. The Arm ARM sign-extends TVAL from 32 bits. Bits
+/// 63:32 of what is written are ignored, which the pattern in the upper half checks.
 fn value_sets_compare(kind: Kind, value: u64) {
     let distance = value as u32 as i32 as i64 as u64;
     let before = kind.now();
@@ -181,7 +200,7 @@ fn value_sets_compare(kind: Kind, value: u64) {
 }
 
 /// TVAL is the low half of what remains to CVAL. The upper half reads as zero, whatever the
-/// distance.
+/// distance. The timer is enabled, and masked: with ENABLE at 0 the value of TVAL is UNKNOWN.
 fn value_of_compare(kind: Kind, ahead: u64) {
     let compare = kind.now().wrapping_add(ahead);
     kind.set_compare(compare);
@@ -197,7 +216,8 @@ fn value_of_compare(kind: Kind, ahead: u64) {
 }
 
 /// ISTATUS and the line, which IMASK holds down (G1-TIM-002, G1-TIM-003). A level: whatever ends
-/// the condition ends the interrupt's pending state, too.
+/// the condition ends the interrupt's pending state, too. ISTATUS is compared with ENABLE at 1
+/// only, since it is UNKNOWN otherwise.
 fn status(kind: Kind) {
     let (far, past) = (kind.now() + timer::from_us(60_000_000), kind.now());
     report::equal("not-due", set(kind, far, ENABLE), ENABLE);
@@ -219,14 +239,15 @@ fn status(kind: Kind) {
 }
 
 /// Sets CVAL and CTL, and returns what CTL reads then. CTL is read at once, which an emulation has
-/// to follow.
+/// to follow. An access to CNTP registers is an exit, and one to CNTV registers none.
 fn set(kind: Kind, compare: u64, control: u64) -> u64 {
     kind.set_compare(compare);
     kind.set_control(control);
     kind.control()
 }
 
-/// ISTATUS is set at the compare value, not one tick before.
+/// ISTATUS is set at the compare value, not one tick before. No write comes in between. An
+/// emulation that computes ISTATUS at writes alone would never show it here.
 fn becomes_due(kind: Kind) {
     let soon = kind.now() + timer::from_us(1000);
     report::equal("due-soon", set(kind, soon, ENABLE) & ENABLE, ENABLE);
@@ -238,7 +259,9 @@ fn becomes_due(kind: Kind) {
 }
 
 /// Tells whether the timer's line is high or latched. GICD_ISPENDR shows the line of a
-/// level-sensitive interrupt, enabled or not.
+/// level-sensitive interrupt, enabled or not. Gear1 looks at the hardware's virtual timer for such
+/// a read (`vgic::sample_timer`), and has the level of the physical one in its own memory
+/// (`VmGic::set_line`).
 fn is_pending(kind: Kind) -> bool {
     gic::read_bit(gic::register::ISPENDR, kind.intid())
 }
@@ -266,7 +289,9 @@ fn begin(kind: Kind, stays: u64) {
     STAYS.store(stays, Ordering::Relaxed);
 }
 
-/// IMASK is what Linux uses to silence a timer that stays due.
+/// IMASK is what Linux uses to silence a timer that stays due. Its handler sets IMASK before all
+/// else (`timer_handler`). The compare value is past when IMASK goes, so no expiry follows: the
+/// write itself has to raise the line.
 fn masked_then_unmasked(kind: Kind) {
     begin(kind, 0);
     kind.set_compare(kind.now());
@@ -278,7 +303,8 @@ fn masked_then_unmasked(kind: Kind) {
     report::equal("unmasked-comes", taken(kind), 1);
 }
 
-/// The lower bound is exact, and the upper one is the host's affair.
+/// The lower bound is exact, and the upper one is the host's affair. An interrupt that is early
+/// makes the difference wrap, which is beyond the upper bound.
 fn in_time(kind: Kind) {
     begin(kind, 0);
     let deadline = kind.now() + timer::from_us(2000);
@@ -292,7 +318,9 @@ fn in_time(kind: Kind) {
 }
 
 /// The line is still high after the end of the interrupt, which comes again. A level that nobody
-/// lowered: the end of an interrupt makes the next one pending.
+/// lowered: the end of an interrupt makes the next one pending. Behind the virtual timer stands a
+/// physical interrupt. The guest's end deactivates it as well, and the machine's GIC signals the
+/// high line once more.
 fn comes_again(kind: Kind) {
     begin(kind, REPEATS);
     kind.set_compare(0);
@@ -306,7 +334,8 @@ fn comes_again(kind: Kind) {
     report::equal("comes-again", taken(kind), REPEATS);
 }
 
-/// Turned off in time, the interrupt never comes. The condition went before the line rose.
+/// Turned off in time, the interrupt never comes. The condition went before the line rose. A line
+/// that rises with ENABLE, whatever CVAL holds, fails here.
 fn turned_off(kind: Kind) {
     begin(kind, 0);
     kind.set_value(timer::from_us(100_000));
@@ -327,7 +356,9 @@ fn stir(kind: Kind) {
 }
 
 /// WFI with the interrupt masked at the CPU, as operating systems idle (G1-TIM-004). WFI ends by a
-/// pending interrupt, whatever PSTATE.I is (Arm ARM, "Wait for Interrupt").
+/// pending interrupt, whatever PSTATE.I is (Arm ARM, "Wait for Interrupt"). The shortest waits are
+/// over before the WFI, which the pending interrupt then ends at once. A timer that expires between
+/// Gear1's look for pending interrupts and the vCPU's sleep must not get lost.
 fn waits(kind: Kind) {
     let mut latest = 0;
     for round in 0..SLEEPS {
@@ -341,7 +372,8 @@ fn waits(kind: Kind) {
 }
 
 /// Sleeps, and returns how many ticks too long. The interrupt is acknowledged and ended afterwards,
-/// so that the next wait begins without one.
+/// so that the next wait begins without one. The loop is needed: WFI may end early for any reason
+/// (Arm ARM), and Gear1 wakes a vCPU up to 0.4 us before its timer is due (G1-TIM-004).
 fn sleep(kind: Kind, us: u64) -> u64 {
     gic::enable(kind.intid());
     let deadline = kind.now() + timer::from_us(us);
@@ -360,7 +392,8 @@ fn sleep(kind: Kind, us: u64) -> u64 {
 }
 
 /// Both CPUs sleep on both timers, for times that drift against each other: where they share a CPU,
-/// the timer of one goes off while the other one is loaded (G1-TIM-004).
+/// the timer of one goes off while the other one is loaded (G1-TIM-004). The unloaded vCPU has both
+/// timers in Gear1's list then, of which the nearer one must wake it.
 fn sleeps() {
     let me = cpu::index() as u64;
     for round in 0..SLEEPS {
@@ -373,7 +406,8 @@ fn sleeps() {
 }
 
 /// Each reads both counts in turn: none is below what the other one read before (G1-TIM-001). The
-/// system counter is one for all CPUs, and so are its virtual counts within a VM.
+/// system counter is one for all CPUs, and so are its virtual counts within a VM. A vCPU with an
+/// offset of its own reads a lower count than the other one, or makes the other one do so.
 fn exchange(me: u64) {
     for round in 0..EXCHANGES {
         wait_in_wfi(|| TURN.load(Ordering::Acquire) == 2 * round + me);
@@ -395,14 +429,16 @@ fn wait_in_wfi(condition: impl Fn() -> bool) {
     }
 }
 
-/// Both vCPUs have the same offset (G1-TIM-005).
+/// Both vCPUs have the same offset (G1-TIM-005). Linux takes the time on whichever CPU a task runs.
+/// With another offset there, time goes back for a task that migrates.
 fn one_offset() {
     wait_in_wfi(|| HAS_OFFSET.load(Ordering::Acquire));
     let other = [0, 1].map(|bound: usize| OFFSET[bound].load(Ordering::Relaxed));
     same_offset("same-offset", other);
 }
 
-/// The offset is one within these bounds.
+/// The offset is one within these bounds. Bounds overlap if one value is in both; equality is too
+/// much to ask of counts read one after the other.
 fn same_offset(name: &str, [least, most]: [i64; 2]) {
     let [low, high] = offset();
     check!(
@@ -413,7 +449,9 @@ fn same_offset(name: &str, [least, most]: [i64; 2]) {
 }
 
 /// Stolen time as Arm DEN 0057 has it (G1-TIM-007): found by discovery, not writable, never less
-/// than before, and as much as a second vCPU takes where both share a CPU.
+/// than before, and as much as a second vCPU takes where both share a CPU. The structure has 64
+/// bytes and is in a page of Gear1's, which stage 2 maps read-only: a guest that wrote there would
+/// change what its other vCPUs read.
 fn stolen_time(machine: &Machine) {
     let place = find_stolen_time();
     let is_outside = place.is_multiple_of(64) && !machine.ram.contains(&place);
@@ -438,7 +476,8 @@ fn stolen_time(machine: &Machine) {
 }
 
 /// Discovers stolen time, and returns the address of its structure. The order is DEN 0057's:
-/// SMCCC_ARCH_FEATURES first.
+/// SMCCC_ARCH_FEATURES first. Linux asks in the same order (`has_pv_steal_clock`), and takes an
+/// answer below 0 as absence.
 fn find_stolen_time() -> u64 {
     let call = |function: u32, of: u32| psci::hvc(function, [of.into(), 0, 0])[0];
     let found = [
@@ -494,7 +533,8 @@ unsafe extern "C" {
 /// Reads of eight registers, and writes of two.
 const PROBES: usize = 10;
 /// CNTKCTL_EL1 with EL0PCTEN, EL0VCTEN, EL0VTEN, EL0PTEN, and the probes that it opens. Bits of
-/// CNTKCTL_EL1: EL0PCTEN 0, EL0VCTEN 1, EL0VTEN 8, EL0PTEN 9.
+/// CNTKCTL_EL1: EL0PCTEN 0, EL0VCTEN 1, EL0VTEN 8, EL0PTEN 9. Each bit alone comes first, so that
+/// two bits in each other's place show.
 const OPENS: [(u64, u32); 6] = [
     (0, 0),
     (1, 0b1),
@@ -503,13 +543,16 @@ const OPENS: [(u64, u32); 6] = [
     (1 << 9, 0b10_1110_0000),
     (1 << 9 | 1 << 8 | 3, 0b11_1111_1111),
 ];
-/// Trapped MSR or MRS.
+/// Trapped MSR or MRS. The exception goes to EL1, as HCR_EL2.TGE is 0, and costs no exit
+/// (G1-TIM-006).
 const EC_SYSREG: u64 = 0x18;
 /// The probe's own end: the access was allowed.
 const EC_SVC: u64 = 0x15;
 
 /// Checks that CNTKCTL_EL1 controls EL0's accesses, whichever guests ran since it was written, and
-/// that EL1 gets the traps (G1-TIM-006).
+/// that EL1 gets the traps (G1-TIM-006). Linux opens the virtual count to EL0 by EL0VCTEN, for its
+/// vDSO. A CNTKCTL_EL1 of another VM would open timers to the processes of this one, or take the
+/// count from them.
 fn at_el0() {
     for (access, opened) in OPENS {
         write_sysreg!("cntkctl_el1", access);

@@ -18,15 +18,19 @@ guest!(
     other_cpu = watcher
 );
 
+/// Endpoints by the order of the VMs in the manifest.
 const OWN: u64 = 1;
 const TAKER: u64 = 2;
-/// Offsets in the VM's memory: the buffers, and the pages to give away.
+/// Offsets in the VM's memory: the buffers, and the pages to give away. The arena is neither at the
+/// start of a 2 MiB block nor at that of a 64 KiB page, so that a table of pages is needed.
 const TX: u64 = 6 << 20;
 const ARENA: u64 = (8 << 20) + 0x5_5000;
 const PAGE: u64 = 4096;
-/// State that the sibling must report: the page is gone, and was not read since.
+/// State that the sibling must report: the page is gone, and was not read since. One read after the
+/// loss would be one of memory that is another VM's already.
 const LOST: (bool, u64) = (true, 0);
 
+/// The watching CPU never leaves the guest, so that no exit of its own drops the translation.
 fn main(machine: &Machine) {
     let (tx, arena) = (machine.ram.start + TX, machine.ram.start + ARENA);
     equal("cpu-on", start(), psci::result::SUCCESS);
@@ -45,7 +49,8 @@ fn main(machine: &Machine) {
     psci::system_reset();
 }
 
-/// The life after the reset: the taker has lost what the first life shared.
+/// The life after the reset: the taker has lost what the first life shared. The giver's reset loads
+/// its memory anew, and takes the shared page from the taker (G1-MEM-017).
 fn restarted() {
     for name in ["restarted-shared", "restarted-lost"] {
         // The second request checks that the state of the first life stays.
@@ -55,6 +60,8 @@ fn restarted() {
 }
 
 /// Checks that both ends lose lent memory: this VM when it lends, the other when it relinquishes.
+/// The second TLBI goes the other way: at the relinquish, the taker loses a page that returns to
+/// this VM.
 fn lends(tx: u64, page: u64) {
     watch(page);
     let handle = send(tx, function::LEND, page);
@@ -66,6 +73,7 @@ fn lends(tx: u64, page: u64) {
     equal("lend-reclaim", ffa::status_of(&back), 0);
 }
 
+/// Donated memory does not come back, so a page of its own is used.
 fn donates(tx: u64, page: u64) {
     watch(page);
     let handle = send(tx, function::DONATE, page);
@@ -73,7 +81,8 @@ fn donates(tx: u64, page: u64) {
     equal("donate-retrieve", ask(task::RETRIEVE, handle), (0, 0));
 }
 
-/// Offers a page to the taker.
+/// Offers a page to the taker. The page names itself, so that the other side's read is of the right
+/// page.
 fn send(tx: u64, id: u64, page: u64) -> u64 {
     write64(page, page);
     Descriptor {
@@ -89,7 +98,9 @@ fn send(tx: u64, id: u64, page: u64) -> u64 {
     ffa::handle_of(&x, 2)
 }
 
-/// Repeats a request until the taker waits for it, and returns X4 and X5 of the response.
+/// Repeats a request until the taker waits for it, and returns X4 and X5 of the response. BUSY says
+/// that the taker is not in FFA_MSG_WAIT. FFA_INTERRUPT says that an interrupt came before the
+/// response; FFA_RUN goes on with the taker.
 fn ask(what: u64, argument: u64) -> (u64, u64) {
     let ends = OWN << 16 | TAKER;
     let request = regs([function::DIRECT_REQ | WIDE, ends, 0, what, argument]);

@@ -1,4 +1,7 @@
 //! Takes what the `tlb` guest offers, reads it on another CPU, and gives it back (see there).
+//!
+//! CPU 1 keeps a translation of the page in its TLB while CPU 0 gives the page back: Gear1 has to
+//! invalidate that of the other CPU too (TLBI VMALLS12E1IS, G1-MEM-014).
 #![no_std]
 #![no_main]
 
@@ -13,11 +16,13 @@ guest!(
     other_cpu = watcher
 );
 
+/// Endpoints by the order of the VMs in the manifest.
 const OWN: u64 = 2;
 const GIVER: u64 = 1;
-/// Offset of the buffers in the VM's memory.
+/// Offset of the buffers in the VM's memory. The image and its stacks end far below.
 const TX: u64 = 6 << 20;
 
+/// CPU 1 is on from the start, since a request to watch a page waits until CPU 1 has read it.
 fn main(machine: &Machine) {
     let tx = machine.ram.start + TX;
     equal("cpu-on", start(), psci::result::SUCCESS);
@@ -35,15 +40,17 @@ struct Taker {
     tx: u64,
     /// Lives of the giver.
     lives: u64,
-    /// Answer of the sibling about the watched page, or [`WATCHED`].
+    /// Answer of the sibling about the watched page, or [`WATCHED`]. The page of a giver that
+    /// restarts is lost once, and the answer must stay.
     lost: (u64, u64),
 }
 
-/// The sibling has not been asked yet.
+/// The sibling has not been asked yet. 2 is neither of the answers 0 and 1 of [`gone`].
 const WATCHED: (u64, u64) = (2, 0);
 
 impl Taker {
-    /// Responds to requests until one says to leave.
+    /// Responds to requests until one says to leave. An FFA_MSG_WAIT that an interrupt ended is
+    /// made again. Bit 30 tells SMC64 from SMC32 and is left out of the comparison.
     fn serve(&mut self) {
         let mut x = ffa::hvc(regs([function::MSG_WAIT]));
         loop {
@@ -63,7 +70,8 @@ impl Taker {
         }
     }
 
-    /// Carries out a request, and returns X4 and X5 of the response.
+    /// Carries out a request, and returns X4 and X5 of the response. A retrieval maps the page at
+    /// its physical address, so the giver and the taker name it alike.
     fn carry_out(&mut self, what: u64, argument: u64) -> (u64, u64) {
         match what {
             task::COUNT => {
@@ -93,6 +101,7 @@ impl Taker {
         self.lost
     }
 
+    /// The translation must be gone when the call returns, not some time later.
     fn relinquish(&self, handle: u64) -> (u64, u64) {
         ffa::write_relinquish(self.tx, handle, 0, OWN);
         let back = ffa::hvc(regs([function::RELINQUISH]));
@@ -101,11 +110,12 @@ impl Taker {
     }
 }
 
+/// A direct message carries words.
 fn gone_in_words() -> (u64, u64) {
     let (aborted, late) = gone();
     (aborted.into(), late)
 }
 
-/// SMC64: registers are not cut.
+/// SMC64: registers are not cut. Handles and addresses have more than 32 bits.
 const WIDE: u64 = 1 << 30;
 const RESPONSE: u64 = function::DIRECT_RESP | WIDE;

@@ -1,7 +1,9 @@
-//! Exits again and again for a reason of each group, on vCPUs that share a CPU: for traces. A real-time
-//! VM leaves out what Gear2 answers.
+//! Exits again and again for a reason of each group, on vCPUs that share a CPU: for traces. A
+//! real-time VM leaves out what Gear2 answers.
 //!
 //! Requirements: G1-TRC-002.
+//!
+//! A group of reasons that is missing from a trace is a hook that Gear1 does not reach.
 #![no_std]
 #![no_main]
 
@@ -15,7 +17,7 @@ guest!(
     other_cpu = other_cpu
 );
 
-/// Any that nobody else uses.
+/// Any that nobody else uses. The SGI goes to the sender itself.
 const SGI: u32 = 3;
 /// Sleep between two rounds: the device VM, which reads the records, is slower than the guest.
 const SLEEP_US: u64 = 10_000;
@@ -28,12 +30,14 @@ fn main(machine: &Machine) {
     go_on(0)
 }
 
+/// Never returns, as the runtime would turn the CPU off.
 fn other_cpu(index: usize) {
     gic::init_cpu();
     go_on(index)
 }
 
-/// Does a round after the other. Each vCPU uses FP, which the other one has had in between.
+/// Does a round after the other. Each vCPU uses FP, which the other one has had in between. The FP
+/// trap is taken again and again only where two users take turns.
 fn go_on(index: usize) -> ! {
     gic::enable(SGI);
     gic::enable(timer::INTID);
@@ -47,7 +51,8 @@ fn go_on(index: usize) -> ! {
     }
 }
 
-/// HVC and SMC, to Gear1 and, unless the VM is real-time, to Gear2.
+/// HVC and SMC, to Gear1 and, unless the VM is real-time, to Gear2. SMC traps by HCR_EL2.TSC, and
+/// is another reason than HVC.
 fn calls() {
     _ = psci::hvc(psci::function::VERSION, [0; 3]);
     _ = psci::smc(psci::function::VERSION, [0; 3]);
@@ -56,7 +61,8 @@ fn calls() {
     }
 }
 
-/// A trapped register, one of Gear1's devices, and one of Gear2's.
+/// A trapped register, one of Gear1's devices, and one of Gear2's. The three exits have different
+/// classes: a trapped MRS, and two data aborts, of which one ends in Gear2.
 fn accesses() {
     _ = read_sysreg!("id_aa64mmfr0_el1");
     _ = mmio::read32(gic::distributor() + gic::register::TYPER);
@@ -70,7 +76,8 @@ fn has_gear2() -> bool {
     uart::base() != 0
 }
 
-/// An SGI to itself, and an interrupt of the timer while it runs.
+/// An SGI to itself, and an interrupt of the timer while it runs. The timer's interrupt is taken by
+/// polling, so that the vCPU runs when it comes.
 fn interrupts(index: usize) {
     gic::send_sgi(index, SGI);
     gic::end(gic::acknowledge());

@@ -124,7 +124,8 @@ fn redistributors(machine: &Machine) -> bool {
     foreign && !enabled && !set && own_frame(first + SGI_FRAME)
 }
 
-/// Makes an SGI of the VM's own frame pending, checks the bit, and enables none.
+/// Makes an SGI of the VM's own frame pending, checks the bit, and enables none. Without that
+/// check, a redistributor that ignores all writes would pass as protected.
 fn own_frame(frame: u64) -> bool {
     const SGI: u32 = 9;
     write32(frame + register::ISPENDR, 1 << SGI);
@@ -138,7 +139,8 @@ fn master(range: Range<u64>, step: u64) -> bool {
     range.step_by(step as usize).all(|at| refuses(at, !0))
 }
 
-/// Returns whether a store and a load both abort.
+/// Returns whether a store and a load both abort. Stage 2 has rights for loads and for stores, so
+/// that both are tried.
 fn refuses(address: u64, value: u32) -> bool {
     let store = catch(|| write32(address, value)).is_some();
     store && catch(|| _ = read32(address)).is_some()

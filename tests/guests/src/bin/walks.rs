@@ -2,6 +2,11 @@
 //! aborts: at once, and while another CPU is just leaving the guest, so that Gear1 walks them.
 //!
 //! Requirements: G1-FLT-002, G1-FLT-007.
+//!
+//! A CPU that leaves the guest on a stage-2 fault may not know the IPA (HPFAR_EL2), so Gear1
+//! translates the address by AT, which walks the guest's tables. Tables in device registers could
+//! end that walk in an external abort at EL2, which Gear1 has to survive. HCR_EL2.PTW has stage 2
+//! refuse such a walk.
 #![no_std]
 #![no_main]
 
@@ -19,16 +24,19 @@ guest!(
     other_cpu = toggle
 );
 
-/// The 1 GiB at the end of what stage 1 maps, whose descriptor is changed.
+/// The 1 GiB at the end of what stage 1 maps, whose descriptor is changed. No other access of the
+/// guest goes there.
 const ENTRY: u64 = 511;
 const VA: u64 = ENTRY << 30;
-/// Nothing is there.
+/// Nothing is there. No VM of the tests has memory or a device there.
 const NOWHERE: u64 = 0x3000_0000;
 /// Valid, and a table.
 const TABLE: u64 = 0b11;
-/// Valid, a block of Device memory that was accessed.
+/// Valid, a block of Device memory that was accessed. AF is set: an access flag fault would be
+/// another answer.
 const DEVICE_BLOCK: u64 = 1 << 10 | 0b01;
-/// Stores to nowhere while the tables change.
+/// Stores to nowhere while the tables change. The other CPU changes the tables many times
+/// meanwhile.
 const STORES: u32 = 20_000;
 const ADDRESS: u64 = 0xffff_ffff_f000;
 /// Status of an abort on the walk: the second table is not there.
@@ -37,16 +45,20 @@ const WALK: u64 = esr::EXTERNAL_WALK | 2;
 #[repr(align(4096))]
 struct Table([AtomicU64; 512]);
 
+/// Level 2 with one block of 2 MiB.
 static LEVEL2: Table = Table([const { AtomicU64::new(0) }; 512]);
-/// Descriptors that the other CPU writes in turn.
+/// Descriptors that the other CPU writes in turn. Values and not addresses, so that the other CPU
+/// only copies.
 static DESCRIPTORS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// Address of the descriptor of [`VA`]: each table begins where TTBR0_EL1 says.
+/// Address of the descriptor of [`VA`]: each table begins where TTBR0_EL1 says. TTBR0_EL1 holds an
+/// ASID above the address, hence the mask.
 fn descriptor() -> u64 {
     (read_sysreg!("ttbr0_el1") & ADDRESS) + 8 * ENTRY
 }
 
+/// Inner shareable, so that the CPU that stores sees the change too.
 fn write_descriptor(value: u64) {
     write64(descriptor(), value);
     // SAFETY: drops cached translations only; nothing that Rust uses is mapped by the descriptor.
@@ -61,6 +73,8 @@ fn write_descriptor(value: u64) {
     };
 }
 
+/// Each kind of abort is provoked alone first: the statuses are what the stores below are compared
+/// with.
 fn main(machine: &Machine) {
     let before = read64(descriptor());
     LEVEL2.0[0].store(NOWHERE | DEVICE_BLOCK, Ordering::Relaxed);
@@ -78,7 +92,8 @@ fn main(machine: &Machine) {
     write_descriptor(before);
 }
 
-/// The tables' kind of abort, and that of the block, are all that stores end in.
+/// The tables' kind of abort, and that of the block, are all that stores end in. Both kinds must
+/// occur, or the two CPUs have never met.
 fn store_while_tables_change() {
     equal("cpu-on", psci::cpu_on(1), psci::result::SUCCESS);
     let (mut by_walk, mut others) = (0_u32, 0_u32);
@@ -100,10 +115,12 @@ fn caught(status: u64) -> Option<(u64, u64)> {
     Some((esr::EC_DATA_ABORT, status))
 }
 
+/// The rest of the syndrome tells of the instruction.
 fn status_of(caught: Option<Caught>) -> Option<(u64, u64)> {
     caught.map(|caught| (caught.class(), caught.esr & esr::STATUS))
 }
 
+/// Some pause between two changes leaves time for a whole store with each table.
 fn toggle(_cpu: usize) {
     let mut turn = 0;
     while !STOP.load(Ordering::Acquire) {

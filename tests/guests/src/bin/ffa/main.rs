@@ -2,6 +2,9 @@
 //! gets it back. At each step both sides' contents and access rights are looked at, by accesses
 //! that are right and by accesses that must abort; every refusal is provoked, and must change
 //! nothing (G1-MEM-011 to G1-MEM-020).
+//!
+//! Each access is the CPU's own, so that stage 2 and the TLB answer and not Gear1's tables: a page
+//! that Gear1's ledger has taken away and a stale translation still reaches shows here alone.
 #![no_std]
 #![no_main]
 
@@ -24,25 +27,32 @@ guest!(main);
 
 /// The granule of FF-A's ranges.
 const PAGE: u64 = 4096;
-/// Bytes that stage 2 maps by one descriptor.
+/// Bytes that stage 2 maps by one descriptor. A page of a block that is sent alone makes Gear1
+/// replace the block by a table.
 const BLOCK: u64 = 2 << 20;
-/// Endpoints: this VM, the agent, and a VM that is no peer.
+/// Endpoints: this VM, the agent, and a VM that is no peer. FF-A numbers endpoints from 1 on here,
+/// as 0 is the hypervisor (DEN 0077A).
 const OWN: u64 = 1;
 const AGENT: u64 = 2;
 const STRANGER: u64 = 3;
-/// Endpoint that answers messages, on this VM's CPU.
+/// Endpoint that answers messages, on this VM's CPU. On one CPU, a request and its answer are two
+/// switches of a vCPU, without a second CPU that runs meanwhile.
 const ECHO: u64 = 4;
-/// Offsets in the VM's memory: the agent's control pages, the buffers, the memory to share.
+/// Offsets in the VM's memory: the agent's control pages, the buffers, the memory to share. The
+/// distances keep what is sent whole apart from what stays shared all the time.
 const CONTROL: u64 = 4 << 20;
 const TX: u64 = 6 << 20;
 const ARENA: u64 = 8 << 20;
-/// Words that the contents are told apart by.
+/// Words that the contents are told apart by. XORed with the page's address, so that a page at
+/// another's place is told as well.
 const OURS: u64 = 0x6f75_7273;
 const THEIRS: u64 = 0x7468_6569_7273;
-/// `RET`. Written into a page that an endpoint may execute.
+/// `RET`. Written into a page that an endpoint may execute. An execution that is permitted comes
+/// back at once.
 const RET: u64 = 0xd65f_03c0;
 
-/// The echo counts this VM's lives.
+/// The echo counts this VM's lives. The memory of this VM is loaded anew at each start and knows
+/// nothing of a former life.
 fn main(machine: &Machine) {
     let test = Test {
         control: machine.ram.start + CONTROL,
@@ -59,7 +69,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Addresses of this VM, and the conduit that is tried.
+/// Addresses of this VM, and the conduit that is tried. Linux' FF-A driver calls by SMC or HVC, as
+/// the PSCI node of the device tree says; both must lead to one answer.
 struct Test {
     control: u64,
     tx: u64,
@@ -70,14 +81,15 @@ struct Test {
     conduit: fn(Regs) -> Regs,
 }
 
-/// Nothing: the access aborts.
+/// Nothing: the access aborts. The read is one load, and its abort is caught: a page that is gone
+/// must end in an abort and never in old contents.
 fn word(address: u64) -> Option<u64> {
     let mut value = 0;
     let caught = catch(|| value = read64(address));
     caught.is_none().then_some(value)
 }
 
-/// Returns what a call that sends returned.
+/// Returns what a call that sends returned. Handles are 64 bits in two registers, W2 and W3.
 fn handle_or_status(answer: &Regs) -> Result<u64, i32> {
     match ffa::status_of(answer) {
         0 => Ok(ffa::handle_of(answer, 2)),
@@ -94,7 +106,8 @@ fn handle_sent(name: &str, sent: Result<u64, i32>) -> u64 {
 /// Calls of this VM.
 impl Test {
     /// The first life: every exchange and every refusal, until the reset. Refusals come before
-    /// limits: the latter fill what the former need.
+    /// limits: the latter fill what the former need. Exchanges run by both conduits, and all that
+    /// follows by HVC.
     fn before_restart(&self, machine: &Machine) {
         self.setup(machine);
         self.find_agent();
@@ -122,12 +135,13 @@ impl Test {
         (self.conduit)(x)
     }
 
-    /// Checks what a call returns that has no other result.
+    /// Checks what a call returns that has no other result. FFA_ERROR has the status in W2.
     fn status(&self, name: &str, expected: i32, x: Regs) {
         equal(name, ffa::status_of(&self.call(x)), expected);
     }
 
-    /// Sends ranges, with `change` made to a right descriptor.
+    /// Sends ranges, with `change` made to a right descriptor. The ranges lie behind the
+    /// descriptor's header of 80 bytes, and the total length is that of one fragment.
     fn send(
         &self,
         id: u64,
@@ -148,12 +162,15 @@ impl Test {
         handle_or_status(&self.call(regs([id, size, size])))
     }
 
-    /// FFA_MEM_RECLAIM takes the handle in two words.
+    /// FFA_MEM_RECLAIM takes the handle in two words. Bit 0 of the flags asks to wipe the memory
+    /// first.
     fn reclaim(&self, handle: u64, flags: u64) -> i32 {
         ffa::status_of(&self.call(ffa::reclaim(handle, flags)))
     }
 
-    /// Discovery, as FF-A's chapter on setup has it: version, features, identifier, buffers.
+    /// Discovery, as FF-A's chapter on setup has it: version, features, identifier, buffers. A
+    /// sender without buffers has no descriptor for Gear1 to read; Gear1 must refuse and not read
+    /// at address 0.
     fn setup(&self, machine: &Machine) {
         self.version();
         self.features();
@@ -164,7 +181,9 @@ impl Test {
         self.buffers(machine);
     }
 
-    /// A later minor version is compatible, and another major one is not.
+    /// A later minor version is compatible, and another major one is not. Linux asks for 1.1 or
+    /// later and takes an older answer (`ffa_version_check`); a caller for 1.0 would write access
+    /// descriptors of another layout.
     fn version(&self) {
         let version = |asked| self.call(regs([function::VERSION, asked]))[0];
         equal("version", version(0x1_0001), 0x1_0001);
@@ -174,7 +193,9 @@ impl Test {
         equal("version-2.0", refused(0x2_0000), status::NOT_SUPPORTED);
     }
 
-    /// FFA_FEATURES knows what is there, and says NOT_SUPPORTED of what is not.
+    /// FFA_FEATURES knows what is there, and says NOT_SUPPORTED of what is not. The absent ones are
+    /// a feature by number, FFA_MSG_SEND of FF-A 1.0, FFA_NOTIFICATION_SET, and SMC64 forms of
+    /// FFA_RUN and FFA_MEM_RECLAIM, which have none.
     fn features(&self) {
         for id in [
             function::SHARE,
@@ -191,7 +212,10 @@ impl Test {
         }
     }
 
-    /// RX and TX are pages of the caller's own, and of nobody else's.
+    /// RX and TX are pages of the caller's own, and of nobody else's. A buffer that another VM
+    /// could write would let that VM change a descriptor after Gear1 has judged it; a buffer that
+    /// could be sent would leave with its page. RX and TX are therefore pages that nothing else may
+    /// happen to.
     pub(crate) fn buffers(&self, machine: &Machine) {
         let map = |tx, rx, pages| regs([function::RXTX_MAP, tx, rx, pages]);
         let (tx, rx) = (self.tx, self.rx);
@@ -209,7 +233,10 @@ impl Test {
         self.partitions();
     }
 
-    /// Checks the list of endpoints, and that RX stays taken until it is released.
+    /// Checks the list of endpoints, and that RX stays taken until it is released. RX is the
+    /// caller's from the answer on until FFA_RX_RELEASE. A call that wrote there before would
+    /// destroy an answer that nobody has read. The stranger is no peer of this VM and not in the
+    /// list (G1-MEM-020).
     fn partitions(&self) {
         let count = regs([function::PARTITION_INFO_GET, 0, 0, 0, 0, 1]);
         let x = self.call(count);
@@ -225,7 +252,8 @@ impl Test {
         self.status("rx-release-twice", status::DENIED, release);
     }
 
-    /// Checks that the refusal of one buffer leaves the other as it was.
+    /// Checks that the refusal of one buffer leaves the other as it was. TX is right in both calls:
+    /// a first step that keeps TX before RX is refused would make the last call fail.
     fn buffers_again(&self) {
         let map = |rx| regs([function::RXTX_MAP, self.tx, rx, 1]);
         self.status("unmap", 0, regs([function::RXTX_UNMAP]));
@@ -234,13 +262,14 @@ impl Test {
     }
 }
 
-/// Word that an endpoint reads from a page, and a value if it can write the page.
+/// Word that an endpoint reads from a page, and a value if it can write the page. The hardware
+/// decides both, so that read-only is told from writable by a store.
 type Access = [Option<u64>; 2];
 
-/// Neither reads nor writes.
+/// Neither reads nor writes. Memory that was lent or donated away.
 const NO: Access = [None, None];
 
-/// Reads this word, and writes.
+/// Reads this word, and writes. The value behind `Some` of the store is not compared.
 fn rw(value: u64) -> Access {
     [Some(value), Some(0)]
 }

@@ -8,14 +8,16 @@ use test_guests::report::equal;
 
 use crate::{AGENT, Access, ECHO, NO, OURS, OWN, PAGE, STRANGER, Test, handle_sent, ro, rw};
 
-/// Flag of a retrieval: the receiver names only itself.
+/// Flag of a retrieval: the receiver names only itself. Without the flag, a receiver has to name
+/// all receivers, so that it knows who shares with it (DEN 0077A).
 const ALONE: u64 = 1 << 10;
 
 /// A name, a call, the status, and the descriptor's change that makes the call wrong.
 type Case = (&'static str, u64, i32, fn(&mut Descriptor));
 
 /// A donation has one receiver, and names stand once. The case `five` exceeds the most receivers of
-/// a transaction here.
+/// a transaction here. Attributes of 0 leave the choice to the receiver, which is possible with one
+/// receiver only. Wiping needs receivers that may all write.
 const REFUSED: [Case; 7] = [
     ("two-donate", function::DONATE, status::INVALID, |d| {
         and_echo(d, 0)
@@ -52,7 +54,8 @@ const REFUSED: [Case; 7] = [
 ];
 
 /// Makes the echo the second receiver. The composite descriptor moves behind the second receiver's
-/// access descriptor of 16 bytes.
+/// access descriptor of 16 bytes. Both receivers' rights are in descriptors of their own, so that
+/// 64 + 16 is where the composite begins.
 fn and_echo(descriptor: &mut Descriptor, permissions: u64) {
     descriptor.access_count = 2;
     descriptor.composite = 80;
@@ -62,13 +65,15 @@ fn and_echo(descriptor: &mut Descriptor, permissions: u64) {
 
 impl Test {
     /// The order of retrieving and relinquishing is mixed, as receivers do not know of each other.
+    /// In one case the echo retrieves first, and in the other one the agent.
     pub(crate) fn receivers(&self) {
         self.shared_by_two();
         self.lent_to_two();
         self.receiver_refusals();
     }
 
-    /// Checks what the echo can do with a page.
+    /// Checks what the echo can do with a page. The echo stores behind the words that `rights`
+    /// uses, so that no word of that check is lost.
     fn echo_rights(&self, name: &str, page: u64, expected: Access) {
         let [read, written] = expected;
         let (aborted, value) = self.tell(task::READ, page, 0);
@@ -78,12 +83,14 @@ impl Test {
     }
 
     /// Any receiver that has the memory keeps the owner from it. A reclaim that ignores one of two
-    /// receivers would give the owner memory that another VM still reads and writes.
+    /// receivers would give the owner memory that another VM still reads and writes. A count of
+    /// receivers that one receiver could lower twice would have the same effect.
     fn both_refused(&self, handle: u64) {
         equal("two-reclaim-early", self.reclaim(handle, 0), status::DENIED);
     }
 
-    /// Each receiver has its own rights. The agent may write and the echo may only read.
+    /// Each receiver has its own rights. The agent may write and the echo may only read. Rights
+    /// that Gear1 exchanges between two receivers would not show if they were equal.
     fn shared_by_two(&self) {
         let page = self.arena + 60 * PAGE;
         self.fill(page, 1);
@@ -100,7 +107,8 @@ impl Test {
         self.rights("two-reclaimed", page, rw(page ^ OURS), NO);
     }
 
-    /// A receiver names all receivers, or says that it names itself alone.
+    /// A receiver names all receivers, or says that it names itself alone. The owner keeps its own
+    /// access to what it shares all the time.
     fn echo_retrieves_first(&self, page: u64, handle: u64) {
         // Only itself, without saying that it is all it names.
         let only_itself = self.agent_retrieves(handle, |_| ());
@@ -111,7 +119,8 @@ impl Test {
         self.both_refused(handle);
     }
 
-    /// The first one's mapping stays as it was.
+    /// The first one's mapping stays as it was. A second retrieval by the echo is refused: the
+    /// memory is mapped already, and counted once.
     fn agent_retrieves_second(&self, page: u64, handle: u64) {
         let value = page ^ OURS;
         let retrieved = self.agent_retrieves(handle, |d| {
@@ -125,7 +134,8 @@ impl Test {
         equal("two-again", again, status::DENIED);
     }
 
-    /// Only its own mapping goes.
+    /// Only its own mapping goes. The table of the other VM must not change, and the count of
+    /// receivers goes down by one and not to 0.
     fn agent_relinquishes_first(&self, page: u64, handle: u64) {
         let relinquished = self.agent_relinquishes(handle, 0);
         equal("two-agent-gives-back", relinquished, 0);
@@ -136,7 +146,8 @@ impl Test {
         equal("two-agent-gives-back-twice", twice, status::DENIED);
     }
 
-    /// The echo relinquishes while the agent has the page anew.
+    /// The echo relinquishes while the agent has the page anew. A transaction lives until the owner
+    /// reclaims it, so that a receiver may retrieve it again.
     fn echo_relinquishes(&self, page: u64, handle: u64) {
         let value = page ^ OURS;
         let anew = self.agent_retrieves(handle, |d| d.flags = ALONE);
@@ -150,7 +161,7 @@ impl Test {
 
     /// Lent memory whose receiver asked for a wipe is wiped when the last receiver relinquishes.
     /// The wipe waits: a page that is wiped while the other one uses it would be taken from under
-    /// it.
+    /// it. The owner has no access while memory is lent, whichever receiver has given it back.
     fn lent_to_two(&self) {
         let page = self.arena + 62 * PAGE;
         self.fill(page, 2);
@@ -168,7 +179,8 @@ impl Test {
         self.rights("two-lend-home", page, rw(0), NO);
     }
 
-    /// Memory that several borrow is executable for none of them.
+    /// Memory that several borrow is executable for none of them. Executable memory that a second
+    /// VM can write would let that VM choose the code of the first one (G1-MEM-016).
     fn both_retrieve_lent(&self, page: u64, handle: u64) {
         self.rights("two-lent", page, NO, NO);
         let executes = self.agent_retrieves(handle, |d| {
@@ -184,7 +196,8 @@ impl Test {
         self.echo_rights("two-lend-both", page, rw(page ^ OURS));
     }
 
-    /// As with one receiver, a refusal changes nothing.
+    /// As with one receiver, a refusal changes nothing. A descriptor with two receivers is judged
+    /// twice, and the first receiver must not keep what the second one is refused for (G1-MEM-012).
     fn receiver_refusals(&self) {
         let page = self.arena + 64 * PAGE;
         self.fill(page, 1);

@@ -13,13 +13,17 @@ use test_guests::report::equal;
 
 use crate::{AGENT, NO, OURS, OWN, PAGE, STRANGER, Test, handle_sent, ro, rw};
 
-/// A spoiled field: the change makes a wrong descriptor of a right one.
+/// A spoiled field: the change makes a wrong descriptor of a right one. The rest of the descriptor
+/// stays right, or another check could refuse.
 type Change = fn(&mut Descriptor);
-/// A name, the status, and the ranges.
+/// A name, the status, and the ranges. Lists of ranges have one descriptor, and differ in addresses
+/// and counts.
 type RangeCase<'a> = (&'a str, i32, &'a [(u64, u64)]);
 
 /// Changes to the descriptor of two pages. Fields of the transaction descriptor in their order;
-/// reserved ones must be zero.
+/// reserved ones must be zero. A field that Gear1 ignored today could not get a meaning in a later
+/// version, which is why reserved bits are refused. An offset near 2^32 finds a sum that wraps. 513
+/// pages are one more than a transaction may have.
 const WRONG_TO_SEND: [(&str, i32, Change); 23] = [
     ("sender", status::INVALID, |d| d.sender = AGENT),
     ("attributes", status::INVALID, |d| d.attributes ^= 1 << 4),
@@ -56,7 +60,9 @@ const WRONG_TO_SEND: [(&str, i32, Change); 23] = [
     ("pages-limit", status::NO_MEMORY, |d| d.pages = 513),
 ];
 /// Changes to the descriptor that retrieves what was lent read-only. What a borrower says must
-/// agree with what the owner sent: tag, type, attributes, and no more rights.
+/// agree with what the owner sent: tag, type, attributes, and no more rights. Owner and borrower
+/// have agreed upon the tag, and the serial number in the handle keeps a handle of a former
+/// transaction from naming the next one in its place.
 const WRONG_TO_RETRIEVE: [(&str, i32, Change); 12] = [
     ("retrieve-sender", status::INVALID, |d| d.sender = STRANGER),
     ("retrieve-receiver", status::INVALID, |d| d.receiver = OWN),
@@ -80,7 +86,8 @@ const WRONG_TO_RETRIEVE: [(&str, i32, Change); 12] = [
 
 impl Test {
     /// All three calls share the descriptor, and hence the refusals. The last check finds a page
-    /// that any refused call has taken or given.
+    /// that any refused call has taken or given. Wiping is refused for shared memory alone, as the
+    /// owner itself still uses that.
     pub(crate) fn send_refusals(&self) {
         let page = self.arena + 100 * PAGE;
         self.fill(page, 4);
@@ -98,7 +105,8 @@ impl Test {
 
     /// A list with one wrong range is refused as a whole: nothing of it is sent. The wrong range is
     /// the last one where there are two: a call that takes ranges as it reads them has taken the
-    /// first one by then.
+    /// first one by then. The range at 2^64 - 4096 ends at 2^64, which wraps to 0. A page twice in
+    /// one list would be taken twice and given back once.
     fn range_refusals(&self, id: u64, page: u64) {
         let (end, control) = (self.end, self.control);
         let wrong: [RangeCase<'_>; 9] = [
@@ -119,7 +127,8 @@ impl Test {
     }
 
     /// Lengths of descriptor and fragment that do not fit, and a buffer of the caller's own. A
-    /// fragment that is longer than the buffer would be read from what lies behind.
+    /// fragment that is longer than the buffer would be read from what lies behind. Only TX is
+    /// judged, a page that no other VM can write; a buffer that a register names (X3) is refused.
     fn length_refusals(&self, id: u64) {
         for (name, x) in [
             ("fragment-longer-than-all", regs([id, 96, 97])),
@@ -132,7 +141,8 @@ impl Test {
     }
 
     /// The owner's state is looked at after each. A retrieval that fails must leave the handle
-    /// alive, as the right one at the end shows.
+    /// alive, as the right one at the end shows. Flag 2 of a reclaim is reserved. Only the owner
+    /// may take memory back, whoever has it at the time (DEN 0077A, FFA_MEM_RECLAIM).
     pub(crate) fn retrieve_refusals(&self) {
         let page = self.arena + 120 * PAGE;
         self.fill(page, 2);
@@ -151,7 +161,8 @@ impl Test {
         self.rights("lent-no-more", page, rw(page ^ OURS), NO);
     }
 
-    /// A borrower that has not retrieved can give nothing back.
+    /// A borrower that has not retrieved can give nothing back. Lent memory is then nobody's: the
+    /// owner has lost it, and no borrower has it yet.
     fn refused_before_retrieval(&self, page: u64, handle: u64) {
         for (name, expected, change) in WRONG_TO_RETRIEVE {
             equal(name, self.agent_retrieves(handle, change), expected);
@@ -163,7 +174,8 @@ impl Test {
         self.rights("lent-not-retrieved", page, NO, NO);
     }
 
-    /// Rights are the lesser of what the owner gave and what the borrower asks for.
+    /// Rights are the lesser of what the owner gave and what the borrower asks for. Data that
+    /// another VM writes must never be code, hence XN in each borrower's stage 2 (G1-MEM-016).
     fn retrieved_read_only(&self, page: u64, handle: u64) {
         let reads = |d: &mut Descriptor| d.permissions = ffa::READ_ONLY;
         equal("retrieve-right", self.agent_retrieves(handle, reads), 0);
@@ -172,7 +184,9 @@ impl Test {
         check!("lent-never-executes", !executes, "executed");
     }
 
-    /// The endpoint in the descriptor must be the caller.
+    /// The endpoint in the descriptor must be the caller. Wiping is refused to a borrower that may
+    /// not write. With another endpoint in the descriptor, a borrower could give back in the name
+    /// of one that still uses the memory.
     fn relinquish_refusals(&self, page: u64, handle: u64) {
         for (name, handle, flags) in [
             ("relinquish-wiped", handle, 1),

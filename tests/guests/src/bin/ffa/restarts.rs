@@ -1,4 +1,8 @@
 //! VMs that end while they share memory.
+//!
+//! A VM that ends calls nothing, so that its share of each transaction has to be undone for it.
+//! Gear1 does so in steps when the VM is loaded anew (`ffa::release`), and needs nothing that could
+//! be refused meanwhile (G1-MEM-017).
 
 use core::arch::asm;
 
@@ -11,7 +15,8 @@ use crate::{BLOCK, ECHO, NO, OURS, PAGE, Test, rw, word};
 
 impl Test {
     /// Resets the agent's VM while it holds memory of every kind: borrowed memory can be reclaimed,
-    /// and memory that it received is back, wiped.
+    /// and memory that it received is back, wiped. Lent memory comes back by a reclaim only, as its
+    /// owner has not asked for it yet.
     pub(crate) fn agent_restarts(&self) {
         let (shared, lent, given) = (self.arena, self.arena + 3 * PAGE, self.arena + 6 * PAGE);
         self.fill(self.arena, 8);
@@ -35,7 +40,9 @@ impl Test {
         fence();
     }
 
-    /// Resets the agent's VM, and waits for the page that it was given.
+    /// Resets the agent's VM, and waits for the page that it was given. Donated memory belongs to
+    /// the receiver. When the receiver ends, the memory returns to the VM that the manifest gave it
+    /// to, and is wiped, since its contents were the receiver's.
     fn agent_resets(&self, given: u64) {
         let number = read64(self.control) + 1;
         self.post(5, [0; 8], number);
@@ -45,14 +52,16 @@ impl Test {
         equal("restart-given-wiped", word(given), Some(0));
     }
 
-    /// Waits for the donation's end, which comes some steps after its pages are back.
+    /// Waits for the donation's end, which comes some steps after its pages are back. DENIED says
+    /// that the transaction still lives, and INVALID_PARAMETERS that there is none of that handle.
     fn donation_ends(&self, handle: u64) {
         let reclaim = || self.reclaim(handle, 0);
         cpu::wait_until(|| reclaim() != status::DENIED);
         equal("restart-given-ended", reclaim(), status::INVALID);
     }
 
-    /// Memory that the echo holds when this VM is reset: shared, lent and donated.
+    /// Memory that the echo holds when this VM is reset: shared, lent and donated. Each takes two
+    /// pages, since the last page of a range is easily forgotten.
     fn held(&self) -> [(u64, u64); 3] {
         [
             (function::SHARE, self.arena),
@@ -61,7 +70,8 @@ impl Test {
         ]
     }
 
-    /// Whole blocks, of every kind as well, that the echo holds besides.
+    /// Whole blocks, of every kind as well, that the echo holds besides. Aligned blocks are what
+    /// stage 2 maps by one descriptor each.
     fn blocks(&self) -> [(u64, u64); 3] {
         let block = |number: u64| self.arena + (2 + number) * BLOCK;
         [
@@ -72,7 +82,8 @@ impl Test {
     }
 
     /// The echo retrieves whole blocks. When it has used up all the tables that it may have, what
-    /// takes them away from it needs none (G1-MEM-017).
+    /// takes them away from it needs none (G1-MEM-017). A release that wanted to split a block
+    /// would need a table at the worst of all times.
     fn blocks_for_the_echo(&self) {
         for (id, block) in self.blocks() {
             write64(block, block ^ OURS);
@@ -86,7 +97,9 @@ impl Test {
         }
     }
 
-    /// The life after: the echo neither reads nor writes what this VM has now.
+    /// The life after: the echo neither reads nor writes what this VM has now. The first page, one
+    /// in the middle and the last one are written: parts of a block that were split by mistake may
+    /// have different fates. FFA_MEM_RECLAIM of what the echo itself has shared still works.
     fn blocks_are_alone(&self) {
         const NEW: u64 = 0x5ec2e7;
         for (_, block) in self.blocks() {
@@ -104,7 +117,8 @@ impl Test {
         equal("owner-restarted-recover", refused, 0);
     }
 
-    /// Resets this VM while another has memory of it of every kind.
+    /// Resets this VM while another has memory of it of every kind. The echo's count of lives tells
+    /// the next life that it is the second one.
     pub(crate) fn restarts(&self) {
         // These transactions come first, so that they end first: no table is free then.
         self.blocks_for_the_echo();
@@ -115,7 +129,8 @@ impl Test {
         psci::system_reset();
     }
 
-    /// Sends memory of every kind to the echo, which retrieves and reads it.
+    /// Sends memory of every kind to the echo, which retrieves and reads it. The value read shows
+    /// that the echo had the pages: without that, their loss would prove nothing.
     fn echo_holds(&self, retrieval: &str, reading: &str) {
         self.fill(self.arena, 6);
         for (id, page) in self.held() {
@@ -127,7 +142,9 @@ impl Test {
         }
     }
 
-    /// The life after: all is at home, wiped, and nobody else's; it can be shared anew.
+    /// The life after: all is at home, wiped, and nobody else's; it can be shared anew. The memory
+    /// is wiped as all memory of a VM that is loaded anew is. A second exchange shows that no
+    /// transaction of the first life occupies its place.
     pub(crate) fn after_restart(&self, machine: &Machine) {
         for (_, page) in self.held() {
             for page in [page, page + PAGE] {
@@ -144,7 +161,8 @@ impl Test {
     }
 }
 
-/// Completes all accesses so far, so that no register keeps a lent value.
+/// Completes all accesses so far, so that no register keeps a lent value. A load that was made
+/// before the page went away must not be used behind it.
 fn fence() {
     // SAFETY: a barrier.
     unsafe { asm!("dsb sy", options(nostack)) };

@@ -29,7 +29,9 @@ guest!(
 );
 
 /// The distributor is off throughout: GICD_CTLR.EnableGrpn at 0 keeps pending interrupts from the
-/// CPU interface, and leaves every other register as it is.
+/// CPU interface, and leaves every other register as it is. The manuals leave accesses of other
+/// sizes and to reserved addresses partly to the implementation. Only GearV is held to a rule
+/// there: RAZ/WI (G1-GIC-002).
 fn main(machine: &Machine) {
     cpu::mask_irqs();
     write32(gic::distributor(), 0);
@@ -48,7 +50,8 @@ fn main(machine: &Machine) {
 }
 
 /// GICv2 alone has targets by CPU number (GICD_ITARGETSRn), pending SGIs by sender and a
-/// memory-mapped CPU interface.
+/// memory-mapped CPU interface. GearV resets the targets of SPIs to none, unless the VM has one
+/// vCPU, for which GICD_ITARGETSRn is RAZ/WI.
 fn registers_v2(machine: &Machine) {
     // QEMU keeps the pending state by target, and loses it without one.
     for four in (SPI..SPI + 32).step_by(4) {
@@ -62,7 +65,8 @@ fn registers_v2(machine: &Machine) {
 }
 
 /// With affinity routing, private interrupts have a frame of their own for each CPU, and the CPU
-/// interface is System registers.
+/// interface is System registers. Without virtual LPIs (GICR_TYPER.VLPIS = 0) a redistributor has
+/// two frames of 64 KiB: its own, and the one of SGIs and PPIs (IHI 0069, 12.10 and 12.11).
 fn registers_v3(machine: &Machine) {
     check_rows(machine, gic::distributor(), DISTRIBUTOR_V3);
     check_rows(machine, v3::redistributor(), REDISTRIBUTOR);
@@ -83,7 +87,8 @@ fn check_rows(machine: &Machine, frame: u64, rows: &[Row]) {
     }
 }
 
-/// One line of output for each register, by the manual's name.
+/// One line of output for each register, by the manual's name. Both values are masked as the row's
+/// kind says: the other bits of the register belong to other rows.
 fn check_row(frame: u64, row: &Row) {
     let at = frame + row.offset;
     let found = match row.kind {
@@ -99,7 +104,8 @@ fn check_row(frame: u64, row: &Row) {
     }
 }
 
-/// Result of a check: the value found and the value expected.
+/// Result of a check: the value found and the value expected. A comparison of words, not of single
+/// fields, also finds a bit that moved to a neighbour.
 type Verdict = Result<(), (u32, u32)>;
 
 /// Compares words, so that a failure shows the bits.
@@ -111,7 +117,8 @@ fn expect(found: u32, expected: u32) -> Verdict {
     }
 }
 
-/// RO and RES0 fields ignore writes, of ones and of zeros.
+/// RO and RES0 fields ignore writes, of ones and of zeros. Zeros alone do not tell a read-only 0
+/// from a bit that keeps what is written, and ones alone do not tell a read-only 1.
 fn fixed(at: u64, mask: u32, value: u32) -> Verdict {
     expect(read32(at) & mask, value)?;
     for pattern in [!0, 0] {
@@ -121,7 +128,10 @@ fn fixed(at: u64, mask: u32, value: u32) -> Verdict {
     Ok(())
 }
 
-/// Writes all ones, zero and a pattern, then the old value.
+/// Writes all ones, zero and a pattern, then the old value. The two patterns are complements of one
+/// another, so that each bit is 1 between zeros and 0 between ones: a bit that a wrong shift in the
+/// emulation stores in its neighbour shows. The old value returns, so that the order of the
+/// rows does not matter.
 fn kept(at: u64, mask: u32) -> Verdict {
     let before = read32(at);
     for pattern in [!0, 0x1234_5678, 0xedcb_a987, 0] {
@@ -133,7 +143,9 @@ fn kept(at: u64, mask: u32) -> Verdict {
 }
 
 /// Returns the bits of a register with a bit for each interrupt that a guest can set and clear.
-/// SGIs of a GICv2 may be enabled for good, and are not made pending by this register.
+/// SGIs of a GICv2 may be enabled for good, and are not made pending by this register. IHI 0048
+/// leaves open whether SGIs can be disabled (4.3.5), and has GICD_ISPENDR0 ignore writes for them
+/// (4.3.7).
 fn changeable(private: bool) -> u32 {
     match gic::version() {
         Version::V2 if private => PRIVATE & !0xffff,
@@ -142,8 +154,11 @@ fn changeable(private: bool) -> u32 {
     }
 }
 
-/// A pair such as GICD_ISENABLERn and GICD_ICENABLERn: ones act, zeros do nothing, and both
-/// read the state.
+/// A pair such as GICD_ISENABLERn and GICD_ICENABLERn: ones act, zeros do nothing, and both read
+/// the state. Linux masks, unmasks and pends an interrupt by a store of one bit, without a read
+/// before and without a lock (`gic_poke_irq`). A zero that acted would change the interrupts of
+/// other drivers. Each array begins at a multiple of 0x80, and its first word is that of the
+/// private interrupts.
 fn twin(set: u64, clear: u64) -> Verdict {
     let mask = changeable(set & 0x7f == 0);
     let both = |expected: u32| {
@@ -166,8 +181,10 @@ fn twin(set: u64, clear: u64) -> Verdict {
     both(0)
 }
 
-/// GICD_IPRIORITYRn and GICD_ITARGETSRn may be accessed by bytes as well as words; low bits of
-/// a priority that are not implemented are RAZ/WI.
+/// GICD_IPRIORITYRn and GICD_ITARGETSRn may be accessed by bytes as well as words; low bits of a
+/// priority that are not implemented are RAZ/WI. Linux stores single bytes: priorities on a GICv3
+/// (`gic_irq_set_prio`), and targets on a GICv2. The last read of the word shows that no byte has
+/// reached the three others.
 fn bytes(at: u64, mask: u8) -> Verdict {
     let before = read32(at);
     let masks = u32::from_ne_bytes([mask; 4]);
@@ -186,7 +203,10 @@ fn bytes(at: u64, mask: u8) -> Verdict {
 }
 
 /// GICD_TYPER.ITLinesNumber: the last word of interrupts is there, and the next is not. IHI 0069,
-/// GICD_TYPER: 32 x (N + 1) interrupts, with private ones among them.
+/// GICD_TYPER: 32 x (N + 1) interrupts, with private ones among them. GearV rounds the SPIs of a VM
+/// up to a multiple of 32 (`VmGic::configure`), as the field counts words. Linux sizes its domain
+/// by the field (`GICD_TYPER_SPIS`): one word too many gives it interrupts that never come, one too
+/// few hides devices.
 fn check_lines(machine: &Machine) {
     let words = u64::from(gic::line_count() / 32);
     check!(
@@ -203,14 +223,18 @@ fn check_lines(machine: &Machine) {
     }
 }
 
-/// GICD_TYPER.CPUNumber. The field is the number of CPUs less one.
+/// GICD_TYPER.CPUNumber. The field is the number of CPUs less one. With affinity routing alone, as
+/// in a GICv3 here, the field is 0, and the redistributors tell the number.
 fn check_cpu_count(machine: &Machine) {
     let count = read32(gic::distributor() + r::TYPER) >> 5 & 7;
     report::equal("GICD_TYPER.CPUNumber", count as usize + 1, machine.cpus);
 }
 
 /// GICD_SPENDSGIR and CPENDSGIR: a bit each for SGI and sender, shown by ISPENDR too. An SGI is
-/// pending once for each sender (IHI 0048, GICD_SPENDSGIRn).
+/// pending once for each sender (IHI 0048, GICD_SPENDSGIRn). SGI 5 gets two senders by bytes, and
+/// SGIs 8 and 11 one each by a word: 0x920 in GICD_ISPENDR0. The first of two senders cleared must
+/// leave SGI 5 pending. A virtual GIC with one latch for each SGI would lose the request of the
+/// other vCPU (G1-GIC-017).
 fn pending_sgis(machine: &Machine) {
     let base = gic::distributor();
     let (set, clear) = (base + r::SPENDSGIR, base + r::CPENDSGIR);
@@ -240,7 +264,8 @@ fn pending_sgis(machine: &Machine) {
 }
 
 /// GICC_BPR and GICC_ABPR: values above the least are kept, those below become the least. The least
-/// value is IMPLEMENTATION DEFINED, by the number of priority bits.
+/// value is IMPLEMENTATION DEFINED, by the number of priority bits. In a VM, the machine's own GICV
+/// page answers: Gear1 maps the page, and has no code for these registers.
 fn binary_points_v2() {
     for (name, at) in [("GICC_BPR", c::BPR), ("GICC_ABPR", c::ABPR)] {
         let kept = (3..=7).all(|value| {
@@ -256,7 +281,10 @@ fn binary_points_v2() {
 }
 
 /// GICR_TYPER: affinity and number of each CPU's redistributor, Last at the last; by both sizes. A
-/// driver walks the frames until Last, and takes each CPU's by its affinity.
+/// driver walks the frames until Last, and takes each CPU's by its affinity. Linux does the same
+/// (`gic_iterate_rdists`): without Last it reads on into whatever lies behind the frames, where a
+/// VM has nothing and gets an abort. Processor_Number is in bits 23:8, and Affinity_Value in the
+/// upper word.
 fn redistributor_types(machine: &Machine) {
     let all = (0..machine.cpus as u64).all(|index| {
         let at = machine.gic_cpus.start + index * v3::FRAMES + 8;
@@ -270,7 +298,9 @@ fn redistributor_types(machine: &Machine) {
 }
 
 /// GICR_WAKER: ChildrenAsleep follows ProcessorSleep. A driver waits for ChildrenAsleep to follow;
-/// one that never does hangs a boot.
+/// one that never does hangs a boot. Linux clears ProcessorSleep first of all on each CPU
+/// (`gic_enable_redist`). Gear1 stores the bit and holds no interrupt back by it, as a vCPU that is
+/// off takes none anyway.
 fn waker() {
     let at = v3::redistributor() + 0x14;
     let mut seen = [0; 2];
@@ -283,7 +313,9 @@ fn waker() {
 }
 
 /// GICD_IROUTERn: 64 bits or two halves; none for private interrupts. Interrupts below 32 have no
-/// route, and their registers are RES0.
+/// route, and their registers are RES0. Linux on AArch64 stores a route by 64 bits, and on AArch32
+/// by two words, hence both sizes. The route names affinity 0.0.0.1, which need not be a CPU that
+/// is on.
 fn routes(machine: &Machine) {
     write64(route(SPI), 1);
     write32(route(SPI + 1), 1);
@@ -302,13 +334,15 @@ fn routes(machine: &Machine) {
 }
 
 /// Returns the address of GICD_IROUTERn. GICD_IROUTERn begins at 0x6000, with 8 bytes for each
-/// INTID.
+/// INTID. Those of INTIDs 0 to 31, below 0x6100, are reserved: private interrupts have no route.
 fn route(intid: u64) -> u64 {
     gic::distributor() + r::IROUTER + 8 * intid
 }
 
 /// Interrupt_Routing_Mode and Aff3 read as zero; an affinity that no CPU has reads as such.
-/// GICD_TYPER.No1N is 1 here, so that 1-of-N routing is RES0.
+/// GICD_TYPER.No1N is 1 here, so that 1-of-N routing is RES0. GearV reads an affinity beyond its
+/// eight vCPUs back as 0.0.0.255. The interrupt stays pending and goes to nobody (G1-GIC-010): a
+/// route that fell back to vCPU 0 would interrupt a CPU that the guest did not name.
 fn fields_of_routes() {
     let at = route(SPI);
     write64(at, 1 << 31 | 1);
@@ -320,7 +354,8 @@ fn fields_of_routes() {
     check!("GICD_IROUTERn.nobody", nobody & 0xff >= 8, "{nobody:#x}");
 }
 
-/// Checks that a register keeps the bits of a mask, and writes the old value again.
+/// Checks that a register keeps the bits of a mask, and writes the old value again. Bits outside of
+/// the mask are never written as ones, since software must write RES0 bits as zero.
 macro_rules! keeps {
     ($name:literal, $mask:expr) => {
         let before = read_sysreg!($name);
@@ -334,14 +369,16 @@ macro_rules! keeps {
     };
 }
 
-/// Checks the bits of a register that a mask selects.
+/// Checks the bits of a register that a mask selects. The others may get a meaning in a later
+/// architecture, as bits 63 and 62 of ICC_RPR_EL1 did by FEAT_GICv3_NMI.
 macro_rules! reads {
     ($name:literal, $mask:expr, $value:expr) => {
         report::equal($name, read_sysreg!($name) & $mask, $value);
     };
 }
 
-/// Checks that a binary point keeps values above the least, and at most 3 is the least.
+/// Checks that a binary point keeps values above the least, and at most 3 is the least. Five bits
+/// of priority give the least value 2 for Group 0, and 3 for Group 1.
 macro_rules! binary_point {
     ($name:literal) => {
         let kept = (3..=7).all(|value| {
@@ -355,7 +392,9 @@ macro_rules! binary_point {
 }
 
 /// IHI 0069, 12.2: the CPU interface. ICC_SRE_EL1 reads 7: the memory-mapped interface is not
-/// there, and cannot be chosen.
+/// there, and cannot be chosen. Gear1 shows that constant whatever a guest writes (G1-GIC-015).
+/// Bits 0 and 1 of ICC_CTLR_EL1 are CBPR and EOImode. With five bits of priority, all 32 active
+/// priorities fit into ICC_AP1R0_EL1.
 fn system_registers(machine: &Machine) {
     reads!("icc_sre_el1", 7, 7);
     keeps!("icc_pmr_el1", u64::from(LEVELS));
@@ -380,7 +419,9 @@ fn system_registers(machine: &Machine) {
 }
 
 /// Values while no interrupt is pending or active. 1023 is the INTID of no interrupt, and 0xff the
-/// idle priority.
+/// idle priority. An acknowledge of no interrupt must change nothing, as Linux' handler meets it
+/// with each spurious interrupt. A bit in an active-priorities register would block all lower
+/// priorities from then on.
 fn idle_interface() {
     reads!("icc_iar0_el1", !0, u64::from(NONE));
     reads!("icc_iar1_el1", !0, u64::from(NONE));
@@ -391,7 +432,9 @@ fn idle_interface() {
     reads!("icc_ap1r0_el1", !0, 0);
 }
 
-/// The constant fields of ICC_CTLR_EL1. PRIbits holds the number of bits less one.
+/// The constant fields of ICC_CTLR_EL1. PRIbits holds the number of bits less one. Linux takes from
+/// PRIbits which priorities its pseudo-NMIs can have (`gic_get_pribits`). PMHE (bit 6) and SEIS
+/// (bit 14) are 0: no hint of the mask to the distributor, and no SError from the interface.
 fn control_of_interface() {
     let control = read_sysreg!("icc_ctlr_el1");
     let levels = control >> 8 & 7;
@@ -399,11 +442,15 @@ fn control_of_interface() {
     report::equal("icc_ctlr_el1.PMHE,SEIS", control & (1 << 6 | 1 << 14), 0);
 }
 
+/// CPU 0 polls this flag: with the distributor off, no SGI can tell it.
 static OTHER_DONE: AtomicBool = AtomicBool::new(false);
+/// The enabled SPIs that CPU 1 reads, and bits 32 to 34 for what it finds wrong.
 static OTHER_SAW: AtomicU64 = AtomicU64::new(0);
 
 /// Private interrupts are each CPU's own, shared ones are everybody's. GICv2 banks registers of
-/// INTIDs 0 to 31 by the CPU that accesses them; GICv3 has a frame for each.
+/// INTIDs 0 to 31 by the CPU that accesses them; GICv3 has a frame for each. CPU 1 sees SPI enables
+/// of CPU 0, and none of its private states. Linux finds the mask of a GICv2's CPU in
+/// GICD_ITARGETSR0, which therefore names the reader.
 fn banks(machine: &Machine) {
     if machine.cpus < 2 {
         return;
@@ -429,7 +476,8 @@ fn banks(machine: &Machine) {
     }
 }
 
-/// CPU 1 changes its own bank and looks for changes of CPU 0's.
+/// CPU 1 changes its own bank and looks for changes of CPU 0's. CPU 1 looks before it writes values
+/// of its own, which CPU 0 would find if both banks were one.
 fn other(_cpu: usize) {
     let base = gic::distributor();
     let frame = gic::frame(0);
@@ -452,7 +500,9 @@ fn other(_cpu: usize) {
 }
 
 /// Sizes that a register does not have read as zero and write nothing. Which sizes a register has
-/// is part of its description; GearV treats all others as RAZ/WI.
+/// is part of its description; GearV treats all others as RAZ/WI. The size of an access comes from
+/// ESR_EL2.ISS.SAS. An emulation that forgets it would carry out a byte's store as a word's, with
+/// three bytes that the guest has not named.
 fn sizes() {
     let base = gic::distributor();
     let enable = base + r::ISENABLER + 4 * SPIS;
@@ -477,7 +527,7 @@ fn sizes() {
 }
 
 /// Sizes of the registers with 64 bits. GICD_IROUTERn and GICR_TYPER have 64 bits, and may be
-/// accessed by words too.
+/// accessed by words too. A byte stored into a route would leave a mixture of two affinities.
 fn sizes_of_routes() {
     let route = route(SPI);
     write64(route, 1);
@@ -491,7 +541,10 @@ fn sizes_of_routes() {
 }
 
 /// Everything without a register reads as zero, after ones were written to it. Reserved addresses
-/// are RES0; a hypervisor that stores what is written there keeps state for nobody.
+/// are RES0; a hypervisor that stores what is written there keeps state for nobody. Of the
+/// redistributor's own frame, GICR_IIDR, GICR_TYPER, GICR_STATUSR and GICR_WAKER have rows or
+/// checks above, as the identification at the end has. In the SGI frame each array has its first
+/// words alone.
 fn nothing_else() {
     nothing_else_in_distributor();
     if gic::version() == Version::V3 {
@@ -510,7 +563,8 @@ fn nothing_else() {
     }
 }
 
-/// Registers of INTIDs that are not there are reserved as well.
+/// Registers of INTIDs that are not there are reserved as well. The routes of a GICv3 are left out
+/// as a whole: a route written with ones reads as 0.0.0.255.
 fn nothing_else_in_distributor() {
     let words = u64::from(gic::line_count() / 32);
     let (size, identification) = match gic::version() {
@@ -529,7 +583,8 @@ fn nothing_else_in_distributor() {
     sweep("reserved-in-distributor", frame, size, is_there);
 }
 
-/// All are written before any is read: one register may show in another.
+/// All are written before any is read: one register may show in another. The loop that reads finds
+/// the first address alone, since one wrong decoding makes hundreds of them.
 fn sweep(name: &str, frame: u64, size: u64, is_there: impl Fn(u64) -> bool) {
     let offsets = || (0..size).step_by(4).filter(|&offset| !is_there(offset));
     for offset in offsets() {

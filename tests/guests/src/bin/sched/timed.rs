@@ -1,11 +1,15 @@
 //! The roles that sleep for a timer: periodic, with or without work, and bursts.
+//!
+//! No role prints before all have ended, since the console of one VM takes time on the CPU of
+//! another.
 
 use test_guests::{Machine, report, say, timer};
 
 use crate::samples::Samples;
 use crate::{Plan, instructions, wait, work};
 
-/// Period, and the lengths of a burst's parts, where the command line has none.
+/// Period, and the lengths of a burst's parts, where the command line has none. 1 kHz is a common
+/// rate of control loops.
 const PERIOD_US: u64 = 1_000;
 const BURST_US: u64 = 3_000;
 
@@ -14,7 +18,10 @@ const BURST_US: u64 = 3_000;
 /// Without work, a period that is over when its predecessor's handler runs is missed: no interrupt
 /// of its own tells of it. With work, each period has a job, which is late if it ends after the
 /// next period has begun; jobs that never ran count as late. The second half of the time is
-/// settled: all others have had turns by then.
+/// settled: all others have had turns by then. A periodic task whose release is the multiple of a
+/// period, and not the end of the last job plus a period, shows a delay that adds up as a missed
+/// period. Latency is measured at the handler's first instruction, as cyclictest does it on Linux
+/// at the return from its sleep.
 pub(crate) fn periodic(machine: &Machine, plan: &Plan) {
     let period_us = machine.option("period-us").unwrap_or(PERIOD_US);
     let period = timer::from_us(period_us);
@@ -62,7 +69,10 @@ pub(crate) fn periodic(machine: &Machine, plan: &Plan) {
 /// Works and sleeps in turns.
 ///
 /// What the work took is the time from its first instruction to its last. The response is the time
-/// from the deadline of the timer that ended the sleep.
+/// from the deadline of the timer that ended the sleep. Interactive guests behave like that. A
+/// scheduler that lets them run first after a sleep keeps the response near the work itself, and
+/// one that does not adds a time slice. The mean is over all bursts, and the greatest response one
+/// burst's.
 pub(crate) fn burst(machine: &Machine, plan: &Plan) {
     let busy = instructions(machine.option("busy-us").unwrap_or(BURST_US));
     let idle = timer::from_us(machine.option("idle-us").unwrap_or(BURST_US));

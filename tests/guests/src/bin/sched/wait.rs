@@ -1,4 +1,7 @@
 //! Sleep until the virtual timer's interrupt, whose handler's first instruction reads the counter.
+//!
+//! The guests' common vector saves all registers and calls Rust before any counter is read, which
+//! would be part of each latency.
 
 use core::arch::{asm, global_asm};
 
@@ -31,11 +34,13 @@ global_asm!(
 );
 
 unsafe extern "C" {
+    /// VBAR_EL1 has bits 10:0 as zero, hence tables of 2 KiB at multiples of that.
     static sched_vectors_v2: [u8; 2048];
     static sched_vectors_v3: [u8; 2048];
 }
 
-/// Takes this CPU's interrupts by the handler of [`until`].
+/// Takes this CPU's interrupts by the handler of [`until`]. All vectors but that of the IRQ lead
+/// back to the common ones, so that a fault is reported as ever.
 pub(crate) fn set_vectors() {
     let vectors = match gic::version() {
         Version::V2 => &raw const sched_vectors_v2,
@@ -48,7 +53,9 @@ pub(crate) fn set_vectors() {
 /// the handler's first instruction.
 ///
 /// Interrupts are masked from the arming to the WFI, which wakes up all the same: an interrupt in
-/// between is not missed.
+/// between is not missed. X9 is 0 until the handler writes the counter to it: a WFI that ends early
+/// is no interrupt. The ISB behind the unmasking makes the CPU take the interrupt before the next
+/// instruction masks it again.
 pub(crate) fn until(deadline: u64) -> u64 {
     let handler: u64;
     // SAFETY: the handler changes X9 and X10, the sequence the timer alone. Interrupts are masked

@@ -31,26 +31,32 @@ guest!(
     other_cpu = other
 );
 
-/// Sequences tried for each goal, if the command line does not say.
+/// Sequences tried for each goal, if the command line does not say. A search takes long under
+/// `icount`, so that it is not part of each test run.
 const ROUNDS: u64 = 0;
-/// The longest sequence.
+/// The longest sequence. Enough to fill all list registers (16 at most) and to go on from there.
 const STEPS: usize = 24;
 /// Rounds without improvement after which a sequence is replaced by another one. A local best is
 /// left by a new random sequence.
 const PATIENCE: u64 = 60;
-/// Worst sequences found so far: lines as `INPUT` prints them.
+/// Worst sequences found so far: lines as `INPUT` prints them. Each run replays them, so that a
+/// longer path that a change of Gear1 makes shows at once.
 const KEPT: &str = include_str!("inputs.txt");
 
+/// Set before the other vCPUs are turned on, so that their wait is over with the first look.
 static READY: AtomicBool = AtomicBool::new(false);
 
 /// Some steps, one after another. The size is fixed, as the guest has no heap.
 #[derive(Clone, Copy)]
+/// The steps are replayed from a state that is set up anew, so that a score depends on the sequence
+/// alone.
 struct Sequence {
     steps: [Step; STEPS],
     count: usize,
 }
 
 impl Sequence {
+    /// Steps behind `count` are not taken.
     const NONE: Sequence = Sequence {
         steps: [Step::NONE; STEPS],
         count: 0,
@@ -66,7 +72,7 @@ impl Sequence {
         sequence
     }
 
-    /// Changes, adds or removes a step.
+    /// Changes, adds or removes a step. One step at a time keeps most of what made a sequence slow.
     fn mutate(&mut self, goal: u8, random: &mut Random) {
         let at = random.below(self.count as u64) as usize;
         match random.below(4) {
@@ -84,7 +90,8 @@ impl Sequence {
         }
     }
 
-    /// Takes all steps, from the same state each time, and returns the score.
+    /// Takes all steps, from the same state each time, and returns the score. A maximum and not a
+    /// sum: the bound in question is that of one exit (G1-RUN-011).
     fn run(&self, machine: &Machine, goal: u8) -> u64 {
         let mut state = State::fresh(machine);
         let mut score = 0;
@@ -157,7 +164,8 @@ fn kept(line: &str) -> Option<(u8, Sequence)> {
 }
 
 /// Searches for one goal. The random numbers depend on the goal and the seed alone: leaving one
-/// goal out changes no other.
+/// goal out changes no other. A score that stays equal is accepted as well, since many steps matter
+/// only together with another one.
 fn search(machine: &Machine, goal: u8, rounds: u64, random: &mut Random) {
     let before = KEPT.lines().filter_map(kept).find(|(of, _)| *of == goal);
     let mut best = before.map_or_else(|| Sequence::random(goal, random), |(_, kept)| kept);
@@ -185,7 +193,8 @@ fn search(machine: &Machine, goal: u8, rounds: u64, random: &mut Random) {
     best.print(goal, best_score);
 }
 
-/// Another vCPU takes whatever comes, and waits.
+/// Another vCPU takes whatever comes, and waits. A vCPU in WFI is the expensive target of a kick:
+/// it has to be woken by Gear2's loop.
 fn other(_: usize) {
     cpu::wait_until(|| READY.load(Ordering::Acquire));
     loop {
