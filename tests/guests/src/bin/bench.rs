@@ -49,8 +49,8 @@ const SETTLE_US: u64 = 5;
 const PAUSE_US: u64 = 1_000;
 /// The command line's `role` of a guest that a device VM serves.
 const SERVED: u64 = 3;
-/// Registers of a virtio-mmio device (virtio 1.2, 4.2.2): one that tells its state, one whose writes
-/// change what the device shows, and one whose writes the device model alone can answer. An
+/// Registers of a virtio-mmio device (virtio 1.2, 4.2.2): one that tells its state, one whose
+/// writes change what the device shows, and one whose writes the device model alone can answer. An
 /// acknowledgement of nothing changes nothing.
 const DEVICE_STATUS: u64 = 0x70;
 const DEVICE_FEATURES_SEL: u64 = 0x14;
@@ -63,8 +63,8 @@ const DEADLINE_US: u64 = 20;
 static ANSWER: AtomicU64 = AtomicU64::new(0);
 /// Set by the other CPU before its first wait, so that no SGI comes before its vectors are set.
 static TARGET_READY: AtomicBool = AtomicBool::new(false);
-/// Whether the other CPU waits in WFI or spins. The two rows differ by the wake-up from WFI, which
-/// traps if the vCPU shares its CPU.
+/// Whether the other CPU waits in WFI or spins. The two rows differ by the way into WFI and out of
+/// it.
 static TARGET_SLEEPS: AtomicBool = AtomicBool::new(false);
 /// Ends the other CPU's loop, so that it turns itself off and can start anew in the other way. One
 /// byte: the loop in assembly reads it by LDRB.
@@ -320,14 +320,14 @@ macro_rules! between_reads {
     }};
 }
 
-/// Returns the price of two adjacent counter reads, which is subtracted from the other figures. No ISB
-/// stands between them: the ISBs of a row are part of the row.
+/// Returns the price of two adjacent counter reads, which is subtracted from the other figures. No
+/// ISB stands between them: the ISBs of a row are part of the row.
 fn read_twice() -> u64 {
     between_reads!(;)
 }
 
-/// Measures a call that Gear1 answers by itself: PSCI_VERSION needs no state of the VM. ISB on
-/// both sides keeps a counter read from being executed early, inside the call or before it.
+/// Measures a call that Gear1 answers by itself: PSCI_VERSION needs no state of the VM. ISB on both
+/// sides keeps a counter read from being executed early, inside the call or before it.
 fn hypercall() -> u64 {
     between_reads!("isb", "hvc #0", "isb",; in("x0") u64::from(function::VERSION), clobber_abi("C"),)
 }

@@ -122,8 +122,8 @@ impl Agent {
     }
 }
 
-/// A descriptor, or a part of one, and an answer in RX fill a page at most: FF-A's buffers have that
-/// size here.
+/// A descriptor, or a part of one, and an answer in RX fill a page at most: FF-A's buffers have
+/// that size here.
 fn copy(from: u64, to: u64) {
     for offset in (0..4096).step_by(8) {
         write64(to + offset, read64(from + offset));

@@ -61,8 +61,8 @@ struct Other {
     /// Task that it is at. CPU 0 waits for it: a task that has not begun asks nothing of Gear1.
     state: AtomicU64,
     executed: AtomicU64,
-    /// Exits by kicks in the last task. Gear1 counts exits for the calling vCPU alone, so each CPU
-    /// reads its own.
+    /// Exits by kicks in the last task. EXIT_STATS answers with the calling vCPU's own counts, so
+    /// each CPU reads its own.
     kicks: AtomicU64,
     woken: AtomicU64,
 }

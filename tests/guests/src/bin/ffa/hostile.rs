@@ -108,9 +108,9 @@ impl Test {
         (done, parts)
     }
 
-    /// Ends a transaction that waits for another part: a part that is no range does. A VM may send
-    /// one thing at a time: the next FFA_MEM_SHARE would otherwise be taken for a step of the
-    /// unfinished one.
+    /// Ends a transaction that waits for another part: a part that is no range does. An unfinished
+    /// transaction would keep one of the VM's slots, all of which must be free at the end. One byte
+    /// is less than a range, so the part is refused and the transaction ends.
     fn end_parts(&self, x: &Regs) {
         let end = self.call(regs([function::FRAG_TX, x[1], x[2], 1]));
         check!("lie-fragment", ffa::status_of(&end) != 0, "taken");

@@ -198,8 +198,8 @@ impl Test {
         gic::intid(intid) == timer::INTID
     }
 
-    /// A request back to the VM that waits for the answer is refused. Both VMs would wait for ever
-    /// otherwise, each with all of its vCPUs blocked at EL2 (G1-MSG-002).
+    /// A request back to the VM that waits for the answer is refused. Both vCPUs would be blocked
+    /// for ever otherwise, each until the other one answers (G1-MSG-002).
     fn circle(&self) {
         let x = self.ask(request(function::DIRECT_REQ, ECHO, task::ASK_BACK, 0));
         let expected = (function::DIRECT_RESP, status::BUSY);

@@ -263,8 +263,8 @@ fn order() {
 }
 
 /// A pending interrupt is ranked by its current priority. The change hits an interrupt that may be
-/// in a list register already. Until the flush behind the
-/// store, the list register has the old rank.
+/// in a list register already. Until the flush behind the store, the list register has the old
+/// rank.
 fn changed_priority() {
     for (intid, priority) in [(SPI, 0x40), (SPI + 1, 0x60)] {
         gic::set_priority(intid, priority);
