@@ -9,7 +9,7 @@ use super::{BOTH, IDLE, PENDING, SGI, acknowledge, state, stays, take};
 /// SGIs to oneself, and those that must not reach one. `gic_smp` has those to others. Two SGIs of
 /// one number and sender are one while the first is pending: the state is a bit and no count. A
 /// target list is a mask of CPUs that are there; other bits reach nobody, and no vCPU of another VM
-/// (G1-GIC-004).
+/// (G1-GIC-004). GICD_SGIR's filter 1 and ICC_SGI1R_EL1.IRM leave the sender out.
 pub(super) fn sgi_forms(machine: &Machine) {
     gic::send_sgi(0, SGI);
     let listed = (state(SGI), take(), take());

@@ -409,7 +409,7 @@ impl Step {
 
     /// Active interrupts without an end fill the list registers. Ends are of the last one
     /// acknowledged, as the order of priorities demands. A level of preemption more is an active
-    /// priority more, which the hardware keeps in ICH_AP0R<n>_EL2 and ICH_AP1R<n>_EL2 or in
+    /// priority more, which the hardware keeps in `ICH_AP0R<n>_EL2` and `ICH_AP1R<n>_EL2` or in
     /// GICH_APR.
     fn take_interrupts(self, state: &mut State) {
         for _ in 0..=self.a % 8 {
