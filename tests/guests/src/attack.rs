@@ -84,6 +84,7 @@ const PAGE: u64 = 0x1000;
 /// TCR_EL1: EPD1; and T1SZ, TG1 for 39 bits and 4 KiB. The guest itself uses TTBR0_EL1 alone, so
 /// the upper half is free for walks of any table.
 const NO_TTBR1: u64 = 1 << 23;
+/// TG1 names 4 KiB by 2, unlike TG0.
 const TTBR1_39_BITS: u64 = 25 << 16 | 0b10 << 30;
 /// Pages that are given away, lent and shared, behind the buffers and the code page. Few pages, so
 /// that transactions meet pages that others have taken already.
@@ -126,7 +127,7 @@ impl Random {
 
 /// Loads two registers, an access that tells EL2 neither its size nor its register. Loads of pairs
 /// have no valid syndrome (ESR_EL2.ISV is 0), so that Gear1 cannot emulate them and has to reflect
-/// an abort.
+/// an abort. KVM leaves it to user space for the same reason.
 fn read_pair(address: u64) {
     // SAFETY: a load by itself changes nothing of Rust's; if it aborts, the vector handles it.
     unsafe {
@@ -136,7 +137,7 @@ fn read_pair(address: u64) {
 
 /// Loads from an address of the upper half, whose translation table is at `table`: there may be
 /// none. The walk itself is an access of the CPU's to the table, which stage 2 checks like a load
-/// (ESR_EL2.S1PTW).
+/// (ESR_EL2.S1PTW). The TLB would answer the next walk otherwise, whatever the table is then.
 fn walk(table: u64) {
     let control = read_sysreg!("tcr_el1");
     write_sysreg!("ttbr1_el1", table & 0xffff_ffff_f000);
@@ -213,7 +214,8 @@ impl Attacker {
     }
 
     /// A load or a store of any size, aligned. Accesses of 8 and of 64 bits are wrong for most
-    /// registers, and must not reach a neighbour.
+    /// registers, and must not reach a neighbour. Pairs are among them as the only form that never
+    /// reaches a device.
     fn access_at(&mut self, base: u64, size: u64) {
         let address = base + self.random.below(size);
         let value = self.random.next();
@@ -245,7 +247,8 @@ impl Attacker {
     }
 
     /// Makes a call with arbitrary arguments, by HVC or SMC. Small arguments are more likely to be
-    /// valid than large ones, so one of them is shifted by a random number of bits.
+    /// valid than large ones, so one of them is shifted by a random number of bits. GEAR2_FAIL is
+    /// left out: Gear2's restart would be another test's event.
     fn call(&mut self) {
         let function = self.random.of(&SERVICES) + self.random.below(0x20) as u32;
         if SPARED.contains(&function) || WAITS.contains(&function) || function == FAIL_GEAR2 {
@@ -263,7 +266,8 @@ impl Attacker {
     }
 
     /// Attacks the CPU interface, mainly by ends of interrupts that were never taken, and the
-    /// timers.
+    /// timers. An end without an acknowledge is counted by the hardware (EOIcount): Gear1 has to
+    /// find that nothing of this vCPU's has ended.
     fn interface(&mut self, machine: &Machine) {
         let value = self.random.next();
         match (self.random.below(6), machine.gic) {
@@ -311,7 +315,8 @@ impl Attacker {
 
     /// Executes one instruction, with an address in X0. Instructions are made at run time, as no
     /// assembler takes all encodings. The page is made executable for the CPU by cleaning the data
-    /// cache and invalidating the instruction cache.
+    /// cache and invalidating the instruction cache. The data side is cleaned by DC CVAU before IC
+    /// IVAU, in the order that the Arm ARM gives for code that a CPU writes for itself.
     fn execute(&mut self, instruction: u32) {
         const RET: u32 = 0xd65f_03c0;
         let code = self.scratch;

@@ -94,6 +94,7 @@ struct Trap {
     daif: AtomicU64,
 }
 
+/// For each CPU: an exception on one must not pass for another one's.
 static TRAPS: [Trap; MAX_CPUS] = [const {
     Trap {
         armed: AtomicBool::new(false),
@@ -157,6 +158,8 @@ const SYNC_EL0: u64 = 8;
 /// PSTATE of all code but what a test runs at EL0.
 const PSTATE_EL1H: u64 = 0x3c5;
 
+/// Only the first is kept: what follows in `body` may be its consequence. A fetch that aborted has
+/// no next instruction: BLR has left its own in X30.
 fn record(vector: u64, frame: &mut Frame) {
     let trap = &TRAPS[cpu::index()];
     let count = trap.count.load(Relaxed);
@@ -182,6 +185,7 @@ fn interrupt() {
     }
 }
 
+/// An exception that nobody expects is a failure of the test, and the guest could only repeat it.
 fn fatal(vector: u64, frame: &Frame) -> ! {
     let Frame {
         esr,

@@ -1,7 +1,15 @@
 //! Accesses to device registers: one load or store each, in a form that has a valid syndrome.
+//!
+//! A compiler may make two accesses one pair, or add a write-back, for `read_volatile` as well. A
+//! data abort of such an instruction has no valid syndrome (ESR_EL2.ISV is 0): EL2 learns neither
+//! register nor size, and cannot emulate the device. Linux has inline assembly in its accessors
+//! (`__raw_readl`) likewise.
 
 use core::arch::asm;
 
+/// No clobber of flags and no `nomem`: the compiler must keep accesses in their order, and reload
+/// what a device may write. Barriers are the caller's. A skipped load must leave a defined value,
+/// so the register is 0 before.
 macro_rules! access {
     ($read:ident, $write:ident, $type:ty, $load:literal, $store:literal) => {
         #[doc = concat!("Reads a `", stringify!($type), "` at `address`.")]
@@ -28,6 +36,7 @@ macro_rules! access {
     };
 }
 
+// The address has a register alone and no offset: FAR_EL1 is then the address that a test names.
 access!(
     read8,
     write8,

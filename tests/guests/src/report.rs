@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::say;
 
-/// Reports a check that held.
+/// Reports a check that held. The suite counts these lines as its checks.
 pub fn pass(name: &str) {
     say!("PASS {name}");
 }
@@ -14,7 +14,8 @@ pub fn fail(name: &str, why: fmt::Arguments<'_>) {
     say!("FAIL {name}: {why}");
 }
 
-/// Reports whether `result` equals `expected`.
+/// Reports whether `result` equals `expected`. Hexadecimal, as most values are registers; the text
+/// is the suite's to find a failure by.
 pub fn equal<T: PartialEq + fmt::Debug>(name: &str, result: T, expected: T) {
     if result == expected {
         pass(name);

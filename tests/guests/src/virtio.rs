@@ -21,7 +21,8 @@ const PAGES: usize = 64;
 const REGISTERS: usize = 0x200;
 const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 const DEVICE_ID: u64 = 8;
-/// Time between two checks of a device that has not come up.
+/// Time between two checks of a device that has not come up. The device model may start after the
+/// guest.
 const STEP_US: u64 = 20_000;
 
 #[repr(C, align(4096))]

@@ -38,7 +38,8 @@ guest!(
 
 /// Samples of a row. `cargo xtask bench --breakdown` divides by their number and the warm-up's.
 const ITERATIONS: usize = 1000;
-/// Discarded samples: first uses of pages and of paths in the gears are in them.
+/// Discarded samples: first uses of pages and of paths in the gears are in them. Among them are the
+/// fills of TLBs and, in QEMU, the translation of the code.
 const WARM_UP: usize = 100;
 /// Any SGI that nothing else of the guest uses.
 const SGI: u32 = 5;
@@ -48,8 +49,8 @@ const SETTLE_US: u64 = 5;
 const PAUSE_US: u64 = 1_000;
 /// The command line's `role` of a guest that a device VM serves.
 const SERVED: u64 = 3;
-/// Registers of a virtio-mmio device (virtio 1.2, 4.2.2): one that tells its state, one whose writes
-/// change what the device shows, and one whose writes the device model alone can answer. An
+/// Registers of a virtio-mmio device (virtio 1.2, 4.2.2): one that tells its state, one whose
+/// writes change what the device shows, and one whose writes the device model alone can answer. An
 /// acknowledgement of nothing changes nothing.
 const DEVICE_STATUS: u64 = 0x70;
 const DEVICE_FEATURES_SEL: u64 = 0x14;
@@ -57,13 +58,16 @@ const INTERRUPT_ACK: u64 = 0x64;
 /// Distance of the timer's deadline: long enough for a WFI to begin.
 const DEADLINE_US: u64 = 20;
 
-/// Address at which the other CPU's handler stores its time.
+/// Address at which the other CPU's handler stores its time. 0 until then, and so no time that a
+/// counter could have.
 static ANSWER: AtomicU64 = AtomicU64::new(0);
 /// Set by the other CPU before its first wait, so that no SGI comes before its vectors are set.
 static TARGET_READY: AtomicBool = AtomicBool::new(false);
-/// Whether the other CPU waits in WFI or spins.
+/// Whether the other CPU waits in WFI or spins. The two rows differ by the way into WFI and out of
+/// it.
 static TARGET_SLEEPS: AtomicBool = AtomicBool::new(false);
-/// Ends the other CPU's loop, so that it turns itself off and can start anew in the other way.
+/// Ends the other CPU's loop, so that it turns itself off and can start anew in the other way. One
+/// byte: the loop in assembly reads it by LDRB.
 static TARGET_STOPS: AtomicBool = AtomicBool::new(false);
 
 global_asm!(
@@ -112,6 +116,7 @@ unsafe extern "C" {
 }
 
 /// Sets the vectors of the benchmark, all of which but the IRQ's lead to those of the library.
+/// Handlers of the library save all registers first, which would be in every latency.
 fn set_vectors() {
     let vectors = match gic::version() {
         Version::V2 => &raw const bench_vectors_v2,
@@ -159,7 +164,8 @@ fn main(machine: &Machine) {
 }
 
 /// A register of a device that a program answers, and one that it is told of. Where there is no
-/// such device a line says which rows are left out.
+/// such device a line says which rows are left out. Under KVM each store exits to a program, so
+/// both kinds of writes are the same there; under GearV they are rows of their own in `served`.
 fn device(machine: &Machine, read_twice: u64) {
     let Some(device) = machine.bench_device else {
         say!("BENCH-SKIP mmio_user_read no such device");
@@ -215,7 +221,8 @@ fn served(machine: &Machine, read_twice: u64) {
 }
 
 /// Measures the rows of two CPUs. The other CPU is turned off behind each row: the next one starts
-/// it in the other way to wait, without a leftover of the first.
+/// it in the other way to wait, without a leftover of the first. A sleeper has to be woken to see
+/// the order to stop, hence the SGI.
 fn between_cpus(machine: &Machine) {
     if machine.cpus < 2 {
         say!("BENCH-SKIP ipi_entry one CPU");
@@ -248,7 +255,8 @@ fn is_chosen(machine: &Machine, name: &str) -> bool {
 }
 
 /// Prints the distribution of `sample`, in ticks, as nanoseconds. Conversion to nanoseconds comes
-/// last, so that rounding is done once for each printed value.
+/// last, so that rounding is done once for each printed value. The 99th percentile and the maximum
+/// show what disturbs a path now and then; a median alone hides that.
 fn measure(machine: &Machine, name: &str, sample: impl FnMut() -> u64) {
     if !is_chosen(machine, name) {
         return;
@@ -274,7 +282,8 @@ fn print_raw(name: &str, samples: &[u64]) {
     say!("");
 }
 
-/// Takes samples behind the warm-up. Nothing is printed between samples.
+/// Takes samples behind the warm-up. Nothing is printed between samples. A console's exit in
+/// between would leave caches and TLBs in another state.
 fn collect(mut sample: impl FnMut() -> u64) -> [u64; ITERATIONS] {
     for _ in 0..WARM_UP {
         sample();
@@ -311,12 +320,14 @@ macro_rules! between_reads {
     }};
 }
 
-/// Returns the price of two adjacent counter reads, which is subtracted from the other figures.
+/// Returns the price of two adjacent counter reads, which is subtracted from the other figures. No
+/// ISB stands between them: the ISBs of a row are part of the row.
 fn read_twice() -> u64 {
     between_reads!(;)
 }
 
-/// Measures a call that Gear1 answers by itself: PSCI_VERSION needs no state of the VM.
+/// Measures a call that Gear1 answers by itself: PSCI_VERSION needs no state of the VM. ISB on both
+/// sides keeps a counter read from being executed early, inside the call or before it.
 fn hypercall() -> u64 {
     between_reads!("isb", "hvc #0", "isb",; in("x0") u64::from(function::VERSION), clobber_abi("C"),)
 }
@@ -337,13 +348,15 @@ fn store(address: u64) -> u64 {
     between_reads!("isb", "str wzr, [x1]", "isb",; in("x1") address,)
 }
 
-/// Measures a read of a feature register, which Gear1 traps to hide features from guests.
+/// Measures a read of a feature register, which Gear1 traps to hide features from guests. KVM traps
+/// the same group (HCR_EL2.TID3) for the same reason.
 fn id_register() -> u64 {
     between_reads!("isb", "mrs x0, id_aa64mmfr0_el1", "isb",; out("x0") _,)
 }
 
 /// Measures acknowledge and end without the exception. The pause lets the SGI arrive before the
-/// first counter read.
+/// first counter read. DSB between both, as Linux has it in `gic_read_iar`. Neither traps: list
+/// registers serve them without an exit.
 fn acknowledge_and_end() -> u64 {
     gic::send_sgi(cpu::index(), SGI);
     timer::delay_us(1);
@@ -400,6 +413,8 @@ struct Sgi {
 }
 
 impl Sgi {
+    /// GICD_SGIR has the targets in bits 23:16; ICC_SGI1R_EL1 has them in bits 15:0 and the SGI in
+    /// bits 27:24. Affinities above 0 are 0 in the machines of the benchmark.
     fn to(cpu: usize) -> Sgi {
         let value = match gic::version() {
             Version::V2 => 1 << cpu << 16 | u64::from(SGI),
@@ -434,7 +449,8 @@ fn sgi_to_self() -> u64 {
     }
 }
 
-/// Spins without YIELD: nobody else runs yet, and QEMU is much faster so.
+/// Spins without YIELD: nobody else runs yet, and QEMU is much faster so. The deadline is the
+/// start: what is measured begins when the timer's condition is met.
 fn timer_spinning() -> u64 {
     let deadline = timer::now() + timer::from_us(DEADLINE_US);
     until_handler!(
@@ -466,7 +482,8 @@ fn timer_asleep() -> u64 {
 }
 
 /// Measures an SGI to the other CPU, until that one's handler has stored its time. The DSB makes
-/// the cleared answer visible before the SGI is sent.
+/// the cleared answer visible before the SGI is sent. The pause lets the other CPU get back into
+/// its loop, or to sleep, from the sample before.
 fn sgi_to_other() -> u64 {
     macro_rules! by {
         ($send:literal, $sgi:expr) => {{

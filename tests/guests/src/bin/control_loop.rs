@@ -13,18 +13,24 @@ use test_guests::{Machine, cpu, gic, guest, report, say, timer};
 
 guest!(main, irq = on_interrupt);
 
+/// A common rate of motor and process control.
 const PERIOD_US: u64 = 1_000;
+/// A line a second: the console's time is part of a period.
 const REPORTED: u64 = 1_000;
 
-/// Due time of the wake-up, then the longest delay since the last report.
+/// Due time of the wake-up, then the longest delay since the last report. Written by the handler
+/// and by the loop with interrupts masked, so no exchange is needed.
 static DUE: AtomicU64 = AtomicU64::new(0);
 static LATEST: AtomicU64 = AtomicU64::new(0);
-/// Number of wake-ups, then the number of periods without one.
+/// Number of wake-ups, then the number of periods without one. The loop compares counts and not
+/// times, as it may find several wake-ups at once.
 static PERIODS: AtomicU64 = AtomicU64::new(0);
 static MISSED: AtomicU64 = AtomicU64::new(0);
-/// Interrupts by the doorbell.
+/// Interrupts by the doorbell. Rings within the manifest's interval are one interrupt (G1-CHN-006).
 static RINGS: AtomicU64 = AtomicU64::new(0);
 
+/// The overrun is busy, with interrupts masked: the timer's interrupt stays pending, and its
+/// lateness tells what was missed.
 fn main(machine: &Machine) {
     let last = machine.option("periods").unwrap_or(u64::MAX);
     let mut overrun = machine.option("overrun");
@@ -59,7 +65,8 @@ fn main(machine: &Machine) {
     report::equal("periods missed", MISSED.load(Relaxed), expected);
 }
 
-/// Enables the interrupt of the first doorbell that leads here; tells whether there is one.
+/// Enables the interrupt of the first doorbell that leads here; tells whether there is one. `intid`
+/// is 0 for a doorbell that leads out of this VM.
 fn enable_doorbell(machine: &Machine) -> bool {
     let mut channels = machine.channels.iter().flatten();
     let Some(channel) = channels.find(|channel| channel.intid != 0) else {
@@ -88,6 +95,8 @@ fn on_interrupt(intid: u32) {
     }
 }
 
+/// The next deadline is a multiple of the period from the first one: lateness does not add up.
+/// Linux's `hrtimer_forward` does so as well.
 fn end_period() {
     let due = DUE.load(Relaxed);
     let late = timer::now() - due;
@@ -100,7 +109,8 @@ fn end_period() {
     arm(due + period * (missed + 1));
 }
 
-/// Arms the timer for the next wake-up.
+/// Arms the timer for the next wake-up. An absolute compare value (CNTV_CVAL_EL0): CNTV_TVAL_EL0
+/// would add the way from the read of the counter to each period.
 fn arm(due: u64) {
     DUE.store(due, Relaxed);
     timer::arm(due);

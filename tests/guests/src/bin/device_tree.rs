@@ -17,7 +17,9 @@ use test_guests::{Machine, check, guest, mmio, report};
 
 guest!(main);
 
-/// Compatible strings that drivers of interrupt controllers look for.
+/// Compatible strings that drivers of interrupt controllers look for. The names are those of
+/// Linux's drivers (`IRQCHIP_DECLARE`). GearV's template has a node for either version, and init
+/// takes out the one that the machine has not (G1-BOOT-007).
 const GICS: [(&str, Version); 4] = [
     ("arm,gic-v3", Version::V3),
     ("arm,cortex-a15-gic", Version::V2),
@@ -25,8 +27,10 @@ const GICS: [(&str, Version); 4] = [
     ("arm,gic-400", Version::V2),
 ];
 /// Offset of the magic number in an arm64 `Image`, and its value.
+/// Documentation/arch/arm64/booting.rst of Linux has the header.
 const MAGIC: (u64, u32) = (56, u32::from_le_bytes(*b"ARM\x64"));
 
+/// The library is content with the first node that it knows; this test looks at all of them.
 fn main(machine: &Machine) {
     let size = (machine.tree.end - machine.tree.start) as usize;
     // SAFETY: `Machine` has read the tree there; nothing writes to it.
@@ -42,7 +46,10 @@ fn main(machine: &Machine) {
     initrd(machine, &root);
 }
 
-/// Checks that there is one interrupt controller, with registers, and that interrupts lead to it.
+/// Checks that there is one interrupt controller, with registers, and that interrupts lead to it. A
+/// second node with `status = "disabled"` is not enough: software that looks at `compatible` alone
+/// would use registers that are not there. An interrupt's parent is the root's `interrupt-parent`
+/// where a node names none.
 fn controllers(root: &Node<'_>) {
     let gics = || root.children().filter(|node| version(node).is_some());
     report::equal("one-interrupt-controller", gics().count(), 1);
@@ -60,7 +67,9 @@ fn controllers(root: &Node<'_>) {
     );
 }
 
-/// Checks that memory is one node, and where the tree and this program lie.
+/// Checks that memory is one node, and where the tree and this program lie. The boot protocol wants
+/// the tree in memory that the kernel can map, and software takes the first node of this type for
+/// all of memory.
 fn memory(machine: &Machine, root: &Node<'_>) {
     let is_memory = |node: &Node<'_>| text(node, "device_type") == Some("memory");
     report::equal("one-memory", root.children().filter(is_memory).count(), 1);
@@ -75,7 +84,9 @@ fn memory(machine: &Machine, root: &Node<'_>) {
     );
 }
 
-/// Checks that an initial RAM disk is there with its bytes, or not at all.
+/// Checks that an initial RAM disk is there with its bytes, or not at all. Properties without bytes
+/// behind them are worse than none: a kernel would unpack what lies there. init writes start and
+/// end into room that the template keeps, or takes the properties out.
 fn initrd(machine: &Machine, root: &Node<'_>) {
     let chosen = root.child("chosen");
     let number = |name: &str| numbers(chosen.as_ref()?, name).next();
@@ -96,6 +107,7 @@ fn initrd(machine: &Machine, root: &Node<'_>) {
     }
 }
 
+/// `compatible` is a list of strings, the most specific one first; each ends with a zero.
 fn version(node: &Node<'_>) -> Option<Version> {
     let compatible = node.property("compatible")?;
     let mut names = compatible.value.split(|&byte| byte == 0);
@@ -105,10 +117,13 @@ fn version(node: &Node<'_>) -> Option<Version> {
     })
 }
 
+/// `None` stands for a property that is absent or no string; `status` is optional, and its absence
+/// means okay.
 fn text<'a>(node: &Node<'a>, name: &str) -> Option<&'a str> {
     node.property(name)?.text()
 }
 
+/// Phandles are one cell, in big-endian order as all of the tree.
 fn cell(node: &Node<'_>, name: &str) -> Option<u32> {
     node.property(name)?.cells()?.next()
 }

@@ -24,7 +24,8 @@ use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, timer};
 
 guest!(main, irq = on_interrupt);
 
-/// Configuration space of QEMU's `virt`, and where the device's registers are put.
+/// Configuration space of QEMU's `virt`, and where the device's registers are put. QEMU's `virt`
+/// has its PCIe configuration there as long as memory ends below 256 GiB.
 const CONFIGURATION: u64 = 0x40_1000_0000;
 const REGISTERS: u64 = 0x1000_0000;
 /// Device and vendor of `edu`.
@@ -50,19 +51,21 @@ const BUFFER: u64 = 0x4_0000;
 const START: u64 = 1;
 const TO_MEMORY: u64 = 2;
 const INTERRUPT: u64 = 4;
-/// A transfer takes 100 ms.
+/// A transfer takes 100 ms. QEMU's `edu` copies at the end of that time, by a timer of its own.
 const TRANSFER_US: u64 = 100_000;
 const PATIENCE: u32 = 20;
 
 /// Bytes of the pattern.
 const SIZE: u64 = 64;
-/// Distance of the attacked addresses.
+/// Distance of the attacked addresses. Each VM has at least a MiB; the gears are attacked in
+/// smaller steps.
 const STEP: u64 = 1 << 20;
 /// Memory from the beginning where Gear1 and Gear2 lie, and the distance there.
 const GEARS: u64 = 2 << 20;
 const FINE: u64 = 64 << 10;
 const MIB: u64 = 1 << 20;
-/// Offset of what the device writes after the VM's end.
+/// Offset of what the device writes after the VM's end. Behind the pattern and its copy, which the
+/// next life writes anew.
 const LATE: u64 = 0x1000;
 const RAM: u64 = 0x4000_0000;
 /// End of RAM, and of what the device reaches, and the attacks between two lines about them.
@@ -132,7 +135,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Checks that a transfer of the former life has not reached this one.
+/// Checks that a transfer of the former life has not reached this one. The SMMU's stream has to be
+/// closed before the VM's memory is given to its next life (G1-DMA-002).
 fn was_stopped(command: u16, own: u64) {
     report::equal("master-is-off", command & MASTER, 0);
     await_end("late-transfer");
@@ -140,7 +144,8 @@ fn was_stopped(command: u16, own: u64) {
     check!("late-write", is_untouched, "the device has written");
 }
 
-/// Returns the configuration space of the device.
+/// Returns the configuration space of the device. A function has 4 KiB of configuration space, a
+/// device eight functions.
 fn find() -> Option<u64> {
     let functions = (0..32).map(|device| CONFIGURATION + device * 0x8000);
     let mut functions = functions.filter(|function| read32(*function) == EDU);
@@ -179,7 +184,8 @@ fn interrupts(own: u64) {
 }
 
 /// Has the device write the pattern everywhere but in the VM's own memory. Returns to how many
-/// addresses.
+/// addresses. With a stage 2 in front of the device (G1-DMA-001) each write ends as an event of the
+/// SMMU, and not in memory.
 fn attack(machine: &Machine, memory: core::ops::Range<u64>, own: u64) -> usize {
     transfer(own, BUFFER, 0);
     let gears = (memory.start..memory.start + GEARS).step_by(FINE as usize);
@@ -215,6 +221,7 @@ fn attack_at_random(machine: &Machine, count: u64, own: u64) {
 }
 
 /// Has the device read another VM's code, and compares that with this VM's own, which is the same.
+/// Two VMs run one image at the same offset: what the device would read there is known.
 fn spies(machine: &Machine, victim: u64, own: u64) {
     let code = main as *const () as u64 & !(SIZE - 1);
     transfer(own, BUFFER, 0);
@@ -250,7 +257,8 @@ fn lends(own: u64) {
     );
 }
 
-/// Offers the page to the other VM. Returns the transaction's handle.
+/// Offers the page to the other VM. Returns the transaction's handle. SMMU and CPU walk the same
+/// tables; the device's translations are invalidated with the CPUs' (G1-DMA-002).
 fn lend(tx: u64, page: u64) -> u64 {
     Descriptor {
         pages: 1,

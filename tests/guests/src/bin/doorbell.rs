@@ -28,23 +28,28 @@ const SENT: u64 = 8;
 const SEEN: u64 = 16;
 const FLOODED: u64 = 24;
 
-/// Rings of which each is answered.
+/// Rings of which each is answered. Each is two wake-ups, one on either CPU, which a lost one turns
+/// into a hang.
 const TURNS: u64 = 300;
-/// Rings while the listener has interrupts masked: one interrupt stands for all of them.
+/// Rings while the listener has interrupts masked: one interrupt stands for all of them. A doorbell
+/// is an edge: rings while its interrupt is pending add nothing (G1-CHN-005).
 const BURST: u64 = 100;
-/// Twenty intervals of `paced`.
+/// Twenty intervals of `paced`. Enough that the count tells an interval that is too short from a
+/// late first interrupt.
 const FLOOD_US: u64 = 20_000;
-/// Intervals that the manifests give to `paced` and `last` (G1-CHN-006).
+/// Intervals that the manifests give to `paced` and `last` (G1-CHN-006). The interval of `last` is
+/// longer than its sender lives: the ring has to outlive the VM that rang.
 const PACE_US: u64 = 1000;
 const LAST_US: u64 = 20_000;
-/// Longest wait of the listener for something that comes.
+/// Longest wait of the listener for something that comes. Far above what a busy host takes.
 const PATIENCE_US: u64 = 5_000_000;
 
 /// Interrupts so far: of a `bell` or a `back`, of `paced`, and of `last`.
 static BELLS: AtomicU64 = AtomicU64::new(0);
 static PACED: AtomicU64 = AtomicU64::new(0);
 static LASTS: AtomicU64 = AtomicU64::new(0);
-/// Time of the first and of the latest `paced`.
+/// Time of the first and of the latest `paced`. Twenty intervals between both allow twenty-one
+/// interrupts.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static LATEST: AtomicU64 = AtomicU64::new(0);
 /// INTIDs of `paced` and `last`, the shared memory, and the doorbell that answers a `bell`; 0:
@@ -57,7 +62,7 @@ static ANSWER: AtomicU64 = AtomicU64::new(0);
 /// Rings between two report lines of one that rings for ever.
 const REPORT: u64 = 5000;
 
-/// Address of the doorbell that is rung for ever.
+/// Address of the doorbell that is rung for ever. CPU 1 has no device tree of its own to read.
 static FLOOD: AtomicU64 = AtomicU64::new(0);
 
 /// Both sides are one program: the command line gives the role.
@@ -98,7 +103,9 @@ fn main(machine: &Machine) {
 }
 
 /// Reads the word before anything else: a ring means that what was stored before is visible. The
-/// answer is sent from the handler, so that 300 turns are a test of wake-ups of both sides.
+/// answer is sent from the handler, so that 300 turns are a test of wake-ups of both sides. Gear1
+/// orders the interrupt behind what the sender stored before its ring, so the number is that of the
+/// ring or a later one.
 fn on_interrupt(intid: u32) {
     let intid = u64::from(intid);
     let seen = get(SENT);
@@ -121,7 +128,8 @@ fn on_interrupt(intid: u32) {
 }
 
 /// Rings for ever. Both CPUs ring, to load Gear1 from two sides at once. One of them reports, as
-/// the suite has to see that the flood goes on.
+/// the suite has to see that the flood goes on. A VM that floods must not keep a real-time receiver
+/// from its work (G1-RT-008).
 fn flood_for_ever(index: usize) {
     for rung in 1_u64.. {
         ring(FLOOD.load(Relaxed));
@@ -131,7 +139,9 @@ fn flood_for_ever(index: usize) {
     }
 }
 
-/// Rings a doorbell. The value that is stored does not matter.
+/// Rings a doorbell. The value that is stored does not matter. `exits` are those of this VM: a ring
+/// is one `channel` exit and never goes to Gear2 (G1-CHN-004). Loads and stores to other offsets
+/// belong to no channel (G1-CHN-001).
 fn ring_all([bell, paced, last]: [u64; 3]) {
     await_step(1);
     let exits = || [ExitReason::Channel, ExitReason::MmioGear2].map(stats::exits);
@@ -172,7 +182,8 @@ fn ring_all([bell, paced, last]: [u64; 3]) {
 }
 
 /// Rings as often as it can for a time, each ring with a number of its own. The last number is
-/// stored behind the last ring: the listener knows then that no ring will follow.
+/// stored behind the last ring: the listener knows then that no ring will follow. Each ring stands
+/// for a number, and the last interrupt must begin after the last ring.
 fn flood(doorbell: u64) {
     let end = timer::now() + timer::from_us(FLOOD_US);
     let mut number = 1_000_000;
@@ -185,7 +196,8 @@ fn flood(doorbell: u64) {
 }
 
 /// The guest that is rung. Interrupts that came while masked are one: a doorbell is an edge. The
-/// page before is not a doorbell of this guest's, so that a store there must abort.
+/// page before is not a doorbell of this guest's, so that a store there must abort. Sender and
+/// listener go by steps: neither may count interrupts of the other's next test.
 fn listen(back: u64) {
     let foreign = catch(|| write32(back - 0x1000, 1));
     check!("others-doorbell", is_external(&foreign), "{foreign:x?}");
@@ -212,6 +224,8 @@ fn listen(back: u64) {
 }
 
 /// Looks at a flood: its interrupts are an interval apart, and the last ring has one behind it.
+/// G1-CHN-006 limits interrupts and not rings: the rate that a flood may have is the receiver's
+/// budget.
 fn paced() {
     let is_over = || get(FLOODED) != 0 && get(SEEN) == get(FLOODED);
     check!(
@@ -231,7 +245,8 @@ fn paced() {
     check!("at-least", count >= least, "{count} in {took} ticks");
 }
 
-/// The guest that rings a real-time VM. Each ring waits for the one before.
+/// The guest that rings a real-time VM. Each ring waits for the one before. A spin on the answer:
+/// the sender must be on its CPU when the receiver looks.
 fn ring_real_time([bell, paced]: [u64; 2], turns: u64) {
     await_step(1);
     for turn in 1..=turns {
@@ -245,7 +260,8 @@ fn ring_real_time([bell, paced]: [u64; 2], turns: u64) {
 
 /// The real-time VM. Exits of this VM's are counted by itself, as nobody else sees them. A
 /// real-time VM with pass-through has its doorbells as interrupts of the hardware: a ring may cost
-/// it no exit (G1-CHN-007).
+/// it no exit (G1-CHN-007). Gear1 makes the machine's own SPI pending (GICD_ISPENDR), and the GIC
+/// interrupts the CPU at EL1.
 fn listen_in_real_time(turns: u64) {
     cpu::unmask_irqs();
     let before = exits();
@@ -294,7 +310,8 @@ fn get(word: u64) -> u64 {
     value
 }
 
-/// Limited, so that a lost interrupt is a failure and not a hang.
+/// Limited, so that a lost interrupt is a failure and not a hang. No WFI: a wait that nothing ends
+/// is what the test looks for.
 fn comes(condition: impl Fn() -> bool) -> bool {
     let end = timer::now() + timer::from_us(PATIENCE_US);
     while !condition() {

@@ -20,15 +20,18 @@ use test_guests::{
 
 guest!(main);
 
-/// Nobody's, in every machine of the tests.
+/// Nobody's, in every machine of the tests. Gear2 refuses it too, so an access that Gear1 forwards
+/// is an abort in the end.
 const NOWHERE: u64 = 0xf000_0000;
 /// The last of the blocks that the identity map has, of 1 GiB.
 const LAST_BLOCK: u64 = 511;
-/// In the upper half, of 39 bits.
+/// In the upper half, of 39 bits. Bits 63:39 are ones, which choose TTBR1_EL1.
 const HIGH: u64 = 0xffff_ff80_0000_1000;
-/// TCR_EL1 of the library with a walk for the upper half: no EPD1, T1SZ 25, 4 KiB.
+/// TCR_EL1 of the library with a walk for the upper half: no EPD1, T1SZ 25, 4 KiB. TG1 is 2 for 4
+/// KiB, where TG0 would be 0; the walk begins at level 1.
 const TCR_BOTH: u64 = 0x2_0000_3519 | 25 << 16 | 2 << 30;
 
+/// All checks are in the first life; `die` comes last, as nothing runs behind it.
 fn main(machine: &Machine) {
     let life = if machine.gearv { count_life() } else { 0 };
     if life == 0 {
@@ -53,7 +56,8 @@ fn count_life() -> u64 {
     life
 }
 
-/// Exception level and stack pointer of an access; the address is in X0.
+/// Exception level and stack pointer of an access; the address is in X0. Each has a vector of its
+/// own: a handler entered by another one would find another stack and another frame.
 #[derive(Clone, Copy)]
 enum From {
     El0,
@@ -61,6 +65,8 @@ enum From {
     El1h,
 }
 
+/// X2 leads to EL0 and back: ERET with SPSR 0x3c0 is EL0t with DAIF masked. Accesses at EL0 need
+/// the MMU off, since the library's map gives EL0 nothing.
 macro_rules! access {
     ($from:expr, $instruction:literal) => {
         catch(|| match $from {
@@ -89,6 +95,8 @@ macro_rules! access {
 }
 
 /// External aborts from everywhere: class by level, vector by level and stack, address, flags.
+/// Vectors are numbered from VBAR_EL1 in steps of 0x80: 0 is EL1t, 4 EL1h, 8 EL0. SPSR_EL1 must be
+/// the PSTATE of the access; N, Z, C and V are left out of the comparison.
 fn aborts() {
     for (name, from, vector, pstate) in [
         ("abort-from-el0", From::El0, 8, 0x3c0),
@@ -111,7 +119,9 @@ fn aborts() {
     }
 }
 
-/// A load, a store, a load of a pair and a fetch, with the MMU off.
+/// A load, a store, a load of a pair and a fetch, with the MMU off. A pair has no valid syndrome,
+/// so Gear1 injects at once; a load and a store go to Gear2 first, whose answer becomes the abort.
+/// Both ways have to look the same (G1-FLT-001).
 fn accesses(from: From) -> [Option<Caught>; 4] {
     cpu::without_mmu(|| {
         [
@@ -123,7 +133,8 @@ fn accesses(from: From) -> [Option<Caught>; 4] {
     })
 }
 
-/// An abort that Gear1 gives by itself is counted.
+/// An abort that Gear1 gives by itself is counted. `mmio-gear2` counts those that Gear2 refuses: a
+/// pair is none of them.
 fn counted() {
     let before = stats::exits(ExitReason::Abort);
     _ = access!(From::El1h, "ldp x4, x5, [x0]");
@@ -144,6 +155,8 @@ fn walks() {
     walk_of_the_second_table();
 }
 
+/// Gear1 compares the table's address with TTBR1_EL1 and knows the level of the first table by
+/// TCR_EL1.
 fn walk_of_the_first_table() {
     let tcr = read_sysreg!("tcr_el1");
     write_sysreg!("ttbr1_el1", NOWHERE);
@@ -155,6 +168,7 @@ fn walk_of_the_first_table() {
     write_sysreg!("tcr_el1", tcr);
 }
 
+/// Level 2 is the one behind the first: Gear1 reads no table of a guest's (G1-FLT-002).
 fn walk_of_the_second_table() {
     let entry = read_sysreg!("ttbr0_el1") + 8 * LAST_BLOCK;
     let block = mmio::read64(entry);
@@ -167,7 +181,8 @@ fn walk_of_the_second_table() {
     check!("walk-of-the-second-table", right, "{caught:x?}");
 }
 
-/// Replaces an entry of the identity map, break before make.
+/// Replaces an entry of the identity map, break before make. The Arm ARM demands it of a block that
+/// becomes a table: otherwise two translations may be in the TLB.
 fn set_entry(entry: u64, value: u64) {
     mmio::write64(entry, 0);
     forget_translations();
@@ -175,6 +190,7 @@ fn set_entry(entry: u64, value: u64) {
     forget_translations();
 }
 
+/// DSB in front has the walker see the new entry, DSB behind waits for the TLBI.
 fn forget_translations() {
     // SAFETY: what the tables say is still true.
     unsafe { asm!("dsb sy", "tlbi vmalle1", "dsb sy", "isb", options(nostack)) };
@@ -196,12 +212,16 @@ global_asm!(
 );
 
 unsafe extern "C" {
+    /// At 0x200, where a synchronous exception from EL1h goes.
     static handler_pair: u8;
     static handler_load: u8;
     static handler_undefined: u8;
 }
 
 /// Goes where no guest can go on; a different way in each life, the last of which ends well.
+/// Vectors at nothing cannot be fetched: the VM ends at once. A handler that repeats an abort or an
+/// UNDEFINED instruction ends it after 16 in a row (G1-FLT-004); natively the CPU would loop for
+/// ever. PMCCNTR_EL0 is UNDEFINED in a VM without performance monitors.
 fn die(life: u64) {
     say!("life {life}");
     let vectors = match life {
@@ -217,7 +237,8 @@ fn die(life: u64) {
     report::fail("die", format_args!("life {life} goes on"));
 }
 
-/// Puts the tables where nothing is; not even the next instruction is found.
+/// Puts the tables where nothing is; not even the next instruction is found. TLBI takes the old
+/// translations away; until then the CPU may go on by them.
 fn lose_tables() -> u64 {
     // SAFETY: nothing runs afterwards.
     unsafe {

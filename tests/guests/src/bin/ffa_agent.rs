@@ -12,12 +12,19 @@ use test_guests::{Machine, cpu, guest, psci, say};
 
 guest!(main);
 
-/// Offset of the buffers in the VM's memory, which the commander knows.
+/// Offset of the buffers in the VM's memory, which the commander knows. `tests/guests/src/bin/ffa/`
+/// never touches them: a commander that wrote to TX itself would need the agent's memory.
 const TX: u64 = 8 << 20;
+/// The page behind TX: FF-A's buffers are pages of their own, and must not be the same one.
 const RX: u64 = TX + 4096;
-/// Number of handles among which the agent looks for the commander's page.
+/// Number of handles among which the agent looks for the commander's page. The serial grows with
+/// each transaction of the machine, also with those of a former life of the commander.
 const SERIALS: u64 = 400;
 
+/// Words of the control page: number of the command, number of the last one that was done, command,
+/// and from byte 64 on eight registers. The barrier keeps the registers from being read before the
+/// number that announces them; the one behind the command makes the results visible before the
+/// answer's number.
 fn main(machine: &Machine) {
     let (tx, rx) = (machine.ram.start + TX, machine.ram.start + RX);
     ffa::hvc(regs([function::RXTX_MAP, tx, rx, 1]));
@@ -41,7 +48,9 @@ fn main(machine: &Machine) {
 }
 
 /// Retrieves what the first peer shares with the tag of the commander's page. Which handle it has
-/// depends on what came before.
+/// depends on what came before. Slot 0, serial in bits 8 and up, and bit 63 for a handle that the
+/// hypervisor allocated: nobody tells the agent a handle. The tag is `control` in ASCII;
+/// FFA_MEM_RETRIEVE_REQ with another tag is INVALID, so no other transaction is taken for the page.
 fn find_control(tx: u64, rx: u64) -> u64 {
     loop {
         for serial in 1..SERIALS {
@@ -60,7 +69,8 @@ fn find_control(tx: u64, rx: u64) -> u64 {
     }
 }
 
-/// The page that commands come through, and the buffers.
+/// The page that commands come through, and the buffers. The agent decides nothing: the checks are
+/// in the commander, which sees both sides of each exchange.
 struct Agent {
     control: u64,
     tx: u64,
@@ -68,6 +78,8 @@ struct Agent {
 }
 
 impl Agent {
+    /// Command 6 serves direct messages until one says to stop, and an unknown one resets the VM
+    /// while it holds what it has retrieved.
     fn carry_out(&self, what: u64) {
         let mut x = [0; 8];
         for (index, value) in (0..).zip(&mut x) {
@@ -90,7 +102,7 @@ impl Agent {
     }
 
     /// Calls with what the second page holds as descriptor; the third gets what the call left in
-    /// RX.
+    /// RX. Gear1 reads descriptors in the TX page of the caller, and nobody else can write there.
     fn call(&self, x: ffa::Regs) {
         copy(self.control + 4096, self.tx);
         let x = ffa::hvc(x);
@@ -100,7 +112,8 @@ impl Agent {
         }
     }
 
-    /// Answers whether an access aborts, and the value that it read.
+    /// Answers whether an access aborts, and the value that it read. A syndrome of 0 cannot be an
+    /// abort's, whose class is not 0.
     fn answer(&self, access: impl FnOnce() -> u64) {
         let mut value = 0;
         let caught = catch(|| value = access());
@@ -109,12 +122,16 @@ impl Agent {
     }
 }
 
+/// A descriptor, or a part of one, and an answer in RX fill a page at most: FF-A's buffers have
+/// that size here.
 fn copy(from: u64, to: u64) {
     for offset in (0..4096).step_by(8) {
         write64(to + offset, read64(from + offset));
     }
 }
 
+/// The commander wrote RET there: IC IVAU takes an older line out of this CPU's instruction cache,
+/// DSB waits for that, and ISB discards what was fetched ahead. X30 has the return address of BLR.
 fn fetch(address: u64) {
     // SAFETY: what is there is RET, or nothing that can be executed.
     unsafe {

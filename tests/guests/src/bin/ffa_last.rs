@@ -12,14 +12,17 @@ use test_guests::{Machine, guest};
 guest!(main);
 
 const PAGE: u64 = 4096;
-/// Offsets in the VM's memory.
+/// Offsets in the VM's memory. Neither is in the image; TX and RX are two pages in a row.
 const TX: u64 = 4 << 20;
 const ARENA: u64 = 8 << 20;
 /// Marks a message of 64-bit words: a handle is as long.
 const WIDE: u64 = 0x4000_0000;
-/// Number of ranges: as many as one page describes.
+/// Number of ranges: as many as one page describes. 250 is also the most that one donation back may
+/// have: its response is one page.
 const RANGES: u64 = 250;
 
+/// Gear1's search for a page's owner could depend on the VM's place in the manifest: the last VM
+/// has the longest search (G1-MEM-023).
 fn main(machine: &Machine) {
     let tx = machine.ram.start + TX;
     done(regs([function::RXTX_MAP, tx, tx + PAGE, 1]));
@@ -38,7 +41,7 @@ fn main(machine: &Machine) {
     done(regs([function::RXTX_UNMAP]));
 }
 
-/// Makes a call that must be done.
+/// Makes a call that must be done. The panic is reported as a failure, and the guest ends.
 fn done(x: Regs) -> Regs {
     let answer = ffa::hvc(x);
     assert_eq!(status_of(&answer), 0, "{x:x?}");
@@ -51,11 +54,13 @@ struct Last {
 }
 
 impl Last {
+    /// Endpoints count from 1 in the manifest's order.
     const fn peer(&self) -> u64 {
         self.own - 1
     }
 
-    /// Sends every other page from `arena` on.
+    /// Sends every other page from `arena` on. Every other page: neighbours would be one range of
+    /// two pages, and fewer descriptors to change.
     fn send(&self, id: u64, arena: u64) -> u64 {
         Descriptor {
             pages: RANGES,
@@ -71,7 +76,8 @@ impl Last {
         ffa::handle_of(&done(regs([id, size, size])), 2)
     }
 
-    /// Asks the peer to do something with a transaction.
+    /// Asks the peer to do something with a transaction. BUSY until the peer waits for requests:
+    /// requests never queue (G1-MSG-002).
     fn ask(&self, what: u64, handle: u64) {
         let ends = self.own << 16 | self.peer();
         let request = regs([function::DIRECT_REQ | WIDE, ends, 0, what, handle]);

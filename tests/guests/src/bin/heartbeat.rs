@@ -16,26 +16,33 @@ use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, timer};
 guest!(main, irq = on_interrupt, other_cpu = other);
 
 /// Words of the shared memory: the receiver listens; lives of the real-time VM; ends of which the
-/// receiver was told; when it was told last, and when the VM's last sign of life was.
+/// receiver was told; when it was told last, and when the VM's last sign of life was. The page
+/// outlives each life: it is no memory of the VM's, and nobody wipes it.
 const READY: u64 = 0;
 const LIVES: u64 = 8;
 const TOLD: u64 = 16;
 const TOLD_AT: u64 = 24;
 const LAST_BEAT: u64 = 32;
-/// `watchdog-ms` of the manifest.
+/// `watchdog-ms` of the manifest. Gear1 looks four times in it, from another CPU.
 const PERIOD_US: u64 = 2_000;
-/// Signs of life, of which the last ones are almost a period apart.
+/// Signs of life, of which the last ones are almost a period apart. Each distance up to the period
+/// is tried, as a look may fall anywhere between two beats.
 const BEATS: u64 = 40;
 /// The part of a period that is left for the counter's and the loop's inaccuracy.
 const SLACK_US: u64 = 50;
-/// Lives that end by a silence.
+/// Lives that end by a silence. The manifest's `restart` has Gear1 start the VM again each time,
+/// without Gear2.
 const HANGS: u64 = 4;
-/// In this one there is no sign of life at all.
+/// In this one there is no sign of life at all. Gear1 gives a VM four periods for its boot, and
+/// counts them from its own first look.
 const DUMB: u64 = 3;
 
 static MEMORY: AtomicU64 = AtomicU64::new(0);
+/// A page of its own, which the VM stores to without an exit.
 static WORD: AtomicU64 = AtomicU64::new(0);
 
+/// The first life waits for the receiver: an earlier end would be told to nobody, and the count of
+/// ends would be too small.
 fn main(machine: &Machine) {
     let memory = machine.channel("alarm").and_then(|it| it.memory.clone());
     MEMORY.store(memory.map_or(0, |memory| memory.start), Relaxed);
@@ -61,7 +68,8 @@ fn main(machine: &Machine) {
     }
 }
 
-/// Shows signs of life, in time and at no exit.
+/// Shows signs of life, in time and at no exit. A real-time VM that had to leave its guest for a
+/// sign of life would have that exit in its worst case (G1-SUP-004).
 fn live() {
     let before = exits();
     for beat in 1..=BEATS {
@@ -75,7 +83,9 @@ fn live() {
     report::equal("exits", exits() - before, 0);
 }
 
-/// Checks what the former life's end was like: not before its time, and not long after.
+/// Checks what the former life's end was like: not before its time, and not long after. Times are
+/// of the physical count, which both VMs have in common; the virtual count begins anew with each
+/// life. An end before the period would be a VM killed that was in time.
 fn was_silent(life: u64) {
     cpu::wait_until(|| get(TOLD) >= life);
     report::equal("told-once", get(TOLD), life);
@@ -89,7 +99,9 @@ fn was_silent(life: u64) {
     say!("HEARTBEAT life {life}: told after {found} us, runs again after {served} us");
 }
 
-/// Hangs as a VM may: spins, waits, or has its vCPU off while another one spins.
+/// Hangs as a VM may: spins, waits, or has its vCPU off while another one spins. Interrupts are
+/// masked, so nothing but Gear1 ends it. In the last way vCPU 0 is off and vCPU 1 spins: a VM with
+/// a vCPU on has not ended by itself.
 fn hang(life: u64) -> ! {
     cpu::mask_irqs();
     match life {
@@ -123,6 +135,7 @@ fn listen(machine: &Machine) {
     cpu::sleep_until(|| get(TOLD) > HANGS);
 }
 
+/// The time is stored before the count, which the next life waits for.
 fn on_interrupt(_intid: u32) {
     put(TOLD_AT, Kind::Physical.now());
     put(TOLD, get(TOLD) + 1);
@@ -132,6 +145,7 @@ fn us(ticks: u64) -> u64 {
     timer::to_ns(ticks) / 1_000
 }
 
+/// DSB: the other VM sees the words in their order.
 fn put(word: u64, value: u64) {
     write64(MEMORY.load(Relaxed) + word, value);
     cpu::dsb();

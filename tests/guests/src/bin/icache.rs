@@ -20,14 +20,17 @@ use test_guests::{Machine, check, cpu, gic, guest, read_sysreg, timer, write_sys
 
 guest!(main, irq = on_interrupt, other_cpu = other);
 
-/// Changes of the code in a row.
+/// Changes of the code in a row. Each change is a race with the CPU that executes.
 const CHANGES: u64 = 100;
-/// Interrupts that the last test takes at most until some have come between two tries.
+/// Interrupts that the last test takes at most until some have come between two tries. An interrupt
+/// hits the gap between two tries by chance only: many may be needed.
 const INTERRUPTS: u64 = 2_000;
 const BETWEEN: u64 = 3;
 /// SGI that ends a wait.
 const WAKE: u32 = 3;
-/// `MOVZ X0, #0` and `RET`: the code that changes, in the immediate value.
+/// `MOVZ X0, #0` and `RET`: the code that changes, in the immediate value. The immediate value is
+/// in bits 20:5. One instruction is replaced by one store of 32 bits, so no CPU executes half of a
+/// change.
 const MOVZ: u32 = 0xd280_0000;
 const RET: u32 = 0xd65f_03c0;
 
@@ -45,7 +48,8 @@ mod task {
     pub(super) const OFF: u64 = 4;
 }
 
-/// Code that changes, and what it returns at least.
+/// Code that changes, and what it returns at least. One cache line: DC CVAU by one address cleans
+/// both words.
 #[repr(C, align(64))]
 struct Code {
     words: [AtomicU32; 2],
@@ -54,10 +58,11 @@ struct Code {
 
 struct Other {
     task: AtomicU64,
-    /// Task that it is at.
+    /// Task that it is at. CPU 0 waits for it: a task that has not begun asks nothing of Gear1.
     state: AtomicU64,
     executed: AtomicU64,
-    /// Exits by kicks in the last task.
+    /// Exits by kicks in the last task. EXIT_STATS answers with the calling vCPU's own counts, so
+    /// each CPU reads its own.
     kicks: AtomicU64,
     woken: AtomicU64,
 }
@@ -77,12 +82,17 @@ static OTHERS: [Other; 3] = [const {
         woken: AtomicU64::new(0),
     }
 }; 3];
-/// Executions that returned an older value than was published.
+/// Executions that returned an older value than was published. Gear1 has the guest go on only when
+/// no vCPU executes what its CPU cached before (G1-CPU-011).
 static STALE: AtomicU64 = AtomicU64::new(0);
 /// Interrupts that were taken, and those of them at the instruction itself.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// ELR_EL1 at the instruction means that Gear1 had the guest execute it again, and the interrupt
+/// came before the next try.
 static AT_IC: AtomicU64 = AtomicU64::new(0);
 
+// A label of its own lets the handler tell whether ELR_EL1 is at the instruction. DSB waits for the
+// completion on all CPUs, and ISB discards what this CPU has fetched ahead.
 global_asm!(
     ".global ic_ialluis",
     "ic_ialluis:",
@@ -109,7 +119,9 @@ fn main(machine: &Machine) {
     equal("stale", STALE.load(Ordering::Acquire), 0);
 }
 
-/// With all others off; ELR_EL1, which Gear1 uses between two tries, stays.
+/// With all others off; ELR_EL1, which Gear1 uses between two tries, stays. One trap: a vCPU that
+/// is off does not count as one to wait for. Gear1 keeps a mark in ELR_EL1 from one try to the
+/// next, since each exception overwrites that register.
 fn by_itself() {
     const ELR: u64 = 0xffff_0000_1234_5678;
     write_sysreg!("elr_el1", ELR);
@@ -117,7 +129,8 @@ fn by_itself() {
     equal("elr", read_sysreg!("elr_el1"), ELR);
 }
 
-/// Each instruction is complete only when the CPU that executes the code has been kicked.
+/// Each instruction is complete only when the CPU that executes the code has been kicked. The
+/// sibling answers by an exit, and the instruction traps again until it has: nobody waits at EL2.
 fn beside_one_that_executes() {
     const ELR: u64 = 0xffff_0000_8765_4320;
     begin(1, task::EXECUTE);
@@ -131,6 +144,8 @@ fn beside_one_that_executes() {
 }
 
 /// Two CPUs change code of their own, and all execute all of it. CPU 2 shares a CPU with CPU 0.
+/// That vCPU is not running while CPU 0 asks, so its CPU invalidates before it enters the vCPU the
+/// next time.
 fn three_at_once() {
     begin(1, task::CHANGE);
     begin(2, task::EXECUTE);
@@ -141,7 +156,9 @@ fn three_at_once() {
     check!("both-change", published >= CHANGES, "{published} changes");
 }
 
-/// A CPU that waits is not woken: another vCPU is on it, so that WFI traps.
+/// A CPU that waits is not woken: another vCPU is on it, so that WFI traps. A vCPU that does not
+/// run has served every request: its CPU looks before the vCPU's next instruction. One trap a
+/// change shows that nobody waited for it.
 fn beside_one_that_waits() {
     begin(1, task::WAIT);
     timer::delay_us(100);
@@ -154,7 +171,8 @@ fn beside_one_that_waits() {
     _ = end(1);
 }
 
-/// CPUs that are off hold nothing up, and execute what is new when they are on.
+/// CPUs that are off hold nothing up, and execute what is new when they are on. CPU_ON keeps the
+/// request to a vCPU that was off: the instruction cache is not emptied by the start.
 fn beside_one_that_is_off() {
     for other in [1, 2] {
         OTHERS[other].task.store(task::OFF, Ordering::Release);
@@ -166,7 +184,9 @@ fn beside_one_that_is_off() {
     _ = end(1);
 }
 
-/// A handler changes code itself, also between two tries of the instruction that it interrupts.
+/// A handler changes code itself, also between two tries of the instruction that it interrupts. The
+/// handler's instruction asks for more than the interrupted one. A Gear1 that took it for a
+/// repetition would let the handler go on before the siblings know of its change.
 fn interrupted() {
     begin(1, task::EXECUTE);
     gic::enable(timer::INTID);
@@ -197,7 +217,8 @@ fn on_interrupt(intid: u32) {
     timer::arm(timer::now() + period + period * (taken % 8) / 16);
 }
 
-/// Returns how many system registers trap in `body`.
+/// Returns how many system registers trap in `body`. IC IALLUIS is the only instruction in `body`
+/// that traps as a System register access, by HCR_EL2.TICAB.
 fn traps(body: impl FnOnce()) -> u64 {
     let before = exits(ExitReason::Sysreg);
     body();
@@ -208,7 +229,9 @@ fn changes(which: usize) {
     (0..CHANGES).for_each(|_| change(which));
 }
 
-/// Changes code so that it returns the next value, and then says so.
+/// Changes code so that it returns the next value, and then says so. The order is the
+/// architecture's for code that other CPUs execute: store, DC CVAU, DSB, IC, DSB, ISB. The number
+/// is published last, as a promise of what is executed from then on.
 fn change(which: usize) {
     let Code { words, published } = &CODE[which];
     let value = published.load(Ordering::Acquire) + 1;
@@ -219,7 +242,8 @@ fn change(which: usize) {
     published.store(value, Ordering::Release);
 }
 
-/// Executes all code once.
+/// Executes all code once. ISB discards instructions that this CPU fetched before it read the
+/// promise.
 fn execute() {
     for code in &CODE {
         let least = code.published.load(Ordering::Acquire);
@@ -241,7 +265,8 @@ fn begin(which: usize, task: u64) {
     cpu::wait_until(|| other.state.load(Ordering::Acquire) == task);
 }
 
-/// Lets another CPU end its task, and returns its exits by kicks meanwhile.
+/// Lets another CPU end its task, and returns its exits by kicks meanwhile. An execution may have
+/// begun before the last change.
 fn end(which: usize) -> u64 {
     let executed = OTHERS[which].executed.load(Ordering::Acquire);
     // Twice, so that the last change is executed as well.

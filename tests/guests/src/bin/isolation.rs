@@ -19,16 +19,21 @@ use test_guests::{Machine, check, cpu, fp, guest, psci, read_sysreg, say, timer}
 
 guest!(main);
 
-/// The board's memory begins here and is swept up to there, whether there is any or not.
+/// The board's memory begins here and is swept up to there, whether there is any or not. The
+/// address of a hole must abort as that of another's memory does, or a guest could tell from aborts
+/// how much memory the machine has.
 const SWEPT: core::ops::Range<u64> = 0x4000_0000..0x1_0000_0000;
 /// Distance of the addresses that are loaded from and stored to, with a random offset in between.
+/// Stage 2 maps pages of 4 KiB and blocks of 2 MiB or more: each wrong block is hit, and a wrong
+/// page by chance.
 const FINE: u64 = 64 << 10;
 /// Distance of the addresses that are attacked in every way.
 const COARSE: u64 = 4 << 20;
 /// Pages that no pattern would hit.
 const RANDOM: usize = 500;
 /// Addresses of devices or holes on QEMU's `virt` that the VM has not: flash, GIC parts, RTC,
-/// fw_cfg, GPIO, virtio, PCIe; Gear2's own addresses among them.
+/// fw_cfg, GPIO, virtio, PCIe; Gear2's own addresses among them. 0x0801_0000 is a physical GICv2's
+/// CPU interface, where a load of GICC_IAR would acknowledge an interrupt of Gear1's.
 const DEVICES: [u64; 14] = [
     0x0000_0000,
     0x0400_0000,
@@ -46,26 +51,33 @@ const DEVICES: [u64; 14] = [
     0x3eff_0000,
 ];
 /// Beyond any memory: high PCIe, the end of the map. In a map of 40 bits, which QEMU's smaller CPUs
-/// have.
+/// have. The library's identity map ends there, at 39 bits of virtual address.
 const HIGH: [u64; 3] = [0x40_1000_0000, 0x7f_0000_0000, 0x7f_ffff_f000];
-/// Most failures that are reported in detail.
+/// Most failures that are reported in detail. Each character on the console is an exit, and
+/// thousands of failures tell no more than five.
 const TOLD: u32 = 5;
 
-/// Address of the page with the stolen time; 0: none.
+/// Address of the page with the stolen time; 0: none. PV_TIME_ST (Arm DEN 0057) tells the address;
+/// natively there is no such page.
 static STOLEN: AtomicU64 = AtomicU64::new(0);
 const PAGE: u64 = 4096;
 
 /// Access that the syndrome must tell, beside "external abort".
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    /// WnR is 0.
     Load,
+    /// WnR is 1.
     Store,
     /// Reads and writes: cores differ in which of the two they report.
     Atomic,
+    /// The syndrome has no direction; FAR_EL1 and ELR_EL1 are both the address of the instruction.
     Fetch,
-    /// Cache maintenance: a core need not translate, but if it aborts, then rightly.
+    /// Cache maintenance: a core need not translate, but if it aborts, then rightly. WnR is 1 for
+    /// such instructions, whatever they do (Arm ARM, ESR_EL1).
     Maintenance,
-    /// Must not abort at all.
+    /// Must not abort at all. PRFM is a hint, and AT S1E1R ends with stage 1 and reports in
+    /// PAR_EL1.
     Hint,
 }
 
@@ -73,7 +85,8 @@ enum Kind {
 struct Attack {
     name: &'static str,
     kind: Kind,
-    /// From the address given to the first byte accessed, and the bytes accessed.
+    /// From the address given to the first byte accessed, and the bytes accessed. FAR_EL1 may hold
+    /// another byte's address than the first one's, so a range is compared.
     offset: u64,
     bytes: u64,
     run: fn(u64),
@@ -104,7 +117,10 @@ macro_rules! attack {
 }
 
 /// Every class of access that the syndrome tells apart, or does not: pairs and write-back forms
-/// have no valid syndrome (ISV is 0).
+/// have no valid syndrome (ISV is 0). Gear1 must not need a valid syndrome: KVM leaves such an
+/// access to user space (KVM_EXIT_ARM_NISV, or an error), and Gear1 gives the guest an abort. STXR
+/// behind an LDXR of another address may fail without an access, so an abort of it is not demanded.
+/// DC ZVA to Device memory is an alignment fault by itself.
 const ATTACKS: [Attack; 26] = [
     attack!("load64", Load, 8, "ldr x4, [x0]"),
     attack!("store64", Store, 8, "str x4, [x0]"),
@@ -151,7 +167,8 @@ const ATTACKS: [Attack; 26] = [
     attack!("fetch", Fetch, 4, "blr x0"),
     attack!("translate", Hint, 8, "at s1e1r, x0"),
 ];
-/// Only with FEAT_LSE.
+/// Only with FEAT_LSE. ID_AA64ISAR0_EL1.Atomic is 2 then: without the feature the instructions are
+/// UNDEFINED and would abort for another reason.
 const ATOMICS: [Attack; 2] = [
     attack!("compare-and-swap", Atomic, 8, "casal x4, x5, [x0]"),
     attack!("atomic-add", Atomic, 8, "ldaddal x4, x5, [x0]"),
@@ -193,7 +210,8 @@ fn main(machine: &Machine) {
     say!("attacked for {milliseconds} ms");
 }
 
-/// With stage 1 off all is Device-nGnRnE, where alignment is checked first.
+/// With stage 1 off all is Device-nGnRnE, where alignment is checked first. An alignment fault
+/// comes from stage 1, before Gear1 hears of the access.
 fn without_mmu<'a>(machine: &Machine, attacks: impl Iterator<Item = &'a Attack>) {
     let mut tally = Tally {
         mmu_off: true,
@@ -222,7 +240,8 @@ fn sweep(machine: &Machine) {
     }
 }
 
-/// Every instruction at fewer addresses.
+/// Every instruction at fewer addresses. A fetch from Device memory would be a permission fault of
+/// stage 1, and tell nothing of stage 2.
 fn everywhere(machine: &Machine, attack: &Attack, mapped: bool) {
     let (mut tally, mut random) = (Tally::default(), Random(2));
     // Devices are mapped execute-never.
@@ -254,7 +273,8 @@ fn coarse(machine: &Machine, mut attempt: impl FnMut(u64)) {
 }
 
 /// Accesses that begin in the VM's memory and end outside, and the other way round. The part inside
-/// of the VM's memory must not hide the part outside.
+/// of the VM's memory must not hide the part outside. Gear1 maps by whole pages: an access across
+/// the edge is two, of which one aborts, and FAR_EL1 is in the half outside.
 fn edges(machine: &Machine) {
     let mut tally = Tally::default();
     for attack in ATTACKS
@@ -282,7 +302,8 @@ impl Tally {
     }
 
     /// Attacks `address`; the address reported must be one of `bytes`. That it is misaligned may be
-    /// found out first where memory is Device memory.
+    /// found out first where memory is Device memory. The VM may read the page with the stolen
+    /// time: no abort is due there.
     fn attempt_at(&mut self, attack: &Attack, address: u64, bytes: core::ops::Range<u64>) {
         let stolen = STOLEN.load(Relaxed);
         if bytes.start < stolen + PAGE && stolen < bytes.end {
@@ -310,6 +331,9 @@ impl Tally {
 
 impl Attack {
     /// Returns whether the exception is the one that the architecture defines for such an access.
+    /// ESR_EL2 has the class of an access from a lower level (0x24 or 0x20), of which Gear1 makes
+    /// that of an access from EL1 (0x25 or 0x21). Linux tells by the class and by WnR which access
+    /// of the kernel it has to fix up.
     fn explains(&self, caught: Option<Caught>, bytes: &core::ops::Range<u64>) -> bool {
         let Some(caught) = caught else {
             return matches!(self.kind, Kind::Maintenance | Kind::Hint);
@@ -332,11 +356,13 @@ impl Attack {
     }
 }
 
-/// A linear congruential generator: the same addresses in every run.
+/// A linear congruential generator: the same addresses in every run. Multiplier and increment are
+/// Knuth's of MMIX.
 struct Random(u64);
 
 impl Random {
-    /// The high bits, which are the better ones.
+    /// The high bits, which are the better ones. The lowest bits of such a generator have short
+    /// periods.
     fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0

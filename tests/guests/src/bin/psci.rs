@@ -17,7 +17,8 @@ guest!(
     other_cpu = other
 );
 
-/// Numbers of ranges that SMCCC leaves to others: Arm, CPU, SiP, trusted OS, and none at all.
+/// Numbers that nobody has. SMCCC has the owner in bits 29:24: 4 is Arm's standard service, 0 the
+/// architecture, 6 the hypervisor's vendor, 63 a trusted OS. Bit 31 at 0 marks a yielding call.
 const UNKNOWN: [u32; 6] = [
     0x8400_00ff,
     0xc400_00ff,
@@ -36,7 +37,8 @@ const PRESENT: [u32; 7] = [
     function::SYSTEM_RESET,
     function::FEATURES,
 ];
-/// Optional functions that GearV has.
+/// Optional functions that GearV has. KVM offers SYSTEM_SUSPEND only where its VMM asks for it
+/// (KVM_CAP_ARM_SYSTEM_SUSPEND).
 const OPTIONAL: [u32; 5] = [
     function::CPU_SUSPEND,
     function::CPU_DEFAULT_SUSPEND,
@@ -44,7 +46,8 @@ const OPTIONAL: [u32; 5] = [
     function::SYSTEM_SUSPEND,
     function::SYSTEM_RESET2,
 ];
-/// AFFINITY_INFO and CPU_ON of a CPU that runs.
+/// AFFINITY_INFO and CPU_ON of a CPU that runs. AFFINITY_INFO and CPU_ON must agree, as a system
+/// looks at one and acts by the other.
 const RUNNING: (i32, i32) = (affinity::ON, result::ALREADY_ON);
 /// CPU_ON by the 32-bit convention.
 const CPU_ON_32: u32 = 0x8400_0003;
@@ -54,7 +57,8 @@ const ABOVE: u64 = 0xdead_beef << 32;
 
 /// Times that CPU 1 has come to its entry point.
 static STARTS: AtomicU64 = AtomicU64::new(0);
-/// CPU 1 stays on until this is set, so that CPU 0 can see it running.
+/// CPU 1 stays on until this is set, so that CPU 0 can see it running. A CPU that turned itself off
+/// at once could be seen off by a look that comes late.
 static MAY_STOP: AtomicBool = AtomicBool::new(false);
 /// MPIDR_EL1 as CPU 1 reads it: the name by which CPU_ON turned it on must be its own.
 static AFFINITY: AtomicU64 = AtomicU64::new(0);
@@ -113,12 +117,14 @@ fn check_gearv(machine: &Machine) {
     suspend_system();
 }
 
-/// Results are signed words in W0 (DEN 0022, return codes).
+/// Results are signed words in W0 (DEN 0022, return codes). Linux takes them so
+/// (`psci_to_linux_errno`).
 fn status(call: Call, function: u32, arguments: [u64; 3]) -> i32 {
     call(function, arguments)[0] as i32
 }
 
 /// PSCI_FEATURES has to know every function that is there, and PSCI_VERSION to be 1.0 or more.
+/// Linux looks for functions by PSCI_FEATURES from 1.0 on, and takes a refusal for their absence.
 fn answers(conduit: &str, call: Call) {
     say!("by {conduit}");
     let version = call(function::VERSION, [0; 3])[0];
@@ -151,7 +157,8 @@ fn services(machine: &Machine) {
     report::equal("gear2-nop", psci::gear2_nop(), 0);
 }
 
-/// INVALID_PARAMETERS for a CPU that is not there, ALREADY_ON for one that runs.
+/// INVALID_PARAMETERS for a CPU that is not there, ALREADY_ON for one that runs. An MPIDR with a
+/// bit outside of the affinity fields names no CPU: it must not be cut to one that is there.
 fn refusals(machine: &Machine) {
     let (entry, beyond) = (psci::entry(), machine.cpus as u64);
     cpu_on("cpu-on-beyond", [beyond, entry], result::INVALID_PARAMETERS);
@@ -189,7 +196,8 @@ fn cpu_on(name: &str, [mpidr, entry]: [u64; 2], expected: i32) {
 }
 
 /// Turns CPU 1 on and off, three times, with `above` set in all arguments. Three times, because a
-/// second start after CPU_OFF takes other ways than a first one.
+/// second start after CPU_OFF takes other ways than a first one. G1-PSCI-004: nothing is ever
+/// pending here. The context, 1, comes back in X0: the library takes the CPU's stack from it.
 fn turn_on_and_off(function: u32, above: u64, name: &str) {
     let arguments = [1, psci::entry(), 1].map(|argument| argument | above);
     let on = || hvc(function, arguments)[0] as i32;
@@ -282,7 +290,8 @@ fn optional() {
 }
 
 /// Checks that a wrong power state or entry point is refused at once. A CPU that slept first and
-/// failed at its wake-up could tell nobody.
+/// failed at its wake-up could tell nobody. Bits of the original format that are reserved must be
+/// zero (DEN 0022, CPU_SUSPEND).
 fn suspend_refusals(machine: &Machine) {
     let entry = psci::entry();
     let suspend = |state: u64, entry: u64| status(hvc, function::CPU_SUSPEND, [state, entry, 0]);
@@ -301,7 +310,8 @@ fn suspend_refusals(machine: &Machine) {
 
 /// CPU_SUSPEND of a standby state returns once an interrupt is due, of either timer. A standby
 /// state keeps all registers, and the second call checks that a due interrupt is enough not to
-/// sleep.
+/// sleep. KVM takes every CPU_SUSPEND for WFI. Here a look at the counter tells that the call did
+/// wait.
 fn standby() {
     for kind in [Kind::Virtual, Kind::Physical] {
         gic::enable(kind.intid());
@@ -394,7 +404,8 @@ fn suspend_cpu() {
 }
 
 /// Checks that CPU 1 was woken by the awaited interrupt, with the timers as they were and the MMU
-/// on.
+/// on. A control of 5 is ENABLE and ISTATUS: the timer went on while its vCPU was down
+/// (G1-TIM-009).
 fn woken_by_timer(round: u64) {
     let kind = if round == 0 {
         Kind::Virtual

@@ -11,6 +11,8 @@ guest!(
     other_cpu = realtime::other
 );
 
+/// `realtime_emulated` runs the same checks with the virtual interrupt controller: in both modes a
+/// real-time VM may have the exits that its own actions cause, and no other.
 fn main(machine: &Machine) {
     realtime::main(machine, Mode::PassThrough);
 }

@@ -15,26 +15,32 @@ use test_guests::{Machine, cpu, gic, guest, say, timer};
 
 guest!(main, irq = on_interrupt);
 
+/// A window is short beside what disturbs: one that is disturbed stands out.
 const PERIODS: usize = 100;
 /// Period in microseconds, unless the command line has `period-us=`.
 const PERIOD_US: u64 = 50;
-/// Latest arrival of the VM's own shared interrupt.
+/// Latest arrival of the VM's own shared interrupt. Gear1 is not on that way: the SPI goes to the
+/// CPU at EL1.
 const OWN_US: u64 = 1000;
-/// Last SPI that is checked; the machine has none above it.
+/// Last SPI that is checked; the machine has none above it. QEMU's `virt` has 256 SPIs.
 const INTIDS: u32 = 288;
 
 static DUE: AtomicU64 = AtomicU64::new(0);
 static LATE: AtomicU64 = AtomicU64::new(0);
 static TICKS: AtomicU64 = AtomicU64::new(0);
 /// The UART's shared interrupt, which the UART itself never causes, and how often it came.
+/// GICD_ISPENDR sets it pending by software, so the UART's own state does not matter.
 static UART: AtomicU32 = AtomicU32::new(0);
 static OWN: AtomicU64 = AtomicU64::new(0);
 /// INTID of the VM's doorbell, and how often it was rung.
 static BELL: AtomicU32 = AtomicU32::new(0);
 static RINGS: AtomicU64 = AtomicU64::new(0);
 /// Number of foreign interrupts: the guest enables all that it can, and causes none of them.
+/// Enables of others' interrupts must have no effect (G1-RT-003), or the CPU would take the host's
+/// and other VMs' interrupts.
 static FOREIGN: AtomicU64 = AtomicU64::new(0);
 
+/// Exits are counted over the measurement alone: accesses to the distributor in between trap.
 fn main(machine: &Machine) {
     for intid in 0..INTIDS {
         gic::enable(intid);
@@ -76,7 +82,8 @@ fn own_interrupts(intid: u32) -> u64 {
     OWN.swap(0, Relaxed)
 }
 
-/// Returns how late the timer was, in nanoseconds, in ascending order.
+/// Returns how late the timer was, in nanoseconds, in ascending order. The deadline is set anew
+/// each time: one late period must not make the next one late.
 fn measure(period: u64) -> [u64; PERIODS] {
     let mut all = [0; PERIODS];
     for place in &mut all {
@@ -91,6 +98,7 @@ fn measure(period: u64) -> [u64; PERIODS] {
     all
 }
 
+/// Lateness is taken first, before any store.
 fn on_interrupt(intid: u32) {
     if intid == timer::INTID {
         LATE.store(timer::now() - DUE.load(Relaxed), Relaxed);

@@ -17,19 +17,25 @@ use test_guests::{Machine, boot, check, cpu, gic, guest, psci, say, uart, write_
 
 guest!(main, irq = ignore, other_cpu = other);
 
-/// PL011: fractional divisor, which a restart of the VM does not touch.
+/// PL011: fractional divisor, which a restart of the VM does not touch. The VM's memory is wiped at
+/// each start, so a device that the VM owns is the only place to count.
 const FBRD: u64 = 0x28;
-/// Nobody's, in every machine of the tests.
+/// Nobody's, in every machine of the tests. An access of a real-time VM's is never forwarded to
+/// Gear2.
 const NOWHERE: u64 = 0xf000_0000;
-/// Into the memory that nothing of the image lies in.
+/// Into the memory that nothing of the image lies in. The next life finds zeros there, or memory
+/// has outlived its VM.
 const BEHIND_IMAGE: u64 = 8 << 20;
 
 const SGI: u32 = 7;
 
-/// Way in which both CPUs wait: 0 spin, else WFI.
+/// Way in which both CPUs wait: 0 spin, else WFI. A stop has to reach a CPU that never traps: Gear1
+/// takes the VM's stage 2 away (G1-RT-005).
 static WAIT: AtomicU32 = AtomicU32::new(0);
 static OTHER_IS_UP: AtomicBool = AtomicBool::new(false);
 
+/// Faults and resets make Gear1 start the VM by itself; in the other states the VM is stopped from
+/// outside once it has said `ready`.
 fn main(machine: &Machine) {
     let start = read32(uart::base() + FBRD);
     write32(uart::base() + FBRD, start + 1);
@@ -62,7 +68,8 @@ fn main(machine: &Machine) {
 }
 
 /// Makes two accesses to unowned addresses, which Gear1 logs: one that its syndrome describes, and
-/// one that it does not (G1-FLT-005).
+/// one that it does not (G1-FLT-005). Records go to the log of the VM's own CPU, and no lock is
+/// taken for them.
 fn aborts() {
     let decoded = catch(|| {
         read32(NOWHERE + 0x100);
@@ -77,7 +84,8 @@ fn aborts() {
 }
 
 /// Takes an interrupt without ending it, at a priority that masks all others: the CPU must notice
-/// its next start all the same.
+/// its next start all the same. The CPU interface belongs to the guest, and Gear1 finds it in this
+/// state at the next start: active priorities and mask must be reset (G1-RT-005).
 fn be_interrupted() {
     gic::set_priority(SGI, 0);
     gic::enable(SGI);
@@ -89,6 +97,7 @@ fn be_interrupted() {
     gic::set_delivery(false);
 }
 
+/// Both CPUs must leave: a VM of which one CPU goes on has not stopped.
 fn both(wait: u32, start: u32) {
     WAIT.store(wait, Relaxed);
     psci::cpu_on(1);
@@ -97,7 +106,8 @@ fn both(wait: u32, start: u32) {
     stay(wait, start);
 }
 
-/// Checks the initial registers of the CPUs that are up by now.
+/// Checks the initial registers of the CPUs that are up by now. The library notes X19 to X29 at a
+/// CPU's first instruction: values of the former life would have outlived the VM there (G1-RT-005).
 fn check_registers() {
     let left_over = boot::left_over_registers();
     check!("registers are zero", left_over == 0, "{left_over:#x}");
@@ -113,6 +123,7 @@ fn stay(wait: u32, start: u32) {
     forever(wait);
 }
 
+/// Neither way traps in a VM with pass-through, and masked interrupts keep every kick out.
 fn forever(wait: u32) {
     cpu::mask_irqs();
     loop {

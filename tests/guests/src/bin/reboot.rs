@@ -18,14 +18,19 @@ use test_guests::{Machine, check, guest, mmio, psci, report, say};
 guest!(main, first = look_at_gic);
 
 const INTERVAL_US: u64 = 100_000;
+/// Natively the count goes on as well, so the test ends by itself everywhere.
 const LAST_US: u64 = 650_000;
-/// Into the memory that nothing of the image lies in.
+/// Into the memory that nothing of the image lies in. A wipe that covered only what the image loads
+/// would leave it.
 const BEHIND_IMAGE: u64 = 8 << 20;
 const MARK: u64 = 0x6d61_726b;
 
-/// In the image's data, which is not cleared but loaded.
+/// In the image's data, which is not cleared but loaded. A reset that left the image in memory
+/// would show the 2 of the former life (G1-RUN-009).
 static DATA: AtomicU64 = AtomicU64::new(1);
 
+/// QEMU's own reset keeps RAM and the counter: both checks are of VMs alone. The spoiling comes
+/// last, as the sleep before needs the controller.
 fn main(machine: &Machine) {
     say!("BOOT");
     let place = machine.ram.start + BEHIND_IMAGE;
@@ -49,7 +54,8 @@ fn main(machine: &Machine) {
 }
 
 /// Sleeps until the physical count, which goes on over reboots, is at the end of an interval, and
-/// returns that count.
+/// returns that count. The virtual count cannot serve: a VM's begins at 0 with each life
+/// (G1-TIM-005).
 fn sleep_to_interval() -> u64 {
     let interval = timer::from_us(INTERVAL_US);
     let end = Kind::Physical.now().next_multiple_of(interval);
@@ -59,12 +65,14 @@ fn sleep_to_interval() -> u64 {
     end
 }
 
-/// SGIs, which a GICv2 may have enabled for good.
+/// SGIs, which a GICv2 may have enabled for good. IHI 0048, 4.3.5, leaves it to the implementation
+/// whether GICD_ISENABLER0 has their bits fixed.
 const SGIS: u32 = 0xffff;
-/// The trigger's bit of each field of ICFGR.
+/// The trigger's bit of each field of ICFGR. The lower bit of each field is reserved.
 const TRIGGERS: u32 = 0xaaaa_aaaa;
 /// Offset of a redistributor's SGI frame, and distance of two redistributors.
 const SGI_FRAME: u64 = 0x1_0000;
+/// RD_base and SGI_base, 64 KiB each, without the frames of virtual LPIs (GICv4).
 const REDISTRIBUTOR: u64 = 0x2_0000;
 /// Priorities that every life leaves behind.
 const PRIORITIES: u32 = 0x5050_5050;
@@ -76,7 +84,8 @@ struct Word {
     index: u64,
 }
 
-/// Returns all words: SPIs, and the private interrupts of each CPU that the boot CPU reaches.
+/// Returns all words: SPIs, and the private interrupts of each CPU that the boot CPU reaches. A
+/// GICv2 banks private interrupts by the CPU that reads, so the boot CPU sees its own alone.
 fn words(machine: &Machine) -> impl Iterator<Item = Word> {
     let distributor = machine.gicd.start;
     let count = u64::from(mmio::read32(distributor + register::TYPER) & 0x1f) + 1;
@@ -101,7 +110,8 @@ impl Word {
         mmio::read32(self.frame + register + 4 * self.index)
     }
 
-    /// Returns all fields of a register with `bits` a field, or-ed.
+    /// Returns all fields of a register with `bits` a field, or-ed. OR shows whether any field is
+    /// not zero, without a report of each of 512 interrupts.
     fn fields(self, register: u64, bits: u64) -> u32 {
         let words = (bits * self.index)..(bits * (self.index + 1));
         words.fold(0, |all, word| {
@@ -129,7 +139,8 @@ impl Word {
 }
 
 /// The interrupt controller at the first instructions of a life (Arm IHI 0069, 12.9 and 12.11; IHI
-/// 0048, 4.3).
+/// 0048, 4.3). It runs before the library sets the controller up (`first`): what is found is the
+/// reset's work alone.
 fn look_at_gic(machine: &Machine) {
     let (mut enabled, mut pending, mut active, mut priorities) = (0, 0, 0, 0);
     let (mut triggers, mut targets) = (0, 0);
@@ -154,7 +165,8 @@ fn look_at_gic(machine: &Machine) {
     report::equal("gic-targets-are-new", targets, 0);
 }
 
-/// Leaves nothing in the interrupt controller as a reset does.
+/// Leaves nothing in the interrupt controller as a reset does. GICD_CTLR on and interrupts pending:
+/// a reset that kept list registers would have them signalled in the next life.
 fn spoil_gic(machine: &Machine) {
     mmio::write32(machine.gicd.start + register::CTLR, 3);
     for word in words(machine) {

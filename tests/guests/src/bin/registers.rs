@@ -12,9 +12,12 @@ use test_guests::{Machine, guest, mmio, psci, read_sysreg, report, timer, write_
 
 guest!(main);
 
-/// Enough that other vCPUs run between.
+/// Enough that other vCPUs run between. A time slice is longer than most rounds. The other instance
+/// has the same patterns with another seed: a register that is not exchanged shows that one's
+/// value.
 const ROUNDS: u64 = 500;
 
+/// One list makes the fill, the read and the names: a register cannot be in two of them alone.
 macro_rules! system_registers {
     ($($name:literal & $mask:literal),+ $(,)?) => {
         const NAMES: &[&str] = &[$($name),+];
@@ -41,20 +44,29 @@ macro_rules! system_registers {
 system_registers! {
     "sp_el0" & 0xffff_ffff_ffff_fff0,
     "tpidr_el0" & 0xffff_ffff_ffff_ffff,
+    // EL0 cannot write it, EL1 can.
     "tpidrro_el0" & 0xffff_ffff_ffff_ffff,
+    // TCR_EL1.EPD1 is set, so no walk uses it.
     "ttbr1_el1" & 0x0000_00ff_ffff_f000,
     "contextidr_el1" & 0xffff_ffff,
+    // EL0PCTEN and EL0VCTEN: nothing runs at EL0 here.
     "cntkctl_el1" & 0x3,
+    // Each exception to EL1 writes these four; interrupts are masked, and none comes.
     "far_el1" & 0x0000_ffff_ffff_ffff,
     "esr_el1" & 0x01ff_ffff,
     "elr_el1" & 0x0000_ffff_ffff_fffc,
+    // NZCV, DAIF and M. Other bits are RES0 on CPUs without their features.
     "spsr_el1" & 0xf000_03c5,
+    // Gear1 translates a guest's address by AT for some aborts, and restores this register.
     "par_el1" & 0x0000_ffff_ffff_f001,
     "csselr_el1" & 0xe,
+    // The timer is off: a deadline in the past asks for no interrupt.
     "cntv_cval_el0" & 0xffff_ffff_ffff_ffff,
 }
 
-/// Each way out of the VM saves and restores by code of its own.
+/// Each way out of the VM saves and restores by code of its own. A hypercall that Gear1 answers
+/// keeps the guest loaded; Gear2's device and Gear2's call exchange the world, and may run the
+/// other guest; a slice's end does so by an interrupt.
 fn main(machine: &Machine) {
     let seed = machine.ram.start;
     kept("over-hypercall", seed, || {
@@ -71,7 +83,8 @@ fn main(machine: &Machine) {
     asleep(seed);
 }
 
-/// The first register that differs is named.
+/// The first register that differs is named. One failure tells enough: a register that is lost once
+/// is lost in each round as a rule.
 fn kept(name: &str, seed: u64, leave: impl Fn()) {
     for round in 0..ROUNDS {
         fill(seed ^ round);
@@ -91,7 +104,8 @@ fn kept(name: &str, seed: u64, leave: impl Fn()) {
 }
 
 /// As [`kept`], but waiting takes the timer's own registers. The compare value is the sleep's own,
-/// so it is left out.
+/// so it is left out. WFI runs the other guest as a rule, so all registers go through Gear1's
+/// context of the vCPU.
 fn asleep(seed: u64) {
     let but_timer = |registers: [u64; COUNT]| {
         let mut registers = registers;
@@ -113,7 +127,8 @@ fn asleep(seed: u64) {
 
 /// By SMCCC 1.1, X4 to X17 survive a call; X18 to X30 always did. Each register has a value of its
 /// own, so that exchanged ones are seen. The differences are gathered in X0, the register of the
-/// result.
+/// result. KVM keeps them likewise, and compilers of guests rely on that: Linux's
+/// `arm_smccc_1_1_hvc` declares X4 and up as kept.
 fn general_registers() {
     let lost: u64;
     // SAFETY: the call changes X0 to X3 only, if it is right; the rest is saved around it.

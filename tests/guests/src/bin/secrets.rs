@@ -105,7 +105,8 @@ crossing!(
     spin, "2: sub x0, x0, #1", "cbnz w0, 2b"
 );
 
-/// Leaves the VM in all ways in each round. The test fails at the first register that is lost.
+/// Leaves the VM in all ways in each round. The test fails at the first register that is lost. A
+/// secret that Gear2 sees would let a Gear2 that is taken over read guests' keys (G1-RUN-003).
 fn main(machine: &Machine) {
     fp::enable();
     gic::enable(timer::INTID);
@@ -139,7 +140,8 @@ fn cross(leave: fn(&mut General), before: General, ignored: usize) -> Option<usi
     (0..after.len()).find(|&number| number != ignored && after[number] != before[number])
 }
 
-/// Calls Gear2. X0 is ignored behind the call, as the result is there.
+/// Calls Gear2. X0 is ignored behind the call, as the result is there. `Event::Hypercall` has X0 to
+/// X4 and no other register.
 fn over_call() -> Option<usize> {
     let mut before = secrets();
     before[0] = gear1_abi::guest::GEAR2_NOP.into();
@@ -174,7 +176,7 @@ fn over_wait() -> Option<usize> {
 }
 
 /// Computes until the slice ends: an exit that the guest did not ask for, and so hands nothing
-/// over.
+/// over. Gear2 learns of the end of a slice from its own timer.
 fn over_slices() -> Option<usize> {
     let mut before = secrets();
     before[0] = secret(0) >> 32 << 32 | TURNS;

@@ -18,6 +18,7 @@ fn main(_machine: &Machine) {
     report::fail("stuck", format_args!("it goes on"));
 }
 
+/// A vCPU that runs has to be asked to leave when its VM ends by another vCPU's fault.
 fn other(_cpu: usize) {
     cpu::wait_until(|| false);
 }

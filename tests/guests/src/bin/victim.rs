@@ -9,10 +9,14 @@ use test_guests::{Machine, check, guest, say, timer};
 
 guest!(main);
 
+/// 4 MiB span at least two blocks of stage 2, so a wrong mapping of one is found.
 const WORDS: usize = 512 << 10;
+/// The attacker has as long as that: ten seconds.
 const BEATS: u64 = 100;
+/// The host looks for the lines: a guest that says nothing has been stopped by the attack.
 const BEAT_US: u64 = 100_000;
 
+/// Written at run time: memory that is loaded anew, or wiped, differs from it.
 static MEMORY: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 fn main(_machine: &Machine) {
@@ -29,10 +33,12 @@ fn main(_machine: &Machine) {
     }
 }
 
+/// Each word has its own value, so that words that moved are found as well.
 fn pattern(index: usize) -> u64 {
     (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x7669_6374_696d
 }
 
+/// All words are read in each beat. A change that is undone between two beats is not seen.
 fn changed() -> usize {
     let is_changed =
         |(index, word): &(usize, &AtomicU64)| word.load(Ordering::Relaxed) != pattern(*index);

@@ -14,14 +14,18 @@ use test_guests::{Machine, check, cpu, gic, guest};
 
 guest!(main);
 
-/// The sweep: ticks from setting the timer to its deadline.
+/// The sweep: ticks from setting the timer to its deadline. Fewer ticks would be over before the
+/// WFI.
 const NEAREST: u64 = 100;
+/// The way from the WFI to the other guest is shorter.
 const FARTHEST: u64 = 2_500;
-/// Period of the work, which is no multiple of the other guest's time slice.
+/// Period of the work, which is no multiple of the other guest's time slice. Each phase of a slice
+/// is met.
 const PERIOD_US: u64 = 730;
 const PERIODS: u64 = 200;
 /// The other guest has a time slice of 100 us and keeps the CPU to its end. A wake-up that is lost
-/// comes with Gear2's watchdog, 20 ms later. Both figures are the manifest's.
+/// comes with Gear2's watchdog, 20 ms later. Both figures are the manifest's. Ten microseconds are
+/// for the way back to this guest.
 const LATE_US: u64 = 110;
 /// Number of lost wake-ups after which the guest gives up.
 const ENOUGH: u32 = 5;
@@ -39,6 +43,8 @@ fn main(machine: &Machine) {
 }
 
 /// Sets the timer, and waits in WFI until it is due. Returns by how many ticks that was too late.
+/// No interrupt is taken: the wake-up alone matters, and WFI may return early (Arm ARM, Wait for
+/// Interrupt), hence the loop.
 fn wait_until(kind: Kind, deadline: u64) -> u64 {
     kind.set_compare(deadline);
     kind.set_control(1);
@@ -54,6 +60,8 @@ fn wait_until(kind: Kind, deadline: u64) -> u64 {
     late
 }
 
+/// A lost wake-up is one that came between the check of the timer and the change to the other guest
+/// (G1-VCPU-001): one tick of thousands.
 fn sweep(kind: Kind) {
     gic::enable(kind.intid());
     let limit = timer::from_us(LATE_US);
@@ -76,6 +84,8 @@ fn sweep(kind: Kind) {
     );
 }
 
+/// Deadlines follow one another without a read of the counter: a late one would shorten the next
+/// wait.
 fn periods(kind: Kind) {
     let (period, limit) = (timer::from_us(PERIOD_US), timer::from_us(LATE_US));
     let (mut deadline, mut worst) = (kind.now(), 0);

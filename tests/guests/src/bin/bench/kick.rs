@@ -21,7 +21,7 @@ pub(super) const KICKER: u64 = 1;
 pub(super) const KICKED: u64 = 2;
 
 /// Offsets in the shared memory: the other VM is ready; its handler's time; order to stop spinning;
-/// order to stop sleeping.
+/// order to stop sleeping. The page is all that both VMs have in common, beside the doorbell.
 const READY: u64 = 0;
 const ANSWER: u64 = 8;
 const SPUN: u64 = 16;
@@ -30,11 +30,13 @@ const SLEPT: u64 = 20;
 const SLEEP_US: u64 = 100;
 
 unsafe extern "C" {
+    /// CNTPCT_EL0 instead of CNTVCT_EL0: each VM's virtual count has an offset of its own.
     static kick_vectors_v2: [u8; 2048];
     static kick_vectors_v3: [u8; 2048];
 }
 
-/// Measures both rows.
+/// Measures both rows. One kick more after each order to stop: a sleeper sees the order only when
+/// it is woken. `channel_kick` is a channel to a served guest, `doorbell` one of the manifest's.
 pub(super) fn send(machine: &Machine) {
     let Some(peer) = machine.peer.filter(|peer| peer.doorbell != 0) else {
         report::fail("kick", format_args!("there is no doorbell"));
@@ -61,6 +63,8 @@ pub(super) fn send(machine: &Machine) {
     report::pass("bench");
 }
 
+/// DSB has the cleared answer in memory before the store that rings; ISB keeps the counter's read
+/// behind it.
 fn kick(peer: &Peer) -> u64 {
     timer::delay_us(SETTLE_US);
     write64(peer.shared + ANSWER, 0);
@@ -84,7 +88,9 @@ fn kick(peer: &Peer) -> u64 {
     handler - start
 }
 
-/// Makes the other VM ready, then sleeps, so that the CPU goes there. The timer ends the sleep.
+/// Makes the other VM ready, then sleeps, so that the CPU goes there. The timer ends the sleep. The
+/// counter is read behind the ring: the exit of the store is in another row. The timer wakes this
+/// VM when the other one sleeps again.
 fn switch(peer: &Peer) -> u64 {
     timer::sleep_us(SLEEP_US);
     write64(peer.shared + ANSWER, 0);
@@ -110,7 +116,8 @@ fn switch(peer: &Peer) -> u64 {
     handler.saturating_sub(start)
 }
 
-/// Lets itself be kicked, first while it spins, then while it sleeps.
+/// Lets itself be kicked, first while it spins, then while it sleeps. READY is stored when the
+/// interrupt is enabled: a ring before that would be lost natively.
 pub(super) fn receive(machine: &Machine) -> ! {
     let vectors = match gic::version() {
         gic::Version::V2 => &raw const kick_vectors_v2,

@@ -8,11 +8,14 @@ use test_guests::report::equal;
 
 use crate::{AGENT, OURS, OWN, PAGE, Test, word};
 
-/// Enough that each lie meets each field several times.
+/// Enough that each lie meets each field several times. `gear1/core/src/ffa/tests/hostile.rs` makes
+/// 100,000 on the host; here tables, TLBs and contents are real.
 const CALLS: u64 = 3_000;
 /// Pages that descriptors name.
 const PAGES: u64 = 8;
-/// Values at the edges of fields and of sums of fields.
+/// Values at the edges of fields and of sums of fields. 16 is a range's size, 48 and 80 are where
+/// the endpoints and the ranges of a descriptor begin, 4096 is the buffer's size. Numbers just
+/// below 2^32 and 2^64 overflow sums of an offset and a length.
 const LIES: [u64; 12] = [
     0,
     1,
@@ -28,7 +31,8 @@ const LIES: [u64; 12] = [
     u64::MAX,
 ];
 
-/// Calls that read a descriptor or continue one.
+/// Calls that read a descriptor or continue one. Every other function takes all of its arguments in
+/// registers.
 const FUNCTIONS: [u64; 7] = [
     function::SHARE,
     function::LEND,
@@ -42,7 +46,8 @@ const FUNCTIONS: [u64; 7] = [
 struct Random(u64);
 
 impl Random {
-    /// Deterministic, so that a failure can be repeated.
+    /// Deterministic, so that a failure can be repeated. Xorshift with Marsaglia's shifts 13, 7 and
+    /// 17; a state of 0 would stay 0.
     fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -50,6 +55,8 @@ impl Random {
         (self.0 >> 8) % limit
     }
 
+    /// Fields have 32 bits or less, and two of them share a word: the third way leaves the
+    /// neighbour as it was, so that the call gets further.
     fn lie(&mut self, value: u64) -> u64 {
         match self.below(4) {
             0 => value ^ 1 << self.below(64),
@@ -61,7 +68,9 @@ impl Random {
 }
 
 impl Test {
-    /// Some lies are truths: a page of this VM's may be sent. Hence the bounds of the count.
+    /// Some lies are truths: a page of this VM's may be sent. Hence the bounds of the count. Too
+    /// few would show that Gear1 looks no further than the first field, too many that lies are
+    /// believed. A page with another word, or one that aborts, was sent and has not come back.
     pub(crate) fn lies(&self) {
         let page = self.arena + 300 * PAGE;
         self.fill(page, PAGES);
@@ -77,7 +86,8 @@ impl Test {
     }
 
     /// Ends what a lie begins. Returns how many lies were taken for a transaction, and how many for
-    /// the first part of one.
+    /// the first part of one. A success without a handle in X2 and X3 is that of a call that sends
+    /// nothing. The reclaim must succeed: nobody retrieves meanwhile.
     fn lie_often(&self, page: u64) -> (u64, u64) {
         let mut random = Random(0x6c69_6573);
         let (mut done, mut parts) = (0, 0);
@@ -98,13 +108,17 @@ impl Test {
         (done, parts)
     }
 
-    /// Ends a transaction that waits for another part: a part that is no range does.
+    /// Ends a transaction that waits for another part: a part that is no range does. An unfinished
+    /// transaction would keep one of the VM's slots, all of which must be free at the end. One byte
+    /// is less than a range, so the part is refused and the transaction ends.
     fn end_parts(&self, x: &Regs) {
         let end = self.call(regs([function::FRAG_TX, x[1], x[2], 1]));
         check!("lie-fragment", ffa::status_of(&end) != 0, "taken");
     }
 
-    /// Calls with a descriptor of which words are changed, or with registers that are.
+    /// Calls with a descriptor of which words are changed, or with registers that are. A size of 96
+    /// in a total of 112 is one of two ranges, a first part. Buffers are mapped anew now and then,
+    /// which is refused while a transaction needs them.
     fn lie(&self, random: &mut Random, page: u64) -> Regs {
         let id = FUNCTIONS[random.below(7) as usize];
         self.describe(random, id, page);
@@ -121,7 +135,9 @@ impl Test {
         self.call(x)
     }
 
-    /// Writes a descriptor with two ranges, and changes up to two of its words.
+    /// Writes a descriptor with two ranges, and changes up to two of its words. The ranges may
+    /// overlap or change order with a lie, and the page count of 3 may differ from their sum: Gear1
+    /// must judge each and trust none. 14 words are the whole descriptor.
     fn describe(&self, random: &mut Random, id: u64, page: u64) {
         Descriptor {
             pages: 3,

@@ -9,11 +9,13 @@ use test_guests::report::equal;
 use crate::{AGENT, NO, OURS, OWN, PAGE, Test, handle_or_status, handle_sent, rw};
 
 /// Number of single pages that [`Parts`] lends. More ranges than one page holds, so that both
-/// directions take fragments.
+/// directions take fragments. One page has room for 251 ranges behind a header of 80 bytes.
 const COUNT: u64 = 256;
-/// Number of ranges that fit into the first part of a retrieval's response.
+/// Number of ranges that fit into the first part of a retrieval's response. Gear1 writes only whole
+/// ranges to RX.
 const IN_FIRST: u64 = (PAGE - ffa::HEADER) / 16;
-/// Number of ranges in a part of what is sent.
+/// Number of ranges in a part of what is sent. 256 ranges are three parts then, of which the last
+/// is shorter.
 const IN_PART: u64 = 100;
 
 /// Every second page from `page` on, lent in a descriptor of several parts. FFA_MEM_FRAG_TX and
@@ -24,13 +26,16 @@ struct Parts<'t> {
 }
 
 impl Parts<'_> {
-    /// Returns the address of a page that is lent.
+    /// Returns the address of a page that is lent. Pages between stay the owner's, so no two ranges
+    /// can be joined to one.
     fn at(&self, index: u64) -> u64 {
         self.page + 2 * index * PAGE
     }
 
     /// Lends `said` single pages, of which it names `count`. The receiver of fragments says how
-    /// much it has: the offset of the next one.
+    /// much it has: the offset of the next one. Gear1 asks by FFA_MEM_FRAG_RX, with the handle and
+    /// the offset of the part that it wants next. `said` and `count` differ where a descriptor
+    /// promises more than follows.
     fn send(&self, said: u64, count: u64) -> Result<u64, i32> {
         let test = self.test;
         Descriptor {
@@ -52,7 +57,8 @@ impl Parts<'_> {
         handle_or_status(&x)
     }
 
-    /// Writes the ranges of a part to TX, from `offset` on. Returns the bytes of the part.
+    /// Writes the ranges of a part to TX, from `offset` on. Returns the bytes of the part. The
+    /// first part begins behind the header, all others at the beginning of TX.
     fn write_part(&self, offset: u64, first: u64, count: u64) -> u64 {
         let ranges = first..(first + IN_PART).min(count);
         let mut size = offset;
@@ -64,7 +70,9 @@ impl Parts<'_> {
     }
 
     /// The agent retrieves in two parts. The second follows when it has released the first. RX
-    /// belongs to the borrower until FFA_RX_RELEASE.
+    /// belongs to the borrower until FFA_RX_RELEASE. BUSY is the answer to FFA_MEM_FRAG_RX before
+    /// that: Gear1 must not write to a page that the borrower still reads. X1 of the response is
+    /// the whole length, X2 the part's.
     fn retrieved(&self, handle: u64) {
         let test = self.test;
         Descriptor::of_retrieval(handle, OWN, AGENT).write(test.control + PAGE);
@@ -95,7 +103,8 @@ impl Parts<'_> {
     }
 
     /// Checks that the agent has a page, and not the one behind. Single pages with gaps, so that a
-    /// mapping by blocks would show.
+    /// mapping by blocks would show. Both sides' descriptors are at level 3, and each of the 256
+    /// has neighbours of the other kind.
     fn rights(&self, index: u64) {
         let page = self.at(index);
         self.test
@@ -108,7 +117,8 @@ impl Parts<'_> {
 
 impl Test {
     /// Every second page, in a descriptor of several parts. A descriptor that names more ranges
-    /// than it has is refused at its end.
+    /// than it has is refused at its end. Nothing of the refused call is left (G1-MEM-012). Both
+    /// edges between the parts of a response are looked at.
     pub(crate) fn fragments(&self) {
         let page = self.arena + (2 << 20);
         self.fill(page, 2 * COUNT);
@@ -130,7 +140,9 @@ impl Test {
     }
 
     /// Makes all transactions of a VM, and then one more. A VM may fill its own share of the
-    /// transactions, and no other VM's.
+    /// transactions, and no other VM's. The machine has 32 transactions, and each VM that may share
+    /// memory an equal part (G1-MEM-019): a VM that could take all would keep its neighbours from
+    /// sharing. The refused call changes nothing (G1-MEM-012).
     pub(crate) fn exhaustion(&self) {
         let page = self.arena + 200 * PAGE;
         self.fill(page, 40);

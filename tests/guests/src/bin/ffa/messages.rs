@@ -8,19 +8,24 @@ use test_guests::{check, cpu, gic, timer};
 
 use crate::{AGENT, ECHO, OWN, PAGE, STRANGER, Test};
 
-/// SMC64's. Bit 30 of a function's identifier (SMCCC).
+/// SMC64's. Bit 30 of a function's identifier (SMCCC). Of an SMC32 message the receiver gets the
+/// lower halves of X3 to X7 alone.
 const WIDE: u64 = 0x4000_0000;
-/// X0 and X1 when an interrupt comes while the echo runs, and while this VM waits.
+/// X0 and X1 when an interrupt comes while the echo runs, and while this VM waits. FFA_INTERRUPT
+/// names in X1 whom FFA_RUN would continue: the endpoint in bits 31:16, its vCPU below. An asker is
+/// told its receiver, a waiting VM itself.
 const INTERRUPTED_ECHO: (u64, u64) = (function::INTERRUPT, ECHO << 16);
 const INTERRUPTED_OWN: (u64, u64) = (function::INTERRUPT, OWN << 16);
 
-/// A request for `to`.
+/// A request for `to`. X2 is 0: its bit 31 would make the message one of the framework's. X5 has a
+/// bit above 31, to be cut from an SMC32 message.
 fn request(id: u64, to: u64, what: u64, a: u64) -> Regs {
     [id, OWN << 16 | to, 0, what, a, 1 << 40 | 6, 7, 8]
 }
 
 impl Test {
-    /// HVC and SMC lead to the same function.
+    /// HVC and SMC lead to the same function. The agent is on another CPU, where the message is
+    /// delivered by a kick; the echo shares this CPU, where Gear2 has to change to it.
     pub(crate) fn messages(&self) {
         for conduit in [ffa::hvc, ffa::smc] {
             let test = Test { conduit, ..*self };
@@ -35,7 +40,8 @@ impl Test {
         self.echo_ends("asked-resets", task::RESET);
     }
 
-    /// Sends a request to the echo. Returns X3 and X5 of its response.
+    /// Sends a request to the echo. Returns X3 and X5 of its response. X5 comes back one larger
+    /// where the task leaves it alone, as all registers from X4 on do.
     pub(crate) fn tell(&self, what: u64, a: u64, b: u64) -> (u64, u64) {
         let id = function::DIRECT_REQ | WIDE;
         let x = self.ask(regs([id, OWN << 16 | ECHO, 0, what, a, b]));
@@ -43,7 +49,9 @@ impl Test {
         (x[3], x[5])
     }
 
-    /// Repeats a request while the receiver is busy, because it may not wait yet.
+    /// Repeats a request while the receiver is busy, because it may not wait yet. Requests never
+    /// queue: a queue could let VMs wait for each other in a circle (G1-MSG-002). The receiver
+    /// shares this CPU, so that only a yield lets it reach its wait.
     fn ask(&self, x: Regs) -> Regs {
         loop {
             let answer = self.call(x);
@@ -57,7 +65,9 @@ impl Test {
         }
     }
 
-    /// The echo returns each word one larger, truncated as the calling convention says.
+    /// The echo returns each word one larger, truncated as the calling convention says. Both
+    /// conventions alternate: what an SMC64 message left in an upper half must not come with the
+    /// SMC32 message that follows. Sender and receiver change places in X1.
     fn echo(&self, to: u64) {
         let mut right = 0;
         for round in 0..200 {
@@ -76,20 +86,25 @@ impl Test {
     }
 
     /// Lets the agent serve requests until one ends that. The control page says so, since the agent
-    /// may not be called yet.
+    /// may not be called yet. A command that is answered, as others are, would be answered only
+    /// when the agent serves no longer.
     fn agent_serves(&self) -> u64 {
         let number = read64(self.control) + 1;
         self.post(6, [0; 8], number);
         number
     }
 
-    /// The agent counts what it has done.
+    /// The agent counts what it has done. The response to the last request comes before the agent
+    /// has left FFA_MSG_WAIT.
     fn agent_is_done(&self, number: u64) {
         self.ask(request(function::DIRECT_REQ, AGENT, task::LEAVE, 0));
         cpu::wait_until(|| read64(self.control + 8) == number);
     }
 
-    /// FFA_MSG_SEND_DIRECT_REQ names sender and receiver; a sender cannot name another.
+    /// FFA_MSG_SEND_DIRECT_REQ names sender and receiver; a sender cannot name another. Arguments
+    /// are judged before the receiver's state: INVALID and DENIED come although nobody waits. A VM
+    /// that could name another sender would get answers that are the other VM's. DENIED is also the
+    /// answer to a response without a request, and to FFA_RUN of a VM that was not asked.
     fn message_refusals(&self) {
         let right = request(function::DIRECT_REQ, AGENT, 0, 0);
         self.status("message-nobody-waits", status::BUSY, right);
@@ -121,7 +136,8 @@ impl Test {
     }
 
     /// An interrupt while a response is waited for, and while a request is: it is pending when the
-    /// call returns.
+    /// call returns. A call that held back interrupts would give the receiver power over this VM's
+    /// latency (G1-MSG-002).
     fn interrupted(&self) {
         let page = self.arena + 50 * PAGE;
         write64(page, 0);
@@ -141,7 +157,9 @@ impl Test {
     }
 
     /// Interrupts a request that the echo does not answer before the word at `page` is set. Until
-    /// then this VM may only run the echo on.
+    /// then this VM may only run the echo on. The role in Gear1 is Asks all the while: a second
+    /// request is BUSY, and a wait for requests or FFA_RUN of another VM is DENIED. The response is
+    /// kept until FFA_RUN takes it.
     fn request_interrupted(&self, page: u64) {
         timer::arm(timer::now() + timer::from_us(3_000));
         let slow = request(function::DIRECT_REQ, ECHO, task::AWAIT, page);
@@ -160,7 +178,8 @@ impl Test {
         equal("interrupted-response", (x[0], x[3]), expected);
     }
 
-    /// Runs an interrupted receiver on until it answers.
+    /// Runs an interrupted receiver on until it answers. Any interrupt of this VM's ends the call,
+    /// and not only the one that a test has armed.
     fn run_on(&self, mut answer: Regs) -> Regs {
         while answer[0] == function::INTERRUPT {
             answer = self.call(regs([function::RUN, answer[1]]));
@@ -168,7 +187,8 @@ impl Test {
         answer
     }
 
-    /// Takes the timer's interrupt.
+    /// Takes the timer's interrupt. Interrupts are masked at the CPU: pending is enough to end the
+    /// call, as it is to end WFI.
     fn timer_rings(&self) -> bool {
         let intid = gic::acknowledge();
         timer::disarm();
@@ -178,14 +198,16 @@ impl Test {
         gic::intid(intid) == timer::INTID
     }
 
-    /// A request back to the VM that waits for the answer is refused.
+    /// A request back to the VM that waits for the answer is refused. Both vCPUs would be blocked
+    /// for ever otherwise, each until the other one answers (G1-MSG-002).
     fn circle(&self) {
         let x = self.ask(request(function::DIRECT_REQ, ECHO, task::ASK_BACK, 0));
         let expected = (function::DIRECT_RESP, status::BUSY);
         equal("circle", (x[0], x[3] as i32), expected);
     }
 
-    /// The receiver ends before it answers.
+    /// The receiver ends before it answers. G1-MSG-003: FFA_ERROR with ABORTED. A response can no
+    /// longer come, and the asker has no time limit of its own.
     pub(crate) fn echo_ends(&self, name: &str, what: u64) {
         let x = self.ask(request(function::DIRECT_REQ, ECHO, what, 0));
         equal(name, ffa::status_of(&self.run_on(x)), status::ABORTED);

@@ -20,7 +20,8 @@ pub(super) enum Kind {
     Zero,
     /// Keeps the bits of the mask.
     Kept(u32),
-    /// A bit an interrupt: this sets, the register at the second offset clears.
+    /// A bit an interrupt: this sets, the register at the second offset clears. Zeros that are
+    /// written have no effect, in either register.
     Twin(u64),
     /// A byte an interrupt: keeps the bits of the mask, by bytes and by words.
     Bytes(u8),
@@ -61,12 +62,14 @@ pub(super) const SPIS: u64 = 4;
 /// First of these INTIDs.
 pub(super) const SPI: u64 = 32 * SPIS;
 /// Private interrupts without a device: SGIs, and PPIs 16 to 22. PPIs from 23 on are the PMU's, the
-/// timers' and the GIC's own, whose bits the machine changes by itself.
+/// timers' and the GIC's own, whose bits the machine changes by itself. A GICv2's SGIs have groups
+/// and enables as PPIs have.
 pub(super) const PRIVATE: u32 = 0x007f_ffff;
 /// Priority bits that a GIC has at least. A GIC with one Security state has at least 16 priorities,
 /// a virtual interface 32.
 pub(super) const LEVELS: u8 = 0xf8;
-/// Bits 11:0 of an IIDR: Arm's JEP106 code, as products that are programmed like Arm's have.
+/// Bits 11:0 of an IIDR: Arm's JEP106 code, as products that are programmed like Arm's have. JEP106
+/// has Arm as 0x3b behind four continuation codes, which bits 11:8 count.
 const ARM: Kind = Fixed(0xfff, 0x43b);
 
 /// Reasons of rows that QEMU's controller is not held to, here and in the next two constants.
@@ -74,15 +77,20 @@ const LPIS: &str = "QEMU's has LPIs";
 const REPORTS: &str = "QEMU's keeps STATUSR";
 pub(super) const ITS_OWN: &str = "implementation defined";
 
-/// IHI 0069, 12.9; ARE and DS are 1.
+/// IHI 0069, 12.9; ARE and DS are 1. A driver tells from GICD_TYPER which of the other registers
+/// are there, and must find those of a feature that is not announced RES0.
 pub(super) const DISTRIBUTOR_V3: &[Row] = &[
+    // EnableGrp0 and EnableGrp1, as the register is with DS = 1.
     row("GICD_CTLR", 0x0, Kept(3)),
+    // RWP as well, which Linux polls behind each write that disables something: a write to GearV's
+    // controller has had its effect when it returns. E1NWF is left to the implementation.
     row("GICD_CTLR.DS,ARE", 0x0, Fixed(0x8000_00f4 & !0x80, 0x50)),
     row(
         "GICD_TYPER.SecurityExtn,CPUNumber",
         0x4,
         Fixed(1 << 10 | 7 << 5, 0),
     ),
+    // No1N: an SPI has one target, so a driver does not set GICD_IROUTER.Interrupt_Routing_Mode.
     differs(
         "GICD_TYPER.LPIS,MBIS,A3V,No1N",
         0x4,
@@ -92,6 +100,7 @@ pub(super) const DISTRIBUTOR_V3: &[Row] = &[
     row("GICD_IIDR", 0x8, ARM),
     row("GICD_TYPER2", 0xc, Zero),
     differs("GICD_STATUSR", 0x10, Zero, REPORTS),
+    // Message-based SPIs, which GICD_TYPER.MBIS denies.
     row("GICD_SETSPI_NSR", 0x40, Zero),
     row("GICD_CLRSPI_NSR", 0x48, Zero),
     row("GICD_SETSPI_SR", 0x50, Zero),
@@ -122,38 +131,46 @@ pub(super) const DISTRIBUTOR_V3: &[Row] = &[
     row("GICD_IPRIORITYR0", r::IPRIORITYR, Zero),
     row("GICD_IPRIORITYR7", r::IPRIORITYR + 28, Zero),
     row("GICD_IPRIORITYRn", r::IPRIORITYR + SPI, Bytes(LEVELS)),
+    // Targets by CPU number belong to GICv2; GICD_IROUTER has the affinity.
     row("GICD_ITARGETSR0", r::ITARGETSR, Zero),
     row("GICD_ITARGETSRn", r::ITARGETSR + SPI, Zero),
     row("GICD_ICFGR0", r::ICFGR, Zero),
     row("GICD_ICFGRn", r::ICFGR + SPI / 4, Kept(0xaaaa_aaaa)),
     row("GICD_ICFGRn+1", r::ICFGR + SPI / 4 + 4, Kept(0xaaaa_aaaa)),
+    // Both are for a second security state, and RES0 with DS = 1.
     row("GICD_IGRPMODRn", 0xd00 + 4 * SPIS, Zero),
     row("GICD_NSACRn", 0xe00 + SPI / 4, Zero),
+    // With affinity routing SGIs are sent by System registers alone.
     row("GICD_SGIR", r::SGIR, Zero),
     row("GICD_CPENDSGIR0", r::CPENDSGIR, Zero),
     row("GICD_SPENDSGIR0", r::SPENDSGIR, Zero),
     row("GICD_INMIRn", 0xf80 + 4 * SPIS, Zero),
+    // The extended range of SPIs (GICv3.1), which GICD_TYPER.ESPI denies.
     row("GICD_IGROUPR0E", 0x1000, Zero),
     row("GICD_ISENABLER0E", 0x1200, Zero),
     row("GICD_IPRIORITYR0E", 0x2000, Zero),
     row("GICD_ICFGR0E", 0x3000, Zero),
     row("GICD_IROUTER0E", 0x8000, Zero),
+    // Linux gives a controller up whose ArchRev is neither 3 nor 4 (`gic_validate_dist_version`).
     row("GICD_PIDR2.ArchRev", 0xffe8, Fixed(0xf0, 0x30)),
     row("GICD_PIDR1", 0xffe4, Fixed(0xf0, 0xb0)),
     row("GICD_PIDR4", 0xffd0, Fixed(0xff, 0x44)),
+    // The preamble of every CoreSight component, and its class: 0xb105f00d.
     row("GICD_CIDR0", 0xfff0, Fixed(!0, 0x0d)),
     row("GICD_CIDR1", 0xfff4, Fixed(!0, 0xf0)),
     row("GICD_CIDR2", 0xfff8, Fixed(!0, 0x05)),
     row("GICD_CIDR3", 0xfffc, Fixed(!0, 0xb1)),
 ];
 
-/// IHI 0069, 12.10.
+/// IHI 0069, 12.10. Linux walks the frames up to GICR_TYPER.Last in search of each CPU's.
 pub(super) const REDISTRIBUTOR: &[Row] = &[
+    // EnableLPIs and RWP: Linux polls the latter behind each disable of a private interrupt.
     differs("GICR_CTLR", 0x0, Zero, LPIS),
     row("GICR_IIDR", 0x4, ARM),
     differs("GICR_STATUSR", 0x10, Zero, REPORTS),
     row("GICR_MPAMIDR", 0x18, Zero),
     row("GICR_PARTIDR", 0x1c, Zero),
+    // LPIs without an ITS; a store of any value must do nothing.
     row("GICR_SETLPIR", 0x40, Zero),
     row("GICR_CLRLPIR", 0x48, Zero),
     differs("GICR_PROPBASER", 0x70, Zero, LPIS),
@@ -161,6 +178,7 @@ pub(super) const REDISTRIBUTOR: &[Row] = &[
     row("GICR_INVLPIR", 0xa0, Zero),
     row("GICR_INVALLR", 0xb0, Zero),
     row("GICR_SYNCR", 0xc0, Zero),
+    // Linux takes no frame for a redistributor whose ArchRev is neither 3 nor 4.
     row("GICR_PIDR2.ArchRev", 0xffe8, Fixed(0xf0, 0x30)),
     row("GICR_PIDR4", 0xffd0, Fixed(0xff, 0x44)),
     row("GICR_CIDR0", 0xfff0, Fixed(!0, 0x0d)),
@@ -168,7 +186,8 @@ pub(super) const REDISTRIBUTOR: &[Row] = &[
 ];
 
 /// IHI 0069, 12.11. Registers of SGIs and PPIs, which a GICv2 has in the distributor, a copy for
-/// each CPU.
+/// each CPU. Accesses of a CPU to another one's frame are legal, so the vGIC cannot take the caller
+/// for the owner.
 pub(super) const SGI_FRAME: &[Row] = &[
     row("GICR_IGROUPR0", r::IGROUPR, Kept(!0)),
     row("GICR_ISENABLER0", r::ISENABLER, Twin(r::ICENABLER)),
@@ -176,7 +195,9 @@ pub(super) const SGI_FRAME: &[Row] = &[
     row("GICR_ISACTIVER0", r::ISACTIVER, Twin(r::ICACTIVER)),
     row("GICR_IPRIORITYR0", r::IPRIORITYR, Bytes(LEVELS)),
     row("GICR_IPRIORITYR5", r::IPRIORITYR + 20, Bytes(LEVELS)),
+    // SGIs are edges, and a write changes nothing.
     row("GICR_ICFGR0", r::ICFGR, Fixed(!0, 0xaaaa_aaaa)),
+    // PPIs 16 to 22: two bits each, of which the upper one is kept.
     row("GICR_ICFGR1", r::ICFGR + 4, Kept(0x2aaa)),
     row("GICR_IGRPMODR0", 0xd00, Zero),
     row("GICR_NSACR", 0xe00, Zero),
@@ -190,6 +211,7 @@ pub(super) const SGI_FRAME: &[Row] = &[
 /// reach them.
 pub(super) const DISTRIBUTOR_V2: &[Row] = &[
     row("GICD_CTLR", 0x0, Kept(3)),
+    // One security state has no lockable SPIs.
     row("GICD_TYPER.LSPI,SecurityExtn", 0x4, Fixed(0xfc00, 0)),
     row("GICD_IIDR", 0x8, ARM),
     row("GICD_IGROUPR0", r::IGROUPR, Kept(PRIVATE)),
@@ -217,12 +239,15 @@ pub(super) const DISTRIBUTOR_V2: &[Row] = &[
     row("GICD_IPRIORITYR0", r::IPRIORITYR, Bytes(LEVELS)),
     row("GICD_IPRIORITYR5", r::IPRIORITYR + 20, Bytes(LEVELS)),
     row("GICD_IPRIORITYRn", r::IPRIORITYR + SPI, Bytes(LEVELS)),
+    // Read-only: the bit of the CPU that reads. Linux finds its own bit there (`gic_get_cpumask`),
+    // which need not be that of its number.
     row("GICD_ITARGETSR0", r::ITARGETSR, Fixed(!0, 0x0101_0101)),
     row(
         "GICD_ITARGETSR7",
         r::ITARGETSR + 28,
         Fixed(0xff00_0000, 0x0100_0000),
     ),
+    // Two vCPUs; bits of targets that are not there are RAZ/WI.
     row("GICD_ITARGETSRn", r::ITARGETSR + SPI, Bytes(0b11)),
     row("GICD_ICFGR0", r::ICFGR, Fixed(0xaaaa_aaaa, 0xaaaa_aaaa)),
     differs(
@@ -246,11 +271,14 @@ pub(super) const DISTRIBUTOR_V2: &[Row] = &[
 /// IHI 0048, 4.4 and 5.5. GearV's guests get the GICV page of the machine: it is the hardware's.
 /// QEMU has no AIAR, AEOIR and AHPPIR in either.
 pub(super) const CPU_INTERFACE_V2: &[Row] = &[
+    // Both enables, AckCtl, FIQEn, CBPR and EOImode. GICV_CTLR has no bits for the bypass.
     row("GICC_CTLR", c::CTLR, Kept(0x21f)),
     row("GICC_PMR", c::PMR, Kept(LEVELS as u32)),
     row("GICC_IAR", c::IAR, Fixed(!0, NONE)),
+    // Idle priority: a virtual interface has five bits of it, a physical one up to eight.
     row("GICC_RPR", c::RPR, Fixed(0xf8, 0xf8)),
     row("GICC_HPPIR", c::HPPIR, Fixed(!0, NONE)),
+    // Architecture version 2 in bits 19:16; product and revision are the core's own.
     row("GICC_IIDR", c::IIDR, Fixed(0xf_0fff, 0x2_043b)),
     row("GICC_EOIR", c::EOIR, Zero),
     row("GICC_DIR", c::DIR, Zero),

@@ -22,13 +22,15 @@ guest!(main);
 
 /// The first of the shared interrupts used.
 const SPI: u32 = 128;
-/// More than any GIC has list registers, of which a GICv3 has 16 at most (`ICH_LR<n>_EL2`).
+/// More than any GIC has list registers, of which a GICv3 has 16 at most (`ICH_LR<n>_EL2`). QEMU's
+/// CPUs have four: most of these interrupts wait in Gear1's memory.
 const MANY: u32 = 24;
 /// Depth of nested preemption: deeper than any GIC has list registers.
 const DEPTH: u32 = 20;
 /// The SGI that all CPUs may send.
 const SGI: u32 = 5;
-/// Longest time in which Gear1 refills list registers, on a busy host.
+/// Longest time in which Gear1 refills list registers, on a busy host. The refill follows a
+/// maintenance interrupt, which is physical and goes through Gear1.
 const SOON_US: u64 = 100;
 /// Latest arrival of an interrupt that must come, on a busy host.
 const LATEST_US: u64 = 1_000_000;
@@ -76,7 +78,8 @@ fn pend(intid: u32) {
 }
 
 /// Acknowledges the highest pending interrupt. If more are pending than list registers exist, a VM
-/// gets the next one after Gear1's maintenance interrupt, which this function waits for.
+/// gets the next one after Gear1's maintenance interrupt, which this function waits for. At once
+/// 1023 may be read, which the requirements allow (G1-GIC-007).
 fn acknowledge() -> u32 {
     let acknowledged = gic::acknowledge();
     if gic::is_real(acknowledged) {
@@ -107,7 +110,8 @@ fn take() -> u32 {
 }
 
 /// Set and clear registers read alike (GICD_ISPENDRn and GICD_ICPENDRn), which is checked each
-/// time.
+/// time. Gear1 takes over the list registers before such a read; a read that did not would show the
+/// state at the last exit.
 fn state(intid: u32) -> State {
     let bits = [r::ISPENDR, r::ICPENDR, r::ISACTIVER, r::ICACTIVER]
         .map(|register| gic::read_bit(register, intid));
@@ -118,13 +122,15 @@ fn state(intid: u32) -> State {
 }
 
 /// Checks the state of an interrupt, and that no interrupt comes. An interrupt that would come is
-/// taken and reported by its INTID.
+/// taken and reported by its INTID. 1023 is compared as well: an interrupt that is shown right may
+/// be delivered wrongly all the same.
 fn stays(name: &str, intid: u32, expected: State) {
     report::equal(name, (state(intid), take()), (expected, NONE));
 }
 
 /// Pending: withdrawn by ICPENDR, held back by enables, whether in a list register or not. An
-/// interrupt that was already in a list register must be taken back from there.
+/// interrupt that was already in a list register must be taken back from there. G1-GIC-003: a
+/// disabled one keeps its pending state, and so does each when GICD_CTLR turns its group off.
 fn pending() {
     pend(SPI);
     let seen = (state(SPI), gic::highest_pending());
@@ -145,7 +151,9 @@ fn pending() {
 }
 
 /// Active: set and ended by registers; pending once more meanwhile. An edge that arrives while the
-/// interrupt is active must not be lost, and must not come before its end.
+/// interrupt is active must not be lost, and must not come before its end. GICD_ISACTIVER and
+/// GICD_ICACTIVER are what Linux saves and restores by over a suspension, so they must do what an
+/// acknowledge and an end do.
 fn active() {
     pend(SPI);
     let first = acknowledge();
@@ -190,7 +198,8 @@ fn software_level() {
 /// The group that is not configured to arrive as IRQ: Group 0 of a GICv3 is never acknowledged as
 /// Group 1; for Group 1 a GICv2 says 1022 unless GICC_CTLR.AckCtl is set. The group is changed
 /// while nothing is pending and back while the interrupt is pending: the second change must reach
-/// the list register.
+/// the list register. Gear1's list registers carry the group: a stale one would signal the
+/// interrupt as FIQ, or as the other group's IRQ.
 fn groups(machine: &Machine) {
     let register = gic::frame(SPI) + r::IGROUPR + 4 * u64::from(SPI / 32);
     let before = read32(register);
@@ -224,7 +233,9 @@ fn group_1_of_v2(machine: &Machine) {
 
 /// All of `MANY` come, the highest priority first. Priorities and the order of making pending
 /// differ, so that neither INTIDs nor arrivals explain the order. With more interrupts than list
-/// registers the highest must displace lower ones.
+/// registers the highest must displace lower ones. The maintenance interrupt for the next ones
+/// comes with the lower priorities left in memory: a refill in another order would invert
+/// priorities (G1-GIC-007).
 fn order() {
     // Each priority twice, spread over the INTIDs.
     let rank = |index: u32| index * 7 % (MANY / 2);
@@ -252,7 +263,8 @@ fn order() {
 }
 
 /// A pending interrupt is ranked by its current priority. The change hits an interrupt that may be
-/// in a list register already.
+/// in a list register already. Until the flush behind the store, the list register has the old
+/// rank.
 fn changed_priority() {
     for (intid, priority) in [(SPI, 0x40), (SPI + 1, 0x60)] {
         gic::set_priority(intid, priority);
@@ -268,7 +280,8 @@ fn changed_priority() {
 
 /// More active at once than list registers, with ends in two steps. Priorities drop at the first
 /// step, so all become active without a nest. Active interrupts then exceed the list registers, and
-/// some exist only in Gear1's memory.
+/// some exist only in Gear1's memory. ICC_DIR_EL1 then traps, as the hardware finds no list
+/// register to deactivate (G1-GIC-012).
 fn many_active_at_once() {
     gic::set_two_step(true);
     for index in 0..MANY {
@@ -290,7 +303,8 @@ fn many_active_at_once() {
 
 /// Ends an interrupt that is active and pending, and takes it again. Every second ends by ICC_DIR
 /// or GICC_DIR, the others by ICACTIVER. Both ways to deactivate must find an interrupt that is in
-/// no list register.
+/// no list register. A deactivation that found none would leave the interrupt active for ever, and
+/// the device silent.
 fn comes_again(index: u32) -> bool {
     let intid = SPI + index;
     match index % 2 {
@@ -309,7 +323,9 @@ fn nested_priority(depth: u32) -> u8 {
 }
 
 /// Each preempts the one before, deeper than there are list registers. The running priority must
-/// fall back to that of the interrupt below at each end, also where that one is in memory.
+/// fall back to that of the interrupt below at each end, also where that one is in memory. An end
+/// without a list register is only counted (EOIcount): Gear1 takes it for the end of the active
+/// interrupt of the highest priority.
 fn nested() {
     gic::set_preemption(3);
     let into = (0..DEPTH).all(|index| {
@@ -349,7 +365,8 @@ fn nested_and_again() {
 }
 
 /// Priorities in one group, as the binary point has it, do not preempt one another. The binary
-/// point decides which bits are compared (ICC_BPR1_EL1, GICC_BPR).
+/// point decides which bits are compared (ICC_BPR1_EL1, GICC_BPR). ICH_VMCR_EL2 holds the virtual
+/// binary point; preemption is decided by hardware, of what the list registers show it.
 fn preemption() {
     gic::set_priority(SPI, 0xb0);
     gic::set_priority(SPI + 1, 0xa0);
@@ -374,7 +391,7 @@ fn preemption() {
 }
 
 /// Only priorities above the mask come. An interrupt of the priority in the mask does not come:
-/// only a higher one, a lower number, does.
+/// only a higher one, a lower number, does. Five bits of priority: 0x88 is the next one below 0x80.
 fn mask() {
     gic::set_priority(SPI, 0x80);
     let masks = [
@@ -405,7 +422,8 @@ fn mask_between() {
 }
 
 /// EOImode 1, with one interrupt. The first step lowers the running priority alone; the interrupt
-/// stays active until the second one.
+/// stays active until the second one. Linux uses this mode for interrupts that it forwards to
+/// guests of its own (EOImode 1 at EL2).
 fn two_steps() {
     gic::set_two_step(true);
     pend(SPI);

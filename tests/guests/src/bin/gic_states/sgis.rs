@@ -6,7 +6,10 @@ use test_guests::{Machine, report, write_sysreg};
 
 use super::{BOTH, IDLE, PENDING, SGI, acknowledge, state, stays, take};
 
-/// SGIs to oneself, and those that must not reach one. `gic_smp` has those to others.
+/// SGIs to oneself, and those that must not reach one. `gic_smp` has those to others. Two SGIs of
+/// one number and sender are one while the first is pending: the state is a bit and no count. A
+/// target list is a mask of CPUs that are there; other bits reach nobody, and no vCPU of another VM
+/// (G1-GIC-004). GICD_SGIR's filter 1 and ICC_SGI1R_EL1.IRM leave the sender out.
 pub(super) fn sgi_forms(machine: &Machine) {
     gic::send_sgi(0, SGI);
     let listed = (state(SGI), take(), take());
@@ -27,7 +30,11 @@ pub(super) fn sgi_forms(machine: &Machine) {
     }
 }
 
-/// GICD_SGIR's filters, and SGIs of several senders. CPU 1 need not run to be one of them.
+/// GICD_SGIR's filters, and SGIs of several senders. CPU 1 need not run to be one of them. GICC_IAR
+/// names the sender in bits 12:10, the lowest one first in GearV. GICD_SPENDSGIR takes senders as
+/// bits, and GICC_EOIR must be given the sender that GICC_IAR told. The second one stays pending
+/// behind the active first: a list register holds one sender at a time (G1-GIC-017). Filter 3 of
+/// GICD_SGIR is reserved (IHI 0048, 4.3.15).
 fn sgi_forms_v2(machine: &Machine) {
     v2::send_sgi_to_self(SGI);
     report::equal("sgi-to-self", (take(), take()), (SGI, NONE));
@@ -51,6 +58,10 @@ fn sgi_forms_v2(machine: &Machine) {
     stays("sgi-withdrawn", SGI, IDLE);
 }
 
+/// Aff1 is in bits 23:16, and vCPUs have affinities 0.0.0.n. ICC_SGI0R_EL1 and, with one security
+/// state, ICC_ASGI1R_EL1 send Group 0 alone: an SGI that its target has in Group 1 is dropped.
+/// Group 0 is never signalled to a GICv3 guest, but stays pending and comes when the group changes
+/// (G1-GIC-003).
 fn sgi_forms_v3(machine: &Machine) {
     let number = u64::from(SGI) << 24;
     write_sysreg!("icc_sgi1r_el1", number | 1 << 16 | 1);

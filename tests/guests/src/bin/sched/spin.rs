@@ -10,12 +10,15 @@ use test_guests::{MAX_CPUS, Machine, cpu, psci, report, say, timer};
 
 use crate::{Plan, set_up_cpu, wait, work};
 
-/// Work between two reads of the counter, in instructions: the resolution of gaps and runs.
+/// Work between two reads of the counter, in instructions: the resolution of gaps and runs. Less
+/// would measure the counter's own reads.
 const UNIT: u64 = 1_000;
 /// A longer time between two reads is a gap: longer than the way of an interrupt through a host's
-/// kernel, shorter than any turn of another vCPU.
+/// kernel, shorter than any turn of another vCPU. QEMU's or a host's own pauses would otherwise end
+/// runs.
 const GAP_US: u64 = 50;
-/// Most runs whose times are kept. Runs beyond these are counted and not traced.
+/// Most runs whose times are kept. Runs beyond these are counted and not traced. The records are
+/// static: the guest has no heap.
 const TRACED: usize = 64;
 
 /// Work of a CPU, in ticks of the virtual counter. Each CPU writes its own record, and CPU 0 prints
@@ -43,9 +46,11 @@ static RECORDS: [Record; MAX_CPUS] = [const {
 }; MAX_CPUS];
 
 /// The plan, for the other CPUs: start, end, unit and gap. The command line is read on CPU 0 alone.
+/// Stored before CPU_ON, which orders the stores before the other CPU's first load.
 static PLAN: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
-/// Turns the other CPUs on, spins beside them and reports for all.
+/// Turns the other CPUs on, spins beside them and reports for all. The report waits for a time at
+/// which all guests have ended: a console's exits would take time from those that still measure.
 pub(crate) fn boot_cpu(machine: &Machine, plan: &Plan) {
     let unit = machine.option("unit").unwrap_or(UNIT);
     let gap = timer::from_us(machine.option("gap-us").unwrap_or(GAP_US));
@@ -72,7 +77,8 @@ pub(crate) fn boot_cpu(machine: &Machine, plan: &Plan) {
     }
 }
 
-/// Spins on a CPU that was turned on.
+/// Spins on a CPU that was turned on. Work that begins late would look like a scheduler's
+/// unfairness.
 pub(crate) fn other_cpu(index: usize) {
     set_up_cpu();
     let start = PLAN[0].load(Ordering::Acquire);
@@ -84,7 +90,8 @@ pub(crate) fn other_cpu(index: usize) {
     cpu::halt()
 }
 
-/// Works until the end, and records the gaps.
+/// Works until the end, and records the gaps. Local variables keep stores to memory out of the
+/// work.
 fn run(record: &Record) {
     let [start, end, unit, gap] = PLAN.each_ref().map(|place| place.load(Ordering::Acquire));
     let (mut units, mut gaps, mut longest_gap, mut longest_run) = (0, 0, 0, 0);
@@ -121,7 +128,9 @@ fn run(record: &Record) {
     record.done.store(true, Ordering::Release);
 }
 
-/// Prints the report of a CPU. The line is that of `tests/measure/src/bench/sched/guest.rs`.
+/// Prints the report of a CPU. The line is that of `tests/measure/src/bench/sched/guest.rs`. `gaps`
+/// counts what others took; a run that is longer than a time slice tells that nobody else was
+/// ready.
 fn print(plan: &Plan, unit: u64, index: usize, record: &Record) {
     let id = plan.id;
     if !record.done.load(Ordering::Acquire) {
@@ -136,7 +145,8 @@ fn print(plan: &Plan, unit: u64, index: usize, record: &Record) {
     );
 }
 
-/// Prints when the first runs began and ended, behind the start.
+/// Prints when the first runs began and ended, behind the start. The number of runs is one more
+/// than that of gaps.
 fn print_runs(plan: &Plan, index: usize, record: &Record) {
     let id = plan.id;
     let ended = record.gaps.load(Ordering::Relaxed) as usize + 1;

@@ -5,12 +5,15 @@ use test_guests::{Machine, report, say, timer};
 use crate::samples::Samples;
 use crate::{Plan, work};
 
-/// A longer time between two reads of the counter is the end of a window.
+/// A longer time between two reads of the counter is the end of a window. An interrupt's way
+/// through Gear1 is shorter, and the pause between two windows longer.
 const GAP_US: u64 = 50;
 
 /// Reads the counter after each `unit` instructions, without `unit` all the time. Frames are
 /// multiples of `frame-us` of the physical counter, and a window begins `window-us` behind the
-/// beginning of a frame.
+/// beginning of a frame. The physical counter counts frames for all VMs alike; `offset` is what the
+/// virtual one lacks. The first window may have begun before the first read, and is no sample: its
+/// begin was not seen.
 pub(crate) fn run(machine: &Machine, plan: &Plan) {
     let us = |name, otherwise| timer::from_us(machine.option(name).unwrap_or(otherwise));
     let frame = us("frame-us", 10_000);

@@ -32,24 +32,33 @@ pub(super) const KINDS: [&str; 14] = [
     "ends",
 ];
 /// Names for the places in [`KINDS`], as a kept sequence has the numbers: a new kind goes to the
-/// end of the list.
+/// end of the list. A kind that changed its place would make every kept sequence another one.
 const DISTRIBUTOR_STORE: u8 = 0;
+/// Gear1 answers GICD_CTLR, GICD_TYPER and GICD_IIDR without a stack frame. Loads of pending and
+/// active bits are the long ones: Gear1 reads the list registers first.
 const DISTRIBUTOR_LOAD: u8 = 1;
 const REDISTRIBUTOR_STORE: u8 = 2;
+/// Before a load of pending or active bits the SGIs that were posted to that vCPU become pending.
 const REDISTRIBUTOR_LOAD: u8 = 3;
+/// A sequence has at most 24 steps, too few to set several registers of 15 words by single stores.
 const WHOLE: u8 = 4;
 const PRIORITIES: u8 = 5;
 const ROUTES: u8 = 6;
+/// An SGI for one vCPU that is on is posted without the VM's lock. An SGI for several takes the
+/// lock, and each target may need a kick.
 const SGI: u8 = 7;
 const CALL: u8 = 8;
 const REGISTER: u8 = 9;
 const INTERRUPTS: u8 = 10;
+/// Eight vCPUs share two CPUs, so a wait may unload this vCPU and save all its list registers.
 const WAIT: u8 = 11;
 const TIMER: u8 = 12;
 const ENDS: u8 = 13;
 
 /// Registers with a bit for each interrupt. Each word of them concerns 32 interrupts, so that one
-/// store can make much work.
+/// store can make much work. Pending and active bits of a loaded vCPU are in its list registers,
+/// which Gear1 takes over before an access to GICD_ISPENDR, GICD_ICPENDR, GICD_ISACTIVER or
+/// GICD_ICACTIVER. The other three registers are Gear1's memory alone.
 const BITMAPS: [u64; 7] = [
     register::ISENABLER,
     register::ISPENDR,
@@ -67,7 +76,10 @@ const SPIS: u64 = 480;
 /// any list register allow.
 const MAX_ACKNOWLEDGED: usize = 32;
 /// Calls with any arguments; what would end the VM or the vCPU is left out. Numbers without a name
-/// are the 32-bit forms, FF-A's, and some that nobody has.
+/// are the 32-bit forms, FF-A's, and some that nobody has. 0x8000_8000 and 0x8000_3fff are
+/// SMCCC_ARCH_WORKAROUND_1 and _3, 0xc500_0020 and 0xc500_0021 ask for stolen time (Arm DEN 0057),
+/// 0x8400_0063 and 0x8400_0066 are FFA_VERSION and FFA_RXTX_MAP. 0xc600_0011 and 0xc600_0012 are
+/// nobody's in Gear1, which hands the vendor's range to Gear2.
 const CALLS: [u32; 22] = [
     function::VERSION,
     function::CPU_ON,
@@ -112,9 +124,15 @@ impl fmt::Display for Step {
 
 /// State to restore after a sequence. A sequence must not depend on the one before.
 pub(super) struct State {
+    /// As the acknowledge register gave them: GICC_EOIR needs the sender of an SGI as well (IHI
+    /// 0048, 4.4.5).
     acknowledged: [u32; MAX_ACKNOWLEDGED],
     count: usize,
+    /// GICC_CTLR.EOImode or ICC_CTLR_EL1.EOImode. At 1 an end only drops the priority, and the
+    /// interrupt stays active until it is deactivated.
     two_step: bool,
+    /// Entry points of calls lie at both edges of the VM's memory, where Gear1's search through
+    /// regions decides.
     ram: u64,
     ram_end: u64,
     cpus: usize,
@@ -147,7 +165,8 @@ impl State {
     }
 
     /// Ends the acknowledged interrupts, in the order that the architecture requires. Ends in
-    /// another order than that of the acknowledges are UNPREDICTABLE (IHI 0069).
+    /// another order than that of the acknowledges are UNPREDICTABLE (IHI 0069). EOImode is 0
+    /// before the ends: at 1 the interrupts would stay active for the next sequence.
     pub(super) fn leave(&mut self) {
         write32(gic::distributor() + register::CTLR, 0);
         timer::disarm();
@@ -160,7 +179,8 @@ impl State {
     }
 
     /// Keeps what came, for its end. Acknowledges without an end lower the running priority for the
-    /// steps that follow.
+    /// steps that follow. INTIDs 1020 to 1023 are no interrupts: nothing became active, and an end
+    /// of them is wrong.
     fn acknowledge(&mut self) {
         if self.count < MAX_ACKNOWLEDGED {
             let acknowledged = gic::acknowledge();
@@ -173,7 +193,8 @@ impl State {
 }
 
 /// Returns GICD_CTLR with the group enabled that arrives as IRQ. GICv3: affinity routing and Group
-/// 1; GICv2: Group 0, which arrives as IRQ here.
+/// 1; GICv2: Group 0, which arrives as IRQ here. 0x12 is GICD_CTLR.ARE and EnableGrp1; GearV's ARE
+/// reads as one in any case.
 fn enabled() -> u32 {
     match gic::version() {
         Version::V2 => 1,
@@ -181,7 +202,8 @@ fn enabled() -> u32 {
     }
 }
 
-/// Returns all bits, some, or one. Dense words are tried more often, since they make more work.
+/// Returns all bits, some, or one. Dense words are tried more often, since they make more work. The
+/// multiplier is 2^32 over the golden ratio, which spreads few bits over the word.
 fn bits(b: u32) -> u32 {
     match b & 3 {
         0 | 1 => !0,
@@ -191,7 +213,8 @@ fn bits(b: u32) -> u32 {
 }
 
 /// Returns a priority for an interrupt: falling, rising, all the same, or mixed. The pattern
-/// decides how often a better interrupt turns up while the vGIC searches.
+/// decides how often a better interrupt turns up while the vGIC searches. Five bits remain, as a
+/// virtual CPU interface has at least: lower ones would read as zero.
 fn priority(pattern: u32, intid: u64) -> u8 {
     let intid = intid as u32;
     (match pattern & 3 {
@@ -204,6 +227,7 @@ fn priority(pattern: u32, intid: u64) -> u8 {
 }
 
 impl Step {
+    /// Fills the places behind a sequence's end, which nobody takes.
     pub(super) const NONE: Step = Step {
         kind: 0,
         a: 0,
@@ -251,7 +275,8 @@ impl Step {
         })
     }
 
-    /// Takes the step. Every step is one that any guest may take.
+    /// Takes the step. Every step is one that any guest may take. A number beyond the list is no
+    /// step: a command line may have any.
     pub(super) fn take(self, state: &mut State) {
         match self.kind {
             DISTRIBUTOR_STORE => self.store_to_distributor(),
@@ -273,7 +298,8 @@ impl Step {
     }
 
     /// Other offsets than those of bitmaps are mostly reserved, and cost a decode. One case in
-    /// eight stores anywhere in the first 4 KiB.
+    /// eight stores anywhere in the first 4 KiB. Offset 0xf00 among those is GICD_SGIR, by which a
+    /// GICv2 sends SGIs.
     fn store_to_distributor(self) {
         let (base, a) = (gic::distributor(), u64::from(self.a));
         let word = 1 + a / 8 % SPI_WORDS;
@@ -283,7 +309,9 @@ impl Step {
         }
     }
 
-    /// Wrong sizes and unaligned places may abort, which is caught.
+    /// Wrong sizes and unaligned places may abort, which is caught. Bytes are legal in
+    /// GICD_IPRIORITYR and GICD_ITARGETSR alone, doublewords in GICD_IROUTER alone. Gear1 reads
+    /// other sizes as zero.
     fn load_from_distributor(self) {
         let place = gic::distributor() + u64::from(self.a) % 0x1000;
         match self.b & 3 {
@@ -293,7 +321,8 @@ impl Step {
         }
     }
 
-    /// Bit 30 is the physical timer's, which ends no wait of this guest's.
+    /// Bit 30 is the physical timer's, which ends no wait of this guest's. The frame may be another
+    /// vCPU's, which runs on the other CPU with its list registers loaded: Gear1 kicks that vCPU.
     fn store_to_redistributor(self, state: &State) {
         let a = u64::from(self.a);
         let frame = redistributor(state, a / 8);
@@ -306,14 +335,17 @@ impl Step {
         }
     }
 
-    /// Also of other vCPUs, whose state may be in use.
+    /// Also of other vCPUs, whose state may be in use. List registers of another CPU cannot be read
+    /// from here: the answer is what that vCPU had at its last exit.
     fn load_from_redistributor(self, state: &State) {
         let place = redistributor(state, u64::from(self.a)) + u64::from(self.b) % 0x1000;
         _ = catch(|| _ = read32(place & !3));
     }
 
     /// Stores to all words of a register, or turns the distributor on and off. All words in one
-    /// step leave most interrupts to be looked through by the next exit.
+    /// step leave most interrupts to be looked through by the next exit. GICD_CTLR written, with
+    /// all interrupts pending and enabled, is among the longest paths of `docs/worst-cases.md`:
+    /// each interrupt becomes deliverable at once.
     fn store_to_all_words(self) {
         let (base, b) = (gic::distributor(), self.b);
         if self.a & 0x18 == 0x18 {
@@ -330,7 +362,8 @@ impl Step {
     }
 
     /// All at once, as a driver does at boot. Interrupts that are pending or in list registers
-    /// meanwhile have to be ranked anew.
+    /// meanwhile have to be ranked anew. Word 8 of GICD_IPRIORITYR is the first of SPIs: words 0 to
+    /// 7 are SGIs' and PPIs'.
     fn set_priorities(self) {
         for four in 8..8 + SPIS / 4 {
             let bytes = [0, 1, 2, 3].map(|n| priority(self.a, 4 * four + n));
@@ -341,7 +374,8 @@ impl Step {
         }
     }
 
-    /// A route to nobody leaves an interrupt pending for ever.
+    /// A route to nobody leaves an interrupt pending for ever. A change of GICD_IROUTER or
+    /// GICD_ITARGETSR takes a pending interrupt from one vCPU to another, which has to be kicked.
     fn set_routes(self, state: &State) {
         for intid in 32..32 + SPIS as u32 {
             let to = if self.b & 1 == 0 {
@@ -353,7 +387,9 @@ impl Step {
         }
     }
 
-    /// Calls that would end the VM get arguments that are refused.
+    /// Calls that would end the VM get arguments that are refused. CPU_ON gets entry 3, which is no
+    /// multiple of 4 (PSCI INVALID_ADDRESS); SYSTEM_SUSPEND gets an entry below 8, where the VM has
+    /// no memory.
     fn call(self, state: &State) {
         let function = CALLS[self.a as usize % CALLS.len()];
         let [x, y] = [self.b & 0xff, self.b >> 8].map(u64::from);
@@ -372,7 +408,9 @@ impl Step {
     }
 
     /// Active interrupts without an end fill the list registers. Ends are of the last one
-    /// acknowledged, as the order of priorities demands.
+    /// acknowledged, as the order of priorities demands. A level of preemption more is an active
+    /// priority more, which the hardware keeps in `ICH_AP0R<n>_EL2` and `ICH_AP1R<n>_EL2` or in
+    /// GICH_APR.
     fn take_interrupts(self, state: &mut State) {
         for _ in 0..=self.a % 8 {
             state.acknowledge();
@@ -384,7 +422,9 @@ impl Step {
     }
 
     /// Waits in WFI for the timer. Whatever the steps before have done, the timer's interrupt is
-    /// set up anew, so that the wait has an end.
+    /// set up anew, so that the wait has an end. Group and active state of the timer may be
+    /// anything after the stores before: an active timer interrupt, or one of a disabled group,
+    /// would never be signalled.
     fn wait(self) {
         let frame = gic::frame(timer::INTID);
         let group = if gic::version() == Version::V2 { 0 } else { !0 };
@@ -400,7 +440,8 @@ impl Step {
     }
 
     /// The physical timer is emulated, and its accesses trap. The spin until 300 ticks after the
-    /// deadline has the interrupt arrive while the vCPU runs.
+    /// deadline has the interrupt arrive while the vCPU runs. Registers of the virtual timer are
+    /// the guest's own and cost no exit.
     fn use_timer(self) {
         let ahead = timer::now() + 16 * u64::from(self.a & 0xff);
         if self.b & 1 == 0 {
@@ -414,7 +455,8 @@ impl Step {
     }
 
     /// Ends interrupts that no list register has. The GIC counts such ends, and the next exit
-    /// reports the count.
+    /// reports the count. ICH_HCR_EL2.EOIcount and GICH_HCR.EOICount have five bits, so that up to
+    /// 39 ends pass the highest count.
     fn end_many(self, state: &mut State) {
         if self.b & 1 != 0 {
             state.two_step = !state.two_step;
@@ -455,7 +497,10 @@ impl Step {
         }
     }
 
-    /// Reads that trap, writes that are ignored, and accesses that abort.
+    /// Reads that trap, writes that are ignored, and accesses that abort. ID registers trap by
+    /// HCR_EL2.TID3, ACTLR_EL1 by TACR, S3_1_C15_C2_1, which is implementation defined, by TIDCP,
+    /// and OSLAR_EL1 by MDCR_EL2.TDOSA. Gear1 cleans at most 32 KiB for one trapped DC CISW, and
+    /// the guest executes the instruction again.
     fn register(self, state: &State) {
         match self.a % 10 {
             0 => _ = read_sysreg!("id_aa64pfr0_el1"),
@@ -487,7 +532,8 @@ impl IntoWord for u32 {
 }
 
 /// Returns the frame with the private interrupts of a vCPU; with a GICv2 it is the caller's. A
-/// GICv2 banks them instead.
+/// GICv2 banks them instead. GICR_TYPER tells a driver whose frame is whose; GearV has them in the
+/// order of the vCPUs, 128 KiB each.
 fn redistributor(state: &State, number: u64) -> u64 {
     match gic::version() {
         Version::V2 => gic::distributor(),
@@ -499,7 +545,8 @@ fn redistributor(state: &State, number: u64) -> u64 {
 }
 
 /// Routes an SPI; the vCPU behind the last is nobody. GICv2 has a target mask and GICv3 an
-/// affinity.
+/// affinity. A GICv2's 0xff names all CPUs instead, each of which is a candidate for the interrupt
+/// (1 of N). An affinity that no vCPU has leaves the interrupt of a GICv3 pending.
 fn route(intid: u32, to: usize, cpus: usize) {
     match gic::version() {
         Version::V2 => {
