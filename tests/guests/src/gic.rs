@@ -111,7 +111,6 @@ pub fn init_cpu() {
     }
 }
 
-/// Disables 32 interrupts, makes them idle, and gives them their group and priority.
 /// SGIs that were found pending.
 static PENDING_SGIS: AtomicU64 = AtomicU64::new(0);
 
@@ -131,6 +130,7 @@ pub fn pending_sgis() -> u64 {
     PENDING_SGIS.load(Relaxed)
 }
 
+/// Disables 32 interrupts, makes them idle, and gives them their group and priority.
 fn init_word(frame: u64, word: u64, group: u32) {
     for clear in [register::ICENABLER, register::ICPENDR, register::ICACTIVER] {
         write32(frame + clear + 4 * word, !0);

@@ -265,10 +265,17 @@ fn address(page: &Page<AtomicU64>) -> u64 {
     core::ptr::from_ref(page).addr() as u64
 }
 
-/// Writes a descriptor, and drops the translations and instructions of before. Nothing accesses
-/// this GiB while the descriptor changes, so that no translation of before is in use.
+/// Writes a descriptor, and drops the translations and instructions of before. A table in the place
+/// of a block needs an invalid descriptor in between (break-before-make, Arm DDI 0487, D8.16.1).
 fn remap(descriptor: u64, value: u64) {
-    test_guests::mmio::write64(descriptor, value);
+    for value in [0, value] {
+        test_guests::mmio::write64(descriptor, value);
+        drop_translations();
+    }
+}
+
+/// Drops the translations and instructions of before.
+fn drop_translations() {
     // SAFETY: drops translations and instructions only; nothing else is mapped there.
     unsafe {
         asm!(

@@ -334,13 +334,19 @@ fn comes_again(kind: Kind) {
     report::equal("comes-again", taken(kind), REPEATS);
 }
 
-/// Turned off in time, the interrupt never comes. The condition went before the line rose. A line
-/// that rises with ENABLE, whatever CVAL holds, fails here.
+/// Turned off in time, the interrupt does not come at its time either. The condition went before the
+/// line rose. A line that rises with ENABLE, whatever CVAL holds, fails here, and a deadline that
+/// Gear1 keeps. Where the host paused the vCPU until the deadline, the test begins again.
 fn turned_off(kind: Kind) {
-    begin(kind, 0);
-    kind.set_value(timer::from_us(100_000));
-    kind.set_control(ENABLE);
-    kind.set_control(0);
+    loop {
+        begin(kind, 0);
+        kind.set_value(timer::from_us(1000));
+        kind.set_control(ENABLE);
+        kind.set_control(0);
+        if kind.now() < kind.compare() {
+            break;
+        }
+    }
     timer::delay_us(2000);
     report::equal("turned-off", taken(kind), 0);
 }

@@ -58,7 +58,9 @@ fn descriptor() -> u64 {
     (read_sysreg!("ttbr0_el1") & ADDRESS) + 8 * ENTRY
 }
 
-/// Inner shareable, so that the CPU that stores sees the change too.
+/// Writes the descriptor. Inner shareable, so that the CPU that stores sees the change too. No
+/// invalid descriptor stands in between, as break-before-make asks for (Arm DDI 0487, D8.16.1): a
+/// guest that omits it is what Gear1 has to bear, and the CPU that stores would only meet the gap.
 fn write_descriptor(value: u64) {
     write64(descriptor(), value);
     // SAFETY: drops cached translations only; nothing that Rust uses is mapped by the descriptor.

@@ -94,7 +94,14 @@ impl Size {
 /// Measures in all places whose names contain `only` and prints the tables.
 pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     let mut all = Vec::new();
-    for (name, measure) in PLACES.iter().filter(|(name, _)| name.contains(only)) {
+    let asked_for = |name: &str| name.contains(only);
+    let names = PLACES.map(|(name, _)| name);
+    ensure!(
+        names.into_iter().any(asked_for),
+        "no place is named {only:?}; the names: {}",
+        names.join(", ")
+    );
+    for (name, measure) in PLACES.iter().filter(|(name, _)| asked_for(name)) {
         let step = Step::start(name);
         let printed = measure(qemu, size).with_context(|| (*name).to_owned())?;
         all.extend(parse(name, &printed)?);

@@ -88,6 +88,13 @@ const REAL_TIME: &str = r#"/dts-v1/;
 /// runtime is measured for both versions of the GIC, as each is an image of its own.
 /// `only` is a part of the names of the systems to boot.
 pub(super) fn measure(qemu: &Qemu, only: &str) -> Result<Counts> {
+    let asked_for = |name: &str| name.contains(only);
+    let names = SYSTEMS.each_ref().map(|system| system.name);
+    ensure!(
+        names.into_iter().any(asked_for),
+        "no system is named {only:?}; the names: {}",
+        names.join(", ")
+    );
     let mut counts = Counts::new();
     build_images::gears()?;
     for gic in [3, 2] {
@@ -102,9 +109,8 @@ pub(super) fn measure(qemu: &Qemu, only: &str) -> Result<Counts> {
     for (name, path) in [("Gear1 with init", gear1), ("Gear2", gear2)] {
         counts.insert(format!("{name}, bytes of image"), fs::metadata(path)?.len());
     }
-    let asked_for = |system: &System| system.name.contains(only);
-    for system in SYSTEMS.into_iter().filter(asked_for) {
-        boot(&system, qemu, &mut counts).with_context(|| system.name)?;
+    for system in SYSTEMS.iter().filter(|system| asked_for(system.name)) {
+        boot(system, qemu, &mut counts).with_context(|| system.name)?;
     }
     Ok(counts)
 }

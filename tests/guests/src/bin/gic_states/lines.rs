@@ -2,8 +2,8 @@
 //! UART's.
 //!
 //! A list register with HW set ties the timer's virtual interrupt to the physical one of the same
-//! INTID: the guest's end deactivates both without an exit (ICH_LR<n>_EL2, GICH_LRn). Gear1 learns
-//! of that end later, and has to find out whether the line is high still.
+//! INTID: the guest's end deactivates both without an exit (`ICH_LR<n>_EL2`, GICH_LRn). Gear1
+//! learns of that end later, and has to find out whether the line is high still.
 
 use test_guests::gic::{self, NONE, PRIORITY, Version, register as r};
 use test_guests::mmio::write32;
