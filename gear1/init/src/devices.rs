@@ -237,7 +237,8 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
     }
 
     /// Looks at a node, whoever owns it: any device may lie in the device VM's window or have an
-    /// interrupt that Gear1 emulates devices with. The VM gets the node only if a pattern names it.
+    /// interrupt that Gear1 emulates devices with. The VM gets the node only if a pattern names it,
+    /// and a VM without either needs to know of no others.
     fn resolve_node(
         &mut self,
         node: &Node<'t>,
@@ -245,6 +246,14 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         bus: Option<&Bus<'_, 't>>,
         parent: Option<u32>,
     ) -> Result<(), Refusal> {
+        self.seen.push(path.to_string());
+        let patterns = self.vm.devices.iter();
+        let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
+        self.matched.extend(matched);
+        let is_owned = self.vm.devices.owns(path);
+        if !is_owned && !self.has_emulated() {
+            return Ok(());
+        }
         let regions = match bus {
             Some(bus) if pci::is_bridge(node) => pci::regions(node, path, bus),
             Some(bus) if node.property("reg").is_some() => bus.regions(node, path),
@@ -256,15 +265,11 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             self.interrupts(node, path, parent)
         };
         self.check_hole(path, regions.as_deref().unwrap_or(&[]));
-        self.seen.push(path.to_string());
         // Before the owner is asked: the guest's distributor has each INTID once, so an interrupt of
         // the board in the PL061 blocks' range is a conflict whoever has the device.
         self.check_virtual(path, interrupts.as_deref().unwrap_or(&[]))?;
-        let patterns = self.vm.devices.iter();
-        let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
-        self.matched.extend(matched);
         // A damaged node of another owner is not this VM's to refuse.
-        if !self.vm.devices.owns(path) {
+        if !is_owned {
             return Ok(());
         }
         if let Err(unreadable) = self.give(node, path, regions, interrupts) {

@@ -102,8 +102,12 @@ impl Options {
             return self.run_sched(&qemu);
         }
         if self.footprint {
-            print!("{}", table::counts(&footprint::measure(&qemu, &self.only)?));
-            return Ok(());
+            let counts = footprint::measure(&qemu, &self.only)?;
+            print!("{}", table::counts(&counts));
+            return match self.accept {
+                true => baseline::accept_boot(&counts),
+                false => Ok(()),
+            };
         }
         if let Some(row) = &self.breakdown {
             return breakdown::run(&self.first_of_gearv()?, row, &qemu);

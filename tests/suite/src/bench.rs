@@ -58,6 +58,7 @@ pub(super) fn parts() -> Vec<Part> {
             part.slow(is_slow).beside()
         })
         .collect();
+    parts.push(Part::new("path lengths: boot", boot).beside());
     parts.push(Part::new("path lengths: policies", policies));
     parts.push(Part::new("path lengths move by what is planted", plant).slow(true));
     parts
@@ -145,7 +146,19 @@ fn policies(tally: &mut Tally) -> Result<()> {
 /// Faster rows pass. `cargo xtask bench --accept` renews the baseline.
 fn compare(column: &Column, tally: &mut Tally) -> Result<()> {
     let figures = column.measure(&Qemu::prepare(10)?, false)?;
-    let worse = baseline::regressions(&column.name(), &figures)?;
+    judge(&column.name(), &figures, tally)
+}
+
+/// Compares the boot of a real-time VM. The first VM waits for all of it, so a change that costs a
+/// thousandth of a second on the way is seen.
+fn boot(tally: &mut Tally) -> Result<()> {
+    let figures = baseline::measure_boot(&Qemu::prepare(10)?)?;
+    judge(baseline::BOOT, &figures, tally)
+}
+
+/// Fails for each figure of a column that is worse than in the baseline.
+fn judge(column: &str, figures: &Figures, tally: &mut Tally) -> Result<()> {
+    let worse = baseline::regressions(column, figures)?;
     tally.pass(figures.len() - worse.len().min(figures.len()));
     if !worse.is_empty() {
         bail!("{}", worse.join("; "));

@@ -28,6 +28,12 @@ impl Walk<'_, '_, '_> {
         }
     }
 
+    /// Tells whether the VM has a window or interrupts of what Gear1 emulates, which no device of
+    /// the board may have.
+    pub(super) fn has_emulated(&self) -> bool {
+        self.vm.kind == VmKind::Device || !self.virtual_intids.is_empty()
+    }
+
     /// Refuses a board that has the interrupts of what Gear1 emulates.
     pub(super) fn check_virtual(
         &self,

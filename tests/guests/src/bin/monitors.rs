@@ -169,8 +169,8 @@ fn steps(machine: &Machine, alone: bool) {
 }
 
 /// PMCR_EL0.N counters are there, of which a guest needs two here. Fields: PMUVer in
-/// `ID_AA64DFR0_EL1[11:8]`, N in `PMCR_EL0[15:11]`. QEMU announces INST_RETIRED only where it counts
-/// instructions (`icount`).
+/// `ID_AA64DFR0_EL1[11:8]`, N in `PMCR_EL0[15:11]`. QEMU announces INST_RETIRED only where it
+/// counts instructions (`icount`).
 fn pmu(alone: bool) {
     let version = read_sysreg!("id_aa64dfr0_el1") >> 8 & 0xf;
     let counters = read_sysreg!("pmcr_el0") >> 11 & 31;

@@ -7,15 +7,23 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use workbench::qemu::Qemu;
 use workbench::workspace;
 
-use crate::report::{Figures, Results};
+use super::footprint;
+use crate::report::{Counts, Figure, Figures, Results};
 
 /// Tolerated growth of a median: per cent, and instructions. Both must be exceeded. Two per cent of
 /// a short path are less than one instruction, and three instructions of a long one are no growth.
 const TOLERATED_PERCENT: u64 = 2;
 const TOLERATED: u64 = 3;
+
+/// Column and row of the boot of a real-time VM, and how the figure is accepted.
+pub const BOOT: &str = "boot";
+const BOOT_ROW: &str = "real-time-VM";
+const ACCEPT_BOOT: &str = "cargo xtask bench --footprint --accept";
+const ACCEPT: &str = "cargo xtask bench --only GearV --accept";
 
 /// Rows that `test` does not measure: each would be a boot of Linux more. A change of these rows
 /// shows in `cargo xtask bench` alone.
@@ -31,26 +39,58 @@ fn path() -> PathBuf {
 /// baseline differs by the changed lines only.
 type Baseline = BTreeMap<(String, String), u64>;
 
-/// Writes the figures of GearV's columns over those in the baseline. Columns that were not measured
-/// keep their lines, as a run may have been filtered by `--only`.
+/// Writes the figures of GearV's columns, and that of the boot if it is there, over those in the
+/// baseline.
 pub(super) fn accept(results: &Results) -> Result<()> {
+    let mut accepted = Baseline::new();
+    let columns = results.columns.iter();
+    for (column, figures) in columns.filter(|(name, _)| name.starts_with("GearV")) {
+        for (row, figure) in figures.iter().filter(|(row, _)| !row.starts_with(SERVED)) {
+            accepted.insert((column.clone(), row.clone()), figure.median);
+        }
+    }
+    accepted.extend(boot(&results.counts));
+    write(accepted)
+}
+
+/// Writes the instructions of a boot over those in the baseline.
+pub(super) fn accept_boot(counts: &Counts) -> Result<()> {
+    let accepted: Baseline = boot(counts).into_iter().collect();
+    ensure!(!accepted.is_empty(), "{BOOT}: not measured");
+    write(accepted)
+}
+
+/// Returns the line of the boot, if it was measured.
+fn boot(counts: &Counts) -> Option<((String, String), u64)> {
+    let count = counts.get(footprint::GOAL_ROW)?;
+    Some(((BOOT.to_owned(), BOOT_ROW.to_owned()), *count))
+}
+
+/// Writes lines over those of the same columns and rows. What was not measured keeps its lines, as a
+/// run may have been filtered by `--only`.
+fn write(accepted: Baseline) -> Result<()> {
     let path = path();
     let mut baseline = match path.is_file() {
         true => parse(&fs::read_to_string(&path)?)?,
         false => Baseline::new(),
     };
-    let columns = results.columns.iter();
-    for (column, figures) in columns.filter(|(name, _)| name.starts_with("GearV")) {
-        for (row, figure) in figures.iter().filter(|(row, _)| !row.starts_with(SERVED)) {
-            baseline.insert((column.clone(), row.clone()), figure.median);
-        }
-    }
+    baseline.extend(accepted);
     let lines = baseline
         .iter()
         .map(|((column, row), median)| format!("{column}: {row} {median}\n"));
     fs::write(&path, lines.collect::<String>())?;
     println!("written: {}", path.display());
     Ok(())
+}
+
+/// Measures the boot of a real-time VM.
+pub fn measure_boot(qemu: &Qemu) -> Result<Figures> {
+    let median = footprint::real_time_boot(qemu)?;
+    let figure = Figure {
+        median,
+        ..Figure::default()
+    };
+    Ok(Figures::from([(BOOT_ROW.to_owned(), figure)]))
 }
 
 /// Returns what of a column has become worse, a line each.
@@ -64,12 +104,13 @@ pub fn regressions(column: &str, figures: &Figures) -> Result<Vec<String>> {
 /// told as well: a test that compares nothing would pass.
 fn worse(baseline: &Baseline, column: &str, figures: &Figures) -> Vec<String> {
     let mut lines = Vec::new();
+    let accept = if column == BOOT { ACCEPT_BOOT } else { ACCEPT };
     for ((_, row), &then) in baseline.iter().filter(|((name, _), _)| name == column) {
         match figures.get(row).map(|figure| figure.median) {
             None => lines.push(format!("{row}: was not measured")),
             Some(now) if now > then + TOLERATED && now * 100 > then * (100 + TOLERATED_PERCENT) => {
                 lines.push(format!(
-                    "{row}: {now} instructions, {then} in the baseline (if that must be: cargo xtask bench --only GearV --accept)"
+                    "{row}: {now} instructions, {then} in the baseline (if that must be: {accept})"
                 ));
             }
             Some(_) => {}

@@ -115,17 +115,18 @@ pub(super) fn measure(qemu: &Qemu, only: &str) -> Result<Counts> {
     Ok(counts)
 }
 
+/// Returns the instructions between reset and the first one of the real-time VM.
+pub(super) fn real_time_boot(qemu: &Qemu) -> Result<u64> {
+    build_images::gears()?;
+    let (_, _, first) = start(&SYSTEMS[0], qemu)?;
+    Ok(first.count)
+}
+
 /// Boots a system until its first VM has said when it began. The trace is taken of the real-time
 /// VM's boot alone: the log of the others would have a line for each instruction that copies
 /// Debian's kernel.
 fn boot(system: &System, qemu: &Qemu, counts: &mut Counts) -> Result<()> {
-    let directory = workspace::output_dir().join("footprint");
-    fs::create_dir_all(&directory)?;
-    let manifest = write_manifest(system, &directory)?;
-    let images = build_images::build(&manifest)?;
-    let uart = directory.join("uart");
-    let machine = machine(&images, &uart)?;
-    let first = first(qemu, &machine, &images, &uart)?;
+    let (images, machine, first) = start(system, qemu)?;
     let mut insert = |what: &str, count| {
         counts.insert(format!("boot {}, {what}", system.name), count);
     };
@@ -136,6 +137,18 @@ fn boot(system: &System, qemu: &Qemu, counts: &mut Counts) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Boots a system, and returns what booted and when its first VM began.
+fn start(system: &System, qemu: &Qemu) -> Result<(Images, Machine, First)> {
+    let directory = workspace::output_dir().join("footprint");
+    fs::create_dir_all(&directory)?;
+    let manifest = write_manifest(system, &directory)?;
+    let images = build_images::build(&manifest)?;
+    let uart = directory.join("uart");
+    let machine = machine(&images, &uart)?;
+    let first = first(qemu, &machine, &images, &uart)?;
+    Ok((images, machine, first))
 }
 
 /// Returns a machine for the images. Two CPUs are the least, so that the start of another CPU is a
