@@ -152,8 +152,10 @@ impl<'a> Blob<'a> {
         block_end(bytes, header.reserved, 2 * size_of::<u64>())?;
         let blocks = [header.structure, header.reserved];
         let aligned = blocks.iter().all(|start| start.is_multiple_of(CELL));
+        // Nodes and values are no names: whoever copies the names copies nothing else.
+        let apart = strings_end <= header.structure || end <= header.strings;
         // `fdt-rs` reads one word behind the structure block's last token, which has to be there.
-        if !aligned || end >= bytes.len() {
+        if !aligned || !apart || end >= bytes.len() {
             return Err(BlobError::Layout);
         }
         let strings = bytes.get(header.strings..strings_end);

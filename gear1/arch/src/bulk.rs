@@ -1,5 +1,6 @@
-//! Zeroing and copying of windows, 64 bytes a round: the compiler's own take a word a round, three
-//! times as long, and how long a piece takes is how long interrupts wait.
+//! Zeroing of windows, and copying of windows and of what init loads, 64 bytes a round: the
+//! compiler's own take a word a round, three times as long, and how long a piece takes is how long
+//! interrupts wait.
 //!
 //! Requirements: G1-MEM-015, G1-RUN-011.
 
@@ -50,7 +51,7 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
     if blocks != 0 {
         // SAFETY: loads from and stores to `blocks` blocks, which are the caller's.
         unsafe {
-            // Bound: bytes of a piece (32 KiB) / 64.
+            // Bound: bytes of a piece (32 KiB) / 64; init's copies are as long as its files.
             asm!(
                 "2: ldp {a}, {b}, [{from}]",
                 "ldp {c}, {d}, [{from}, #16]",

@@ -162,6 +162,8 @@ pub fn prepare<'a>(
         let tree = if initrd == expected {
             draft
         } else {
+            // Two trees at a time would take twice the heap.
+            drop(draft);
             make(all, initrd)?
         };
         seeds = Seeds::find(&tree, &board.seed, vm.id.reg() as u32);

@@ -282,8 +282,9 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
             Gic::configure_spi(intid, edge);
         }
     }
-    // Real-time VMs start first: they depend on no other VM, and the wipe takes longer than all that
-    // the runtime does before it. Init is in no stage 2, so that a VM beside it cannot reach it.
+    // Real-time VMs start first, but for one on the boot CPU: they depend on no other VM, and the
+    // wipe takes longer than all that the runtime does before it. Init is in no stage 2, so that a
+    // VM beside it cannot reach it.
     start_cpus(cpu, machine.handover, |other| other.real_time);
     // SAFETY: the runtime starts, and no page of a guest is mapped on this CPU.
     unsafe { wipe_init(cpu.local(), machine.handover) };

@@ -1,4 +1,6 @@
-//! The check of a structure block, by `fdt-rs` and by the reader that navigates later.
+//! The check of a structure block, by `fdt-rs` and by the reader that navigates later: both have to
+//! find properties with the same names and values, and the same ends. Beginnings of nodes are read
+//! once, as `fdt-rs` takes names of at most 30 characters.
 //!
 //! Owns the only contact with `fdt-rs`. That crate trusts headers and offsets: it unwraps, and it
 //! asserts where a structure block runs out. So the header is checked before a tree is constructed,
@@ -54,9 +56,9 @@ impl<'a> Blob<'a> {
         }
     }
 
-    /// Reads the token at cell `at` twice, and moves `at` behind it; `None` at the end of the
-    /// tree. `fdt-rs` takes names of nodes of at most 30 characters, and one in five of the Linux
-    /// kernel's device trees has longer ones: a node's beginning is read once.
+    /// Reads the token at cell `at` twice, and moves `at` behind it; `None` at the end of the tree.
+    /// One in five of the Linux kernel's device trees has nodes with longer names than `fdt-rs`
+    /// takes.
     fn checked_token(
         &self,
         tree: &DevTree<'a>,
@@ -83,7 +85,8 @@ impl<'a> Blob<'a> {
             (None, None) => Ok(None),
             (Some(ParsedTok::EndNode), Some(Token::End)) => Ok(Some(Token::End)),
             (Some(ParsedTok::Prop(prop)), Some(Token::Property(property)))
-                if prop.prop_buf == property.value =>
+                if prop.name_offset == property.name_offset
+                    && core::ptr::eq(prop.prop_buf, property.value) =>
             {
                 Ok(token)
             }
@@ -95,9 +98,9 @@ impl<'a> Blob<'a> {
 #[expect(unsafe_code, reason = "fdt-rs has no safe constructor")]
 fn construct(bytes: &[u8]) -> Result<DevTree<'_>, BlobError> {
     // SAFETY: `DevTree::new` asks for bytes that are 32-bit aligned and exactly as long as the
-    // header's `totalsize`: a `Blob` has bytes only after `with_checked_header`, where `check_kind`
-    // checked the alignment, and which cut the slice to that length, which is at least `HEADER_BYTES` as every block
-    // lies behind those.
+    // header's `totalsize`. A `Blob` has bytes only after `with_checked_header`, where `check_kind`
+    // checked the alignment, and which cut the slice to that length. The length is at least
+    // `HEADER_BYTES`, as every block lies behind those.
     unsafe { DevTree::new(bytes) }.map_err(|_| BlobError::Layout)
 }
 

@@ -78,13 +78,17 @@ impl<'a> Property<'a> {
     pub fn has_text(&self, text: &str) -> bool {
         let mut rest = self.value;
         // Bounded: each turn takes a string, and at least its NUL, from the value.
-        while let Some(length) = text_length(rest) {
-            if is_name(rest, text) {
+        loop {
+            // The last string may lack its NUL.
+            let length = text_length(rest).unwrap_or(rest.len());
+            if rest.get(..length) == Some(text.as_bytes()) {
                 return true;
             }
-            rest = rest.get(length + 1..).unwrap_or_default();
+            match rest.get(length + 1..) {
+                Some(behind) => rest = behind,
+                None => return false,
+            }
         }
-        false
     }
 
     /// Returns the value as one string, if it is one.

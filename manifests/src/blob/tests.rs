@@ -125,6 +125,18 @@ fn navigates() {
     assert_eq!(blob.total_bytes(), bytes.as_slice().len());
 }
 
+/// A list of strings may lack its last NUL; a string is not the end of another one.
+#[test]
+fn finds_a_string_in_a_list() {
+    let bytes = Tree::default()
+        .set("/", "compatible", b"arm,gic-v3\0other".to_vec())
+        .flatten();
+    let list = Blob::new(bytes.as_slice()).unwrap().root();
+    let list = list.property("compatible").unwrap();
+    assert!(list.has_text("arm,gic-v3") && list.has_text("other"));
+    assert!(!list.has_text("gic-v3") && !list.has_text("oth") && !list.has_text("arm,gic-v"));
+}
+
 #[test]
 fn says_where_values_lie() {
     let bytes = sample();
@@ -167,6 +179,7 @@ fn refuses_damaged_headers() {
         (2, 58, BlobError::Layout),
         (2, u32::MAX, BlobError::Layout),
         (3, total, BlobError::Layout),
+        (3, 60, BlobError::Layout),
         (3, 0, BlobError::Layout),
         (4, total, BlobError::Layout),
         (4, 41, BlobError::Layout),

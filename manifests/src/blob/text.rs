@@ -14,8 +14,8 @@ pub(super) const fn zero_bytes(word: u32) -> u32 {
     word.wrapping_sub(0x0101_0101) & !word & 0x8080_8080
 }
 
-/// Returns the number of bytes before the first that is zero in a cell that was loaded with its first
-/// byte as the lowest: bits above a zero byte do not matter.
+/// Returns the number of bytes before the first that is zero, in a cell that was loaded with its
+/// first byte as the lowest: bits above a zero byte do not matter.
 pub(super) fn first_zero(cell: u32) -> Option<usize> {
     let zeros = zero_bytes(cell);
     (zeros != 0).then(|| zeros.trailing_zeros() as usize / 8)

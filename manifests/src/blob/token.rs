@@ -1,8 +1,8 @@
 //! Tokens of a structure block that has been checked (Devicetree Specification 0.4, 5.4.1).
 //!
-//! `fdt-rs` reads each token of a blob once, when the blob is checked, and this reader has to agree
-//! with it there. All later reads are this one's alone: a boot reads a board's tree dozens of
-//! times, and `fdt-rs` takes some 150 instructions a token.
+//! `fdt-rs` reads the properties and ends of a blob once, when the blob is checked, and this reader
+//! has to agree with it there. All later reads are this one's alone: a boot reads a board's tree
+//! dozens of times, and `fdt-rs` takes some 150 instructions a token.
 //!
 //! Invariant: no bytes, however damaged, panic or are read out of bounds.
 

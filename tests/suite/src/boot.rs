@@ -78,9 +78,9 @@ fn stops_without_el2(images: &Images, init: &Path, tally: &mut Tally) -> Result<
     Ok(())
 }
 
-/// Init is wiped when Gear2 begins, before any guest has run. Init has read the manifest and the
-/// guests' images, and it has code that a guest could jump to if a table were wrong: nothing of it
-/// may be there.
+/// Init is wiped when Gear2 begins, before any guest that Gear2 schedules has run. Init has read the
+/// manifest and the guests' images, and it has code that a guest could jump to if a table were
+/// wrong: nothing of it may be there.
 fn leaves_nothing(tally: &mut Tally) -> Result<()> {
     nothing_is_left(&images(None)?, tally)
 }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -63,6 +64,18 @@ impl Change {
         Ok(before.to_owned() + &changed)
     }
 
+    /// Returns the bytes of the text that the change at the comment of this name may replace.
+    pub(crate) fn extent(self, name: &str, text: &str) -> Result<Range<usize>> {
+        let start = behind(name, text)?;
+        let rest = text.split_at(start).1;
+        let length = match self {
+            Change::Drop | Change::Become(_) => statement(rest),
+            Change::Ahead(_) => 1,
+            Change::Swap(from, _) => rest.find(from).map_or(1, |at| at + from.len()),
+        };
+        Ok(start..start + length)
+    }
+
     /// Makes the change in a copy of the workspace; returns the file and what it held.
     pub(crate) fn plant(self, name: &str, copy: &Path) -> Result<(PathBuf, String)> {
         let path = copy.join(file(name)?);
@@ -90,12 +103,15 @@ fn behind(name: &str, text: &str) -> Result<usize> {
 }
 
 /// Returns the length of the statement, match arm or field that a text begins with, in whole lines.
-/// Brackets are counted and strings are not understood, which suffices for the places in use: the
-/// unit tests make all changes.
+/// The value of a block ends where the block does. Brackets are counted and strings are not
+/// understood, which suffices for the places in use: the unit tests make all changes.
 fn statement(text: &str) -> usize {
     let mut open = 0_i32;
     let mut length = 0;
     for line in text.split_inclusive('\n') {
+        if length > 0 && open == 0 && line.trim_start().starts_with('}') {
+            break;
+        }
         length += line.len();
         for c in line.chars() {
             open += match c {

@@ -14,6 +14,7 @@
 
 mod boot;
 mod bug;
+mod compile;
 mod cpu;
 mod device_model;
 mod dma;
@@ -66,6 +67,7 @@ pub(super) fn parts() -> Vec<Part> {
         }
     });
     let mut parts: Vec<Part> = parts.collect();
+    parts.push(Part::new("planted bugs compile", compile::all).slow(true));
     parts.push(Part::new("planted bugs: the score", score::tell).slow(true));
     parts
 }

@@ -81,7 +81,10 @@ pub(super) unsafe fn zero(start: *mut u8, size: usize) {
 pub(super) unsafe fn clean(start: *mut u8, size: usize) {
     let line = cache::line_size() as usize;
     let before = start.addr() % line;
-    let lines = (before + size).div_ceil(line);
+    let lines = match size {
+        0 => 0,
+        _ => (before + size).div_ceil(line),
+    };
     // SAFETY: each line holds a byte of the caller's, and maintenance by address loses nothing: the
     // lines are cleaned, never only invalidated.
     unsafe { for_each_block!("dc civac", start.wrapping_sub(before), line, lines) };

@@ -232,8 +232,8 @@ impl<'a> Placed<'a> {
         self.load_vms(system, partition, &roots, &mut info, memory);
         self.fill_shared(system, &mut info, memory);
         if let Some(smmu) = &self.smmu {
-            // planted: the SMMU stays off
             let (board, hz) = (system.given.board, system.given.counter_hz);
+            // planted: the SMMU stays off
             smmu.start(board, hz, &mut info, memory)?;
         }
         // Tables are taken from the pool's start, so one number tells the runtime where to go on.

@@ -266,7 +266,7 @@ fn address(page: &Page<AtomicU64>) -> u64 {
 }
 
 /// Writes a descriptor, and drops the translations and instructions of before. A table in the place
-/// of a block needs an invalid descriptor in between (break-before-make, Arm DDI 0487, D8.16.1).
+/// of a block needs an invalid descriptor in between (break-before-make, Arm DDI 0487, D8.14).
 fn remap(descriptor: u64, value: u64) {
     for value in [0, value] {
         test_guests::mmio::write64(descriptor, value);

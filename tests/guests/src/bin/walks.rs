@@ -59,7 +59,7 @@ fn descriptor() -> u64 {
 }
 
 /// Writes the descriptor. Inner shareable, so that the CPU that stores sees the change too. No
-/// invalid descriptor stands in between, as break-before-make asks for (Arm DDI 0487, D8.16.1): a
+/// invalid descriptor stands in between, as break-before-make asks for (Arm DDI 0487, D8.14): a
 /// guest that omits it is what Gear1 has to bear, and the CPU that stores would only meet the gap.
 fn write_descriptor(value: u64) {
     write64(descriptor(), value);

@@ -15,6 +15,10 @@ const TEXT: &str = "fn f() {
     // planted: c
     three(4, 5);
 }
+fn g() -> u32 {
+    // planted: e
+    6
+}
 ";
 
 #[test]
@@ -24,11 +28,13 @@ fn statements_go_and_change_behind_their_comment() {
     assert!(found.contains("// Why.\n    // planted: c\n"), "{found}");
     let found = make("c", Change::Become("let _ = (4, 5);\nsix();"));
     assert!(
-        found.ends_with("c\n    let _ = (4, 5);\n    six();\n}\n"),
+        found.contains("c\n    let _ = (4, 5);\n    six();\n}\n"),
         "{found}"
     );
     let found = make("a", Change::Swap("two", "seven"));
     assert_eq!(found, TEXT.replace("two", "seven"));
+    let found = make("e", Change::Become("7"));
+    assert!(found.ends_with("e\n    7\n}\n"), "{found}");
     let found = make("c", Change::Ahead("    zero();\n"));
     assert!(found.contains("    zero();\n    three"), "{found}");
 }

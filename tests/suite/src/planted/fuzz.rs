@@ -22,7 +22,7 @@ pub(super) const BUGS: &[Bug] = &[
     // of four bytes is enough for.
     Bug {
         name: "a manifest is longer than its bytes",
-        change: Change::Become("let bytes = &bytes[..total];"),
+        change: Change::Become("let bytes = &bytes[..header.total];"),
         breaks: &["G1-BOOT-002"],
         test: REPLAY,
         finder: Finder::HostNamed("manifest"),

@@ -88,7 +88,7 @@ pub(super) const BUGS: &[Bug] = &[
     // again and again, and no interrupt may wait for it there.
     Bug {
         name: "a guest finds its kick pending",
-        change: Change::Become("    Gic::disturb(cpu.index(), 0);\n}"),
+        change: Change::Become("    unsafe { Gic::disturb(cpu.index(), 0) };\n}"),
         breaks: &["G1-RT-007"],
         test: RUN,
         finder: PASSTHROUGH,
