@@ -26,7 +26,7 @@ use crate::fdt::bus::Bus;
 use crate::fdt::smmu::SMMU;
 use crate::fdt::{Board, FIRST_SPI, SPI, is_compatible};
 use crate::refusal::{Fault, Refusal, refusal};
-use crate::region::{Region, pages};
+use crate::region::{Region, merged, pages};
 
 mod conflicts;
 mod inventory;
@@ -196,11 +196,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let streams = self.streams.iter();
         let streams = streams.filter(|(phandle, _)| Some(*phandle) == smmu);
         let given = self.given.iter();
-        let mut regions: Vec<Region> = given.map(|(_, region)| pages(region)).collect();
-        regions.sort_by_key(|region| region.start);
+        let regions = given.map(|(_, region)| pages(region)).collect();
         Owned {
             patterns: self.vm.devices,
-            pages: merged(&regions),
+            pages: merged(regions),
             interrupts: self.interrupts,
             masters: self.masters,
             streams: streams.map(|(_, streams)| *streams).collect(),
@@ -490,18 +489,6 @@ fn shared(specifier: &[u32]) -> Option<Interrupt> {
         intid,
         is_edge: flags & EDGES != 0,
     })
-}
-
-/// Joins regions, which are in order, where they touch.
-fn merged(regions: &[Region]) -> Vec<Region> {
-    let mut list: Vec<Region> = Vec::new();
-    for region in regions {
-        match list.last_mut() {
-            Some(last) if region.start <= last.end => last.end = last.end.max(region.end),
-            Some(_) | None => list.push(*region),
-        }
-    }
-    list
 }
 
 /// Returns the first node below `node`, itself included, that is one; the blob's reader has bounded

@@ -40,7 +40,7 @@ pub(crate) use self::pmu::PMUS;
 pub use self::smmu::Smmu;
 pub use self::watchdogs::Feedable;
 use crate::refusal::{Refusal, refusal};
-use crate::region::Region;
+use crate::region::{Region, merged};
 
 pub(crate) mod bus;
 mod clusters;
@@ -100,7 +100,7 @@ impl Uart {
 /// The machine.
 #[derive(Clone, Debug)]
 pub struct Board {
-    /// RAM.
+    /// RAM, in order, without banks that touch.
     pub memory: Vec<Region>,
     /// Memory that firmware keeps for itself.
     pub reserved: Vec<Region>,
@@ -173,8 +173,7 @@ pub fn read(bytes: &[u8]) -> Found {
     }
 }
 
-/// Returns what `tree` says of the machine. The console is returned beside a refusal, which is
-/// printed there.
+/// Returns what `tree` says of the machine. A refusal is printed on the console beside it.
 #[must_use]
 pub fn describe(tree: &Blob<'_>) -> Found {
     let root = tree.root();
@@ -214,7 +213,9 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
     })?;
     check_memory(&seen.memory)?;
     Ok(Board {
-        memory: seen.memory,
+        // Firmware names memory by controller or by kind of address: a VM may need two such banks.
+        // planted: memory ends where a bank does
+        memory: merged(seen.memory),
         reserved: seen.reserved,
         no_map: seen.no_map,
         cpus,

@@ -1,4 +1,4 @@
-//! Differences of sets of address ranges.
+//! Differences and unions of sets of address ranges.
 //!
 //! Requirements: G1-BOOT-003.
 
@@ -13,6 +13,20 @@ const PAGE: u64 = gear1_abi::layout::PAGE_SIZE;
 pub fn pages(region: &Region) -> Region {
     let end = region.end.checked_next_multiple_of(PAGE);
     Region::new(region.start & !(PAGE - 1), end.unwrap_or(!(PAGE - 1)))
+}
+
+/// Returns the regions in order, joined where they touch or overlap.
+#[must_use]
+pub fn merged(mut regions: Vec<Region>) -> Vec<Region> {
+    regions.sort_by_key(|region| region.start);
+    let mut list: Vec<Region> = Vec::new();
+    for region in regions {
+        match list.last_mut() {
+            Some(last) if region.start <= last.end => last.end = last.end.max(region.end),
+            Some(_) | None => list.push(region),
+        }
+    }
+    list
 }
 
 /// Returns the rest of `from` without `taken`, in order, as whole pages. Memory shrinks to whole

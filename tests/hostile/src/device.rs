@@ -127,6 +127,8 @@ const A_FEW_LOOKS: u32 = 16;
 /// Looks of a device that another program serves, with a pause before each, in which it completes
 /// what it does not die of.
 const LOOKS_ELSEWHERE: u32 = 100;
+/// Pause between two looks for a program that is started again, which takes a second and more.
+const AWAY_MS: u64 = 20;
 /// Looks of a disk in which it completes what it ever completes: a second and more.
 const MANY_LOOKS: u32 = 4096;
 
@@ -337,10 +339,13 @@ impl<'a, P: Platform> Device<'a, P> {
 
     /// Waits as [`Self::settle`] does, for at most so many looks.
     fn look(&mut self, looks: u32) {
-        for _ in 0..looks {
+        for look in 0..looks {
             self.wait();
             if self.is_elsewhere {
-                self.platform.pause();
+                // A program that has not answered by then has ended. Looks for it take the device
+                // VM's time, in which the program is started again.
+                let is_away = look > LOOKS_ELSEWHERE;
+                self.platform.pause(if is_away { AWAY_MS } else { 1 });
             }
             let broken = self.read(register::STATUS) & status::NEEDS_RESET != 0;
             if broken || self.used() == self.added() {

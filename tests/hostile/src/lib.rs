@@ -55,8 +55,8 @@ pub trait Platform {
     fn store(&mut self, address: u64, bytes: &[u8]);
     /// Returns a byte of the guest's memory outside of the arena that has changed, if there is one.
     fn changed(&mut self) -> Option<u64>;
-    /// Lets the program that serves the device get on.
-    fn pause(&mut self);
+    /// Lets the program that serves the device get on, for about so many milliseconds.
+    fn pause(&mut self, ms: u64);
     /// Records a violation of the requirements.
     fn violation(&mut self, what: fmt::Arguments<'_>);
 }

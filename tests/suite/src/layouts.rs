@@ -64,7 +64,8 @@ const RPI4: &[Variant] = &[
             RPI4_MEMORY,
             "<0x0 0x0 0x3b400000>, <0x0 0x40000000 0xbc000000>, <0x1 0x0 0x80000000>, <0x1 0x80000000 0x80000000>",
         )],
-        largest: [3000, 3072],
+        // The two banks above 4 GiB touch.
+        largest: [4096, 4098],
     },
 ];
 /// Four banks far from each other, each of a node of its own, of which init must use all and cross

@@ -125,8 +125,8 @@ impl Platform for Attacked {
         })
     }
 
-    fn pause(&mut self) {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    fn pause(&mut self, ms: u64) {
+        std::thread::sleep(std::time::Duration::from_millis(ms));
     }
 
     fn violation(&mut self, what: fmt::Arguments<'_>) {

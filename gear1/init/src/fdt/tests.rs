@@ -61,6 +61,40 @@ fn virt_is_understood() {
     assert!(board.reserved.is_empty() && board.no_map.is_empty());
 }
 
+/// Two entries of one node, and two nodes: what touches is one piece, as a VM may need all of it.
+#[test]
+fn banks_that_touch_are_one() {
+    let banks = cells(&[
+        0,
+        0x5000_0000,
+        0,
+        0x1000_0000,
+        0,
+        0x4000_0000,
+        0,
+        0x1000_0000,
+    ]);
+    let tree = virt()
+        .set("/memory@40000000", "reg", banks)
+        .set("/memory@60000000", "device_type", text("memory"))
+        .set(
+            "/memory@60000000",
+            "reg",
+            cells(&[0, 0x6000_0000, 0, 0x1000_0000]),
+        )
+        .set("/memory@80000000", "device_type", text("memory"))
+        .set(
+            "/memory@80000000",
+            "reg",
+            cells(&[0, 0x8000_0000, 0, 0x1000_0000]),
+        );
+    let memory = [
+        Region::new(0x4000_0000, 0x7000_0000),
+        Region::new(0x8000_0000, 0x9000_0000),
+    ];
+    assert_eq!(board(&tree).unwrap().memory, memory);
+}
+
 /// Gear2's watchdog is longer where the CPUs are threads of a host.
 #[test]
 fn an_emulator_is_known_by_its_name() {

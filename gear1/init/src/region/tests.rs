@@ -2,7 +2,19 @@
 
 use alloc::vec;
 
-use super::{Region, pages, subtract};
+use super::{Region, merged, pages, subtract};
+
+#[test]
+fn regions_that_touch_are_one() {
+    let region = Region::new;
+    let list = merged(vec![
+        region(0x5000, 0x6000),
+        region(0x1000, 0x2000),
+        region(0x2000, 0x3000),
+        region(0x1000, 0x1800),
+    ]);
+    assert_eq!(list, vec![region(0x1000, 0x3000), region(0x5000, 0x6000)]);
+}
 
 #[test]
 fn holes_take_whole_pages() {

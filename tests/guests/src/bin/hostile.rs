@@ -424,8 +424,8 @@ impl Platform for Bench {
         })
     }
 
-    fn pause(&mut self) {
-        timer::sleep_us(1_000);
+    fn pause(&mut self, ms: u64) {
+        timer::sleep_us(ms * 1_000);
     }
 
     fn violation(&mut self, what: fmt::Arguments<'_>) {

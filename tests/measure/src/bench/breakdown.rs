@@ -29,8 +29,8 @@ use workbench::workspace;
 use super::column::{Column, SERVED, SHARED, TIMEOUT, Under, log, machine_of, source};
 
 /// Iterations of a row, the warm-up included: `ITERATIONS` and `WARM_UP` of
-/// `tests/guests/src/bin/bench.rs`, with which this number must agree. A wrong number would show in
-/// each count, as the sum is divided by it.
+/// `tests/guests/src/bin/bench.rs`, which a test compares. A wrong number would show in each count,
+/// as the sum is divided by it.
 const ITERATIONS: u64 = 1100;
 /// Name of no row: the guest boots, finds nothing to measure and ends. The whole boot is in both
 /// counts then, and the subtraction leaves the row alone.

@@ -72,3 +72,16 @@ fn a_reader_that_never_ends_is_given_up() {
     assert!(reader.join().unwrap().is_err());
     fs::remove_dir_all(directory).unwrap();
 }
+
+/// The guest's numbers are in its source alone: it is a program for another machine.
+#[test]
+fn the_guest_repeats_as_often_as_the_counts_are_divided_by() {
+    let guest = include_str!("../../../../guests/src/bin/bench.rs");
+    let number = |name: &str| {
+        let line = guest.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|number| number.trim_end_matches(';').parse::<u64>().ok())
+    };
+    let numbers = ["const ITERATIONS: usize = ", "const WARM_UP: usize = "].map(number);
+    let sum = numbers.into_iter().sum::<Option<u64>>();
+    assert_eq!(sum, Some(ITERATIONS));
+}
