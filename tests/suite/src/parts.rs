@@ -95,7 +95,8 @@ fn parts() -> Vec<Part> {
 }
 
 impl Options {
-    /// Runs the chosen parts and reports.
+    /// Runs the chosen parts and reports. The process ends here, with an exit code of its own: a
+    /// failed test is no error of the command, which would print a chain of reasons.
     pub(crate) fn run(self) -> Result<()> {
         let filter = self.filter.as_deref().unwrap_or_default();
         let mut chosen = parts();
@@ -117,7 +118,9 @@ impl Options {
         std::process::exit(i32::from(!total.failures.is_empty()));
     }
 
-    /// Runs parts, and keeps what a whole run found. Without a filter the run is a whole one.
+    /// Runs parts, and keeps what a whole run found. Without a filter the run is a whole one. Only
+    /// a whole run has a second lane: a few parts are done before another process has started, and
+    /// their output is wanted while they run.
     fn run_chosen(&self, chosen: Vec<Part>) -> Result<Tally> {
         let is_whole = self.filter.as_deref().unwrap_or_default().is_empty();
         let is_watched = is_whole || self.coverage;
@@ -155,7 +158,8 @@ impl Options {
     }
 }
 
-/// Writes down what a whole run found, for the page of the evidence.
+/// Writes down what a whole run found, for the page of the evidence. The commit is kept with it, as
+/// a page of another commit's results would prove nothing.
 fn keep(ran: &[Ran], coverage: String, begin: Instant) -> Result<()> {
     let parts = ran.iter().map(|Ran { name, tally, .. }| tally.result(name));
     let run = Run {
@@ -185,7 +189,8 @@ fn run_all(chosen: &[(usize, &Part)], claims: Option<&Claims>) -> Result<Vec<Ran
     Ok(all)
 }
 
-/// Runs a part between two looks at the clock and at the CPU time.
+/// Runs a part between two looks at the clock and at the CPU time. The time of the processes that
+/// the part has started is in the second figure once they have ended.
 fn run_one(part: &Part) -> Ran {
     println!("---- {}", part.name);
     let (start, used) = (Instant::now(), cpu_time::used());
@@ -199,6 +204,8 @@ fn run_one(part: &Part) -> Ran {
     ran
 }
 
+/// Prints the parts that took longest. Their CPU time tells which of them would gain from less
+/// work, and which only wait.
 fn slowest(ran: &mut [Ran]) {
     println!("\nslowest parts, and their CPU time:");
     ran.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
@@ -221,6 +228,8 @@ fn covered(is_whole: bool) -> (String, Tally) {
     (text, tally)
 }
 
+/// Prints each failure of a part and then its result, in one line that a search for `FAIL` or `ok`
+/// finds in the log of a run.
 fn report(ran: &Ran) {
     for failure in &ran.tally.failures {
         println!("FAIL {failure}");

@@ -95,6 +95,15 @@ pub(super) fn measure(qemu: &Qemu, only: &str) -> Result<Counts> {
         "no system is named {only:?}; the names: {}",
         names.join(", ")
     );
+    let mut counts = sizes()?;
+    for system in SYSTEMS.iter().filter(|system| asked_for(system.name)) {
+        boot(system, qemu, &mut counts).with_context(|| system.name)?;
+    }
+    Ok(counts)
+}
+
+/// Measures what the images take, in files and in memory.
+fn sizes() -> Result<Counts> {
     let mut counts = Counts::new();
     build_images::gears()?;
     for gic in [3, 2] {
@@ -108,9 +117,6 @@ pub(super) fn measure(qemu: &Qemu, only: &str) -> Result<Counts> {
     let (gear1, gear2) = build_images::gears()?;
     for (name, path) in [("Gear1 with init", gear1), ("Gear2", gear2)] {
         counts.insert(format!("{name}, bytes of image"), fs::metadata(path)?.len());
-    }
-    for system in SYSTEMS.iter().filter(|system| asked_for(system.name)) {
-        boot(system, qemu, &mut counts).with_context(|| system.name)?;
     }
     Ok(counts)
 }

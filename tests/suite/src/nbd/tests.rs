@@ -8,6 +8,8 @@ use super::{Disk, command, option};
 struct Client(UnixStream);
 
 impl Client {
+    /// Negotiates as QEMU does: an unknown option is refused without an end of the connection, and
+    /// the reply to the known one has the size.
     fn connect(disk: &Disk, size: u64) -> Client {
         let mut stream = UnixStream::connect(&disk.socket).unwrap();
         let mut hello = [0; 18];
@@ -26,6 +28,7 @@ impl Client {
         client
     }
 
+    /// Sends an option without data, and returns the kind of the reply and its data.
     fn ask(&mut self, option: u32) -> (u32, Vec<u8>) {
         self.0.write_all(b"IHAVEOPT").unwrap();
         self.0.write_all(&option.to_be_bytes()).unwrap();
@@ -33,6 +36,8 @@ impl Client {
         self.reply(option)
     }
 
+    /// Reads a reply, which names the option that it answers: a server that mixes them up would
+    /// have a client take one answer for another.
     fn reply(&mut self, option: u32) -> (u32, Vec<u8>) {
         let mut head = [0; 20];
         self.0.read_exact(&mut head).unwrap();

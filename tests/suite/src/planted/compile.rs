@@ -22,16 +22,20 @@ use crate::change;
 use crate::copy;
 use crate::part::Tally;
 
-/// The copy that all bugs are planted in, and beside it the directory that they are checked in:
-/// no other build may take a file of theirs for the workspace's.
+/// The copy that all bugs are planted in. The copies of the search hold one bug at a time, which a
+/// round here would leave among others.
 const COPY: &str = "planted-copy-of-all";
+/// The directory that they are checked in, beside the copy: no other build may take a file of
+/// theirs for the workspace's. What is checked once of crates.io stays for the next run.
 const TARGET: &str = "planted-target-of-all";
 /// The packages with code for the bare target alone, or for init's and the runtime's images.
 const BARE: [&str; 4] = ["gear1-arch", "gear1-init", "gear1-runtime", "gear2"];
-/// What cargo says before each error.
+/// What cargo and the compiler say before each error. Cargo's own has no place below it.
 const ERROR: &str = "error";
 
-/// Plants all bugs, round by round, and has each compiler error fail.
+/// Plants all bugs, round by round, and has each compiler error fail. A round that plants none
+/// would be the last for ever: a bug that has its statement to itself can always be planted, or its
+/// place is wrong, which is an error of its own.
 pub(super) fn all(tally: &mut Tally) -> Result<()> {
     let mut left: Vec<&'static Bug> = bugs().collect();
     while !left.is_empty() {
@@ -52,7 +56,8 @@ pub(super) fn all(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Plants the bugs that change statements of their own; returns the others.
+/// Plants the bugs that change statements of their own; returns the others. Bugs are taken by file,
+/// as only those of one file can overlap, and a file is read and written once.
 fn plant(bugs: Vec<&'static Bug>, copy: &Path) -> Result<Vec<&'static Bug>> {
     let mut by_file: BTreeMap<&str, Vec<&'static Bug>> = BTreeMap::new();
     for bug in bugs {
@@ -72,7 +77,9 @@ fn plant(bugs: Vec<&'static Bug>, copy: &Path) -> Result<Vec<&'static Bug>> {
     Ok(left)
 }
 
-/// Plants bugs in a file's text. Of changes that overlap one is planted, and the others later.
+/// Plants bugs in a file's text. Of changes that overlap one is planted, and the others later. The
+/// extents are those in the text without a bug: a change of one place moves the others, and each
+/// is found by its comment again.
 fn plant_in(text: &str, bugs: Vec<&'static Bug>) -> Result<(String, Vec<&'static Bug>)> {
     let (mut planted, mut left) = (text.to_owned(), Vec::new());
     let mut taken: Vec<Range<usize>> = Vec::new();
@@ -89,8 +96,9 @@ fn plant_in(text: &str, bugs: Vec<&'static Bug>) -> Result<(String, Vec<&'static
     Ok((planted, left))
 }
 
-/// Returns the compiler's errors, each with its place: of all packages with their tests' features
-/// on the host, and of those of the images on the bare target.
+/// Returns the compiler's errors, each with its place: of the packages of the host, and of those of
+/// the images on the bare target. Code for AArch64 alone is left out on another host, and code for
+/// hosts alone on the target, so that each sees what the other does not.
 fn complaints(copy: &Path) -> Result<Vec<String>> {
     let mut host = check(copy);
     let bare = BARE.iter().flat_map(|package| ["--package", package]);
@@ -114,7 +122,9 @@ fn complaints(copy: &Path) -> Result<Vec<String>> {
     Ok(list)
 }
 
-/// Returns cargo that checks the copy.
+/// Returns cargo that checks the copy. The check goes on behind a package that fails, since the
+/// bugs of the next ones are of interest, too. Lints are not looked at: a bug leaves much without a
+/// use.
 fn check(copy: &Path) -> Command {
     let mut command = workspace::cargo();
     command.current_dir(copy);
@@ -123,7 +133,8 @@ fn check(copy: &Path) -> Command {
     command
 }
 
-/// Returns the errors in what cargo printed: the message, and the line below with the place.
+/// Returns the errors in what cargo printed: the message, and the line below with the place. A
+/// library that its tests compile again has each of them twice.
 fn errors(printed: &str) -> Vec<String> {
     let lines: Vec<&str> = printed.lines().collect();
     let pairs = lines.windows(2);
