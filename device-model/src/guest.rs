@@ -94,7 +94,7 @@ struct Guest {
 /// calls, since giving up rights takes calls that the filter refuses. No thread of a device starts
 /// before both are gone.
 pub(crate) fn run(options: &Options, vm: usize) -> Result<Infallible, String> {
-    let link = take_link()?;
+    let link = take_link();
     let board = Board::read(&options.tree)?;
     let devices = board.devices.iter().filter(|device| device.vm_id == vm);
     let devices: Vec<DeviceNode> = devices.cloned().collect();
@@ -116,14 +116,10 @@ pub(crate) fn run(options: &Options, vm: usize) -> Result<Infallible, String> {
     guest.run()
 }
 
-/// Takes the one descriptor that GDM means to be here, its link, and closes the others: nothing of
-/// GDM's must be here that it has for other guests.
-fn take_link() -> Result<Link, String> {
-    // SAFETY: the process has just started, and owns no descriptor yet.
-    let left = unsafe { sys::confine::leave_descriptors(0) };
-    left.map_err(|error| format!("cannot close descriptors: {error}"))?;
+/// Takes the one descriptor that GDM has given to the process ([`sys::inherit_none`]): the link.
+fn take_link() -> Link {
     // SAFETY: GDM has put an end of the link there, for nothing else; a process comes here once.
-    Ok(Link::of(unsafe { sys::own_input() }))
+    Link::of(unsafe { sys::own_input() })
 }
 
 /// Confines the process to what serving the guest takes. The limit of descriptors is raised while

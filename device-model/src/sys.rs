@@ -314,6 +314,12 @@ pub(crate) fn give_file(path: &Path, account: u32) -> io::Result<()> {
     std::os::unix::fs::chown(path, Some(account), Some(account))
 }
 
+/// Has a program start with the standard descriptors alone.
+pub(crate) fn inherit_none(command: &mut Command) {
+    // SAFETY: the function makes one system call between the fork and the start.
+    unsafe { command.pre_exec(confine::leave_descriptors) };
+}
+
 /// Has a program run as a user and group, without capabilities and without a way to gain any. The
 /// program ends when the thread ends that starts it.
 ///
@@ -325,8 +331,7 @@ pub(crate) fn confine_program(command: &mut Command, account: u32, lock: &File) 
     let lock = lock.as_raw_fd();
     let give_up = move || {
         // Libraries copy descriptors that a program would inherit.
-        // SAFETY: nothing is closed before the program replaces all that could use a descriptor.
-        unsafe { confine::leave_descriptors(libc::CLOSE_RANGE_CLOEXEC) }?;
+        confine::leave_descriptors()?;
         // SAFETY: no memory is involved.
         checked(unsafe { libc::fcntl(lock, libc::F_SETFD, 0) })?;
         forbid_new_privileges()?;

@@ -116,7 +116,8 @@ impl<'a> Blob<'a> {
         Node::new(*self, name, at)
     }
 
-    /// Returns the tree's bytes, without those that may lie behind it.
+    /// Returns the tree's bytes, of which boot loaders leave many unused, without those that may lie
+    /// behind the tree.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -132,12 +133,6 @@ impl<'a> Blob<'a> {
     #[must_use]
     pub const fn structure_cells(&self) -> usize {
         self.cells.len() - self.start
-    }
-
-    /// Returns the number of bytes that the tree takes, of which boot loaders leave many unused.
-    #[must_use]
-    pub const fn total_bytes(&self) -> usize {
-        self.bytes.len()
     }
 
     /// Checks the header: every block that it names lies in the blob, so that whatever follows it

@@ -179,6 +179,9 @@ impl Ward {
         // Nothing that this process was started with is for the guest's.
         command.env_clear().stdin(Stdio::from(theirs));
         command.stdout(Stdio::null()).stderr(Stdio::piped());
+        // By the kernel, before the program's first instruction: descriptors of GDM's are those of
+        // other guests, too.
+        sys::inherit_none(&mut command);
         let mut child = command.spawn()?;
         let started = self.instruct(&mut child, &link);
         match started {

@@ -19,14 +19,12 @@ const EMPTY: &CStr = c"/empty";
 /// First descriptor behind standard input, output and error.
 const FIRST_OTHER: libc::c_uint = 3;
 
-/// Closes all descriptors but standard input, output and error; with `CLOSE_RANGE_CLOEXEC`, when
-/// the process starts a program.
-///
-/// # Safety
-///
-/// Nothing in the process owns another descriptor, or nothing uses one afterwards.
-pub(crate) unsafe fn leave_descriptors(flags: libc::c_uint) -> io::Result<()> {
-    // SAFETY: no memory is involved; the caller's condition.
+/// Has the kernel close all descriptors but standard input, output and error when the process
+/// starts a program. The program then has no moment in which it holds them.
+pub(crate) fn leave_descriptors() -> io::Result<()> {
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: no memory is involved, and nothing is closed before the program replaces all that
+    // could use a descriptor.
     // planted: a process of a guest has descriptors of others
     let done =
         unsafe { libc::syscall(libc::SYS_close_range, FIRST_OTHER, libc::c_uint::MAX, flags) };

@@ -48,8 +48,7 @@ pub fn patch(template: &[u8], file: &str, facts: &GuestFacts) -> Result<Vec<u8>,
     patches.chosen(&root, facts)?;
     patches.memory(&root, facts)?;
     patches.interrupt_controller(&root, facts)?;
-    let tree = template.get(..blob.total_bytes()).unwrap_or(template);
-    Ok(patches.apply(tree))
+    Ok(patches.apply(blob.bytes()))
 }
 
 /// Tells whether the template has this node for one of the interrupt controllers.

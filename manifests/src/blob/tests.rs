@@ -122,7 +122,7 @@ fn navigates() {
             .is_none()
     );
     assert!(root.child("y").is_none() && root.property("name").is_none());
-    assert_eq!(blob.total_bytes(), bytes.as_slice().len());
+    assert_eq!(blob.bytes(), bytes.as_slice());
 }
 
 /// A list of strings may lack its last NUL; a string is not the end of another one.
@@ -156,8 +156,8 @@ fn takes_bytes_behind_the_tree() {
     let bytes = sample();
     let longer = Aligned::new(&[bytes.as_slice(), &[0xaa; 7]].concat());
     assert_eq!(
-        Blob::new(longer.as_slice()).unwrap().total_bytes(),
-        bytes.as_slice().len()
+        Blob::new(longer.as_slice()).unwrap().bytes(),
+        bytes.as_slice()
     );
 }
 

@@ -15,7 +15,7 @@ use crate::record;
 
 /// The packages that only build for the bare target. The lints of the host code choose the default
 /// members of the workspace, of which init is one, but without the feature that makes it a program.
-const BARE_PACKAGES: [&str; 5] = [
+pub(crate) const BARE_PACKAGES: [&str; 5] = [
     "gear1-arch",
     "gear1-init",
     "gear1-runtime",

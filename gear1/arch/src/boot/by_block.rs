@@ -3,7 +3,7 @@
 //! A boot wipes and cleans megabytes before the first VM starts. A loop of one block a round takes
 //! as many instructions for its end as for the block.
 //!
-//! Requirements: G1-BOOT-010.
+//! Requirements: G1-BOOT-004.
 
 use core::arch::asm;
 
@@ -22,27 +22,16 @@ macro_rules! for_each_block {
         if count >= ROUND {
             asm!(
                 "2:",
+                ".rept {round}",
                 concat!($instruction, ", {at}"),
                 "add {at}, {at}, {size}",
-                concat!($instruction, ", {at}"),
-                "add {at}, {at}, {size}",
-                concat!($instruction, ", {at}"),
-                "add {at}, {at}, {size}",
-                concat!($instruction, ", {at}"),
-                "add {at}, {at}, {size}",
-                concat!($instruction, ", {at}"),
-                "add {at}, {at}, {size}",
-                concat!($instruction, ", {at}"),
-                "add {at}, {at}, {size}",
-                concat!($instruction, ", {at}"),
-                "add {at}, {at}, {size}",
-                concat!($instruction, ", {at}"),
-                "add {at}, {at}, {size}",
+                ".endr",
                 "subs {left}, {left}, #1",
                 "b.ne 2b",
                 at = inout(reg) at,
                 size = in(reg) size,
                 left = inout(reg) count / ROUND => _,
+                round = const ROUND,
                 options(nostack),
             );
         }
@@ -58,7 +47,7 @@ macro_rules! for_each_block {
 ///
 /// # Safety
 ///
-/// They are mapped as Normal memory, writable, and nothing else refers to them.
+/// The bytes are mapped as Normal memory, writable, and nothing else refers to them.
 pub(super) unsafe fn zero(start: *mut u8, size: usize) {
     let block = zva_block();
     let head = start.align_offset(block).min(size);

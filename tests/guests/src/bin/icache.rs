@@ -144,7 +144,7 @@ fn beside_one_that_executes() {
 }
 
 /// Two CPUs change code of their own, and all execute all of it. CPU 2 shares a CPU with CPU 0.
-/// That vCPU is not running while CPU 0 asks, so its CPU invalidates before it enters the vCPU the
+/// CPU 2 is not running while CPU 0 asks, so its CPU invalidates before it enters the vCPU the
 /// next time.
 fn three_at_once() {
     begin(1, task::CHANGE);

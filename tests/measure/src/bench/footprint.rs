@@ -290,12 +290,15 @@ fn by_purpose(programs: &[(&str, Program)], counts: &BTreeMap<u64, u64>) -> BTre
     kinds
 }
 
+/// Functions into which the copying of whole images is inlined.
+const COPY_IMAGES: [&str; 2] = ["Flat::load", "PhysicalMemory>::write"];
+
 /// Returns what a function's instructions are for. The names are those of the compiler's built-ins
 /// and of the gears' own functions. A new function of such a kind with another name shows as
 /// `else`, and by its own name if it is large.
 fn what(program: &str, function: &str) -> String {
     let does = |words: &[&str]| words.iter().any(|word| function.contains(word));
-    let kind = if does(&["memcpy", "memmove", "copy"]) {
+    let kind = if does(&["memcpy", "memmove", "copy"]) || does(&COPY_IMAGES) {
         "copying"
     } else if does(&["memset", "zero", "wipe"]) {
         "wiping"

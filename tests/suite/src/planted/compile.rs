@@ -20,6 +20,7 @@ use super::bug::Bug;
 use super::list::bugs;
 use crate::change;
 use crate::copy;
+use crate::host::BARE_PACKAGES;
 use crate::part::Tally;
 
 /// The copy that all bugs are planted in. The copies of the search hold one bug at a time, which a
@@ -28,9 +29,7 @@ const COPY: &str = "planted-copy-of-all";
 /// The directory that they are checked in, beside the copy: no other build may take a file of
 /// theirs for the workspace's. What is checked once of crates.io stays for the next run.
 const TARGET: &str = "planted-target-of-all";
-/// The packages with code for the bare target alone, or for init's and the runtime's images.
-const BARE: [&str; 4] = ["gear1-arch", "gear1-init", "gear1-runtime", "gear2"];
-/// What cargo and the compiler say before each error. Cargo's own has no place below it.
+/// Word that cargo and the compiler begin each error with. Cargo's own has no place below it.
 const ERROR: &str = "error";
 
 /// Plants all bugs, round by round, and has each compiler error fail. A round that plants none
@@ -101,7 +100,9 @@ fn plant_in(text: &str, bugs: Vec<&'static Bug>) -> Result<(String, Vec<&'static
 /// hosts alone on the target, so that each sees what the other does not.
 fn complaints(copy: &Path) -> Result<Vec<String>> {
     let mut host = check(copy);
-    let bare = BARE.iter().flat_map(|package| ["--package", package]);
+    let bare = BARE_PACKAGES
+        .iter()
+        .flat_map(|package| ["--package", package]);
     let mut images = check(copy);
     images.args(["--target", workspace::BARE_TARGET, "--features", "image"]);
     images.args(bare);

@@ -12,6 +12,7 @@ fn the_guest_says_when_and_where_it_began() {
 fn functions_are_told_apart_by_name() {
     for (function, kind) in [
         ("memcpy", "copying"),
+        ("gear1_init::flat::Flat::load", "copying"),
         ("gear1_init::memory::Physical::zero", "wiping"),
         ("gear1_init::prepare::prepare", "else"),
     ] {
