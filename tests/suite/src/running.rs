@@ -123,7 +123,6 @@ fn ends(log: &str, command: Command, tally: &mut Tally) -> Result<()> {
     let mut session = Session::start(command, &log)?;
     let ended = session.expect_end(TIMEOUT);
     let status = ended.with_context(|| session.tail(20))?;
-    session.receive_to_end(TIMEOUT);
     for expected in ["M-CPU-003", build_images::STOPPED] {
         let said = session.transcript().contains(expected);
         ensure!(said, "{expected} is not said:\n{}", session.tail(20));

@@ -19,6 +19,9 @@ use crate::patience::Patience;
 /// A child that prints nothing for so long has printed all it had to say. QEMU passes a guest's
 /// output on at once, so a pause of this length is an end.
 const QUIET: Duration = Duration::from_millis(500);
+/// What a child that has ended leaves in its pipe is read within so long, on a busy host too. The
+/// limit is for a process that the child has left behind: it may hold the pipe open.
+const LAST_OUTPUT: Duration = Duration::from_secs(10);
 
 /// A running child, or one more line to it, and what came over it. One thread reads, and the
 /// session takes what it needs: neither side can block the other.
@@ -185,8 +188,9 @@ impl Session {
         self.check_fatal()
     }
 
-    /// Waits until the child ends by itself. Polls: a child's end and its output come by different
-    /// ways.
+    /// Waits until the child ends by itself, and takes in all that it has printed: a reader who
+    /// falls behind would miss the last lines. Polls: a child's end and its output come by
+    /// different ways.
     pub fn expect_end(&mut self, timeout: Duration) -> Result<ExitStatus> {
         let patience = self.patience(timeout);
         loop {
@@ -195,6 +199,7 @@ impl Session {
                 .as_mut()
                 .context("the child is another session's")?;
             if let Some(status) = child.try_wait()? {
+                self.receive_to_end(LAST_OUTPUT);
                 return Ok(status);
             }
             if patience.next_look().is_none() {
@@ -227,7 +232,7 @@ impl Session {
 
     /// Receives all that a child has printed which has ended: its end closes the line, unless a
     /// process that the child has left keeps it open. No longer than `limit`.
-    pub fn receive_to_end(&mut self, limit: Duration) {
+    fn receive_to_end(&mut self, limit: Duration) {
         let deadline = Instant::now() + limit;
         while matches!(self.receive(deadline), Ok(true)) {}
     }

@@ -43,6 +43,15 @@ fn an_ended_child_is_not_waited_for() {
     assert!(session.elapsed() < SOON);
 }
 
+/// A child that ends while nobody reads loses no line.
+#[test]
+fn the_end_comes_with_the_last_line() {
+    let mut session = shell("seq 5000; echo last", "all");
+    session.child.as_mut().unwrap().wait().unwrap();
+    assert!(session.expect_end(SOON).unwrap().success());
+    assert!(session.has("\n5000\nlast\n"));
+}
+
 #[test]
 fn a_fatal_text_ends_the_wait() {
     let mut session = shell("echo HALT; echo why; exec sleep 30", "fatal");
