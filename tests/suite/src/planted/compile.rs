@@ -129,7 +129,7 @@ fn complaints(copy: &Path) -> Result<Vec<String>> {
 fn check(copy: &Path) -> Command {
     let mut command = workspace::cargo();
     command.current_dir(copy);
-    command.args(["check", "--offline", "--keep-going", "--target-dir"]);
+    command.args(["check", "--locked", "--keep-going", "--target-dir"]);
     command.arg(workspace::output_dir().join(TARGET));
     command
 }

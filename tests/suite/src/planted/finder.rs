@@ -219,12 +219,12 @@ impl Program {
         Ok(None)
     }
 
-    /// Adds what has cargo test the program. Offline: the copy has the workspace's lock file, and
-    /// all sources are there since the workspace's own build. The build is most of the time: what
-    /// comes from crates.io is built for the unit tests already.
+    /// Adds what has cargo test the program. The copy has the workspace's lock file, which stays as
+    /// it is: cargo downloads what a first run on this machine lacks, and nothing else. The build
+    /// is most of the time: what comes from crates.io is built for the unit tests already.
     fn cargo(&self, mut command: Command, copy: &Path) -> Command {
         command.current_dir(copy);
-        command.args(["test", "--offline", "--package", &self.package]);
+        command.args(["test", "--locked", "--package", &self.package]);
         match &self.below_tests {
             None => command.arg("--lib"),
             Some(program) => command.args(["--test", program]),
