@@ -1,5 +1,5 @@
 //! A QEMU plugin (TCG, QEMU 10) that counts Gear1's instructions from each exit to the entry that
-//! follows.
+//! follows; or, with the argument `guests`, what any hypervisor executes by kind ([`costs`]).
 //!
 //! An exit begins at one of the vectors for lower exception levels and ends with ERET. A CPU that
 //! waits at EL2 looks for interrupts there: such a look ends one stretch and begins another, named
@@ -17,6 +17,7 @@
 //! Arguments: `symbols=<file>`, lines `<address in hex> <name>` of the runtime's functions, in
 //! which `gear1_vectors` and `gear1_end` say where its code is; `out=<file>`.
 
+mod costs;
 mod kinds;
 mod qemu;
 
@@ -334,6 +335,15 @@ pub unsafe extern "C" fn qemu_plugin_install(
                 .into_owned()
         })
         .collect();
+    if arguments.iter().any(|text| text.starts_with("guests=")) {
+        return match costs::install(id, &arguments) {
+            Some(()) => 0,
+            None => {
+                eprintln!("exit-counter: wants guests=FIRST-END,out=FILE");
+                -1
+            }
+        };
+    }
     let Some(counter) = counter(&arguments) else {
         eprintln!("exit-counter: wants symbols=FILE,out=FILE");
         return -1;

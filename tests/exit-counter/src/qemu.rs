@@ -18,7 +18,12 @@ pub(crate) struct Instruction([u8; 0]);
 /// Called before an instruction is executed.
 pub(crate) type OnExecution = extern "C" fn(c_uint, *mut c_void);
 type OnCpu = extern "C" fn(Id, c_uint);
-type OnTranslation = extern "C" fn(Id, *mut Block);
+pub(crate) type OnTranslation = extern "C" fn(Id, *mut Block);
+/// Called at an access of memory: CPU, access, virtual address.
+pub(crate) type OnAccess = extern "C" fn(c_uint, Memory, u64, *mut c_void);
+
+/// QEMU's description of an access (`qemu_plugin_meminfo_t`).
+pub(crate) type Memory = u32;
 
 /// A register as QEMU describes it.
 #[repr(C)]
@@ -37,6 +42,8 @@ struct Array {
 
 const NO_REGISTERS: c_int = 0;
 const READS_REGISTERS: c_int = 1;
+/// `QEMU_PLUGIN_MEM_RW`.
+const LOADS_AND_STORES: c_int = 3;
 
 unsafe extern "C" {
     fn qemu_plugin_register_vcpu_init_cb(id: Id, call: OnCpu);
@@ -52,6 +59,15 @@ unsafe extern "C" {
         flags: c_int,
         data: *mut c_void,
     );
+    fn qemu_plugin_register_vcpu_mem_cb(
+        instruction: *mut Instruction,
+        call: OnAccess,
+        flags: c_int,
+        accesses: c_int,
+        data: *mut c_void,
+    );
+    fn qemu_plugin_get_hwaddr(access: Memory, address: u64) -> *const c_void;
+    fn qemu_plugin_hwaddr_is_io(place: *const c_void) -> bool;
     fn qemu_plugin_get_registers() -> *mut Array;
     fn qemu_plugin_read_register(handle: *mut c_void, to: *mut Array) -> c_int;
     fn g_byte_array_new() -> *mut Array;
@@ -63,6 +79,12 @@ pub(crate) fn register(id: Id, cpu: OnCpu, translation: OnTranslation) {
     // SAFETY: the functions are called with what they expect.
     unsafe { qemu_plugin_register_vcpu_init_cb(id, cpu) };
     // SAFETY: as above.
+    unsafe { qemu_plugin_register_vcpu_tb_trans_cb(id, translation) };
+}
+
+/// Has QEMU tell of blocks that it translates.
+pub(crate) fn register_translation(id: Id, translation: OnTranslation) {
+    // SAFETY: the function is called with what it expects.
     unsafe { qemu_plugin_register_vcpu_tb_trans_cb(id, translation) };
 }
 
@@ -99,6 +121,23 @@ pub(crate) fn before(
     let data = std::ptr::without_provenance_mut(data as usize);
     // SAFETY: the instruction is being translated; the data is a number.
     unsafe { qemu_plugin_register_vcpu_insn_exec_cb(instruction, call, flags, data) };
+}
+
+/// Has QEMU call at each access of the instruction.
+pub(crate) fn at_access(instruction: *mut Instruction, call: OnAccess) {
+    let (flags, data) = (NO_REGISTERS, std::ptr::null_mut());
+    // SAFETY: the instruction is being translated; the data is not used.
+    unsafe {
+        qemu_plugin_register_vcpu_mem_cb(instruction, call, flags, LOADS_AND_STORES, data);
+    };
+}
+
+/// Tells whether an access is one of a device. Called by the callback of that access.
+pub(crate) fn is_device(access: Memory, address: u64) -> bool {
+    // SAFETY: the callback's own arguments.
+    let place = unsafe { qemu_plugin_get_hwaddr(access, address) };
+    // SAFETY: QEMU's description is valid until the callback ends.
+    !place.is_null() && unsafe { qemu_plugin_hwaddr_is_io(place) }
 }
 
 /// The registers of a CPU that tell what an exit is about.

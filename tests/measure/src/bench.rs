@@ -20,6 +20,7 @@ pub mod apps;
 pub mod baseline;
 pub mod breakdown;
 mod column;
+pub mod costs;
 mod footprint;
 mod papers;
 mod sched;
@@ -68,6 +69,10 @@ pub struct Options {
     /// `--only` leaves
     #[arg(long, value_name = "ROW")]
     breakdown: Option<String>,
+    /// Count what GearV and KVM execute for each row by kind, traps, registers, barriers and others,
+    /// and estimate the cycles of four cores
+    #[arg(long, conflicts_with_all = ["apps", "wall", "compare", "accept", "breakdown", "footprint", "sched"])]
+    costs: bool,
     /// Measure only Gear1's size and its work between reset and the first VM; a run of all columns
     /// does so too
     #[arg(long)]
@@ -100,6 +105,9 @@ impl Options {
         }
         if self.sched {
             return self.run_sched(&qemu);
+        }
+        if self.costs {
+            return costs::run(&qemu, &self.only);
         }
         if self.footprint {
             let counts = footprint::measure(&qemu, &self.only)?;

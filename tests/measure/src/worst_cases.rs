@@ -193,7 +193,7 @@ pub fn measure(only: &str, command_line: Option<&str>) -> Result<Measured> {
 
 /// Builds the plugin. An optimised build, as the plugin runs at each instruction of the machine.
 /// Cargo decides whether a build is needed, so a plugin of older sources is never used.
-fn plugin() -> Result<PathBuf> {
+pub(crate) fn plugin() -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command.args(["build", "--quiet", "--release", "--package", "exit-counter"]);
     let status = command.status().context("cargo cannot be run")?;

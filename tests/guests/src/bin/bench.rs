@@ -261,7 +261,7 @@ fn measure(machine: &Machine, name: &str, sample: impl FnMut() -> u64) {
     if !is_chosen(machine, name) {
         return;
     }
-    let in_order = collect(sample);
+    let in_order = between_marks(|| collect(sample));
     let mut samples = in_order;
     samples.sort_unstable();
     let [min, median, p99, max] = [0, ITERATIONS / 2, ITERATIONS * 99 / 100, ITERATIONS - 1]
@@ -269,6 +269,18 @@ fn measure(machine: &Machine, name: &str, sample: impl FnMut() -> u64) {
     let mean = timer::to_ns(samples.iter().sum()) / ITERATIONS as u64;
     say!("BENCH {name} {min} {median} {mean} {p99} {max}");
     print_raw(name, &in_order);
+}
+
+/// Executes two hints around a row, by which a plugin of QEMU knows the row's instructions
+/// (`tests/exit-counter/src/costs.rs`). The architecture has not allocated the hints, so CPUs
+/// execute them as NOP (Arm DDI 0487, C6.2, HINT).
+fn between_marks<R>(row: impl FnOnce() -> R) -> R {
+    // SAFETY: a hint that does nothing.
+    unsafe { asm!("hint #0x70", options(nostack)) };
+    let result = row();
+    // SAFETY: as above.
+    unsafe { asm!("hint #0x71", options(nostack)) };
+    result
 }
 
 /// Prints the samples in order, equal ones in a row as one with their number. A thousand equal

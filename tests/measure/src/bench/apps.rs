@@ -17,7 +17,7 @@ use workbench::qemu::{Boot, Console, Machine, Qemu};
 use workbench::{apps_userland, build_images, payloads, workspace};
 use xtask::run;
 
-use super::column::{COUNTER, Column, log, source};
+use super::column::{COUNTER, Column, SWITCH, log, source};
 use super::papers;
 use crate::kvm_host::KvmHost;
 
@@ -109,7 +109,7 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     }
     let file = save(&all)?;
     let gear2 = Column::of("GearV EL0 a57 GICv3")?;
-    let paths = gear2.run(qemu, false, "bench-switch", None)?;
+    let paths = gear2.run(qemu, false, SWITCH, None)?;
     let switch = paths.get("world_switch").map_or(0, |figure| figure.median);
     print!("{}", figures::table(&all, &NAMES));
     print!("{}", figures::kinds(&all, SPLIT));

@@ -26,12 +26,14 @@ use workbench::expect::Session;
 use workbench::qemu::{Console, Machine, Qemu};
 use workbench::workspace;
 
-use super::column::{Column, SERVED, SHARED, TIMEOUT, Under, log, machine_of, source};
+use super::column::{
+    Column, DOORBELL, KICK, SERVED, SHARED, SWITCH, TIMEOUT, Under, log, machine_of, source,
+};
 
 /// Iterations of a row, the warm-up included: `ITERATIONS` and `WARM_UP` of
 /// `tests/guests/src/bin/bench.rs`, which a test compares. A wrong number would show in each count,
 /// as the sum is divided by it.
-const ITERATIONS: u64 = 1100;
+pub(super) const ITERATIONS: u64 = 1100;
 /// Name of no row: the guest boots, finds nothing to measure and ends. The whole boot is in both
 /// counts then, and the subtraction leaves the row alone.
 const NONE: &str = "none";
@@ -119,11 +121,17 @@ pub(super) fn run(column: &Column, row: &str, qemu: &Qemu) -> Result<()> {
 }
 
 /// Returns the manifest whose guest measures a row, and the guest's name of the row: rows of the
-/// device model need the device VM. A row with the suffix of a shared CPU has its own manifest, and
-/// the guest knows the row without the suffix.
+/// device model need the device VM, and those of two VMs the second one. A row with the suffix of a
+/// shared CPU has its own manifest, and the guest knows the row without the suffix.
 fn manifest_of(row: &str) -> (&'static str, &str) {
-    if row.starts_with("mmio_user_") {
-        (SERVED, row)
+    let begins = [
+        ("mmio_user_", SERVED),
+        ("world_switch", SWITCH),
+        ("channel_kick", KICK),
+        ("doorbell", DOORBELL),
+    ];
+    if let Some((_, manifest)) = begins.iter().find(|(begin, _)| row.starts_with(begin)) {
+        (manifest, row)
     } else if let Some(row) = row.strip_suffix(SHARED) {
         ("bench-shared", row)
     } else {

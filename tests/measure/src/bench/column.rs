@@ -26,6 +26,10 @@ pub(super) const COUNTER: &str = "cntfrq=1000000000";
 const GUEST: &str = "image = \"artifact:guest:bench\";";
 /// The manifest of the guest with a device that GDM serves.
 pub(super) const SERVED: &str = "bench-gdm";
+/// The manifests of a VM that interrupts another: by a channel, by a doorbell, and on one CPU.
+pub(super) const KICK: &str = "bench-kick";
+pub(super) const DOORBELL: &str = "bench-doorbell";
+pub(super) const SWITCH: &str = "bench-switch";
 
 /// Under what the guest runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,11 +128,11 @@ impl Column {
     pub fn measure(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
         let mut figures = self.run(qemu, wall, "bench", None)?;
         if self.under != Under::Native {
-            figures.extend(self.run(qemu, wall, "bench-kick", None)?);
-            figures.extend(self.run(qemu, wall, "bench-switch", None)?);
+            figures.extend(self.run(qemu, wall, KICK, None)?);
+            figures.extend(self.run(qemu, wall, SWITCH, None)?);
         }
         if let Under::GearV { .. } = self.under {
-            figures.extend(self.run(qemu, wall, "bench-doorbell", None)?);
+            figures.extend(self.run(qemu, wall, DOORBELL, None)?);
             figures.extend(shared(self.run(qemu, wall, "bench-shared", None)?));
         }
         Ok(figures)
@@ -169,7 +173,7 @@ impl Column {
     }
 
     /// Runs the guest as the manifest of this name has it, or as much of that as there is without
-    /// GearV. The native machine has no EL2: the guest must start at EL1, as in a VM.
+    /// GearV, and returns its figures.
     pub(super) fn run(
         &self,
         qemu: &Qemu,
@@ -177,26 +181,37 @@ impl Column {
         manifest: &str,
         gear1: Option<PathBuf>,
     ) -> Result<Figures> {
+        measure(self.start(qemu, self.machine(wall), manifest, gear1)?)
+    }
+
+    /// Starts the guest of a manifest on this machine, which is this column's with more options.
+    /// The native machine has no EL2: the guest must start at EL1, as in a VM.
+    pub(super) fn start(
+        &self,
+        qemu: &Qemu,
+        machine: Machine,
+        manifest: &str,
+        gear1: Option<PathBuf>,
+    ) -> Result<Session> {
         let guest = build_images::build_guest("bench")?;
-        let machine = self.machine(wall);
         let log = log(&format!("{}-{manifest}", self.name().replace(' ', "-")));
-        measure(match self.under {
+        match self.under {
             Under::Native => {
                 let machine = machine.without_el2();
                 let command = qemu.command(&machine, &Boot::bare(&guest), Console::Pipes);
-                Session::start(command, &log)?
+                Session::start(command, &log)
             }
             Under::GearV { el1 } => {
                 let mut images = build_images::build_below("bench", &source(manifest, el1, "")?)?;
                 images.gear1 = gear1.unwrap_or(images.gear1);
                 ensure_holds(&images.archive, &guest)?;
-                images.start(qemu, &machine_of(&images, machine)?, &log)?
+                images.start(qemu, &machine_of(&images, machine)?, &log)
             }
             Under::Kvm { polls } => {
                 let host = build_host(&guest, polls, manifest)?;
-                host.start(qemu, &machine, &log)?
+                host.start(qemu, &machine, &log)
             }
-        })
+        }
     }
 }
 
@@ -246,8 +261,8 @@ fn kvm_host(guest: &Path, polls: bool, manifest: &str) -> KvmHost {
         ..KvmHost::default()
     };
     let (command_line, cpu) = match manifest {
-        "bench-kick" => ("role=1", 1),
-        "bench-switch" => ("role=1 switch=1", 0),
+        KICK => ("role=1", 1),
+        SWITCH => ("role=1 switch=1", 0),
         _ => return host,
     };
     KvmHost {
@@ -275,7 +290,8 @@ pub(super) fn source(name: &str, el1: bool, command_line: &str) -> Result<PathBu
     };
     if !command_line.is_empty() {
         let (from, to) = match name {
-            SERVED => ("\"role=3\"", format!("\"role=3 {command_line}\"")),
+            SERVED => ("\"role=3", format!("\"{command_line} role=3")),
+            KICK | DOORBELL | SWITCH => ("\"role=1", format!("\"{command_line} role=1")),
             _ => (GUEST, format!("{GUEST} cmdline = \"{command_line}\";")),
         };
         text = replaced(&text, from, &to).context(name.to_owned())?;
@@ -329,17 +345,21 @@ pub(super) fn ensure_holds(container: &Path, guest: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the benchmark's end and reads its figures. A failed check of the guest is an error
-/// even with all figures there: a wrong path may be a short one.
-pub(super) fn measure(mut session: Session) -> Result<Figures> {
+/// Waits for the benchmark's end and reads its figures.
+pub(super) fn measure(session: Session) -> Result<Figures> {
+    Ok(report::parse(&printed(session)?))
+}
+
+/// Waits for the benchmark's end and returns what it printed. A failed check of the guest is an
+/// error even with all figures there: a wrong path may be a short one.
+pub(super) fn printed(mut session: Session) -> Result<String> {
     let printed = session.expect("DONE\n", TIMEOUT);
     let last_words = || build_images::last_words(&session);
     let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", last_words()))?;
-    let figures = report::parse(&printed);
     ensure!(
-        !figures.is_empty() && !printed.contains("FAIL "),
+        printed.contains("BENCH ") && !printed.contains("FAIL "),
         "it was not measured:\n{}",
         last_words()
     );
-    Ok(figures)
+    Ok(printed)
 }
