@@ -399,7 +399,11 @@ impl Step {
             2 => state.ram_end - 4,
             _ => y,
         };
-        if function == function::SYSTEM_SUSPEND || function == function::CPU_ON {
+        // 0x8400_0003 is CPU_ON in the 32-bit convention.
+        if matches!(
+            function,
+            function::SYSTEM_SUSPEND | function::CPU_ON | 0x8400_0003
+        ) {
             // The entry point is invalid: the CPU never starts.
             psci::hvc(function, [x & 7, 3, y]);
         } else {
