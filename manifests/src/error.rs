@@ -352,6 +352,20 @@ rules_and_warnings! {
     TooManyMasters = "M-DEV-010", "more devices master the bus than Gear1 can stop",
         "give away fewer of them";
 
+    /// A value that nobody chose would leave the device running.
+    MasterIncomplete = "M-BUS-001", "the way to stop a device needs this property", "write it";
+    /// Gear1 writes and reads the register by one access of 32 bits.
+    MasterRegister = "M-BUS-002", "this is no place of a register",
+        "write a multiple of 4 below 16 MiB, counted from the device's first register";
+    /// Of two ways one would never be used.
+    MasterTwice = "M-BUS-003", "two nodes say how the same kind of device is stopped",
+        "remove one of the two";
+    /// Gear1's init has no heap for a manifest.
+    TooManyKinds = "M-BUS-004", "there are more than 8 ways to stop a device", "remove some";
+    /// A misspelled word would leave the device running when its VM has stopped.
+    NoSuchMaster = "M-BUS-005", "no VM owns a device of this kind",
+        "write a word of the device's compatible in the board's device tree, or remove the node";
+
     /// The guest would wait for its disk for ever.
     VirtioWithoutServer = "M-VIO-001", "virtio devices need a VM that serves them",
         "add a VM of kind = \"device\"";

@@ -42,11 +42,11 @@ pub use judge::warn;
 pub use judge::{Judged, judge, judge_scheduling, validate};
 pub use list::List;
 pub use model::{
-    Balancer, BoardWatchdog, Budget, Channel, ChannelEnd, Console, CpuList, CpuSet, DevicePatterns,
-    Fed, Gear2Config, GicMode, GpioHeartbeat, Manifest, Memory, NamedFile, Names, OnGiveUp,
-    Parameters, Payload, Policy, Pool, Privilege, Region, Restart, RestartLimit, Rtc, Scheduler,
-    Service, SharedMemory, VhostFunction, VhostUser, VirtioDevice, VirtioKind, Vm, VmKind,
-    WatchdogDevice, Window,
+    Balancer, BoardWatchdog, Budget, BusMaster, Channel, ChannelEnd, Console, CpuList, CpuSet,
+    DevicePatterns, Fed, Gear2Config, GicMode, GpioHeartbeat, Manifest, Memory, NamedFile, Names,
+    OnGiveUp, Parameters, Payload, Policy, Pool, Privilege, Region, Restart, RestartLimit, Rtc,
+    Scheduler, Service, SharedMemory, VhostFunction, VhostUser, VirtioDevice, VirtioKind, Vm,
+    VmKind, WatchdogDevice, Window,
 };
 pub use nearest::nearest;
 pub use read::{binding, read, read_into};
@@ -80,6 +80,8 @@ pub const MAX_WINDOWS: usize = 32;
 pub const MAX_CHANNELS: usize = gear1_abi::boot::MAX_DOORBELLS;
 /// The most nodes below `/shared-memory`.
 pub const MAX_SHARED: usize = 8;
+/// The most nodes below `/bus-masters`.
+pub const MAX_BUS_MASTERS: usize = 8;
 
 /// Name of the compiled manifest in the boot archive.
 pub const MANIFEST_MEMBER: &str = "manifest.dtb";

@@ -6,11 +6,12 @@
 use crate::list::List;
 use crate::node_path::NodePath;
 use crate::{
-    CpuIndex, GEAR2_MEMBER, MAX_CHANNELS, MAX_POOLS, MAX_SHARED, MAX_VIRTIO, MAX_VMS, MAX_WINDOWS,
-    VmId,
+    CpuIndex, GEAR2_MEMBER, MAX_BUS_MASTERS, MAX_CHANNELS, MAX_POOLS, MAX_SHARED, MAX_VIRTIO,
+    MAX_VMS, MAX_WINDOWS, VmId,
 };
 
 mod board_watchdog;
+mod bus_masters;
 mod channel;
 mod cpus;
 mod devices;
@@ -20,6 +21,7 @@ mod shared;
 mod virtio;
 
 pub use board_watchdog::{BoardWatchdog, Fed, GpioHeartbeat};
+pub use bus_masters::BusMaster;
 pub use channel::{Channel, ChannelEnd};
 pub use cpus::{CpuList, CpuSet};
 pub use devices::{Console, Rtc, WatchdogDevice};
@@ -46,6 +48,8 @@ pub struct Manifest<'a> {
     pub windows: List<Window<'a>, MAX_WINDOWS>,
     /// Memory that several VMs have from boot on.
     pub shared: List<SharedMemory<'a>, MAX_SHARED>,
+    /// Kinds of devices and how they are stopped, in the order of the file.
+    pub bus_masters: List<BusMaster<'a>, MAX_BUS_MASTERS>,
     /// No error was found, so that no VM was left out.
     pub is_complete: bool,
     /// Doorbells between VMs, in the order of the file.
@@ -64,6 +68,7 @@ impl<'a> Manifest<'a> {
         pools: List::new(),
         windows: List::new(),
         shared: List::new(),
+        bus_masters: List::new(),
         is_complete: true,
         channels: List::new(),
         fed: Fed::NOTHING,

@@ -18,6 +18,7 @@ use crate::{
 
 pub mod binding;
 mod board_watchdog;
+mod bus_masters;
 mod channels;
 mod scheduling;
 mod section;
@@ -119,6 +120,9 @@ fn read_root<'a>(manifest: &mut Manifest<'a>, root: &Section<'a>, report: &mut R
     }
     if let Some(channels) = root.child("channels") {
         channels::read(&channels, manifest, report);
+    }
+    if let Some(masters) = root.child("bus-masters") {
+        bus_masters::read(&masters, manifest, report);
     }
     let is_complete = is_whole && before == report.error_count;
     rules::check(manifest, is_complete, report);

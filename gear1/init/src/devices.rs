@@ -20,7 +20,7 @@ use core::ops::Range;
 use gear1_abi::boot::{BootMaster, MAX_FUNCTIONS};
 use gear1_abi::layout::PAGE_SIZE;
 use gearv_manifest::blob::{Blob, Node};
-use gearv_manifest::{DevicePatterns, Rule, Vm, nearest};
+use gearv_manifest::{BusMaster, DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
 use crate::fdt::smmu::SMMU;
@@ -53,29 +53,54 @@ pub(crate) const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
 /// Trigger types of an interrupt that are edges.
 const EDGES: u32 = 0b11;
 
-/// Registers and values that stop a type of bus master.
-struct Stop {
+/// Returns how a kind of device is stopped that GearV knows.
+const fn stop(
     compatible: &'static str,
-    /// Offset of the register in the node's first registers.
-    offset: u64,
-    /// Value that stops the device.
-    value: u32,
-    /// Bits of the register that are set until the device has stopped.
-    busy: u32,
+    offset: u32,
+    [value, busy]: [u32; 2],
+) -> BusMaster<'static> {
+    BusMaster {
+        name: "",
+        compatible,
+        offset,
+        value,
+        busy,
+    }
 }
 
+/// Software Reset For All of an SD host controller, in the register of clock control, timeout and
+/// software reset (SD Host Controller Simplified Specification 4.20, 2.2.15 and 2.2.17). The
+/// controller clears the bit when the reset is done. The other fields are 0 after the reset. i.MX's
+/// uSDHC has the bit at the same place (SYS_CTRL.RSTA).
+const SDHCI_RESET: (u32, [u32; 2]) = (0x2c, [1 << 24; 2]);
+/// Network control of a Cadence GEM, whose bits 2 and 3 enable reception and transmission (Zynq
+/// UltraScale+ TRM, UG1085, GEM registers).
+const GEM_STOP: (u32, [u32; 2]) = (0, [0, 0b1100]);
+
 /// The devices that reach memory by themselves, as far as they can be stopped by a register. One
-/// that is not here keeps on until its next driver finds it.
-const MASTERS: &[Stop] = &[
+/// that is neither here nor in the manifest (`/bus-masters`) keeps on until its next driver finds
+/// it.
+const MASTERS: &[BusMaster<'static>] = &[
     // A device is reset by 0 in Status, which reads as 0 when that is done (virtio 1.2, 2.4.2 and
     // 4.2.2).
-    Stop {
-        compatible: "virtio,mmio",
-        offset: 0x70,
-        value: 0,
-        busy: u32::MAX,
-    },
+    stop("virtio,mmio", 0x70, [0, u32::MAX]),
+    stop("brcm,bcm2711-emmc2", SDHCI_RESET.0, SDHCI_RESET.1),
+    stop("arasan,sdhci-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
+    stop("xlnx,zynqmp-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
+    stop("fsl,imx7d-usdhc", SDHCI_RESET.0, SDHCI_RESET.1),
+    stop("cdns,gem", GEM_STOP.0, GEM_STOP.1),
+    stop("xlnx,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),
+    stop("cdns,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),
 ];
+
+/// Returns how the device of a node is stopped, if that is known. The manifest goes first: it knows
+/// the board.
+fn stop_of<'a>(manifest: &Manifest<'a>, node: &Node<'_>) -> Option<BusMaster<'a>> {
+    // planted: a device is stopped by what GearV knows alone
+    let mut all = manifest.bus_masters.iter().chain(MASTERS);
+    all.find(|kind| is_compatible(node, &[kind.compatible]))
+        .copied()
+}
 
 /// A shared interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +121,8 @@ pub struct Owned<'a> {
     pub interrupts: Vec<Interrupt>,
     /// Bus masters, with the VM as their owner.
     pub masters: Vec<BootMaster>,
+    /// Names of the nodes of `/bus-masters` that say how one of them is stopped.
+    pub kinds: Vec<&'a str>,
     /// Streams of devices behind the SMMU.
     pub streams: Vec<Streams>,
 }
@@ -128,6 +155,7 @@ impl Owned<'_> {
 /// Finds what `vm` owns of the board that `tree` describes. `virtual_intids` are those of what
 /// Gear1 emulates for it. What the manifest does wrong goes to `faults`, all of it.
 pub fn resolve<'a>(
+    manifest: &Manifest<'a>,
     vm: &Vm<'a>,
     virtual_intids: Range<u32>,
     tree: &Blob<'_>,
@@ -135,7 +163,7 @@ pub fn resolve<'a>(
     faults: &mut Vec<Fault>,
 ) -> Result<Owned<'a>, Refusal> {
     let root = tree.root();
-    let mut walk = Walk::new(vm, virtual_intids, root, faults);
+    let mut walk = Walk::new((manifest, vm), virtual_intids, root, faults);
     let bus = Bus::root(&root)?;
     walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
     walk.check_patterns();
@@ -145,6 +173,7 @@ pub fn resolve<'a>(
 
 /// A walk over the board's tree for one VM, and what it has found so far.
 struct Walk<'w, 'a, 't> {
+    manifest: &'w Manifest<'a>,
     vm: &'w Vm<'a>,
     /// Root of the tree, where a phandle is looked up.
     root: Node<'t>,
@@ -156,6 +185,8 @@ struct Walk<'w, 'a, 't> {
     given: Vec<(String, Region)>,
     interrupts: Vec<Interrupt>,
     masters: Vec<BootMaster>,
+    /// Names of the nodes of `/bus-masters` that say how one of them is stopped.
+    kinds: Vec<&'a str>,
     /// Streams of the devices that are given away, with the phandle of the SMMU of each.
     streams: Vec<(u32, Streams)>,
     /// The patterns that stand for a node.
@@ -169,12 +200,13 @@ struct Walk<'w, 'a, 't> {
 impl<'w, 'a, 't> Walk<'w, 'a, 't> {
     /// Begins a walk of which nothing is found yet.
     fn new(
-        vm: &'w Vm<'a>,
+        (manifest, vm): (&'w Manifest<'a>, &'w Vm<'a>),
         virtual_intids: Range<u32>,
         root: Node<'t>,
         faults: &'w mut Vec<Fault>,
     ) -> Self {
         Self {
+            manifest,
             vm,
             root,
             virtual_intids,
@@ -182,6 +214,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             given: Vec::new(),
             interrupts: Vec::new(),
             masters: Vec::new(),
+            kinds: Vec::new(),
             streams: Vec::new(),
             matched: Vec::new(),
             seen: Vec::new(),
@@ -202,6 +235,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             pages: merged(regions),
             interrupts: self.interrupts,
             masters: self.masters,
+            kinds: self.kinds,
             streams: streams.map(|(_, streams)| *streams).collect(),
         }
     }
@@ -322,12 +356,14 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             self.note_bridge(path, registers);
             return;
         }
-        let mut kinds = MASTERS.iter();
-        let kind = kinds.find(|kind| is_compatible(node, &[kind.compatible]));
+        let kind = stop_of(self.manifest, node);
         let (Some(kind), Some(registers)) = (kind, registers) else {
             return;
         };
-        let register = registers.start + kind.offset;
+        if !kind.name.is_empty() {
+            self.kinds.push(kind.name);
+        }
+        let register = registers.start + u64::from(kind.offset);
         if !register.is_multiple_of(4) || register + 4 > registers.end {
             self.refuse(path, "it has no register to stop it by");
             return;

@@ -59,7 +59,7 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         board: &Board,
         faults: &mut Vec<Fault>,
     ) -> Result<Self, Refusal> {
-        let owned = devices::resolve(vm, virtual_intids, tree, board, faults)?;
+        let owned = devices::resolve(manifest, vm, virtual_intids, tree, board, faults)?;
         let shared = manifest.shared_of(vm).map(SharedMemory::with_lead);
         Ok(Self {
             vm,
@@ -234,6 +234,24 @@ fn check_streams<'p, 'm: 'p, 'a: 'm>(
             faults.push(fault);
             return;
         }
+    }
+}
+
+/// Refuses a node of `/bus-masters` that stands for no VM's device: a misspelled word would leave
+/// the device running.
+pub fn check_kinds<'p, 'm: 'p, 'a: 'm>(
+    manifest: &Manifest<'a>,
+    owners: impl Iterator<Item = &'p Passthrough<'m, 'a>>,
+    faults: &mut Vec<Fault>,
+) {
+    let used: Vec<&str> = owners.flat_map(|one| &one.owned.kinds).copied().collect();
+    let kinds = manifest.bus_masters.iter();
+    for kind in kinds.filter(|kind| !used.contains(&kind.name)) {
+        let fault = Fault::new(Rule::NoSuchMaster, kind.name, "compatible", kind.compatible);
+        faults.push(Fault {
+            parent: "bus-masters",
+            ..fault
+        });
     }
 }
 

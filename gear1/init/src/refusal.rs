@@ -106,7 +106,8 @@ impl Fault {
             name => parent.child(name),
         };
         let place = ManifestError::at_property(self.rule, node, self.property);
-        let found = if matches!(self.rule, Rule::NoSuchDevice | Rule::NotFeedable) {
+        let by_text = [Rule::NoSuchDevice, Rule::NoSuchMaster, Rule::NotFeedable];
+        let found = if by_text.contains(&self.rule) {
             Found::Text(&self.found)
         } else {
             Found::Reason(&self.found)

@@ -12,6 +12,7 @@ pub const ROOT_NODES: &[&str] = &[
     "vms",
     "shared-memory",
     "channels",
+    "bus-masters",
     "board-watchdog",
     "gpio-heartbeat",
 ];
@@ -21,6 +22,8 @@ pub const BOARD_WATCHDOG_PROPERTIES: &[&str] = &["device", "timeout-ms"];
 pub const GPIO_HEARTBEAT_PROPERTIES: &[&str] = &["device", "line", "period-ms"];
 /// Properties of `/shared-memory/NAME`.
 pub const SHARED_PROPERTIES: &[&str] = &["address", "size-mib", "vms", "readers"];
+/// Properties of `/bus-masters/NAME`, all of which have to be there.
+pub const BUS_MASTER_PROPERTIES: &[&str] = &["compatible", "offset", "value", "busy"];
 /// Properties of `/channels/NAME`.
 pub const CHANNEL_PROPERTIES: &[&str] = &[
     "from",
@@ -157,6 +160,9 @@ pub const CELL_PROPERTIES: &[&str] = &[
     "memory-ipa",
     "memory-align-mib",
     "size-mib",
+    "offset",
+    "value",
+    "busy",
     "address",
     "interrupt",
     "window-address",

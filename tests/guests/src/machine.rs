@@ -154,10 +154,19 @@ impl Machine {
     }
 }
 
+/// Finds the interrupt controller. A VM that owns devices has the board's node, with the board's
+/// word for a GICv2, which may be on a bus.
 fn interrupt_controller<'t>(root: &Node<'t>) -> Option<(Version, Node<'t>)> {
-    let v3 = find(root, "arm,gic-v3").map(|node| (Version::V3, node));
-    let v2 = || find(root, "arm,cortex-a15-gic").map(|node| (Version::V2, node));
-    v3.or_else(v2)
+    let words = [
+        ("arm,gic-v3", Version::V3),
+        ("arm,cortex-a15-gic", Version::V2),
+        ("arm,gic-400", Version::V2),
+    ];
+    let mut words = words.into_iter();
+    words.find_map(|(word, version)| {
+        let on_a_bus = || root.children().find_map(|bus| find(&bus, word));
+        Some((version, find(root, word).or_else(on_a_bus)?))
+    })
 }
 
 fn cpu_count(root: &Node<'_>) -> Option<usize> {

@@ -29,6 +29,9 @@ mod rpi4;
 /// begins.
 const BOOT: Duration = Duration::from_secs(300);
 
+/// Four lives of a bare-metal guest, and Gear1's boot.
+const LIVES: Duration = Duration::from_secs(60);
+
 pub(super) fn parts() -> Vec<Part> {
     // Each way of U-Boot's runs once in short: the FIT with a device VM, booti with the R-Car's
     // files.
@@ -59,6 +62,10 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("the Raspberry Pi's card runs on raspi4b", rpi4::pl011),
         Part::new("the mini-UART of raspi4b", rpi4::mini_uart),
         Part::new("the ZCU102's files run on xlnx-zcu102", zcu102),
+        Part::new(
+            "bus masters of xlnx-zcu102 stop with their VM",
+            stopped_masters,
+        ),
         Part::new("the i.MX 8M Plus's system runs on imx8mp-evk", imx8mp_evk),
         Part::new("images of boards are the same twice", same),
     ]
@@ -239,6 +246,37 @@ fn zcu102(tally: &mut Tally) -> Result<()> {
     // QEMU starts Gear1 at EL2 in place of the board's firmware.
     let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree]);
     tally.pass(with_board(command, &log, use_zcu102)?);
+    Ok(())
+}
+
+/// A VM that leaves an SD host controller, a GEM and a CAN controller running finds them stopped in
+/// each of its next lives. The first life finds what firmware has left, and so says nothing.
+fn stopped_masters(tally: &mut Tally) -> Result<()> {
+    let images = build_images::build(&workspace::root().join("tests/manifests/bus-masters.dts"))?;
+    let tree = payloads::zcu102_device_tree()?;
+    let log = workspace::output_dir().join("bus-masters.log");
+    let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree]);
+    let lives = with_board(command, &log, |session| {
+        for _ in 0..4 {
+            session.expect("found [", LIVES)?;
+            let line = session.expect("\n", LIVES)?;
+            ensure!(
+                line.ends_with("left [1ff, c, 2]"),
+                "the marks do not stay: {line}"
+            );
+        }
+        let lives = session
+            .transcript()
+            .lines()
+            .filter(|line| line.contains("found ["));
+        let stopped = lives
+            .skip(1)
+            .take(3)
+            .filter(|line| line.contains("found [0, 0, 0]"));
+        Ok(stopped.count())
+    })?;
+    ensure!(lives == 3, "devices run on in {} of 3 lives", 3 - lives);
+    tally.pass(lives);
     Ok(())
 }
 

@@ -115,7 +115,8 @@ fn made(manifest: &Tree, blob: &[u8]) -> Result<Vec<u8>, String> {
     let blob = Blob::new(blob).map_err(|error| error.to_string())?;
     let refused = |refusal: crate::refusal::Refusal| refusal.to_string();
     let mut faults = Vec::new();
-    let owned = devices::resolve(vm, 232..234, &blob, &board, &mut faults).map_err(refused)?;
+    let owned =
+        devices::resolve(&manifest, vm, 232..234, &blob, &board, &mut faults).map_err(refused)?;
     none_of(&faults).map_err(refused)?;
     let served = manifest.virtio.iter().map(|device| Served {
         channel: 3,

@@ -9,9 +9,10 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use gearv_manifest::Manifest;
 use gearv_manifest::blob::{Blob, Node};
 
-use super::{GIC_PARTS, MASTERS, NOT_DEVICES, cell, find, is_disabled, is_gic};
+use super::{GIC_PARTS, NOT_DEVICES, cell, find, is_disabled, is_gic, stop_of};
 use super::{SMMU, pci, phandle, shared, streams};
 use crate::fdt::bus::Bus;
 use crate::fdt::is_compatible;
@@ -102,29 +103,27 @@ fn intids(node: &Node<'_>) -> Vec<u32> {
 /// be stopped, those whose nodes tell of DMA, and PCI host bridges. Devices behind the SMMU that
 /// Gear1 drives are not among them.
 #[must_use]
-pub fn bus_masters(tree: &Blob<'_>) -> Vec<String> {
+pub fn bus_masters(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<String> {
     let (root, mut list) = (tree.root(), Vec::new());
     let is_smmu = |node: &Node<'_>| is_compatible(node, &[SMMU]) && !is_disabled(node);
     let smmu = find(&root, &is_smmu).and_then(|smmu| phandle(&smmu));
-    add_masters(&root, "", (&root, smmu), &mut list);
+    add_masters(manifest, (&root, ""), (&root, smmu), &mut list);
     list
 }
 
 /// Adds the bus masters below a node, a node's children before itself.
 /// `smmu`: its phandle, in the tree below the root.
 fn add_masters(
-    node: &Node<'_>,
-    path: &str,
+    manifest: &Manifest<'_>,
+    (node, path): (&Node<'_>, &str),
     (root, smmu): (&Node<'_>, Option<u32>),
     list: &mut Vec<String>,
 ) {
     for child in node.children().filter(|child| !is_disabled(child)) {
         let path = alloc::format!("{path}/{}", child.name());
-        let mut kinds = MASTERS.iter();
-        let stops = kinds.any(|kind| is_compatible(&child, &[kind.compatible]));
         let tells = DMA.iter().any(|name| child.property(name).is_some());
-        add_masters(&child, &path, (root, smmu), list);
-        let masters = stops || tells || pci::is_bridge(&child);
+        add_masters(manifest, (&child, &path), (root, smmu), list);
+        let masters = stop_of(manifest, &child).is_some() || tells || pci::is_bridge(&child);
         let is_smmu = is_compatible(&child, &[SMMU]);
         if masters && !is_smmu && !smmu.is_some_and(|smmu| is_translated(&child, root, smmu)) {
             list.push(path);

@@ -34,7 +34,7 @@ fn resolved<R>(manifest: &Tree, board: &Tree, then: impl Fn(Result<Owned<'_>, St
     let blob = Blob::new(bytes.as_slice()).unwrap();
     let vm = manifest.device_vm().unwrap();
     let mut faults = Vec::new();
-    let owned = resolve(vm, 232..234, &blob, &found, &mut faults);
+    let owned = resolve(&manifest, vm, 232..234, &blob, &found, &mut faults);
     let owned = owned.and_then(|owned| none_of(&faults).map(|()| owned));
     then(owned.map_err(|refusal| refusal.to_string()))
 }

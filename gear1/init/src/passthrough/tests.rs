@@ -1,6 +1,6 @@
 //! Real-time VMs and their devices, through the whole of init.
 //!
-//! Requirements: G1-BOOT-005.
+//! Requirements: G1-BOOT-005, G1-DMA-002.
 
 use gear1_abi::boot::{IrqOwner, MAX_MASTERS, RealTime};
 
@@ -107,4 +107,76 @@ fn every_bus_master_that_is_given_away_can_be_stopped() {
     let expected = "manifest: M-DEV-010: /vms/rt: devices: more devices master the bus than Gear1 can stop \
         (65, of which 64 can be stopped); ";
     assert!(refused.starts_with(expected), "{refused}");
+}
+
+/// A machine whose real-time VM owns a device with this word, and how the manifest stops it.
+fn with_engine(compatible: &str) -> Case {
+    const ENGINE: &str = "/engine@b000000";
+    const KIND: &str = "/bus-masters/engine";
+    let mut case = case("emulated");
+    case.manifest = case
+        .manifest
+        .set(RT, "devices", text(ENGINE))
+        .set(KIND, "compatible", text("acme,engine"))
+        .set(KIND, "offset", cells(&[0x24]))
+        .set(KIND, "value", cells(&[0x8000_0001]))
+        .set(KIND, "busy", cells(&[2]));
+    case.board = case.board.set(ENGINE, "compatible", text(compatible)).set(
+        ENGINE,
+        "reg",
+        cells(&[0, 0x0b00_0000, 0, 0x1000]),
+    );
+    case
+}
+
+/// Requirement: G1-DMA-002.
+#[test]
+fn the_manifest_says_how_a_bus_master_is_stopped() {
+    let (_, info) = with_engine("acme,engine").booted();
+    let master = info.masters[0];
+    let place = (master.register, master.value, master.busy, master.vm);
+    assert_eq!(place, (0x0b00_0024, 0x8000_0001, 2, 2));
+    assert_eq!(info.masters[1].register, 0);
+}
+
+/// The manifest's way is taken before the one that GearV knows.
+#[test]
+fn the_manifest_goes_before_what_is_known() {
+    let mut case = with_engine("cdns,gem");
+    let kind = "/bus-masters/engine";
+    case.manifest = case.manifest.set(kind, "compatible", text("cdns,gem"));
+    assert_eq!(case.booted().1.masters[0].register, 0x0b00_0024);
+    let mut case = with_engine("cdns,gem");
+    case.manifest
+        .at("/")
+        .children
+        .retain(|(name, _)| name != "bus-masters");
+    let master = case.booted().1.masters[0];
+    assert_eq!(
+        (master.register, master.value, master.busy),
+        (0x0b00_0000, 0, 0xc)
+    );
+}
+
+/// A misspelled word would leave the device running.
+#[test]
+fn a_way_to_stop_is_of_some_device() {
+    let refused = with_engine("acme,engine-2").refused();
+    let expected = "manifest: M-BUS-005: /bus-masters/engine: compatible: no VM owns a device of \
+        this kind (\"acme,engine\")";
+    assert!(refused.starts_with(expected), "{refused}");
+}
+
+/// The register has to be one of the device's own: another device's could be behind it.
+#[test]
+fn the_register_is_the_devices_own() {
+    let mut case = with_engine("acme,engine");
+    case.manifest = case
+        .manifest
+        .set("/bus-masters/engine", "offset", cells(&[0x1000]));
+    let refused = case.refused();
+    assert!(
+        refused.contains("it has no register to stop it by"),
+        "{refused}"
+    );
 }

@@ -66,7 +66,7 @@ fn warn(
     tree: &Blob<'_>,
     sink: &mut dyn FnMut(&ManifestError<'_>),
 ) {
-    let masters = devices::bus_masters(tree);
+    let masters = devices::bus_masters(manifest, tree);
     let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
     let clusters: Vec<u64> = board.cpus.iter().map(|cpu| cpu.cluster.into()).collect();
     let exposed = Exposed {

@@ -398,7 +398,10 @@ fn the_smmu_is_no_vms() {
 fn what_goes_through_the_smmu_does_not_reach_all_memory() {
     let reaches = |board: &Tree, path: &str| {
         let flat = board.flatten();
-        let masters: Vec<String> = bus_masters(&Blob::new(flat.as_slice()).unwrap());
+        let masters: Vec<String> = bus_masters(
+            &gearv_manifest::Manifest::EMPTY,
+            &Blob::new(flat.as_slice()).unwrap(),
+        );
         masters.iter().any(|master| master == path)
     };
     let open = Case::new().board;
