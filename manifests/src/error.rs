@@ -322,9 +322,9 @@ rules_and_warnings! {
     PassThroughGic = "M-GIC-001", "only a real-time VM can have the physical interrupt controller",
         "write gic = \"emulated\" or leave it out";
 
-    /// A guest owns no device, so the property would have no effect.
-    NotTheDeviceVm = "M-DEV-001", "the property belongs to a VM that owns devices",
-        "remove it, or write kind = \"device\" or \"real-time\"";
+    /// Only the device model has a window, so the property would have no effect.
+    NotTheDeviceVm = "M-DEV-001", "the property belongs to the device VM",
+        "remove it, or write kind = \"device\"";
     /// Gear2 shares one region with one device model.
     SecondDeviceVm = "M-DEV-002", "two VMs own the devices", "make one of them a guest";
     /// A pattern is compared with absolute paths, letter by letter.
@@ -351,6 +351,9 @@ rules_and_warnings! {
     /// One that is not stopped writes to the memory of whatever runs there next.
     TooManyMasters = "M-DEV-010", "more devices master the bus than Gear1 can stop",
         "give away fewer of them";
+    /// Stage 2 does not judge what a device reads and writes, and a guest is trusted with nothing.
+    DmaUntrusted = "M-DEV-011", "a device of a guest may reach all memory, as no SMMU keeps it back",
+        "take it out of devices, or write trusts-dma for a guest that is trusted with all memory";
 
     /// A value that nobody chose would leave the device running.
     MasterIncomplete = "M-BUS-001", "the way to stop a device needs this property", "write it";

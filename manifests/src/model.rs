@@ -74,7 +74,7 @@ impl<'a> Manifest<'a> {
         fed: Fed::NOTHING,
     };
 
-    /// Returns the VM that owns the devices.
+    /// Returns the VM that serves the guests' virtio devices.
     #[must_use]
     pub fn device_vm(&self) -> Option<&Vm<'a>> {
         self.vms.iter().find(|vm| vm.kind == VmKind::Device)
@@ -86,8 +86,7 @@ impl<'a> Manifest<'a> {
         devices.filter(move |(_, device)| device.vm == vm)
     }
 
-    /// Iterates over the VMs that have virtio devices. The position of a VM is the number of its
-    /// register page.
+    /// Iterates over the VMs with virtio devices. A VM's position is the number of its register page.
     pub fn virtio_vms(&self) -> impl Iterator<Item = &Vm<'a>> {
         let has_any = |vm: &&Vm<'_>| self.virtio_of(vm.id).next().is_some();
         self.vms.iter().filter(has_any)
@@ -354,9 +353,8 @@ pub struct Vm<'a> {
     pub standby: Option<&'a str>,
     /// Channel of the VM's that Gear2 rings when the VM ends by itself.
     pub tells: Option<&'a str>,
-    /// Longest time that the device VM's device model, or a real-time VM, may miss its heartbeat,
-    /// or that a guest may leave its emulated watchdog without a refresh, in milliseconds; 0: no
-    /// limit.
+    /// Longest time in ms that the device model, or a real-time VM, may miss its heartbeat, or that
+    /// a guest may leave its emulated watchdog without a refresh; 0: no limit.
     pub watchdog_ms: u32,
     /// Longest time in ms for which a guest may use a CPU without an exit of its own; 0: no limit.
     pub progress_ms: u32,
@@ -368,6 +366,8 @@ pub struct Vm<'a> {
     pub gic: GicMode,
     /// Patterns for the devices of the board that the VM owns.
     pub devices: DevicePatterns<'a>,
+    /// Whether a guest may have devices that no SMMU keeps from all memory.
+    pub trusts_dma: bool,
     /// Address of the device VM's own 1 MiB of devices and channels (IPA).
     pub window_ipa: u64,
     /// Address of the register page of the VM's virtio devices (IPA).

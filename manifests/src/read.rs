@@ -360,6 +360,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
             .choice("gic", GIC_MODES, report)
             .unwrap_or(GicMode::Emulated),
         devices: DevicePatterns(vm.texts("devices", report)),
+        trusts_dma: vm.switch("trusts-dma", report),
         peers: Names(vm.texts("ffa-peers", report)),
         window_ipa: vm
             .long("window-address", report)

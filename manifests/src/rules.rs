@@ -478,23 +478,12 @@ fn check_devices<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     }
 }
 
-/// Judges what makes a VM the owner of the devices.
+/// Judges devices of the board, which any VM may own, and the window, which the device VM has.
 fn check_device_vm<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    check_devices(vm, report);
     match vm.kind {
-        VmKind::Device => {
-            check_devices(vm, report);
-            check_window(vm, report);
-        }
-        VmKind::RealTime => {
-            check_devices(vm, report);
-            refuse_window(vm, report);
-        }
-        VmKind::Guest => {
-            if !vm.devices.is_empty() {
-                report.error(error(Rule::NotTheDeviceVm, vm, "devices"));
-            }
-            refuse_window(vm, report);
-        }
+        VmKind::Device => check_window(vm, report),
+        VmKind::RealTime | VmKind::Guest => refuse_window(vm, report),
     }
 }
 

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use gear1_abi::boot::BootPl061;
 use gearv_manifest::blob::{Blob, Node};
-use gearv_manifest::{ChannelEnd, Console, VirtioDevice, VirtioKind, Vm};
+use gearv_manifest::{ChannelEnd, VirtioDevice, VirtioKind, Vm, VmKind};
 
 use crate::devices::{self, Owned};
 use crate::fdt::bus::cell_counts;
@@ -24,7 +24,9 @@ use crate::random::SEED_SIZE;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
+mod emulated;
 mod writer;
+use emulated::uart_name;
 use writer::Writer;
 
 #[cfg(test)]
@@ -70,16 +72,9 @@ const OWNED_DROPPED: &[&str] = &[
     "msi-parent",
 ];
 const RNG_SEED_SIZE: usize = 32;
-/// Frequency of the clock that emulated devices name. No driver's timing depends on it: a PL011
-/// driver computes a divisor, which the emulation ignores.
-const CLOCK_HZ: u32 = 24_000_000;
 /// Trigger types of an interrupt specifier.
 const EDGE_RISING: u32 = 1;
 const LEVEL_HIGH: u32 = 4;
-/// PrimeCell identification of a PL061 and of a PL011.
-const PL061_ID: u32 = 0x0004_1061;
-const PL011_ID: u32 = 0x0024_1011;
-
 /// A virtio device, as the device model sees it.
 #[derive(Clone, Debug)]
 pub struct Served<'a> {
@@ -114,6 +109,8 @@ pub struct Facts<'f, 'a> {
     pub seed: [u8; SEED_SIZE],
     /// Emulated PL061 blocks.
     pub pl061: &'f [BootPl061],
+    /// Virtio devices of the VM's own.
+    pub virtio: &'f [VirtioDevice<'a>],
     /// Memory that device-dax offers to userspace, with the metadata that describes it.
     pub slices: &'f [Region],
     /// Doorbells of the VM.
@@ -124,12 +121,12 @@ pub struct Facts<'f, 'a> {
     pub served: &'f [Served<'a>],
 }
 
-/// Returns the device VM's tree, made from the board's.
+/// Returns the tree of a VM that owns devices, made from the board's.
 pub fn make(board: &Blob<'_>, facts: &Facts<'_, '_>) -> Result<Vec<u8>, Refusal> {
     let root = board.root();
     let mut maker = Maker::new(board, facts)?;
     maker.out.begin("");
-    maker.out.properties(&root, &[]);
+    maker.root(&root);
     maker.chosen(&root);
     maker.memory()?;
     maker.cpus(&root)?;
@@ -171,6 +168,19 @@ impl<'f, 'a> Maker<'f, 'a> {
                 .map_or(3, |count| count.clamp(3, 4)),
             next_phandle: highest_phandle(root).saturating_add(1),
         })
+    }
+
+    /// Copies the properties of the root. `compatible` stays the board's, by which drivers choose;
+    /// a guest reads its name in `model`, as in a tree of xtask's.
+    fn root(&mut self, root: &Node<'_>) {
+        let vm = self.facts.vm;
+        if vm.kind != VmKind::Guest {
+            self.out.properties(root, &[]);
+            return;
+        }
+        self.out.properties(root, &["model"]);
+        let model = alloc::format!("GearV VM {}", vm.name);
+        self.out.text("model", &model);
     }
 
     /// Copies the nodes below `node`, but for those that are written anew; those that are not the
@@ -313,65 +323,16 @@ impl<'f, 'a> Maker<'f, 'a> {
         self.out.end();
     }
 
-    /// Writes what Gear1 adds to the machine: PL061 blocks, a console, memory of others.
+    /// Writes what Gear1 adds to the machine: emulated devices, memory of others, doorbells.
     fn additions(&mut self) -> Result<(), Refusal> {
         let facts = self.facts;
-        let clock = self.clock();
-        for pl061 in facts.pl061 {
-            self.pl061(pl061, clock)?;
-        }
-        if let Some(console) = facts.vm.console {
-            self.console(console, clock)?;
-        }
-        if let Some(page) = facts.vm.heartbeat() {
-            self.heartbeat(page)?;
-        }
+        self.emulated()?;
         for slice in facts.slices {
             self.slice(*slice)?;
         }
         for channel in facts.channels {
             self.channel(channel)?;
         }
-        Ok(())
-    }
-
-    /// Writes the clock of the emulated devices, and returns its phandle. Linux' drivers of a
-    /// PrimeCell do not start without one.
-    fn clock(&mut self) -> u32 {
-        let clock = self.next_phandle;
-        self.out.begin("gearv-clock");
-        self.out.text("compatible", "fixed-clock");
-        self.out.cells("#clock-cells", &[0]);
-        self.out.cells("clock-frequency", &[CLOCK_HZ]);
-        self.out.cells("phandle", &[clock]);
-        self.out.end();
-        clock
-    }
-
-    /// Writes an emulated PL061. Linux finds a PrimeCell's driver by its identification registers,
-    /// which the emulation leaves out, or by `arm,primecell-periphid`.
-    fn pl061(&mut self, pl061: &BootPl061, clock: u32) -> Result<(), Refusal> {
-        self.out.begin(&alloc::format!("pl061@{:x}", pl061.ipa));
-        self.out.text("compatible", "arm,pl061\0arm,primecell");
-        self.out.cells("arm,primecell-periphid", &[PL061_ID]);
-        self.registers(pl061.ipa, pl061.intid)?;
-        self.out.property("gpio-controller", &[]);
-        self.out.cells("#gpio-cells", &[2]);
-        self.out.cells("clocks", &[clock]);
-        self.out.text("clock-names", "apb_pclk");
-        self.out.end();
-        Ok(())
-    }
-
-    /// Writes the emulated PL011, which Gear2 answers.
-    fn console(&mut self, console: Console, clock: u32) -> Result<(), Refusal> {
-        self.out.begin(&uart_name(console));
-        self.out.text("compatible", "arm,pl011\0arm,primecell");
-        self.out.cells("arm,primecell-periphid", &[PL011_ID]);
-        self.registers(console.ipa, console.intid)?;
-        self.out.cells("clocks", &[clock, clock]);
-        self.out.text("clock-names", "uartclk\0apb_pclk");
-        self.out.end();
         Ok(())
     }
 
@@ -426,17 +387,6 @@ impl<'f, 'a> Maker<'f, 'a> {
     fn registers(&mut self, ipa: u64, intid: u32) -> Result<(), Refusal> {
         self.reg(Region::new(ipa, ipa + gear1_abi::layout::PAGE_SIZE))?;
         self.interrupt(intid, LEVEL_HIGH);
-        Ok(())
-    }
-
-    /// Writes the page in which a real-time VM shows that it lives.
-    fn heartbeat(&mut self, page: Region) -> Result<(), Refusal> {
-        self.out
-            .begin(&alloc::format!("heartbeat@{:x}", page.start));
-        self.out.text("compatible", "gearv,heartbeat");
-        self.reg(page)?;
-        self.out.cells("timeout-ms", &[self.facts.vm.watchdog_ms]);
-        self.out.end();
         Ok(())
     }
 
@@ -574,11 +524,6 @@ impl<'f, 'a> Maker<'f, 'a> {
         self.out.cells("reg", &cells);
         Ok(())
     }
-}
-
-/// Returns the name of the emulated console's node.
-fn uart_name(console: Console) -> alloc::string::String {
-    alloc::format!("uart@{:x}", console.ipa)
 }
 
 /// Returns the highest phandle in a tree, behind which new ones are free.

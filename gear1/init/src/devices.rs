@@ -4,8 +4,6 @@
 //! away has another owner, nor is it memory or the interrupt controller's; only shared interrupts
 //! of the GIC are given away. A device that is disabled in the tree is not there.
 //!
-//! Also owns how a device that masters the bus is stopped when its VM has: see `MASTERS`.
-//!
 //! Errors of the manifest are collected, so that a person sees all of them at once
 //! (`cargo xtask check`). So is a device that is named, and whose node Gear1 cannot read or route:
 //! the tree is good for everyone else. What the board's buses do wrong ends the walk: the rest of
@@ -17,10 +15,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use gear1_abi::boot::{BootMaster, MAX_FUNCTIONS};
-use gear1_abi::layout::PAGE_SIZE;
+use gear1_abi::boot::BootMaster;
 use gearv_manifest::blob::{Blob, Node};
-use gearv_manifest::{BusMaster, DevicePatterns, Manifest, Rule, Vm, nearest};
+use gearv_manifest::{DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
 use crate::fdt::smmu::SMMU;
@@ -30,6 +27,7 @@ use crate::region::{Region, merged, pages};
 
 mod conflicts;
 mod inventory;
+mod masters;
 mod pci;
 mod source;
 mod streams;
@@ -52,55 +50,6 @@ const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
 pub(crate) const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
 /// Trigger types of an interrupt that are edges.
 const EDGES: u32 = 0b11;
-
-/// Returns how a kind of device is stopped that GearV knows.
-const fn stop(
-    compatible: &'static str,
-    offset: u32,
-    [value, busy]: [u32; 2],
-) -> BusMaster<'static> {
-    BusMaster {
-        name: "",
-        compatible,
-        offset,
-        value,
-        busy,
-    }
-}
-
-/// Software Reset For All of an SD host controller, in the register of clock control, timeout and
-/// software reset (SD Host Controller Simplified Specification 4.20, 2.2.15 and 2.2.17). The
-/// controller clears the bit when the reset is done. The other fields are 0 after the reset. i.MX's
-/// uSDHC has the bit at the same place (SYS_CTRL.RSTA).
-const SDHCI_RESET: (u32, [u32; 2]) = (0x2c, [1 << 24; 2]);
-/// Network control of a Cadence GEM, whose bits 2 and 3 enable reception and transmission (Zynq
-/// UltraScale+ TRM, UG1085, GEM registers).
-const GEM_STOP: (u32, [u32; 2]) = (0, [0, 0b1100]);
-
-/// The devices that reach memory by themselves, as far as they can be stopped by a register. One
-/// that is neither here nor in the manifest (`/bus-masters`) keeps on until its next driver finds
-/// it.
-const MASTERS: &[BusMaster<'static>] = &[
-    // A device is reset by 0 in Status, which reads as 0 when that is done (virtio 1.2, 2.4.2 and
-    // 4.2.2).
-    stop("virtio,mmio", 0x70, [0, u32::MAX]),
-    stop("brcm,bcm2711-emmc2", SDHCI_RESET.0, SDHCI_RESET.1),
-    stop("arasan,sdhci-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
-    stop("xlnx,zynqmp-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
-    stop("fsl,imx7d-usdhc", SDHCI_RESET.0, SDHCI_RESET.1),
-    stop("cdns,gem", GEM_STOP.0, GEM_STOP.1),
-    stop("xlnx,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),
-    stop("cdns,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),
-];
-
-/// Returns how the device of a node is stopped, if that is known. The manifest goes first: it knows
-/// the board.
-fn stop_of<'a>(manifest: &Manifest<'a>, node: &Node<'_>) -> Option<BusMaster<'a>> {
-    // planted: a device is stopped by what GearV knows alone
-    let mut all = manifest.bus_masters.iter().chain(MASTERS);
-    all.find(|kind| is_compatible(node, &[kind.compatible]))
-        .copied()
-}
 
 /// A shared interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,11 +113,13 @@ pub fn resolve<'a>(
 ) -> Result<Owned<'a>, Refusal> {
     let root = tree.root();
     let mut walk = Walk::new((manifest, vm), virtual_intids, root, faults);
+    walk.smmu = board.smmu.as_ref().and_then(|smmu| smmu.phandle);
     let bus = Bus::root(&root)?;
     walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
     walk.check_patterns();
+    walk.check_trust();
     walk.check(board);
-    Ok(walk.owned(board))
+    Ok(walk.owned())
 }
 
 /// A walk over the board's tree for one VM, and what it has found so far.
@@ -189,6 +140,12 @@ struct Walk<'w, 'a, 't> {
     kinds: Vec<&'a str>,
     /// Streams of the devices that are given away, with the phandle of the SMMU of each.
     streams: Vec<(u32, Streams)>,
+    /// Phandle of the SMMU that Gear1 drives.
+    smmu: Option<u32>,
+    /// Devices that may reach all memory, and whose VM is not trusted with that.
+    untrusted: Vec<String>,
+    /// Other devices that may reach all memory, with their registers.
+    neighbours: Vec<(String, Region)>,
     /// The patterns that stand for a node.
     matched: Vec<&'a str>,
     /// The paths of all nodes, while a pattern may be a misspelled one.
@@ -216,6 +173,9 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             masters: Vec::new(),
             kinds: Vec::new(),
             streams: Vec::new(),
+            smmu: None,
+            untrusted: Vec::new(),
+            neighbours: Vec::new(),
             matched: Vec::new(),
             seen: Vec::new(),
             faults,
@@ -224,10 +184,9 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
 
     /// Ends the walk. Registers become whole pages, which is what stage 2 can give; two devices of
     /// the VM in one page are one range.
-    fn owned(self, board: &Board) -> Owned<'a> {
-        let smmu = board.smmu.as_ref().and_then(|smmu| smmu.phandle);
+    fn owned(self) -> Owned<'a> {
         let streams = self.streams.iter();
-        let streams = streams.filter(|(phandle, _)| Some(*phandle) == smmu);
+        let streams = streams.filter(|(phandle, _)| Some(*phandle) == self.smmu);
         let given = self.given.iter();
         let regions = given.map(|(_, region)| pages(region)).collect();
         Owned {
@@ -269,9 +228,9 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         Ok(())
     }
 
-    /// Looks at a node, whoever owns it: any device may lie in the device VM's window or have an
-    /// interrupt that Gear1 emulates devices with. The VM gets the node only if a pattern names it,
-    /// and a VM without either needs to know of no others.
+    /// Looks at a node, whoever owns it: any device may lie in the device VM's window, have an
+    /// interrupt that Gear1 emulates devices with, or share a page with a guest's device. The VM
+    /// gets the node only if a pattern names it, and other VMs need to know of no others.
     fn resolve_node(
         &mut self,
         node: &Node<'t>,
@@ -284,7 +243,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
         self.matched.extend(matched);
         let is_owned = self.vm.devices.owns(path);
-        if !is_owned && !self.has_emulated() {
+        if !is_owned && !self.has_emulated() && !self.is_judged() {
             return Ok(());
         }
         let regions = match bus {
@@ -303,6 +262,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         self.check_virtual(path, interrupts.as_deref().unwrap_or(&[]))?;
         // A damaged node of another owner is not this VM's to refuse.
         if !is_owned {
+            self.note_neighbour(node, path, regions.as_deref().unwrap_or(&[]));
             return Ok(());
         }
         if let Err(unreadable) = self.give(node, path, regions, interrupts) {
@@ -333,6 +293,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let regions = regions?.into_iter().filter(|region| region.bytes() != 0);
         let regions: Vec<Region> = regions.collect();
         self.note_master(node, path, regions.first());
+        self.note_untrusted(node, path, regions.first());
         self.streams.extend(streams::of(node, path, &self.root)?);
         self.given
             .extend(regions.into_iter().map(|region| (path.to_string(), region)));
@@ -348,54 +309,6 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
                 self.interrupts.push(interrupt);
             }
         }
-    }
-
-    /// Notes how the device at `path` is stopped, if it masters the bus.
-    fn note_master(&mut self, node: &Node<'_>, path: &str, registers: Option<&Region>) {
-        if pci::is_bridge(node) {
-            self.note_bridge(path, registers);
-            return;
-        }
-        let kind = stop_of(self.manifest, node);
-        let (Some(kind), Some(registers)) = (kind, registers) else {
-            return;
-        };
-        if !kind.name.is_empty() {
-            self.kinds.push(kind.name);
-        }
-        let register = registers.start + u64::from(kind.offset);
-        if !register.is_multiple_of(4) || register + 4 > registers.end {
-            self.refuse(path, "it has no register to stop it by");
-            return;
-        }
-        self.masters.push(BootMaster {
-            register,
-            value: kind.value,
-            busy: kind.busy,
-            vm: self.vm.id.reg() as u32,
-            functions: 0,
-        });
-    }
-
-    /// Notes that the functions of the bridge's first bus are stopped in configuration space. A
-    /// bridge among them passes nothing up any longer, whatever is behind it.
-    fn note_bridge(&mut self, path: &str, space: Option<&Region>) {
-        let pages = space.filter(|space| space.start.is_multiple_of(PAGE_SIZE));
-        let functions = pages.map_or(0, |space| space.bytes() / PAGE_SIZE);
-        let Some((space, 1..)) = space.zip(u32::try_from(functions).ok()) else {
-            self.refuse(
-                path,
-                "it has no configuration space to stop its functions by",
-            );
-            return;
-        };
-        self.masters.push(BootMaster {
-            register: space.start,
-            value: 0,
-            busy: 0,
-            vm: self.vm.id.reg() as u32,
-            functions: (functions as u32).min(MAX_FUNCTIONS),
-        });
     }
 
     /// Returns the node's shared interrupts. Those that go to another controller are left out: that

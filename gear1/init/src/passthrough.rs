@@ -3,10 +3,10 @@
 //!
 //! Invariant: a device has one owner ([`check_owners`]).
 //!
-//! The device VM and real-time VMs alike are such VMs. Registers appear at their physical
+//! The device VM, real-time VMs and guests alike are such VMs. Registers appear at their physical
 //! addresses, as the board's tree says. A device that masters the bus and is not behind an SMMU
-//! reaches all memory, which the manifest's author has to accept for each of them
-//! (`docs/threat-model.md`).
+//! reaches all memory, which the manifest's author has to accept for each of them, and says of a
+//! guest by `trusts-dma` (`docs/threat-model.md`).
 //!
 //! Requirements: G1-BOOT-005.
 
@@ -17,7 +17,7 @@ use core::ops::Range;
 use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS, MAX_STREAM_RANGES};
 use gear1_core::stage2::{Attributes, PageState};
 use gearv_manifest::blob::Blob;
-use gearv_manifest::{ChannelEnd, Manifest, Payload, Rule, SharedMemory, Vm, VmKind};
+use gearv_manifest::{ChannelEnd, Manifest, Payload, Rule, SharedMemory, VirtioDevice, Vm, VmKind};
 
 use crate::device_tree::{self, Facts};
 use crate::devices::{self, Owned, Streams};
@@ -27,6 +27,7 @@ use crate::random::guest_seed;
 use crate::refusal::{Fault, Refusal};
 use crate::region::Region;
 
+mod emulated;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +47,8 @@ pub struct Passthrough<'m, 'a> {
     pub(crate) shared: Vec<Region>,
     /// Doorbells of the VM.
     pub(crate) channels: Vec<ChannelEnd<'a>>,
+    /// Virtio devices of the VM, which the device VM serves.
+    virtio: Vec<VirtioDevice<'a>>,
 }
 
 impl<'m, 'a> Passthrough<'m, 'a> {
@@ -60,6 +63,8 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         faults: &mut Vec<Fault>,
     ) -> Result<Self, Refusal> {
         let owned = devices::resolve(manifest, vm, virtual_intids, tree, board, faults)?;
+        let virtio = manifest.virtio_of(vm.id).map(|(_, device)| *device);
+        let virtio = emulated::checked(vm, virtio.collect(), &owned, faults);
         let shared = manifest.shared_of(vm).map(SharedMemory::with_lead);
         Ok(Self {
             vm,
@@ -67,19 +72,20 @@ impl<'m, 'a> Passthrough<'m, 'a> {
             tree: *tree,
             shared: shared.collect(),
             channels: manifest.channel_ends(vm).collect(),
+            virtio,
         })
     }
 
-    /// Finds the real-time VMs that own devices. Gear1 emulates no device with an interrupt for
-    /// them, so no INTID is taken.
-    pub fn find_real_time(
+    /// Finds the VMs that own devices, beside the device VM. Gear1 emulates no device with an
+    /// interrupt for them, so no INTID is taken.
+    pub fn find_others(
         manifest: &'m Manifest<'a>,
         tree: &Blob<'m>,
         board: &Board,
         faults: &mut Vec<Fault>,
     ) -> Result<Vec<Self>, Refusal> {
         let vms = manifest.vms.iter();
-        let vms = vms.filter(|vm| vm.kind == VmKind::RealTime && !vm.devices.is_empty());
+        let vms = vms.filter(|vm| vm.kind != VmKind::Device && !vm.devices.is_empty());
         vms.map(|vm| Self::find(manifest, vm, 0..0, tree, board, faults))
             .collect()
     }
@@ -168,6 +174,7 @@ impl<'m, 'a> Passthrough<'m, 'a> {
             seed: guest_seed(&board.seed, self.vm.id.reg() as u32),
             pl061: &[],
             slices: &self.shared,
+            virtio: &self.virtio,
             channels: &self.channels,
             control: None,
             served: &[],

@@ -149,9 +149,40 @@ pub(crate) fn pulse(cpu: &Cpu, machine: &Machine, vm: u32, intid: u32) {
 /// Tells whether it went to the vCPU that is loaded on `cpu`.
 pub(crate) fn inject_external(cpu: &Cpu, machine: &Machine, id: VmId, intid: IntId) -> bool {
     let mut vm = machine::vm(id).lock();
-    change_locked(cpu, machine, id, &mut vm.gic, |gic| {
-        gic.inject_hw(VcpuIndex::FIRST, intid)
-    })
+    let mut kicks = Kicks::NONE;
+    let is_here = change_locked(cpu, machine, id, &mut vm.gic, |gic| {
+        kicks = gic.inject_hw(VcpuIndex::FIRST, intid);
+        kicks
+    });
+    if !is_here {
+        follow_target(cpu, machine, id, intid, kicks);
+    }
+    is_here
+}
+
+/// G1-GIC-018: routes a device's interrupt, which has come to this CPU, to the owner CPU of a vCPU
+/// that it is for, so that the next one costs that CPU one exit, and this one nothing. A vCPU that
+/// has moved, or that the guest has chosen, is thereby found by its first interrupt.
+///
+/// The interrupt is active, and an active one is presented to no CPU: a new route cannot lose it
+/// (Arm IHI 0069, GICD_IROUTER; Arm IHI 0048, 4.3.12).
+#[inline(never)]
+fn follow_target(cpu: &Cpu, machine: &Machine, id: VmId, intid: IntId, kicks: Kicks) {
+    let mut target = None;
+    // Bound: 8 vCPUs.
+    for index in kicks.iter() {
+        let vcpu = machine::vcpu_of(machine, id, index.index());
+        let owner = vcpu.map(|vcpu| machine::vcpu(vcpu).owner_cpu());
+        if owner == Some(cpu.index()) {
+            return;
+        }
+        target = target.or(owner);
+    }
+    // planted: a device's interrupt stays with the CPU of the first vCPU
+    if let Some(target) = target {
+        let other = target.select(&machine.boot.cpus);
+        Gic::route_spi(target, other.mpidr, intid.number());
+    }
 }
 
 /// Changes a virtual GIC whose VM's lock is held, and sends the kicks that follow. Returns whether

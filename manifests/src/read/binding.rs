@@ -114,6 +114,7 @@ pub const VM_PROPERTIES: &[&str] = &[
     "watchdog-address",
     "gic",
     "devices",
+    "trusts-dma",
     "window-address",
     "virtio-address",
     "ffa-peers",

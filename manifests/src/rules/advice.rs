@@ -83,6 +83,9 @@ fn check_effects<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
     if vm.devices.is_empty() && vm.dma_fault_limit != 0 {
         useless("dma-fault-limit", "the VM owns no devices");
     }
+    if vm.trusts_dma && (vm.kind != VmKind::Guest || vm.devices.is_empty()) {
+        useless("trusts-dma", "only a guest's devices need it");
+    }
     if vm.kind != VmKind::Guest && vm.virtio_ipa != Vm::DEFAULT_VIRTIO {
         useless("virtio-address", "only a guest has virtio devices");
     }

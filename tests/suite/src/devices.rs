@@ -2,7 +2,7 @@
 //! cache, is held to its limits, loses no request when GDM is killed, has the medium of its disk
 //! taken out and exchanged, is paused with its devices, dumped and suspended, chooses how many
 //! pairs of queues its network card uses, loses the card's link for a while, and is shut down by
-//! its power button.
+//! its power button. Beside these, the guest owns the board's clock, which interrupts it.
 //!
 //! One boot has all of it, because the changes act on each other: a size that changed before a kill
 //! has to be there after it.
@@ -73,6 +73,12 @@ const ASK: &str = "taskset -c CPU ping -c 1 -W 20 10.0.2.100 > /dev/null";
 /// Prints how often a pair's sending queue has notified. Kernels name the counter in two ways.
 const KICKS: &str = "ethtool -S eth0 | sed -n 's/^ *tx_*\\(queue_\\)*PAIR_kicks: //p'";
 
+/// Has the board's clock, which is the guest's own, interrupt in the next second, and waits until
+/// it has. CPU 0's count is the first in the line.
+const ALARM: &str = "echo +1 > /sys/class/rtc/rtc0/wakealarm && \
+    until sed -n '/rtc-pl031/s/^[^:]*: *\\([0-9]*\\).*/\\1/p' /proc/interrupts | grep -q '[1-9]'; \
+    do sleep 0.2; done";
+
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("devices that change at run time", |tally| {
@@ -141,6 +147,7 @@ fn use_devices(session: &mut Session, guest: &VmSummary) -> Result<()> {
     for (file, expected) in FACTS {
         is(session, file, expected)?;
     }
+    shell_within(session, ALARM, LONG).context("the clock's interrupt")?;
     is_limited(session)?;
     chooses_cache(session)?;
     chooses_pairs(session)?;

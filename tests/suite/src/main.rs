@@ -48,6 +48,7 @@ mod linux;
 mod moves;
 mod mutants;
 mod nbd;
+mod own_devices;
 mod part;
 mod parts;
 mod pci_linux;

@@ -19,9 +19,9 @@ use crate::record::{self, Run};
 use crate::{
     bench, board_watchdogs, boards, boot, channels, chaos, coverage, cpu_time, devices, dma,
     documents, examples, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host, hostile,
-    images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, pci_linux, peripherals,
-    planted, programs, realtime, refusals, running, schedules, storage, supervision, tour, tracing,
-    userlands, watchdogs, worst_cases,
+    images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, own_devices, pci_linux,
+    peripherals, planted, programs, realtime, refusals, running, schedules, storage, supervision,
+    tour, tracing, userlands, watchdogs, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end: a part that grows is seen before the whole run is
@@ -79,6 +79,7 @@ fn parts() -> Vec<Part> {
     parts.extend(programs::parts());
     parts.extend(devices::parts());
     parts.extend(dma::parts());
+    parts.extend(own_devices::parts());
     parts.extend(peripherals::parts());
     parts.extend(channels::parts());
     parts.extend(planted::parts());

@@ -41,7 +41,7 @@ pub(super) struct TargetTest {
 }
 
 /// Row that others are made from.
-const DEFAULT: TargetTest = TargetTest {
+pub(super) const DEFAULT: TargetTest = TargetTest {
     manifest: "",
     native: None,
     models: &["cortex-a57"],

@@ -3,7 +3,8 @@
 //!
 //! A Linux driver waits for the suppliers that its node refers to, and a node that is not the VM's
 //! is disabled in the VM's tree. A flat binary may well use a device that firmware has set up, so
-//! only VMs with a kernel are checked.
+//! its suppliers may be nobody's. Another VM's they may not be: that VM can turn the device's clock
+//! or power off, and Linux does so with clocks that none of its own devices uses.
 //!
 //! What is found is a warning: a driver may do without, and firmware may have left a clock running.
 //! The bindings are Linux'; a property that is not in [`LISTS`] is not followed.
@@ -31,13 +32,10 @@ const CLOCKS: &[&str] = &["arm,pl031", "xlnx,zynqmp-rtc"];
 
 /// Returns the missing suppliers, once for each device and each node that it needs.
 pub(super) fn missing(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<Fault> {
-    let kernels = manifest.vms.iter().filter(|vm| {
-        let has_kernel = matches!(vm.payload, Payload::Linux { .. });
-        has_kernel && !vm.devices.is_empty()
-    });
+    let owners = manifest.vms.iter().filter(|vm| !vm.devices.is_empty());
     let mut nodes = Vec::new();
     flatten(&tree.root(), "", &mut nodes);
-    kernels.flat_map(|vm| of_vm(vm, &nodes)).collect()
+    owners.flat_map(|vm| of_vm(manifest, vm, &nodes)).collect()
 }
 
 /// Returns what is wrong where guests show the clock of a device VM that owns none, and the board
@@ -76,16 +74,23 @@ fn flatten<'t>(node: &Node<'t>, path: &str, nodes: &mut Vec<Found<'t>>) {
     }
 }
 
-/// Devices of one VM: what another VM owns is as missing as what nobody owns.
-fn of_vm(vm: &Vm<'_>, nodes: &[Found<'_>]) -> Vec<Fault> {
+/// Devices of one VM: to a kernel, what nobody owns is missing too.
+fn of_vm(manifest: &Manifest<'_>, vm: &Vm<'_>, nodes: &[Found<'_>]) -> Vec<Fault> {
+    let has_kernel = matches!(vm.payload, Payload::Linux { .. });
+    let owner = |path| manifest.vms.iter().find(|other| other.devices.owns(path));
     let mut faults: Vec<Fault> = Vec::new();
     for (path, node) in nodes.iter().filter(|(path, _)| vm.devices.owns(path)) {
         for (property, cells) in LISTS {
             for (needed, other) in targets(node, property, cells, nodes) {
                 let is_there = vm.devices.owns(needed) || is_one_of(other, FIXED);
+                let owner = owner(needed).map(|owner| owner.name.to_owned());
+                let is_missing = !is_there && (has_kernel || owner.is_some());
                 let why = format!("{path}: it needs {needed}");
-                if !is_there && !faults.iter().any(|known| known.found == why) {
-                    faults.push(Fault::new(Rule::NeedsOther, vm.name, "devices", why));
+                if is_missing && !faults.iter().any(|known| known.found == why) {
+                    faults.push(Fault {
+                        other: owner,
+                        ..Fault::new(Rule::NeedsOther, vm.name, "devices", why)
+                    });
                 }
             }
         }

@@ -105,10 +105,16 @@ fn manifest() -> Tree {
 
 /// Makes the tree of the manifest's device VM from the board's tree in `blob`.
 fn made(manifest: &Tree, blob: &[u8]) -> Result<Vec<u8>, String> {
+    made_for("device", manifest, blob)
+}
+
+/// Makes the tree of a VM, by name.
+fn made_for(vm: &str, manifest: &Tree, blob: &[u8]) -> Result<Vec<u8>, String> {
     let manifest = manifest.flatten();
     let manifest = gearv_manifest::read(manifest.as_slice(), &mut |error| panic!("{error}"));
     let manifest = manifest.unwrap();
-    let vm = manifest.device_vm().unwrap();
+    let vm = manifest.vm_named(vm).unwrap();
+    let own = manifest.virtio_of(vm.id).map(|(_, device)| *device);
     let board = fdt::read(blob)
         .board
         .map_err(|refusal| refusal.to_string())?;
@@ -138,6 +144,7 @@ fn made(manifest: &Tree, blob: &[u8]) -> Result<Vec<u8>, String> {
             intid: 232,
             vm: 1,
         }],
+        virtio: &own.collect::<Vec<_>>(),
         slices: &[Region::new(0x5000_0000, 0x6020_0000)],
         channels: &[],
         control: Some(Region::new(0x7020_0000, 0x7040_0000)),
@@ -213,6 +220,34 @@ fn what_is_not_the_vms_is_disabled() {
         value(&made, "/", "interrupt-parent"),
         value(&virt, "/", "interrupt-parent")
     );
+}
+
+/// A guest's own device is enabled, and what is emulated for it stands beside. QEMU's transports
+/// may lie where the guest has its virtio devices, and have other names.
+#[test]
+fn a_guest_has_its_own_devices_and_the_emulated_ones() {
+    let guest = "/vms/linux";
+    let manifest = manifest()
+        .set(guest, "devices", text("/pl031@9010000"))
+        .set(guest, "watchdog-ms", cells(&[5500]))
+        .set("/vms/linux/rtc", "address", cells(&[0x904_0000]));
+    let board = tree(VIRT_GICV3).flatten();
+    let made = tree(&made_for("linux", &manifest, board.as_slice()).unwrap());
+    assert!(!is_disabled(&made, "/pl031@9010000") && is_there(&made, "/pl031@9010000"));
+    assert!(is_disabled(&made, "/pl011@9000000") && is_disabled(&made, "/virtio_mmio@a000000"));
+    assert_eq!(value(&made, "/", "model"), Some(text("GearV VM linux")));
+    let virtio = |name: &str| value(&made, "/virtio@a000000", name);
+    assert_eq!(virtio("compatible"), Some(text("virtio,mmio")));
+    assert_eq!(virtio("reg"), Some(cells(&[0, 0xa00_0000, 0, 0x200])));
+    assert_eq!(virtio("interrupts"), Some(cells(&[0, 16, 1])));
+    assert_eq!(virtio("dma-coherent"), Some(Vec::new()));
+    let watchdog = |name: &str| value(&made, "/watchdog@9020000", name);
+    let frames = cells(&[0, 0x902_0000, 0, 0x1000, 0, 0x902_1000, 0, 0x1000]);
+    assert_eq!(watchdog("reg"), Some(frames));
+    assert_eq!(watchdog("interrupts"), Some(cells(&[0, 2, 4])));
+    assert_eq!(watchdog("timeout-sec"), Some(cells(&[5])));
+    let clock = value(&made, "/rtc@9040000", "reg");
+    assert_eq!(clock, Some(cells(&[0, 0x904_0000, 0, 0x1000])));
 }
 
 /// Linux asks a GICv2m frame for this property and not for its status.

@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use gearv_manifest::Manifest;
 use gearv_manifest::blob::{Blob, Node};
 
-use super::{GIC_PARTS, NOT_DEVICES, cell, find, is_disabled, is_gic, stop_of};
-use super::{SMMU, pci, phandle, shared, streams};
+use super::masters::{is_translated, stop_of};
+use super::{GIC_PARTS, NOT_DEVICES, SMMU, cell, find, is_disabled, is_gic, pci, phandle, shared};
 use crate::fdt::bus::Bus;
 use crate::fdt::is_compatible;
 use crate::refusal::Refusal;
@@ -129,40 +129,4 @@ fn add_masters(
             list.push(path);
         }
     }
-}
-
-/// Tells whether all accesses of a device, or of all functions behind a bridge, go through this
-/// SMMU.
-fn is_translated(node: &Node<'_>, root: &Node<'_>, smmu: u32) -> bool {
-    if pci::is_bridge(node) {
-        return streams::rows(node).is_some_and(|rows| covers(node, smmu, rows));
-    }
-    let own = streams::own(node, root).unwrap_or_default();
-    !own.is_empty() && own.iter().all(|(phandle, _)| *phandle == smmu)
-}
-
-/// Tells whether `iommu-map` leads each requester ID of the bridge's buses to this SMMU: 256 a bus.
-fn covers(bridge: &Node<'_>, smmu: u32, mut rows: Vec<streams::Row>) -> bool {
-    let buses = bridge.property("bus-range");
-    let buses: Vec<u32> = buses
-        .and_then(|buses| buses.cells())
-        .into_iter()
-        .flatten()
-        .collect();
-    let [first, last] = buses[..] else {
-        return false;
-    };
-    rows.retain(|(_, named, _)| *named == smmu);
-    rows.sort_by_key(|(requester, ..)| *requester);
-    let begin = u64::from(first) << 8;
-    let reached = rows.iter().fold(begin, |reached, (requester, _, streams)| {
-        let start = u64::from(*requester);
-        let end = start + u64::from(streams.count);
-        if start <= reached {
-            reached.max(end)
-        } else {
-            reached
-        }
-    });
-    reached >= (u64::from(last) + 1) << 8
 }

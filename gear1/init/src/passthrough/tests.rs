@@ -1,6 +1,9 @@
-//! Real-time VMs and their devices, through the whole of init.
+//! Real-time VMs and guests with devices of their own, through the whole of init.
 //!
-//! Requirements: G1-BOOT-005, G1-DMA-002.
+//! Requirements: G1-BOOT-005, G1-DMA-002, G1-DMA-005.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use gear1_abi::boot::{IrqOwner, MAX_MASTERS, RealTime};
 
@@ -177,6 +180,114 @@ fn the_register_is_the_devices_own() {
     let refused = case.refused();
     assert!(
         refused.contains("it has no register to stop it by"),
+        "{refused}"
+    );
+}
+
+const GUEST: &str = "/vms/flat";
+
+/// A machine with a guest that Gear2 schedules and that owns `devices`, each with its NUL.
+fn guest(devices: &[u8]) -> Case {
+    let mut case = Case::new();
+    case.manifest = case
+        .manifest
+        .set(GUEST, "memory-mib", cells(&[4]))
+        .set(GUEST, "image", text("guest.bin"))
+        .set(GUEST, "devices", devices.to_vec());
+    case
+}
+
+#[test]
+fn a_guest_has_its_device_alone() {
+    let (memory, info) = guest(CLOCK).booted();
+    assert_eq!(info.vms[1].real_time, RealTime::No);
+    assert_eq!(info.irq_owner[34], IrqOwner::vm(1).unwrap());
+    let has = |vm: usize| {
+        let leaves = stage2(&memory, info.vms[vm].root);
+        leaves.iter().any(|leaf| leaf.output.start == 0x901_0000)
+    };
+    assert_eq!([0, 1].map(has), [false, true]);
+}
+
+/// Of what no SMMU keeps back, a guest has only what is known to leave memory alone, unless the
+/// manifest trusts it. A device that nobody knows counts as a master of the bus.
+#[test]
+fn a_guest_is_trusted_with_a_bus_master_by_the_manifest_alone() {
+    const UNKNOWN: &str = "/new@b000000";
+    let with_unknown = |devices: &[u8]| {
+        let mut case = guest(devices);
+        case.board = case
+            .board
+            .set(UNKNOWN, "compatible", text("gearv,unknown"))
+            .set(UNKNOWN, "reg", cells(&[0, 0xb00_0000, 0, 0x1000]));
+        case
+    };
+    let prefix = "manifest: M-DEV-011: /vms/flat: devices: a device of a guest may reach all \
+        memory, as no SMMU keeps it back ";
+    for (devices, why) in [
+        (
+            "/virtio_mmio@a003e00\0",
+            "(/virtio_mmio@a003e00, and 7 more); ",
+        ),
+        ("/virtio_mmio@*\0", "(/virtio_mmio@a000000, and 31 more); "),
+        ("/pcie@10000000\0", "(/pcie@10000000); "),
+        ("/new@b000000\0/pl031@9010000\0", "(/new@b000000); "),
+    ] {
+        let mut case = with_unknown(devices.as_bytes());
+        let refused = case.refused();
+        assert!(
+            refused.starts_with(&(prefix.to_string() + why)),
+            "{refused}"
+        );
+        case.manifest = case.manifest.set(GUEST, "trusts-dma", Vec::new());
+        let (_, info) = case.booted();
+        assert!(
+            info.masters
+                .iter()
+                .all(|one| one.register == 0 || one.vm == 1)
+        );
+    }
+    let mut beside = with_unknown(CLOCK);
+    let registers = cells(&[0, 0x901_0800, 0, 0x100]);
+    beside.board = beside.board.set(UNKNOWN, "reg", registers);
+    let refused = beside.refused();
+    let why = "(/new@b000000, by its page); ";
+    assert!(
+        refused.starts_with(&(prefix.to_string() + why)),
+        "{refused}"
+    );
+    let harmless = b"/pl011@9000000\0/pl061@9030000\0/gpio-keys\0/apb-pclk\0";
+    let (_, info) = guest(harmless).booted();
+    assert_eq!(info.irq_owner[39], IrqOwner::vm(1).unwrap());
+}
+
+/// An interrupt of the guest's distributor has one source, and a page one meaning.
+#[test]
+fn a_guests_device_is_no_emulated_one() {
+    let prefix = "manifest: M-DEV-008: /vms/flat: devices: this device cannot be given away (";
+    let watched = |devices: &[u8]| {
+        let mut case = guest(devices);
+        case.manifest = case.manifest.set(GUEST, "watchdog-ms", cells(&[5000])).set(
+            GUEST,
+            "restart",
+            text("on-failure"),
+        );
+        case
+    };
+    let refused = watched(CLOCK).refused();
+    let why = "interrupt 34 is also that of this VM's emulated watchdog); ";
+    assert!(
+        refused.starts_with(&(prefix.to_string() + why)),
+        "{refused}"
+    );
+    let mut case = watched(b"/pl061@9030000\0");
+    case.booted();
+    let address = cells(&[0x902_f000]);
+    case.manifest = case.manifest.set(GUEST, "watchdog-address", address);
+    let refused = case.refused();
+    let why = "the device at 0x9030000 lies where this VM has its emulated watchdog); ";
+    assert!(
+        refused.starts_with(&(prefix.to_string() + why)),
         "{refused}"
     );
 }

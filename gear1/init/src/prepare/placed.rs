@@ -123,8 +123,8 @@ impl<'a> Placed<'a> {
         }
         // planted: a VM's memory is mapped in Gear2 too
         mappings.extend(shared::mappings(manifest));
-        let real_time = &system.owners.real_time;
-        mappings.extend(real_time.iter().flat_map(Passthrough::mappings));
+        let others = &system.owners.others;
+        mappings.extend(others.iter().flat_map(Passthrough::mappings));
         let device_vm = system.owners.device_vm.as_ref();
         if let Some((device_vm, shared)) = device_vm.zip(self.shared.as_ref()) {
             mappings.extend(device_vm.mappings(shared, &self.starts));
@@ -285,7 +285,7 @@ impl<'a> Placed<'a> {
     ) {
         shared::fill(system.manifest, memory);
         let owners = system.owners;
-        owners.real_time.iter().for_each(|vm| vm.fill(info));
+        owners.others.iter().for_each(|vm| vm.fill(info));
         if let Some((device_vm, shared)) = owners.device_vm.as_ref().zip(self.shared.as_ref()) {
             device_vm.describe(shared, &self.starts, memory);
             device_vm.fill(info);
@@ -435,8 +435,8 @@ fn prepare_vm<'a>(
         let make = |memory, initrd| device_vm.device_tree(shared, starts, board, [memory, initrd]);
         return vm::prepare(vm, start, Some(&make), archive, board, free);
     }
-    let mut real_time = system.owners.real_time.iter();
-    if let Some(owner) = real_time.find(|owner| owner.vm.id == vm.id) {
+    let mut others = system.owners.others.iter();
+    if let Some(owner) = others.find(|owner| owner.vm.id == vm.id) {
         let make = |memory, initrd| owner.device_tree(board, [memory, initrd]);
         return vm::prepare(vm, start, Some(&make), archive, board, free);
     }

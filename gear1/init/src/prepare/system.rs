@@ -77,7 +77,7 @@ impl<'s, 'a> System<'s, 'a> {
 /// The VMs that own devices of the board.
 pub(super) struct Owners<'m, 'a> {
     pub(super) device_vm: Option<DeviceVm<'m, 'a>>,
-    pub(super) real_time: Vec<Passthrough<'m, 'a>>,
+    pub(super) others: Vec<Passthrough<'m, 'a>>,
     /// Devices that Gear1 feeds, and no VM owns.
     pub(super) fed: Vec<Fed>,
 }
@@ -92,7 +92,7 @@ impl<'m, 'a> Owners<'m, 'a> {
     ) -> Result<Self, Refusal> {
         let owners = Self {
             device_vm: DeviceVm::find(manifest, tree, board, faults)?,
-            real_time: Passthrough::find_real_time(manifest, tree, board, faults)?,
+            others: Passthrough::find_others(manifest, tree, board, faults)?,
             fed: board_watchdog::find(manifest, board, faults),
         };
         check_owners(owners.all(), faults);
@@ -112,7 +112,7 @@ impl<'m, 'a> Owners<'m, 'a> {
     /// Iterates over all VMs that own devices.
     pub(super) fn all(&self) -> impl Iterator<Item = &Passthrough<'m, 'a>> + Clone {
         let device_vm = self.device_vm.as_ref().map(|vm| &vm.own);
-        self.real_time.iter().chain(device_vm)
+        self.others.iter().chain(device_vm)
     }
 
     /// Returns the streams of all VMs' devices behind the SMMU.
@@ -140,19 +140,15 @@ impl<'m, 'a> Owners<'m, 'a> {
     /// Returns the first address behind all that the VMs see beside memory.
     fn limit(&self) -> u64 {
         let device_vm = self.device_vm.as_ref().map(DeviceVm::limit);
-        let limits = self
-            .real_time
-            .iter()
-            .map(Passthrough::limit)
-            .chain(device_vm);
+        let limits = self.others.iter().map(Passthrough::limit).chain(device_vm);
         limits.fold(0, u64::max)
     }
 
     /// Returns how many tables the VMs' devices, and all that the device VM shares, take at most.
     fn table_count(&self) -> u64 {
         let device_vm = self.device_vm.as_ref().map_or(0, DeviceVm::table_count);
-        let real_time: u64 = self.real_time.iter().map(Passthrough::table_count).sum();
-        device_vm + real_time
+        let others: u64 = self.others.iter().map(Passthrough::table_count).sum();
+        device_vm + others
     }
 }
 

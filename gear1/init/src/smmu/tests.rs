@@ -52,6 +52,24 @@ fn case() -> Case {
     case
 }
 
+/// A guest has a bridge without `trusts-dma` if all of its functions go through the SMMU.
+///
+/// Requirement: G1-DMA-005.
+#[test]
+fn a_guest_has_what_the_smmu_keeps_in_its_stage_2() {
+    let mut case = Case::new();
+    case.manifest = case.manifest.set("/vms/linux", "devices", text(BRIDGE));
+    let untrusted = "manifest: M-DEV-011: /vms/linux: devices: ";
+    assert!(case.refused().starts_with(untrusted));
+    case.board = with_smmu(case.board);
+    let (memory, info) = case.booted();
+    let own = Some((info.vms[0].vmid.into(), info.vms[0].root));
+    assert_eq!(translated(&memory, &info, 8), own);
+    let rows = cells(&[0, PHANDLE, 0, 0xffff]);
+    case.board = case.board.set(BRIDGE, "iommu-map", rows);
+    assert!(case.refused().starts_with(untrusted));
+}
+
 /// Reads words of memory.
 fn words(memory: &FakeMemory, at: u64, count: usize) -> Vec<u64> {
     let bytes = memory.read(at, count * 8);

@@ -57,6 +57,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         watchdog_ipa: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),
+        trusts_dma: false,
         peers: Default::default(),
         window_ipa: Vm::DEFAULT_WINDOW,
         virtio_ipa: Vm::DEFAULT_VIRTIO,

@@ -152,6 +152,14 @@ fn warns_of_what_has_no_effect() {
             "/vms/device progress-ms",
         ),
         (
+            smallest().set(VM, "trusts-dma", Vec::new()),
+            "/vms/linux trusts-dma",
+        ),
+        (
+            served().set(DEVICE, "trusts-dma", Vec::new()),
+            "/vms/device trusts-dma",
+        ),
+        (
             program("command", "/bin/x\0>/dev/null"),
             "/vms/linux/virtio/program command",
         ),
@@ -181,6 +189,9 @@ fn warns_of_what_has_no_effect() {
             .set("/vms/rt", "watchdog-address", cells(&[0x0903_0000]))
             .set("/vms/rt", "watchdog-ms", cells(&[10]))
             .set("/vms/rt", "restart", text("on-failure")),
+        smallest()
+            .set(VM, "devices", text("/disk"))
+            .set(VM, "trusts-dma", Vec::new()),
         smallest()
             .set(VM, "progress-ms", cells(&[10_000]))
             .set(VM, "restart", text("on-failure")),

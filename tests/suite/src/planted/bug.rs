@@ -57,6 +57,8 @@ pub(super) enum Finder {
     Chaos,
     /// A device that attacks all memory.
     Dma,
+    /// A guest with devices of its own.
+    OwnDevices,
     /// A device VM that traces a guest.
     Trace,
     /// A guest that a device VM dumps.

@@ -48,6 +48,24 @@ pub(super) const BUGS: &[Bug] = &[
         test: INIT,
         finder: Finder::Host,
     },
+    // The guest would have a disk that writes to all memory. Only a device that uses that shows it,
+    // so the test reads the refusal.
+    Bug {
+        name: "a guest has a bus master that nothing keeps back",
+        change: Change::Drop,
+        breaks: &["G1-DMA-005"],
+        test: "gear1/init/src/passthrough/tests.rs",
+        finder: Finder::Host,
+    },
+    // Both sources would end the interrupt of the other. The two have to fire at once for that, so
+    // the test reads the refusal.
+    Bug {
+        name: "a guest's device has the interrupt of an emulated one",
+        change: Change::Swap("own.intid == intid", "own.intid == intid && false"),
+        breaks: &["G1-BOOT-005"],
+        test: "gear1/init/src/passthrough/tests.rs",
+        finder: Finder::Host,
+    },
     // CMD_SYNC in place of the invalidation still completes. The model of the SMMU has a queue and
     // no TLB: the test reads the command and its VMID.
     Bug {

@@ -53,6 +53,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         watchdog_ipa: 0,
         gic: GicMode::Emulated,
         devices: Default::default(),
+        trusts_dma: false,
         peers: Default::default(),
         window_ipa: Vm::DEFAULT_WINDOW,
         virtio_ipa: Vm::DEFAULT_VIRTIO,

@@ -142,6 +142,7 @@ const TABLE: &[Row] = &[
     ("entry-offset", ADDRESS, "<0x40>"),
     // Switches: an empty text has the message say that there is no value to write.
     ("may-power-off", "", ""),
+    ("trusts-dma", "", ""),
     ("no-autostart", "", ""),
     ("boot-order", "a number from 0 to 1000", "<1>"),
     ("debug", "", ""),
