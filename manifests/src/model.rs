@@ -16,6 +16,7 @@ mod channel;
 mod cpus;
 mod devices;
 mod memory;
+mod restart;
 mod scheduling;
 mod shared;
 mod virtio;
@@ -26,6 +27,7 @@ pub use channel::{Channel, ChannelEnd};
 pub use cpus::{CpuList, CpuSet};
 pub use devices::{Console, Rtc, WatchdogDevice};
 pub use memory::{Memory, Region};
+pub use restart::{OnGiveUp, Restart, RestartLimit};
 pub(crate) use scheduling::PARAMETERS;
 pub use scheduling::{Balancer, Budget, Parameters, Policy, Pool, Scheduler, Window};
 pub use shared::SharedMemory;
@@ -275,31 +277,6 @@ pub enum Privilege {
     El0,
     /// EL1, the baseline of the papers.
     El1,
-}
-
-/// Limits of automatic restarts after a VM's own end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RestartLimit {
-    /// Most restarts within the window, after which Gear2 gives the VM up; 0: no limit.
-    pub limit: u32,
-    /// Length of the window, in milliseconds.
-    pub window_ms: u32,
-    /// Pause before the second restart within the window, in milliseconds; each further restart
-    /// doubles the pause.
-    pub backoff_ms: u32,
-}
-
-impl RestartLimit {
-    /// The largest limit that a manifest can name.
-    pub const MOST: u32 = crate::limits::MOST_RESTARTS;
-
-    /// Limit for a manifest that names none: a guest that crashes at once is given up after about a
-    /// minute and 11 loads.
-    pub const DEFAULT: Self = Self {
-        limit: 10,
-        window_ms: 60_000,
-        backoff_ms: 100,
-    };
 }
 
 /// A VM.
@@ -570,29 +547,6 @@ impl<'a> Payload<'a> {
         };
         core::iter::once(first).chain(second)
     }
-}
-
-/// Policy for the automatic restart of a VM that has stopped. A guest's own reset request is always
-/// honoured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restart {
-    /// Never.
-    Never,
-    /// After a fault, or when its watchdog bites.
-    OnFailure,
-    /// Restart after a SYSTEM_OFF, too.
-    Always,
-}
-
-/// Consequence of a failure after which a VM is not started again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnGiveUp {
-    /// The VM stays stopped.
-    Stop,
-    /// The machine is powered off.
-    PowerOff,
-    /// The standby is started.
-    FailOver,
 }
 
 /// Way in which a VM gets its interrupts.

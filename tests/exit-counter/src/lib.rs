@@ -1,5 +1,5 @@
 //! A QEMU plugin (TCG, QEMU 10) that counts Gear1's instructions from each exit to the entry that
-//! follows; or, with the argument `guests`, what any hypervisor executes by kind ([`costs`]).
+//! follows; or, with the argument `guests`, what any hypervisor executes by kind (`costs`).
 //!
 //! An exit begins at one of the vectors for lower exception levels and ends with ERET. A CPU that
 //! waits at EL2 looks for interrupts there: such a look ends one stretch and begins another, named

@@ -11,5 +11,6 @@ extern crate workbench;
 pub mod bench;
 pub mod jitter;
 pub mod kvm_host;
+mod plugin;
 pub mod report;
 pub mod worst_cases;

@@ -25,6 +25,7 @@ use workbench::workspace;
 use xtask::run;
 
 use crate::bench::breakdown::function_name;
+use crate::plugin;
 
 mod name;
 
@@ -182,23 +183,13 @@ pub struct Measured {
 
 /// Runs the machines, with another command line of the search's if one is given.
 pub fn measure(only: &str, command_line: Option<&str>) -> Result<Measured> {
-    let plugin = plugin()?;
+    let plugin = plugin::build()?;
     let qemu = Qemu::prepare(QEMU)?;
     let mut measured = Measured::default();
     for run in RUNS.iter().filter(|run| run.manifest.contains(only)) {
         run.measure(&qemu, &plugin, command_line, &mut measured)?;
     }
     Ok(measured)
-}
-
-/// Builds the plugin. An optimised build, as the plugin runs at each instruction of the machine.
-/// Cargo decides whether a build is needed, so a plugin of older sources is never used.
-pub(crate) fn plugin() -> Result<PathBuf> {
-    let mut command = workspace::cargo();
-    command.args(["build", "--quiet", "--release", "--package", "exit-counter"]);
-    let status = command.status().context("cargo cannot be run")?;
-    ensure!(status.success(), "the plugin does not build");
-    Ok(workspace::target_dir().join("release/libexit_counter.so"))
 }
 
 impl Run {

@@ -21,7 +21,7 @@ use workbench::workspace;
 use self::cores::{CORES, Core};
 use super::breakdown::ITERATIONS;
 use super::column::{Column, KICK, SWITCH, Under, printed};
-use crate::worst_cases;
+use crate::plugin;
 
 mod cores;
 #[cfg(test)]
@@ -113,7 +113,7 @@ impl Costs {
 /// and barriers. For a test, since a path may become slower while it becomes no longer.
 pub fn of_gearv(qemu: &Qemu, rows: &[&str]) -> Result<Vec<[u64; 3]>> {
     let column = Column::of(COLUMNS[0])?;
-    let measured = measure(qemu, &worst_cases::plugin()?, &column, MANIFESTS[0])?;
+    let measured = measure(qemu, &plugin::build()?, &column, MANIFESTS[0])?;
     let of = |row: &&str| {
         let costs = measured.iter().find(|costs| costs.row == *row);
         let costs = costs.with_context(|| format!("{row} was not measured"))?;
@@ -133,7 +133,7 @@ pub(super) fn run(qemu: &Qemu, only: &str) -> Result<()> {
         "no column of --costs is named {only:?}; the names: {}",
         COLUMNS.join(", ")
     );
-    let plugin = worst_cases::plugin()?;
+    let plugin = plugin::build()?;
     for name in chosen {
         let column = Column::of(name)?;
         let step = Step::start(name);
