@@ -57,6 +57,8 @@ pub(super) enum Finder {
     Chaos,
     /// A device that attacks all memory.
     Dma,
+    /// Firmware that counts how often Gear1 calls it.
+    Firmware,
     /// A device VM that traces a guest.
     Trace,
     /// A guest that a device VM dumps.
