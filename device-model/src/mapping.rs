@@ -75,10 +75,10 @@ impl Mapping {
         let (flags, fd) = (libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd());
         // SAFETY: the pages are part of this mapping, as checked above, and nobody uses them yet.
         let covered = unsafe { libc::mmap(place, size, PROTECTION, flags, fd, offset) };
-        if covered == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
+        let is_covered = covered != libc::MAP_FAILED;
+        is_covered
+            .then_some(())
+            .ok_or_else(io::Error::last_os_error)
     }
 
     /// Maps for good: threads of guests use the memory until GDM ends.

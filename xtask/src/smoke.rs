@@ -9,6 +9,7 @@ pub mod device_vm;
 pub mod fio;
 mod process;
 mod session;
+mod speculation;
 pub mod top;
 
 use anyhow::Result;
@@ -60,7 +61,7 @@ pub fn check_guests(
     report: &dyn Fn(&str),
 ) -> Result<usize> {
     let mut smoke = Smoke::start(qemu, machine, images, log, extent, report)?;
-    smoke.all(&images.manifest.vms)?;
+    smoke.all(&images.manifest.vms, machine)?;
     smoke.check("no kernel complains", no_kernel_complains)?;
     Ok(smoke.checks)
 }

@@ -3,6 +3,7 @@
 use core::arch::asm;
 
 use gear1_core::idregs::IdReg;
+use gear1_core::mitigations::Core;
 use gear1_core::monitors::{DEBUG, PMU};
 
 use tock_registers::LocalRegisterCopy;
@@ -14,8 +15,8 @@ use crate::regs::{
     HDFGRTR2_EL2, HDFGWTR_EL2, HDFGWTR2_EL2, HFGITR_EL2, HFGITR2_EL2, HFGRTR_EL2, HFGRTR2_EL2,
     HFGWTR_EL2, HFGWTR2_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1,
     ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1, ID_AA64PFR1_EL1,
-    MDCR_EL2, MIDR_EL1, MMFR0, MMFR1, MPIDR_EL1, PFR0, PMCR, PMCR_EL0, Readable as _, VSESR_EL2,
-    VTCR_EL2, Writeable as _,
+    MDCR_EL2, MIDR_EL1, MMFR0, MMFR1, MPIDR_EL1, PFR0, PFR1, PMCR, PMCR_EL0, Readable as _,
+    VSESR_EL2, VTCR_EL2, Writeable as _,
 };
 
 /// HCR_EL2 bits (Arm ARM D24.2.57).
@@ -138,6 +139,15 @@ pub fn id_register(reg: IdReg) -> u64 {
         IdReg::Mmfr0 => ID_AA64MMFR0_EL1.get(),
         IdReg::Mmfr1 => ID_AA64MMFR1_EL1.get(),
         IdReg::Mmfr2 => ID_AA64MMFR2_EL1.get(),
+    }
+}
+
+/// Returns what the mitigations of this CPU follow from.
+pub fn core() -> Core {
+    Core {
+        midr: MIDR_EL1.get(),
+        csv2: PFR0::CSV2.read(ID_AA64PFR0_EL1.get()),
+        ssbs: PFR1::SSBS.is_set(ID_AA64PFR1_EL1.get()),
     }
 }
 

@@ -1,11 +1,21 @@
-//! Calls into firmware: PSCI by SMC. A spin-table is `window::release_cpu`.
+//! Calls into firmware: PSCI, and the mitigations of Arm's architecture, by SMC. A spin-table is
+//! `window::release_cpu`.
 //!
-//! Requirements: G1-PSCI-003.
+//! Requirements: G1-PSCI-003, G1-CPU-012.
 
 use core::arch::asm;
 
 use gear1_abi::boot::EnableMethod;
+use gear1_core::mitigations::{Answers, NO_FIRMWARE, SocId, function};
 
+const PSCI_VERSION: u64 = 0x8400_0000;
+const PSCI_FEATURES: u64 = 0x8400_000a;
+const SMCCC_VERSION: u64 = 0x8000_0000;
+const SMCCC_ARCH_FEATURES: u64 = 0x8000_0001;
+/// PSCI 1.0, which has PSCI_FEATURES.
+const PSCI_1_0: i32 = 0x1_0000;
+/// SMCCC 1.1, which has SMCCC_ARCH_FEATURES.
+const SMCCC_1_1: i32 = 0x1_0001;
 const CPU_ON_64: u64 = 0xc400_0003;
 const CPU_OFF: u64 = 0x8400_0002;
 const SYSTEM_OFF: u64 = 0x8400_0008;
@@ -58,4 +68,48 @@ pub fn system(method: EnableMethod, reset: bool) -> ! {
         0,
     );
     crate::cpu::park()
+}
+
+/// Calls a function of SMC32, whose result is a signed word.
+#[inline(never)]
+fn call_32(method: EnableMethod, function: u64, argument: u64) -> i32 {
+    call(method, function, argument, 0, 0) as i32
+}
+
+/// Tells whether firmware has SMCCC_ARCH_FEATURES. Older firmware may take a function that it does
+/// not know for an error, so that each step asks for the next one (Arm DEN 0028, appendix B).
+fn has_features(method: EnableMethod) -> bool {
+    call_32(method, PSCI_VERSION, 0) >= PSCI_1_0
+        && call_32(method, PSCI_FEATURES, SMCCC_VERSION) >= 0
+        && call_32(method, SMCCC_VERSION, 0) >= SMCCC_1_1
+}
+
+/// Asks firmware for what the calling CPU needs of workarounds 1 to 3. The answer is this CPU's:
+/// CPUs of two clusters may get different ones (Arm DEN 0028, 7.4.2).
+pub fn workarounds(method: EnableMethod) -> Answers {
+    if !has_features(method) {
+        return NO_FIRMWARE;
+    }
+    // Bound: 3 workarounds.
+    [
+        function::WORKAROUND_1,
+        function::WORKAROUND_2,
+        function::WORKAROUND_3,
+    ]
+    .map(|id| call_32(method, SMCCC_ARCH_FEATURES, id.into()))
+}
+
+/// Asks firmware for the SoC's version and revision.
+pub fn soc_id(method: EnableMethod) -> SocId {
+    let id = function::SOC_ID.into();
+    if !has_features(method) || call_32(method, SMCCC_ARCH_FEATURES, id) < 0 {
+        return SocId::NONE;
+    }
+    // Bound: 2 values.
+    SocId([0, 1].map(|kind| call_32(method, id, kind)))
+}
+
+/// Has firmware carry out workaround 1 or 3 on this CPU.
+pub fn work_around(method: EnableMethod, function: u32) {
+    call_32(method, function.into(), 0);
 }

@@ -47,6 +47,11 @@ register_bitfields! { u64,
     /// ID_AA64PFR0_EL1.
     pub(crate) PFR0 [
         RAS OFFSET(28) NUMBITS(4) [],
+        CSV2 OFFSET(56) NUMBITS(4) [],
+    ],
+    /// ID_AA64PFR1_EL1.
+    pub(crate) PFR1 [
+        SSBS OFFSET(4) NUMBITS(4) [],
     ],
     /// ID_AA64MMFR0_EL1.
     pub(crate) MMFR0 [

@@ -2,7 +2,7 @@
 //! not virtualize. Hidden features trap to UNDEFINED.
 //!
 //! Requirements: G1-CPU-001 (consistent, filtered identification), G1-CPU-002 (hidden features are
-//! UNDEFINED).
+//! UNDEFINED), G1-CPU-014 (what the CPU says of attacks on speculation).
 
 use crate::monitors::{DEBUG, PMU};
 use crate::syndrome::SysregId;
@@ -118,8 +118,9 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monit
         // All but pointer authentication (4, 8, 24, 28: keys are not switched), LS64 (60), XS (56).
         IdReg::Isar1 => only(hardware, &[0, 12, 16, 20, 32, 36, 40, 44, 48, 52]),
         IdReg::Mmfr0 => memory_features(hardware, pa_range),
-        // HAFDBS, VMIDBits, HPDS, PAN, SpecSEI, XNX, ETS, AFP; not VH, LO, TWED, HCX.
-        IdReg::Mmfr1 => only(hardware, &[0, 4, 12, 20, 24, 28, 36, 44]),
+        // HAFDBS, VMIDBits, HPDS, PAN, SpecSEI, XNX, ETS, AFP, ECBHB; not VH, LO, TWED, HCX.
+        // planted: a guest is not told that its branch history is safe
+        IdReg::Mmfr1 => only(hardware, &[0, 4, 12, 20, 24, 28, 36, 44, 60]),
         // CnP, UAO, VARange, CCIDX, ST, AT, IDS, TTL, BBM, E0PD; not LSM, IESB (no RAS), NV, FWB,
         // EVT.
         IdReg::Mmfr2 => only(hardware, &[0, 4, 16, 20, 28, 32, 36, 48, 52, 60]),

@@ -40,6 +40,7 @@ pub mod icache;
 pub mod idregs;
 pub mod lifecycle;
 pub mod log;
+pub mod mitigations;
 pub mod monitors;
 pub mod ownership;
 pub mod physical;

@@ -5,6 +5,8 @@
 
 use gear1_abi::id::MAX_VCPUS_PER_VM;
 
+use crate::mitigations::function::{SOC_ID, WORKAROUND_1, WORKAROUND_2, WORKAROUND_3};
+
 /// PSCI return codes.
 pub mod ret {
     /// Done.
@@ -80,6 +82,8 @@ pub enum Call {
         /// Whether the address is asked for, else the presence.
         address: bool,
     },
+    /// SMCCC_ARCH_FEATURES of what the CPU and its firmware decide.
+    Feature(u32),
     /// NODE_HW_STATE.
     NodeState {
         /// MPIDR of the node.
@@ -91,7 +95,8 @@ pub enum Call {
     SystemOff,
     /// SYSTEM_RESET, SYSTEM_RESET2.
     SystemReset,
-    /// Not a standard service: vendor hypervisor range and everything unknown.
+    /// None of these: the architecture's workarounds, the vendor hypervisor range and everything
+    /// unknown.
     Other,
 }
 
@@ -189,7 +194,7 @@ pub fn decode(x0: u64, x1: u64, x2: u64, x3: u64) -> Call {
             _ => Call::Constant(ret::INVALID_PARAMETERS),
         },
         function::PSCI_FEATURES => Call::Constant(features(a as u32)),
-        function::SMCCC_ARCH_FEATURES => Call::Constant(architecture_features(a as u32)),
+        function::SMCCC_ARCH_FEATURES => architecture_features(a as u32),
         time::FEATURES => time_features(a as u32),
         time::STOLEN => Call::StolenTime { address: true },
         _ => Call::Other,
@@ -261,10 +266,13 @@ const fn features(id: u32) -> u64 {
 }
 
 /// SMCCC_ARCH_FEATURES: the calls of the architecture, and PV_TIME_FEATURES.
-const fn architecture_features(id: u32) -> u64 {
+const fn architecture_features(id: u32) -> Call {
     match id {
-        function::SMCCC_VERSION | function::SMCCC_ARCH_FEATURES | time::FEATURES => ret::SUCCESS,
-        _ => ret::NOT_SUPPORTED,
+        function::SMCCC_VERSION | function::SMCCC_ARCH_FEATURES | time::FEATURES => {
+            Call::Constant(ret::SUCCESS)
+        }
+        WORKAROUND_1 | WORKAROUND_2 | WORKAROUND_3 | SOC_ID => Call::Feature(id),
+        _ => Call::Constant(ret::NOT_SUPPORTED),
     }
 }
 

@@ -41,8 +41,7 @@ pub fn guest_seeds(machine: &[u8], vm: u32, count: usize) -> Vec<u8> {
         }
     }
     let size = count * SEED_SIZE;
-    let mut seeds = Vec::with_capacity(size);
-    let mut counter = 0;
+    let (mut seeds, mut counter) = (Vec::with_capacity(size), 0);
     while seeds.len() < size {
         let block = block(&key, counter, [vm, 0, 0]).map(|row| row.map(u32::to_le_bytes));
         let bytes = block.as_flattened().as_flattened();

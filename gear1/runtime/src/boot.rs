@@ -3,7 +3,7 @@
 //! The boot CPU fills what all CPUs read, [`machine`], before it starts another
 //! CPU. From then on that state is constant, and no lock covers it.
 //!
-//! Requirements: G1-BOOT-009, G1-BOOT-011, G1-CPU-004.
+//! Requirements: G1-BOOT-009, G1-BOOT-011, G1-CPU-004, G1-CPU-012.
 
 use core::sync::atomic::Ordering;
 
@@ -21,6 +21,7 @@ use gear1_arch::this_cpu::LocalCpu;
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::{World, vttbr_of};
 use gear1_arch::{cpu, entry, firmware, start};
+use gear1_core::mitigations::Mitigations;
 use gear1_core::psci;
 use gear1_core::smmu::stream::Streams;
 use gear1_core::stage2::Geometry;
@@ -67,6 +68,7 @@ fn start_machine() {
         vcpus: [(VmId::FIRST, VcpuIndex::FIRST); MAX_VCPUS],
         kicks: kicks(boot),
         pa_range: Geometry::from_vtcr(boot.vtcr_el2).pa_range(),
+        soc_id: firmware::soc_id(boot.enable_method),
     };
     // Bound: MAX_VMS (16).
     for (number, vm) in (0..boot.vm_count as usize).zip(&boot.vms) {
@@ -237,6 +239,8 @@ fn init_data(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.has_ras = cpu::has_ras();
     cpu.data.misreports_stage2 = cpu::misreports_stage2_faults();
     cpu.data.world = World::of_this_cpu(machine.handover);
+    let firmware = firmware::workarounds(machine.boot.enable_method);
+    cpu.data.mitigations = Mitigations::of(cpu::core(), firmware);
 }
 
 /// Gives the calling CPU its ring of trace records, and has it write them if it is to do so from its

@@ -4,7 +4,7 @@
 //! index in that VM. Off and On of a vCPU are decided under the VM's lock, so that a CPU_ON and a
 //! CPU_OFF of two vCPUs, or the end of the VM, come one after the other.
 //!
-//! Requirements: G1-PSCI-002, G1-PSCI-005, G1-PSCI-008.
+//! Requirements: G1-PSCI-002, G1-PSCI-005, G1-PSCI-008, G1-CPU-012.
 
 use gear1_abi::ABI_VERSION;
 use gear1_abi::boot::{BootRegion, RealTime};
@@ -14,8 +14,9 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::guest::{self, NOT_SUPPORTED};
 use gear1_abi::id::{VcpuId, VmId};
 use gear1_arch::entry::Resume;
-use gear1_arch::exception;
+use gear1_arch::{exception, firmware};
 use gear1_core::ffa::is_ffa;
+use gear1_core::mitigations::{answer, function};
 use gear1_core::psci::{self, Call, affinity, ret};
 use gear1_core::syndrome::Syndrome;
 use gear1_core::vcpu::{Requests, VcpuShared};
@@ -68,6 +69,7 @@ pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
         }
         Call::AffinityInfo { target } => affinity_info(machine, loaded, target),
         Call::NodeState { target, level } => node_state(machine, loaded, target, level),
+        Call::Feature(id) => feature(guest.cpu, machine, id),
         Call::StolenTime { address } => stolen_time(machine, loaded, address),
         Call::Off => return cpu_off(guest.reborrow(), reason),
         Call::Standby => {
@@ -178,6 +180,38 @@ fn stolen_time(machine: &Machine, caller: &Loaded, address: bool) -> u64 {
     }
 }
 
+/// Answers SMCCC_ARCH_FEATURES where the CPU or its firmware decides (G1-CPU-012).
+#[inline(never)]
+fn feature(cpu: &Cpu, machine: &Machine, id: u32) -> u64 {
+    let offered = match id {
+        function::SOC_ID => machine.soc_id.feature(),
+        _ => cpu.data.mitigations.feature(id),
+    };
+    i64::from(offered) as u64
+}
+
+/// Passes workaround 1 or 3 to firmware where this CPU needs it, and answers SMCCC_ARCH_SOC_ID. On
+/// a CPU that needs no workaround the call does nothing, and none is refused that
+/// SMCCC_ARCH_FEATURES has offered on another CPU. There is no other call.
+#[inline(never)]
+fn architecture(cpu: &mut Cpu, machine: &Machine) {
+    let [x0, x1, ..] = cpu.frame().x;
+    let id = x0 as u32;
+    let result = match id {
+        function::SOC_ID => machine.soc_id.answer(x1 as u32),
+        function::WORKAROUND_1 | function::WORKAROUND_3 => {
+            let offered = cpu.data.mitigations.feature(id);
+            if offered == answer::NEEDED {
+                firmware::work_around(machine.boot.enable_method, id);
+            }
+            // Not needed here is success, too.
+            offered.min(0)
+        }
+        _ => answer::NOT_SUPPORTED,
+    };
+    cpu.frame().set_reg(0, i64::from(result) as u64);
+}
+
 /// NODE_HW_STATE. The one power domain with a state of its own is a vCPU.
 #[inline(never)]
 fn node_state(machine: &Machine, caller: &Loaded, target: u64, level: u64) -> u64 {
@@ -220,7 +254,8 @@ fn cpu_off(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
     vcpu::leave_as_is(guest.reborrow(), reason, &Event::Off(id))
 }
 
-/// The vendor-specific hypervisor services of [`guest`], and what does not exist. The functions
+/// The architecture's workarounds, the vendor-specific hypervisor services of [`guest`], and what
+/// does not exist. The functions
 /// that Gear1 knows are answered here; the rest of the vendor's range is Gear2's, which a real-time
 /// VM's CPU does not have.
 #[inline(never)]
@@ -233,7 +268,7 @@ pub(crate) fn vendor(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
         guest::GEARV_VERSION => guest.cpu.frame().set_reg(0, u64::from(ABI_VERSION)),
         guest::CALL_UID => call_uid(guest.cpu),
         _ if to_gear2 => return hypercall(guest.reborrow()),
-        _ => guest.cpu.frame().set_reg(0, NOT_SUPPORTED),
+        _ => architecture(guest.cpu, guest.loaded.machine),
     }
     shared.count(reason);
     Handled::Same

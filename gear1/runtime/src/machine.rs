@@ -20,6 +20,7 @@ use gear1_core::heartbeat::Heartbeat;
 use gear1_core::idregs;
 use gear1_core::lifecycle::RunningLife;
 use gear1_core::log::LogRing;
+use gear1_core::mitigations::{Mitigations, SocId};
 use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::residents::Residents;
 use gear1_core::smmu::stream::Streams;
@@ -184,6 +185,8 @@ pub(crate) struct CpuData {
     pub(crate) world: World,
     /// VMs' translations and instructions that this CPU's TLBs and instruction cache may hold.
     pub(crate) residents: Residents,
+    /// Firmware's mitigations, and the VM whose branches this CPU's predictors may hold.
+    pub(crate) mitigations: Mitigations,
     /// vCPU whose values the FP registers hold.
     pub(crate) fp_owner: Option<VcpuId>,
     /// CNTPCT value at which Gear2 asked to be called back.
@@ -250,6 +253,7 @@ impl CpuData {
             loaded: None,
             world: World::NONE,
             residents: Residents::NONE,
+            mitigations: Mitigations::NONE,
             fp_owner: None,
             // All fields are zero, so that the value takes no room in the image; `start_cpu` sets
             // the others.
@@ -312,6 +316,8 @@ pub(crate) struct Machine {
     pub(crate) kicks: [u64; MAX_CPUS],
     /// PARange that limits stage 2.
     pub(crate) pa_range: u64,
+    /// Answers to SMCCC_ARCH_SOC_ID.
+    pub(crate) soc_id: SocId,
 }
 
 pub(crate) static CPUS: Cpus<CpuData> =

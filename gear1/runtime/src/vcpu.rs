@@ -4,7 +4,7 @@
 //! loaded while Gear2 runs, and moves only when another vCPU is run here.
 //! *Running*: it executes.
 //!
-//! Requirements: G1-RUN-003, G1-TIM-005, G1-MEM-022, G1-CPU-011.
+//! Requirements: G1-RUN-003, G1-TIM-005, G1-MEM-022, G1-CPU-011, G1-CPU-013.
 
 use core::sync::atomic::Ordering;
 
@@ -12,10 +12,10 @@ use gear1_abi::boot::RealTime;
 use gear1_abi::call::{VcpuState, Waits};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::VcpuId;
+use gear1_abi::id::{VcpuId, VmId};
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTV_CTL_EL0, CNTVOFF_EL2, Readable as _, VDISR_EL2, Writeable as _};
-use gear1_arch::{cache, cpu, el1, fp, stolen_time, tlb, world};
+use gear1_arch::{cache, cpu, el1, firmware, fp, stolen_time, tlb, world};
 use gear1_core::context::{El1State, FpState, Frame};
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Requests, Start, VcpuShared};
@@ -110,6 +110,9 @@ pub(crate) unsafe fn load_another(
     unsafe { cpu.install(context) };
     // planted: nothing is forgotten when a vCPU is loaded
     forget_others(cpu, machine, loaded, stayed);
+    if cpu.data.mitigations.is_needed() {
+        forget_branches(cpu, machine, vm);
+    }
     let posted = loaded.shared.take_each(Requests::INTERRUPTS).sgis();
     // A reset turns the timer off.
     let is_reset = loaded.shared.requests().intersects(Requests::RESET);
@@ -168,6 +171,16 @@ fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool
         // SAFETY: a vCPU is loaded or reset before its guest is entered, which installs its stage
         // 2.
         unsafe { world.with_stage2(machine.handover, vm, tlb::invalidate_vcpu_local) };
+    }
+}
+
+/// Has firmware empty the branch predictors that another VM has trained. Gear1 and Gear2 run before
+/// the guest, and train them for nobody.
+#[inline(never)]
+fn forget_branches(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
+    if let Some(function) = cpu.data.mitigations.moves_in(vm) {
+        // planted: nothing empties the branch predictors
+        firmware::work_around(machine.boot.enable_method, function);
     }
 }
 

@@ -28,6 +28,7 @@ mod documents;
 mod errata;
 mod evidence;
 mod examples;
+mod firmware;
 mod fuzz;
 mod gdb;
 mod gear2_registers;

@@ -18,10 +18,10 @@ use crate::part::{Part, Tally};
 use crate::record::{self, Run};
 use crate::{
     bench, board_watchdogs, boards, boot, channels, chaos, coverage, cpu_time, devices, dma,
-    documents, examples, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host, hostile,
-    images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, own_devices, pci_linux,
-    peripherals, planted, programs, realtime, refusals, running, schedules, storage, supervision,
-    tour, tracing, userlands, watchdogs, worst_cases,
+    documents, examples, firmware, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host,
+    hostile, images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, own_devices,
+    pci_linux, peripherals, planted, programs, realtime, refusals, running, schedules, storage,
+    supervision, tour, tracing, userlands, watchdogs, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end: a part that grows is seen before the whole run is
@@ -64,6 +64,7 @@ fn parts() -> Vec<Part> {
     parts.extend(tour::parts());
     parts.extend(halt::parts());
     parts.extend(guests::parts());
+    parts.extend(firmware::parts());
     parts.extend(schedules::parts());
     parts.extend(realtime::parts());
     parts.extend(chaos::parts());

@@ -10,6 +10,8 @@ use workbench::manifest::VmSummary;
 use workbench::qemu::{Machine, Qemu};
 use workbench::{initramfs, workspace};
 
+use super::speculation::{self, Truth};
+
 /// Key that starts a command to Gear2's console. Ctrl-G, which shells and editors hardly use.
 pub const ESCAPE: char = '\x07';
 
@@ -115,7 +117,7 @@ impl<'a> Smoke<'a> {
     }
 
     /// Runs all checks of guests without a device VM.
-    pub(super) fn all(&mut self, vms: &[VmSummary]) -> Result<()> {
+    pub(super) fn all(&mut self, vms: &[VmSummary], machine: &Machine) -> Result<()> {
         for (gear, hello) in [("Gear1", "Gear1 "), ("Gear2", "gear2: ")] {
             let hello = format!("{hello}{}", env!("CARGO_PKG_VERSION"));
             let what = format!("{gear} reports its version");
@@ -124,6 +126,10 @@ impl<'a> Smoke<'a> {
         self.check("all guests reach their shells", |s| reach_shells(s, vms))?;
         for (index, vm) in vms.iter().enumerate() {
             self.use_shell(index, vm)?;
+        }
+        if let Some(truth) = speculation::truth(&machine.cpu) {
+            let what = "a guest's kernel tells the truth of speculation";
+            self.check(what, |s| check_speculation(s, truth))?;
         }
         if let Some((index, vm)) = vms.iter().enumerate().find(|(_, vm)| vm.may_power_off) {
             self.reboots_and_end(index, &vm.name)?;
@@ -294,6 +300,17 @@ pub(super) fn check_cpu_count(session: &mut Session, expected: usize) -> Result<
         answer.contains(&format!("cpus={expected}.")),
         "/proc/cpuinfo says {answer:?}"
     );
+    Ok(())
+}
+
+/// Reads what the kernel in focus says of attacks on speculation.
+fn check_speculation(session: &mut Session, truth: Truth) -> Result<()> {
+    let folder = "/sys/devices/system/cpu/vulnerabilities";
+    for (file, expected) in truth {
+        let said = shell(session, &format!("cat {folder}/{file}"))?;
+        let begins = said.lines().any(|line| line.starts_with(expected));
+        ensure!(begins, "{file} says {said:?} in place of {expected:?}");
+    }
     Ok(())
 }
 

@@ -29,6 +29,8 @@ pub struct Machine {
     pub memory_mib: u32,
     /// Whether the machine has EL2, which GearV runs at.
     pub virtualization: bool,
+    /// Whether the machine has EL3 and a secure state, whose firmware is [`Machine::firmware`].
+    pub secure: bool,
     /// Whether one instruction takes one virtual nanosecond, which makes runs repeatable.
     pub icount: bool,
     /// With `icount`, the longest turn of a CPU in microseconds, while others want theirs. QEMU
@@ -68,6 +70,7 @@ impl Default for Machine {
             cpus: 2,
             memory_mib: 2048,
             virtualization: true,
+            secure: false,
             icount: false,
             turn_us: None,
             gdb: false,
@@ -259,8 +262,9 @@ impl Machine {
     fn arguments(&self) -> Vec<String> {
         let virtualization = if self.virtualization { "on" } else { "off" };
         let smmu = if self.smmu { ",iommu=smmuv3" } else { "" };
+        let secure = if self.secure { ",secure=on" } else { "" };
         let machine = format!(
-            "virt,virtualization={virtualization},gic-version={}{smmu}",
+            "virt,virtualization={virtualization},gic-version={}{smmu}{secure}",
             self.gic
         );
         let mut arguments = Arguments::default();

@@ -105,6 +105,23 @@ fn what_is_not_virtualized_is_hidden_from_a_cpu_that_has_everything() {
     assert_eq!(field(shown(IdReg::Mmfr2), 40), 0, "FWB");
 }
 
+/// G1-CPU-014: what the CPU has is shown, but for the registers of FEAT_CSV2_2 (SCXTNUM_EL1), which
+/// no guest has: CSV2 is 1 at most, as under KVM.
+#[test]
+fn what_the_cpu_says_of_speculation_is_shown() {
+    let shown = |reg, hardware, shift| field(filter(reg, hardware << shift, 5, true, 0), shift);
+    for (hardware, guest) in [(0, 0), (1, 1), (2, 1), (3, 1)] {
+        assert_eq!(shown(IdReg::Pfr0, hardware, 56), guest, "CSV2");
+    }
+    for value in 0..3 {
+        assert_eq!(shown(IdReg::Pfr0, value, 60), value, "CSV3");
+        assert_eq!(shown(IdReg::Pfr1, value, 4), value, "SSBS");
+        assert_eq!(shown(IdReg::Mmfr1, value, 60), value, "ECBHB");
+        // SCXTNUM_EL1 again, with CSV2_1p2.
+        assert_eq!(shown(IdReg::Pfr1, value, 32), 0, "CSV2_frac");
+    }
+}
+
 /// Two peers read past a table on a CPU with 52-bit addresses.
 #[test]
 fn the_physical_address_range_is_that_of_stage_2() {

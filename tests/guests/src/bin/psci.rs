@@ -149,7 +149,7 @@ fn services(machine: &Machine) {
     let arch = |of: u32| status(hvc, function::ARCH_FEATURES, [of.into(), 0, 0]);
     let known = arch(function::SMCCC_VERSION);
     report::equal("arch-features", known, result::SUCCESS);
-    let unknown = arch(0x8000_3fff);
+    let unknown = arch(UNKNOWN[2]);
     report::equal("arch-features-unknown", unknown, result::NOT_SUPPORTED);
     check!("uid", machine.gearv, "not GearV's");
     let version = hvc(abi::GEARV_VERSION, [0; 3])[0];

@@ -35,9 +35,12 @@ const GEAR2: [(u16, &str); 20] = [
 /// standards fix them (SMCCC, Arm DEN 0028; PSCI, Arm DEN 0022; FF-A, Arm DEN 0077; paravirtualized
 /// time, Arm DEN 0057). A call that is not in the table shares its figure with all others that are
 /// unknown.
-const CALLS: [(u32, &str); 31] = [
+const CALLS: [(u32, &str); 34] = [
     (0x8000_0000, "SMCCC_VERSION"),
     (0x8000_0001, "SMCCC_ARCH_FEATURES"),
+    (0x8000_0002, "SMCCC_ARCH_SOC_ID"),
+    (0x8000_3fff, "SMCCC_ARCH_WORKAROUND_3"),
+    (0x8000_8000, "SMCCC_ARCH_WORKAROUND_1"),
     (0x8400_0000, "PSCI_VERSION"),
     (0x8400_0001, "CPU_SUSPEND"),
     (0x8400_0002, "CPU_OFF"),

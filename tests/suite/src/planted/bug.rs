@@ -59,6 +59,8 @@ pub(super) enum Finder {
     Dma,
     /// A guest with devices of its own.
     OwnDevices,
+    /// Firmware that counts how often Gear1 calls it.
+    Firmware,
     /// A device VM that traces a guest.
     Trace,
     /// A guest that a device VM dumps.

@@ -12,9 +12,44 @@ const ICACHE: &str = "tests/guests/src/bin/icache.rs";
 const TRANSITIONS: &str = "gear1/core/src/vcpu/tests/transitions.rs";
 const RULES: &str = "tests/suite/src/architecture.rs";
 const MONITORS: &str = "tests/guests/src/bin/monitors.rs";
+const MITIGATIONS: &str = "gear1/core/src/mitigations/tests.rs";
 const FAULTS: &str = "tests/guests/src/bin/faults.rs";
 
 pub(super) const BUGS: &[Bug] = &[
+    // Every CPU says that it trains one VM's branches by another's, and firmware is called where
+    // it need not be. The paths of such a CPU become longer; nothing else shows it.
+    Bug {
+        name: "a CPU that tags its branches calls firmware too",
+        change: Change::Swap("CSV2..", "CSV2_3.."),
+        breaks: &["G1-CPU-013"],
+        test: MITIGATIONS,
+        finder: Finder::Host,
+    },
+    // The kernel of the guest then runs loops that it does not need. The field is the last of its
+    // register, and only a CPU of Armv8.9 has it.
+    Bug {
+        name: "a guest is not told that its branch history is safe",
+        change: Change::Swap("44, 60", "44"),
+        breaks: &["G1-CPU-014"],
+        test: "gear1/core/src/idregs/tests.rs",
+        finder: Finder::Host,
+    },
+    // The call is made once, and never again.
+    Bug {
+        name: "branches of one VM train another's",
+        change: Change::Swap("last.replace(vm)", "last.or(Some(vm))"),
+        breaks: &["G1-CPU-013"],
+        test: MITIGATIONS,
+        finder: Finder::Host,
+    },
+    // The change is noted and the call is not made. No guest can see it: the firmware counts.
+    Bug {
+        name: "nothing empties the branch predictors",
+        change: Change::Become("let _ = function;"),
+        breaks: &["G1-CPU-013"],
+        test: "tests/suite/src/firmware.rs",
+        finder: Finder::Firmware,
+    },
     // One more field of ID_AA64PFR0_EL1 is kept. Neither the Cortex-A57 nor a guest without SVE
     // code notices; the test filters a CPU that has everything.
     Bug {

@@ -17,8 +17,8 @@ use super::bug::{Bug, Finder};
 use super::list::bugs;
 use crate::part::Tally;
 use crate::{
-    architecture, board_watchdogs, boot, change, chaos, dma, gear2_registers, guests, hostile,
-    own_devices, realtime, refusals, supervision, tracing,
+    architecture, board_watchdogs, boot, change, chaos, dma, firmware, gear2_registers, guests,
+    hostile, own_devices, realtime, refusals, supervision, tracing,
 };
 
 #[cfg(test)]
@@ -117,6 +117,7 @@ impl Finder {
             Finder::Chaos => chaos::attack_other(gear1, None, chaos::FEW / 4, &mut tally),
             Finder::Dma => dma::attacks_other(gear1, &mut tally),
             Finder::OwnDevices => own_devices::owns_other(gear1, &mut tally),
+            Finder::Firmware => firmware::counts_other(&gear1, &mut tally),
             Finder::Trace => tracing::run_other(gear1, &mut tally),
             Finder::Dump => hostile::dumps_other(gear1, &mut tally),
             Finder::Microcontroller => {
