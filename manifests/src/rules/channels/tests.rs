@@ -2,7 +2,7 @@
 //!
 //! Requirements: G1-BOOT-002.
 
-use std::string::String;
+use std::string::{String, ToString as _};
 use std::vec::Vec;
 
 use super::super::Board;
@@ -165,6 +165,20 @@ fn each_rule_on_places_is_kept() {
         ),
     ];
     is_refused(&cases);
+}
+
+/// Shared memory, and what describes it, are in the way of a doorbell on each board: the rule needs
+/// none. With a board, all of its memory is in the way of a VM whose memory has no address.
+#[test]
+fn shared_memory_is_in_the_way_without_a_board() {
+    for address in [0x5000_0000, 0x4fe0_0000] {
+        let tree = tree().set(BELL, "address", cells(&[address]));
+        let (blob, mut told) = (tree.flatten(), Vec::new());
+        // The verdict is the list.
+        let _ = read(blob.as_slice(), &mut |error| told.push(error.to_string()));
+        let is_told = |message: &String| message.starts_with("M-CHN-010: /channels/bell:");
+        assert!(told.iter().any(is_told), "{address:#x}: {told:?}");
+    }
 }
 
 #[test]
