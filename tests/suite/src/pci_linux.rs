@@ -33,6 +33,7 @@ pub(super) fn parts() -> Vec<Part> {
     vec![
         part("device", "pci-linux"),
         part("real-time", "pci-rt-linux"),
+        part("scheduled", "pci-guest-linux"),
     ]
 }
 
