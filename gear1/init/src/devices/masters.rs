@@ -22,7 +22,8 @@ use crate::region::{Region, pages};
 
 /// Compatible strings of devices that have no access to memory of their own: UARTs, clocks, GPIO,
 /// timers, watchdogs and flash. A UART that names a DMA engine (`dmas`) is none either: the engine
-/// is a device by itself, with an owner.
+/// is a device by itself, with an owner. The BCM2711's auxiliary UART shares its page with the
+/// enables of the auxiliary devices and with two SPI controllers, which have no DMA.
 const PASSIVE: &[&str] = &[
     "arm,pl011",
     "arm,pl031",
@@ -31,6 +32,9 @@ const PASSIVE: &[&str] = &[
     "arm,sbsa-uart",
     "arm,sp804",
     "arm,sp805",
+    "brcm,bcm2711-gpio",
+    "brcm,bcm2835-aux",
+    "brcm,bcm2835-aux-spi",
     "brcm,bcm2835-aux-uart",
     "brcm,bcm2835-gpio",
     "cfi-flash",
@@ -144,7 +148,7 @@ impl Walk<'_, '_, '_> {
     /// Tells whether a device may reach memory that is not its VM's.
     fn may_reach_all(&self, node: &Node<'_>) -> bool {
         let is_behind = |smmu| is_translated(node, &self.root, smmu);
-        !is_compatible(node, PASSIVE) && !self.smmu.is_some_and(is_behind)
+        !is_passive(node) && !self.smmu.is_some_and(is_behind)
     }
 
     /// Notes a device of a guest that may reach all memory, unless the manifest trusts the guest
@@ -191,6 +195,15 @@ impl Walk<'_, '_, '_> {
         let fault = Fault::new(Rule::DmaUntrusted, self.vm.name, "devices", why);
         self.faults.push(fault);
     }
+}
+
+/// Tells whether a device is known to leave memory alone. The first word of `compatible` is the
+/// device's own, and those behind it are devices that it is like (Devicetree Specification 0.4,
+/// 2.3.1). It may do more than these: a `brcm,bcm7271-uart` is an `ns16550a` with a DMA engine.
+fn is_passive(node: &Node<'_>) -> bool {
+    let compatible = node.property("compatible");
+    let first = compatible.and_then(|compatible| compatible.value.split(|byte| *byte == 0).next());
+    first.is_some_and(|first| PASSIVE.iter().any(|name| name.as_bytes() == first))
 }
 
 /// Tells whether all accesses of a device, or of all functions behind a bridge, go through this

@@ -261,6 +261,29 @@ fn a_guest_is_trusted_with_a_bus_master_by_the_manifest_alone() {
     assert_eq!(info.irq_owner[39], IrqOwner::vm(1).unwrap());
 }
 
+/// A UART with a DMA engine of its own names the plain one behind itself.
+///
+/// Requirement: G1-DMA-005.
+#[test]
+fn a_device_is_no_more_passive_than_its_first_word() {
+    const UART: &str = "/uart@b000000";
+    let with = |compatible: &str| {
+        let mut case = guest(b"/uart@b000000\0");
+        case.board = case
+            .board
+            .set(UART, "compatible", text(compatible))
+            .set(UART, "reg", cells(&[0, 0xb00_0000, 0, 0x1000]))
+            .set(UART, "interrupts", cells(&[0, 100, 4]));
+        case
+    };
+    with("ns16550a").booted();
+    with("arm,pl011\0arm,primecell").booted();
+    let refused = with("brcm,bcm7271-uart\0ns16550a").refused();
+    let expected = "manifest: M-DEV-011: /vms/flat: devices: a device of a guest may reach all \
+        memory, as no SMMU keeps it back (/uart@b000000); ";
+    assert!(refused.starts_with(expected), "{refused}");
+}
+
 /// An interrupt of the guest's distributor has one source, and a page one meaning.
 #[test]
 fn a_guests_device_is_no_emulated_one() {
