@@ -16,6 +16,7 @@ use gearv_manifest::blob::Node;
 use gearv_manifest::{BusMaster, Manifest, Rule, VmKind};
 
 use super::{Walk, pci, streams};
+use crate::fdt::bus::Bus;
 use crate::fdt::is_compatible;
 use crate::refusal::Fault;
 use crate::region::{Region, pages};
@@ -171,6 +172,15 @@ impl Walk<'_, '_, '_> {
             let registers = registers.iter();
             let neighbours = registers.map(|region| (path.to_string(), pages(region)));
             self.neighbours.extend(neighbours);
+        }
+    }
+
+    /// Notes a device that the tree disables, which nobody gets by its name. Its registers are in
+    /// the page all the same, and a guest that finds them there can set the device up.
+    pub(super) fn note_disabled(&mut self, node: &Node<'_>, path: &str, bus: Option<&Bus<'_, '_>>) {
+        if self.is_judged() && node.property("reg").is_some() {
+            let registers = bus.and_then(|bus| bus.regions(node, path).ok());
+            self.note_neighbour(node, path, &registers.unwrap_or_default());
         }
     }
 

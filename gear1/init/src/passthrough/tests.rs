@@ -250,12 +250,16 @@ fn a_guest_is_trusted_with_a_bus_master_by_the_manifest_alone() {
     let mut beside = with_unknown(CLOCK);
     let registers = cells(&[0, 0x901_0800, 0, 0x100]);
     beside.board = beside.board.set(UNKNOWN, "reg", registers);
-    let refused = beside.refused();
     let why = "(/new@b000000, by its page); ";
-    assert!(
-        refused.starts_with(&(prefix.to_string() + why)),
-        "{refused}"
-    );
+    // The hardware is there, whatever the tree says of it.
+    for status in ["okay", "disabled"] {
+        beside.board = beside.board.set(UNKNOWN, "status", text(status));
+        let refused = beside.refused();
+        assert!(
+            refused.starts_with(&(prefix.to_string() + why)),
+            "{refused}"
+        );
+    }
     let harmless = b"/pl011@9000000\0/pl061@9030000\0/gpio-keys\0/apb-pclk\0";
     let (_, info) = guest(harmless).booted();
     assert_eq!(info.irq_owner[39], IrqOwner::vm(1).unwrap());
