@@ -228,13 +228,7 @@ pub(super) fn is_translated(node: &Node<'_>, root: &Node<'_>, smmu: u32) -> bool
 
 /// Tells whether `iommu-map` leads each requester ID of the bridge's buses to this SMMU: 256 a bus.
 fn covers(bridge: &Node<'_>, smmu: u32, mut rows: Vec<streams::Row>) -> bool {
-    let buses = bridge.property("bus-range");
-    let buses: Vec<u32> = buses
-        .and_then(|buses| buses.cells())
-        .into_iter()
-        .flatten()
-        .collect();
-    let [first, last] = buses[..] else {
+    let Some((first, last)) = pci::buses(bridge) else {
         return false;
     };
     rows.retain(|(_, named, _)| *named == smmu);
