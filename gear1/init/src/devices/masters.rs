@@ -17,7 +17,6 @@ use gearv_manifest::{BusMaster, Manifest, Rule, VmKind};
 
 use super::{Walk, pci, streams};
 use crate::fdt::bus::Bus;
-use crate::fdt::is_compatible;
 use crate::refusal::Fault;
 use crate::region::{Region, pages};
 
@@ -84,12 +83,31 @@ const MASTERS: &[BusMaster<'static>] = &[
 ];
 
 /// Returns how the device of a node is stopped, if that is known. The manifest goes first: it knows
-/// the board.
+/// the board. Of each, the first word of `compatible` that is there counts: the words go from the
+/// device itself to what it is like (Devicetree Specification 0.4, 2.3.1).
 pub(super) fn stop_of<'a>(manifest: &Manifest<'a>, node: &Node<'_>) -> Option<BusMaster<'a>> {
+    let own = words(node).find_map(|word| {
+        let mut kinds = manifest.bus_masters.iter();
+        kinds.find(|kind| kind.compatible.as_bytes() == word)
+    });
+    let known = || {
+        words(node).find_map(|word| {
+            let mut kinds = MASTERS.iter();
+            kinds.find(|kind| kind.compatible.as_bytes() == word)
+        })
+    };
     // planted: a device is stopped by what GearV knows alone
-    let mut all = manifest.bus_masters.iter().chain(MASTERS);
-    all.find(|kind| is_compatible(node, &[kind.compatible]))
-        .copied()
+    own.or_else(known).copied()
+}
+
+/// Iterates over the words of `compatible`, from the device itself to what it is like.
+fn words<'t>(node: &Node<'t>) -> impl Iterator<Item = &'t [u8]> {
+    let compatible = node
+        .property("compatible")
+        .map(|compatible| compatible.value);
+    compatible
+        .into_iter()
+        .flat_map(|words| words.split(|byte| *byte == 0))
 }
 
 impl Walk<'_, '_, '_> {
@@ -211,8 +229,7 @@ impl Walk<'_, '_, '_> {
 /// device's own, and those behind it are devices that it is like (Devicetree Specification 0.4,
 /// 2.3.1). It may do more than these: a `brcm,bcm7271-uart` is an `ns16550a` with a DMA engine.
 fn is_passive(node: &Node<'_>) -> bool {
-    let compatible = node.property("compatible");
-    let first = compatible.and_then(|compatible| compatible.value.split(|byte| *byte == 0).next());
+    let first = words(node).next();
     first.is_some_and(|first| PASSIVE.iter().any(|name| name.as_bytes() == first))
 }
 

@@ -161,6 +161,28 @@ fn the_manifest_goes_before_what_is_known() {
     );
 }
 
+/// The words of a device go from itself to what it is like: the first that is known says how it is
+/// stopped, whatever the manifest says first.
+#[test]
+fn a_device_is_stopped_as_itself() {
+    let mut case = with_engine("acme,engine-2\0acme,engine");
+    let own = "/bus-masters/own";
+    case.manifest = case
+        .manifest
+        .set(own, "compatible", text("acme,engine-2"))
+        .set(own, "offset", cells(&[0x40]))
+        .set(own, "value", cells(&[1]))
+        .set(own, "busy", cells(&[1]))
+        .set(RT, "devices", b"/engine@b000000\0/old@c000000\0".to_vec());
+    case.board = case
+        .board
+        .set("/old@c000000", "compatible", text("acme,engine"))
+        .set("/old@c000000", "reg", cells(&[0, 0x0c00_0000, 0, 0x1000]));
+    let (_, info) = case.booted();
+    let registers = [0, 1].map(|master: usize| info.masters[master].register);
+    assert!(registers.contains(&0x0b00_0040) && registers.contains(&0x0c00_0024));
+}
+
 /// A misspelled word would leave the device running.
 #[test]
 fn a_way_to_stop_is_of_some_device() {
