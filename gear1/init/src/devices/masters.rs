@@ -59,9 +59,12 @@ const fn stop(
 
 /// Software Reset For All of an SD host controller, in the register of clock control, timeout and
 /// software reset (SD Host Controller Simplified Specification 4.20, 2.2.15 and 2.2.17). The
-/// controller clears the bit when the reset is done. The other fields are 0 after the reset. i.MX's
-/// uSDHC has the bit at the same place (SYS_CTRL.RSTA).
+/// controller clears the bit when the reset is done. The other fields are 0 after the reset.
 const SDHCI_RESET: (u32, [u32; 2]) = (0x2c, [1 << 24; 2]);
+/// i.MX's uSDHC has the bit at the same place (SYS_CTRL.RSTA). The other fields are not 0 after the
+/// reset, and keep what they are then: 0 in `IPP_RST_N` resets the card by its pin, and the lowest
+/// four bits are reserved ones (i.MX 8M Plus reference manual, uSDHC, SYS_CTRL).
+const USDHC_RESET: (u32, [u32; 2]) = (0x2c, [1 << 24 | 0x0080_800f, 1 << 24]);
 /// Network control of a Cadence GEM, whose bits 2 and 3 enable reception and transmission (Zynq
 /// UltraScale+ TRM, UG1085, GEM registers).
 const GEM_STOP: (u32, [u32; 2]) = (0, [0, 0b1100]);
@@ -76,7 +79,7 @@ const MASTERS: &[BusMaster<'static>] = &[
     stop("brcm,bcm2711-emmc2", SDHCI_RESET.0, SDHCI_RESET.1),
     stop("arasan,sdhci-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
     stop("xlnx,zynqmp-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
-    stop("fsl,imx7d-usdhc", SDHCI_RESET.0, SDHCI_RESET.1),
+    stop("fsl,imx7d-usdhc", USDHC_RESET.0, USDHC_RESET.1),
     stop("cdns,gem", GEM_STOP.0, GEM_STOP.1),
     stop("xlnx,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),
     stop("cdns,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),

@@ -161,6 +161,22 @@ fn the_manifest_goes_before_what_is_known() {
     );
 }
 
+/// An SD host controller's register of the reset has other fields, which are not alike.
+#[test]
+fn a_reset_leaves_the_other_fields_as_it_finds_them() {
+    let stopped = |compatible: &str| {
+        let mut case = with_engine(compatible);
+        let root = case.manifest.at("/");
+        root.children.retain(|(name, _)| name != "bus-masters");
+        let master = case.booted().1.masters[0];
+        (master.register, master.value, master.busy)
+    };
+    let sdhci = stopped("brcm,bcm2711-emmc2");
+    assert_eq!(sdhci, (0x0b00_002c, 0x0100_0000, 0x0100_0000));
+    let usdhc = stopped("fsl,imx8mm-usdhc\0fsl,imx7d-usdhc");
+    assert_eq!(usdhc, (0x0b00_002c, 0x0180_800f, 0x0100_0000));
+}
+
 /// The words of a device go from itself to what it is like: the first that is known says how it is
 /// stopped, whatever the manifest says first.
 #[test]
