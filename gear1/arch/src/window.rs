@@ -352,8 +352,8 @@ pub unsafe fn wipe_init(cpu: LocalCpu<'_>, boot: Handover) {
     }
 }
 
-/// Tells the VM's bus masters to stop, those with a register of their own only if the caller `tells`
-/// them now, and returns whether all have.
+/// Tells the VM's bus masters to stop, those with a register of their own only if the caller
+/// `tells` them now, and returns whether all have.
 ///
 /// # Safety
 ///
@@ -375,7 +375,7 @@ pub unsafe fn stop_masters(cpu: LocalCpu<'_>, boot: Handover, vm: VmId, tells: b
     stopped
 }
 
-/// A 32-bit device register, aligned, and the window of [`Window::map_registers`] that begins there.
+/// A 32-bit device register, aligned, in the window of [`Window::map_registers`] that begins there.
 struct Mapped(Window);
 
 impl Register for Mapped {

@@ -40,9 +40,9 @@ pub(super) fn buses(node: &Node<'_>) -> Option<(u32, u32)> {
 }
 
 /// Returns configuration space and the windows. Of configuration space, which begins with the first
-/// bus, there is no more than the bridge's buses have: a function takes its bus number from an access
-/// to its configuration space (PCI Express Base Specification, 2.2.6.2), and by a number of another
-/// bridge's buses it would have a stream that another VM may own.
+/// bus, there is no more than the bridge's buses have: a function takes its bus number from an
+/// access to its configuration space (PCI Express Base Specification, 2.2.6.2), and by a number of
+/// another bridge's buses it would have a stream that another VM may own.
 pub(super) fn regions(
     node: &Node<'_>,
     path: &str,
