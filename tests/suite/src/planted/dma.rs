@@ -13,7 +13,7 @@ const ATTACK: &str = "tests/suite/src/dma.rs";
 
 pub(super) const BUGS: &[Bug] = &[
     // A function with the number of another bridge's bus has a stream of that bridge's owner.
-    // QEMU's board has one bridge, with all buses: the test looks at what a VM has of a smaller one.
+    // QEMU's board has one bridge, with all buses: the test looks at a smaller bridge's VM.
     Bug {
         name: "a VM has configuration space beyond its buses",
         change: Change::Swap("space.end.min(", "space.end.max("),
