@@ -12,6 +12,7 @@ use gear1_abi::id::{CpuIndex, VmId};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{PIECE, WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
 use gear1_core::guest_memory::GuestMemory;
+use gear1_core::lifecycle::{Register, stop_master};
 
 use crate::handover::Handover;
 use crate::this_cpu::LocalCpu;
@@ -351,12 +352,13 @@ pub unsafe fn wipe_init(cpu: LocalCpu<'_>, boot: Handover) {
     }
 }
 
-/// Tells the VM's bus masters to stop, and returns whether all have.
+/// Tells the VM's bus masters to stop, those with a register of their own only if the caller
+/// `tells` them now, and returns whether all have.
 ///
 /// # Safety
 ///
 /// The VM is stopping or stopped. No [`GuestPage`] is mapped on this CPU.
-pub unsafe fn stop_masters(cpu: LocalCpu<'_>, boot: Handover, vm: VmId) -> bool {
+pub unsafe fn stop_masters(cpu: LocalCpu<'_>, boot: Handover, vm: VmId, tells: bool) -> bool {
     let masters = boot.info().masters.iter();
     let own = masters.filter(|master| master.register != 0 && u64::from(master.vm) == vm.reg());
     let mut stopped = true;
@@ -364,7 +366,7 @@ pub unsafe fn stop_masters(cpu: LocalCpu<'_>, boot: Handover, vm: VmId) -> bool 
     for master in own {
         stopped &= if master.functions == 0 {
             // SAFETY: the caller's conditions, and `master` is in what init handed over.
-            unsafe { stop_master(cpu, master) }
+            unsafe { stop_by_register(cpu, master, tells) }
         } else {
             // SAFETY: as above.
             unsafe { stop_functions(cpu, master) }
@@ -373,21 +375,31 @@ pub unsafe fn stop_masters(cpu: LocalCpu<'_>, boot: Handover, vm: VmId) -> bool 
     stopped
 }
 
-/// Tells a bus master to stop, and returns whether it has.
+/// A 32-bit device register, aligned, in the window of [`Window::map_registers`] that begins there.
+struct Mapped(Window);
+
+impl Register for Mapped {
+    fn write(&mut self, value: u32) {
+        // SAFETY: a device register that is mapped for this window.
+        unsafe { ptr::write_volatile(self.0.address() as *mut u32, value) };
+    }
+
+    fn read(&mut self) -> u32 {
+        // SAFETY: as above. Accesses to one device stay in order (Device-nGnRE).
+        unsafe { ptr::read_volatile(self.0.address() as *const u32) }
+    }
+}
+
+/// Tells a bus master to stop if the caller `tells` it now, and returns whether it has.
 ///
 /// # Safety
 ///
 /// As for [`stop_masters`]; `master` is one of the VM's that init handed over.
-unsafe fn stop_master(cpu: LocalCpu<'_>, master: &'static BootMaster) -> bool {
+unsafe fn stop_by_register(cpu: LocalCpu<'_>, master: &'static BootMaster, tells: bool) -> bool {
     // SAFETY: init found a register of a device of that VM there: never memory, and nothing that
     // Gear1 uses. The caller has no other window.
     let window = unsafe { Window::map_registers(cpu, master.register, 4) };
-    let register = window.address() as *mut u32;
-    // SAFETY: `register` is an aligned device register that is mapped for this window.
-    unsafe { ptr::write_volatile(register, master.value) };
-    // SAFETY: as above. Accesses to one device stay in order (Device-nGnRE).
-    let state = unsafe { ptr::read_volatile(register) };
-    state & master.busy == 0
+    stop_master(&mut Mapped(window), master, tells)
 }
 
 /// Keeps all functions of a PCI bus from memory, and returns whether they are. What a function has

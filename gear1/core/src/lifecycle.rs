@@ -6,8 +6,11 @@
 //! | start | refused | refused | Running | refused | refused |
 //! | stop | done | done | done | Stopping, then Stopped | until Stopped |
 //!
-//! Requirements: G1-RUN-009.
+//! Requirements: G1-RUN-009, G1-DMA-002.
 
+use core::mem;
+
+use gear1_abi::boot::BootMaster;
 use gear1_abi::call::{Status, VmState};
 use gear1_abi::event::{Ended, Ends};
 
@@ -49,6 +52,42 @@ pub fn complete_stop(state: VmState, still: impl FnOnce() -> bool) -> VmState {
     } else {
         state
     }
+}
+
+/// A 32-bit register of a device.
+pub trait Register {
+    /// Writes the register.
+    fn write(&mut self, value: u32);
+    /// Reads the register.
+    fn read(&mut self) -> u32;
+}
+
+/// Whether a VM's bus masters were told to stop in this life of the VM.
+///
+/// Each is told once. A store of a reset bit begins the reset anew, so a device whose reset takes
+/// longer than from the store to the load behind it would never be found stopped.
+#[derive(Debug)]
+pub struct Masters {
+    are_told: bool,
+}
+
+impl Masters {
+    /// Masters that the VM uses, or will.
+    pub const NEW: Self = Self { are_told: false };
+
+    /// Tells whether the masters have yet to be told, which the caller then does.
+    pub const fn tell(&mut self) -> bool {
+        !mem::replace(&mut self.are_told, true)
+    }
+}
+
+/// Tells a bus master to stop if the caller `tells` its VM's now, and returns whether it has.
+pub fn stop_master(register: &mut impl Register, master: &BootMaster, tells: bool) -> bool {
+    // planted: a bus master is told to stop at each look
+    if tells {
+        register.write(master.value);
+    }
+    register.read() & master.busy == 0
 }
 
 /// State of a running VM that others may read without the VM's lock: a real-time VM must not wait

@@ -210,10 +210,14 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
     ) -> Result<(), Refusal> {
         for child in node.children() {
             let skipped = path.is_empty() && NOT_DEVICES.contains(&child.name());
-            if skipped || is_disabled(&child) {
+            if skipped {
                 continue;
             }
             let path = alloc::format!("{path}/{}", child.name());
+            if is_disabled(&child) {
+                self.note_disabled(&child, &path, bus);
+                continue;
+            }
             let parent = cell(&child, "interrupt-parent").or(parent);
             self.resolve_node(&child, &path, bus, parent)?;
             let ranges = child.property("ranges").zip(bus);

@@ -18,7 +18,7 @@ use gear1_core::address_filter::AddressFilter;
 use gear1_core::context::VcpuContext;
 use gear1_core::heartbeat::Heartbeat;
 use gear1_core::idregs;
-use gear1_core::lifecycle::RunningLife;
+use gear1_core::lifecycle::{Masters, RunningLife};
 use gear1_core::log::LogRing;
 use gear1_core::mitigations::{Mitigations, SocId};
 use gear1_core::monitors::{DEBUG, PMU};
@@ -62,6 +62,8 @@ pub(crate) struct VmInner {
     pub(crate) is_left: bool,
     /// Whether the VM's devices behind the SMMU reach memory.
     pub(crate) streams: Streams,
+    /// Whether the VM's bus masters were told to stop.
+    pub(crate) masters: Masters,
 }
 
 /// vCPU whose EL1 state and list registers a CPU can hold: what does not change after boot. The
@@ -336,6 +338,7 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         restarts: false,
         is_left: false,
         streams: Streams::new(false),
+        masters: Masters::NEW,
     })
 }; MAX_VMS];
 /// Lives that each VM has begun: what CPUs cached of an earlier one is stale.

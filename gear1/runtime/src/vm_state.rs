@@ -34,10 +34,11 @@ pub(crate) fn alive(machine: &Machine, vm: VmId) -> u64 {
 /// Ends the stop when the last vCPU has left and no bus master of the VM accesses memory any
 /// longer. The VM's lock is held.
 pub(crate) fn complete_stop(cpu: LocalCpu<'_>, machine: &Machine, id: VmId, vm: &mut VmInner) {
-    let masters_stop = || {
+    let masters = &mut vm.masters;
+    let mut masters_stop = || {
         // SAFETY: `lifecycle::complete_stop` asks only while the VM is stopping. FF-A unmaps a
         // guest's page before it looks at VMs' states.
-        unsafe { stop_masters(cpu, machine.handover, id) }
+        unsafe { stop_masters(cpu, machine.handover, id, masters.tell()) }
     };
     let streams = &mut vm.streams;
     let still =

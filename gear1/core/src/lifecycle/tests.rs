@@ -1,6 +1,6 @@
 //! Every state of a VM against every call.
 //!
-//! Requirements: G1-RUN-009.
+//! Requirements: G1-RUN-009, G1-DMA-002.
 
 use gear1_abi::call::Status::WrongState;
 use gear1_abi::call::VmState::{self, Loaded, Loading, Running, Stopped, Stopping};
@@ -61,5 +61,48 @@ fn only_a_stop_looks_at_what_is_at_work() {
             true
         });
         assert_eq!(looked, state == Stopping, "{state:?}");
+    }
+}
+
+/// The register of a device whose reset lasts for some reads, as the reset of an SD host controller
+/// does: until then its bit reads as 1, and a write of the bit begins the reset anew.
+struct Slow {
+    reset: u32,
+    rest: u32,
+    resets: u32,
+}
+
+impl Register for Slow {
+    fn write(&mut self, value: u32) {
+        if value & self.reset != 0 {
+            (self.rest, self.resets) = (5, self.resets + 1);
+        }
+    }
+
+    fn read(&mut self) -> u32 {
+        self.rest = self.rest.saturating_sub(1);
+        if self.rest == 0 { 0 } else { self.reset }
+    }
+}
+
+/// G1-DMA-002. A stop looks until the device has stopped, and the next life's stop tells it anew.
+#[test]
+fn a_slow_reset_ends() {
+    let master = BootMaster {
+        value: 1 << 24,
+        busy: 1 << 24,
+        ..BootMaster::default()
+    };
+    let mut register = Slow {
+        reset: 1 << 24,
+        rest: 0,
+        resets: 0,
+    };
+    for life in 1..=2 {
+        let mut masters = Masters::NEW;
+        let mut looks = 0..100;
+        let stopped = looks.find(|_| stop_master(&mut register, &master, masters.tell()));
+        assert_eq!(stopped, Some(4));
+        assert_eq!(register.resets, life);
     }
 }

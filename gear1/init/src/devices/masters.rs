@@ -16,13 +16,14 @@ use gearv_manifest::blob::Node;
 use gearv_manifest::{BusMaster, Manifest, Rule, VmKind};
 
 use super::{Walk, pci, streams};
-use crate::fdt::is_compatible;
+use crate::fdt::bus::Bus;
 use crate::refusal::Fault;
 use crate::region::{Region, pages};
 
 /// Compatible strings of devices that have no access to memory of their own: UARTs, clocks, GPIO,
 /// timers, watchdogs and flash. A UART that names a DMA engine (`dmas`) is none either: the engine
-/// is a device by itself, with an owner.
+/// is a device by itself, with an owner. The BCM2711's auxiliary UART shares its page with the
+/// enables of the auxiliary devices and with two SPI controllers, which have no DMA.
 const PASSIVE: &[&str] = &[
     "arm,pl011",
     "arm,pl031",
@@ -31,6 +32,9 @@ const PASSIVE: &[&str] = &[
     "arm,sbsa-uart",
     "arm,sp804",
     "arm,sp805",
+    "brcm,bcm2711-gpio",
+    "brcm,bcm2835-aux",
+    "brcm,bcm2835-aux-spi",
     "brcm,bcm2835-aux-uart",
     "brcm,bcm2835-gpio",
     "cfi-flash",
@@ -55,9 +59,12 @@ const fn stop(
 
 /// Software Reset For All of an SD host controller, in the register of clock control, timeout and
 /// software reset (SD Host Controller Simplified Specification 4.20, 2.2.15 and 2.2.17). The
-/// controller clears the bit when the reset is done. The other fields are 0 after the reset. i.MX's
-/// uSDHC has the bit at the same place (SYS_CTRL.RSTA).
+/// controller clears the bit when the reset is done. The other fields are 0 after the reset.
 const SDHCI_RESET: (u32, [u32; 2]) = (0x2c, [1 << 24; 2]);
+/// i.MX's uSDHC has the bit at the same place (SYS_CTRL.RSTA). The other fields are not 0 after the
+/// reset, and keep what they are then: 0 in `IPP_RST_N` resets the card by its pin, and the lowest
+/// four bits are reserved ones (i.MX 8M Plus reference manual, uSDHC, SYS_CTRL).
+const USDHC_RESET: (u32, [u32; 2]) = (0x2c, [1 << 24 | 0x0080_800f, 1 << 24]);
 /// Network control of a Cadence GEM, whose bits 2 and 3 enable reception and transmission (Zynq
 /// UltraScale+ TRM, UG1085, GEM registers).
 const GEM_STOP: (u32, [u32; 2]) = (0, [0, 0b1100]);
@@ -72,19 +79,38 @@ const MASTERS: &[BusMaster<'static>] = &[
     stop("brcm,bcm2711-emmc2", SDHCI_RESET.0, SDHCI_RESET.1),
     stop("arasan,sdhci-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
     stop("xlnx,zynqmp-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
-    stop("fsl,imx7d-usdhc", SDHCI_RESET.0, SDHCI_RESET.1),
+    stop("fsl,imx7d-usdhc", USDHC_RESET.0, USDHC_RESET.1),
     stop("cdns,gem", GEM_STOP.0, GEM_STOP.1),
     stop("xlnx,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),
     stop("cdns,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),
 ];
 
 /// Returns how the device of a node is stopped, if that is known. The manifest goes first: it knows
-/// the board.
+/// the board. Of each, the first word of `compatible` that is there counts: the words go from the
+/// device itself to what it is like (Devicetree Specification 0.4, 2.3.1).
 pub(super) fn stop_of<'a>(manifest: &Manifest<'a>, node: &Node<'_>) -> Option<BusMaster<'a>> {
+    let own = words(node).find_map(|word| {
+        let mut kinds = manifest.bus_masters.iter();
+        kinds.find(|kind| kind.compatible.as_bytes() == word)
+    });
+    let known = || {
+        words(node).find_map(|word| {
+            let mut kinds = MASTERS.iter();
+            kinds.find(|kind| kind.compatible.as_bytes() == word)
+        })
+    };
     // planted: a device is stopped by what GearV knows alone
-    let mut all = manifest.bus_masters.iter().chain(MASTERS);
-    all.find(|kind| is_compatible(node, &[kind.compatible]))
-        .copied()
+    own.or_else(known).copied()
+}
+
+/// Iterates over the words of `compatible`, from the device itself to what it is like.
+fn words<'t>(node: &Node<'t>) -> impl Iterator<Item = &'t [u8]> {
+    let compatible = node
+        .property("compatible")
+        .map(|compatible| compatible.value);
+    compatible
+        .into_iter()
+        .flat_map(|words| words.split(|byte| *byte == 0))
 }
 
 impl Walk<'_, '_, '_> {
@@ -144,7 +170,7 @@ impl Walk<'_, '_, '_> {
     /// Tells whether a device may reach memory that is not its VM's.
     fn may_reach_all(&self, node: &Node<'_>) -> bool {
         let is_behind = |smmu| is_translated(node, &self.root, smmu);
-        !is_compatible(node, PASSIVE) && !self.smmu.is_some_and(is_behind)
+        !is_passive(node) && !self.smmu.is_some_and(is_behind)
     }
 
     /// Notes a device of a guest that may reach all memory, unless the manifest trusts the guest
@@ -167,6 +193,15 @@ impl Walk<'_, '_, '_> {
             let registers = registers.iter();
             let neighbours = registers.map(|region| (path.to_string(), pages(region)));
             self.neighbours.extend(neighbours);
+        }
+    }
+
+    /// Notes a device that the tree disables, which nobody gets by its name. Its registers are in
+    /// the page all the same, and a guest that finds them there can set the device up.
+    pub(super) fn note_disabled(&mut self, node: &Node<'_>, path: &str, bus: Option<&Bus<'_, '_>>) {
+        if self.is_judged() && node.property("reg").is_some() {
+            let registers = bus.and_then(|bus| bus.regions(node, path).ok());
+            self.note_neighbour(node, path, &registers.unwrap_or_default());
         }
     }
 
@@ -193,6 +228,14 @@ impl Walk<'_, '_, '_> {
     }
 }
 
+/// Tells whether a device is known to leave memory alone. The first word of `compatible` is the
+/// device's own, and those behind it are devices that it is like (Devicetree Specification 0.4,
+/// 2.3.1). It may do more than these: a `brcm,bcm7271-uart` is an `ns16550a` with a DMA engine.
+fn is_passive(node: &Node<'_>) -> bool {
+    let first = words(node).next();
+    first.is_some_and(|first| PASSIVE.iter().any(|name| name.as_bytes() == first))
+}
+
 /// Tells whether all accesses of a device, or of all functions behind a bridge, go through this
 /// SMMU.
 pub(super) fn is_translated(node: &Node<'_>, root: &Node<'_>, smmu: u32) -> bool {
@@ -205,13 +248,7 @@ pub(super) fn is_translated(node: &Node<'_>, root: &Node<'_>, smmu: u32) -> bool
 
 /// Tells whether `iommu-map` leads each requester ID of the bridge's buses to this SMMU: 256 a bus.
 fn covers(bridge: &Node<'_>, smmu: u32, mut rows: Vec<streams::Row>) -> bool {
-    let buses = bridge.property("bus-range");
-    let buses: Vec<u32> = buses
-        .and_then(|buses| buses.cells())
-        .into_iter()
-        .flatten()
-        .collect();
-    let [first, last] = buses[..] else {
+    let Some((first, last)) = pci::buses(bridge) else {
         return false;
     };
     rows.retain(|(_, named, _)| *named == smmu);

@@ -19,6 +19,9 @@ use crate::region::Region;
 
 /// Compatible string of the bridge that a VM may own.
 pub(super) const GENERIC: &str = "pci-host-ecam-generic";
+/// The last bus that there can be, and the size of a bus's configuration space (ECAM).
+const LAST_BUS: u32 = 0xff;
+const BUS_SIZE: u64 = 1 << 20;
 /// Cells of a PCI address and of a PCI interrupt in a row of `interrupt-map`.
 const CHILD_CELLS: usize = 4;
 
@@ -27,13 +30,31 @@ pub(super) fn is_bridge(node: &Node<'_>) -> bool {
     text(node, "device_type") == Some("pci")
 }
 
-/// Returns configuration space and the windows.
+/// Returns the first and the last of a bridge's buses, `None` if the node does not tell.
+pub(super) fn buses(node: &Node<'_>) -> Option<(u32, u32)> {
+    let buses: Vec<u32> = node.property("bus-range")?.cells()?.collect();
+    match buses[..] {
+        [first, last] if first <= last && last <= LAST_BUS => Some((first, last)),
+        _ => None,
+    }
+}
+
+/// Returns configuration space and the windows. Of configuration space, which begins with the first
+/// bus, there is no more than the bridge's buses have: a function takes its bus number from an
+/// access to its configuration space (PCI Express Base Specification, 2.2.6.2), and by a number of
+/// another bridge's buses it would have a stream that another VM may own.
 pub(super) fn regions(
     node: &Node<'_>,
     path: &str,
     bus: &Bus<'_, '_>,
 ) -> Result<Vec<Region>, Refusal> {
     let mut regions = bus.regions(node, path)?;
+    let (first, last) = buses(node).unwrap_or((0, LAST_BUS));
+    if let Some(space) = regions.first_mut() {
+        let size = u64::from(last - first + 1) * BUS_SIZE;
+        // planted: a VM has configuration space beyond its buses
+        space.end = space.end.min(space.start.saturating_add(size));
+    }
     if let Some(ranges) = node.property("ranges") {
         let windows = bus.pci_windows(ranges);
         regions.extend(windows.ok_or_else(|| refusal!(Board, "{path}: ranges: no whole windows"))?);

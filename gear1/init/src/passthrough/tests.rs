@@ -161,6 +161,44 @@ fn the_manifest_goes_before_what_is_known() {
     );
 }
 
+/// An SD host controller's register of the reset has other fields, which are not alike.
+#[test]
+fn a_reset_leaves_the_other_fields_as_it_finds_them() {
+    let stopped = |compatible: &str| {
+        let mut case = with_engine(compatible);
+        let root = case.manifest.at("/");
+        root.children.retain(|(name, _)| name != "bus-masters");
+        let master = case.booted().1.masters[0];
+        (master.register, master.value, master.busy)
+    };
+    let sdhci = stopped("brcm,bcm2711-emmc2");
+    assert_eq!(sdhci, (0x0b00_002c, 0x0100_0000, 0x0100_0000));
+    let usdhc = stopped("fsl,imx8mm-usdhc\0fsl,imx7d-usdhc");
+    assert_eq!(usdhc, (0x0b00_002c, 0x0180_800f, 0x0100_0000));
+}
+
+/// The words of a device go from itself to what it is like: the first that is known says how it is
+/// stopped, whatever the manifest says first.
+#[test]
+fn a_device_is_stopped_as_itself() {
+    let mut case = with_engine("acme,engine-2\0acme,engine");
+    let own = "/bus-masters/own";
+    case.manifest = case
+        .manifest
+        .set(own, "compatible", text("acme,engine-2"))
+        .set(own, "offset", cells(&[0x40]))
+        .set(own, "value", cells(&[1]))
+        .set(own, "busy", cells(&[1]))
+        .set(RT, "devices", b"/engine@b000000\0/old@c000000\0".to_vec());
+    case.board = case
+        .board
+        .set("/old@c000000", "compatible", text("acme,engine"))
+        .set("/old@c000000", "reg", cells(&[0, 0x0c00_0000, 0, 0x1000]));
+    let (_, info) = case.booted();
+    let registers = [0, 1].map(|master: usize| info.masters[master].register);
+    assert!(registers.contains(&0x0b00_0040) && registers.contains(&0x0c00_0024));
+}
+
 /// A misspelled word would leave the device running.
 #[test]
 fn a_way_to_stop_is_of_some_device() {
@@ -224,14 +262,19 @@ fn a_guest_is_trusted_with_a_bus_master_by_the_manifest_alone() {
     };
     let prefix = "manifest: M-DEV-011: /vms/flat: devices: a device of a guest may reach all \
         memory, as no SMMU keeps it back ";
-    for (devices, why) in [
+    for (devices, why, stopped) in [
         (
             "/virtio_mmio@a003e00\0",
             "(/virtio_mmio@a003e00, and 7 more); ",
+            1,
         ),
-        ("/virtio_mmio@*\0", "(/virtio_mmio@a000000, and 31 more); "),
-        ("/pcie@10000000\0", "(/pcie@10000000); "),
-        ("/new@b000000\0/pl031@9010000\0", "(/new@b000000); "),
+        (
+            "/virtio_mmio@*\0",
+            "(/virtio_mmio@a000000, and 31 more); ",
+            32,
+        ),
+        ("/pcie@10000000\0", "(/pcie@10000000); ", 1),
+        ("/new@b000000\0/pl031@9010000\0", "(/new@b000000); ", 0),
     ] {
         let mut case = with_unknown(devices.as_bytes());
         let refused = case.refused();
@@ -241,24 +284,49 @@ fn a_guest_is_trusted_with_a_bus_master_by_the_manifest_alone() {
         );
         case.manifest = case.manifest.set(GUEST, "trusts-dma", Vec::new());
         let (_, info) = case.booted();
-        assert!(
-            info.masters
-                .iter()
-                .all(|one| one.register == 0 || one.vm == 1)
-        );
+        let masters = info.masters.iter().filter(|one| one.register != 0);
+        let owners: Vec<u32> = masters.map(|one| one.vm).collect();
+        assert_eq!(owners, alloc::vec![1; stopped], "{devices}");
     }
     let mut beside = with_unknown(CLOCK);
     let registers = cells(&[0, 0x901_0800, 0, 0x100]);
     beside.board = beside.board.set(UNKNOWN, "reg", registers);
-    let refused = beside.refused();
     let why = "(/new@b000000, by its page); ";
-    assert!(
-        refused.starts_with(&(prefix.to_string() + why)),
-        "{refused}"
-    );
+    // The hardware is there, whatever the tree says of it.
+    for status in ["okay", "disabled"] {
+        beside.board = beside.board.set(UNKNOWN, "status", text(status));
+        let refused = beside.refused();
+        assert!(
+            refused.starts_with(&(prefix.to_string() + why)),
+            "{refused}"
+        );
+    }
     let harmless = b"/pl011@9000000\0/pl061@9030000\0/gpio-keys\0/apb-pclk\0";
     let (_, info) = guest(harmless).booted();
     assert_eq!(info.irq_owner[39], IrqOwner::vm(1).unwrap());
+}
+
+/// A UART with a DMA engine of its own names the plain one behind itself.
+///
+/// Requirement: G1-DMA-005.
+#[test]
+fn a_device_is_no_more_passive_than_its_first_word() {
+    const UART: &str = "/uart@b000000";
+    let with = |compatible: &str| {
+        let mut case = guest(b"/uart@b000000\0");
+        case.board = case
+            .board
+            .set(UART, "compatible", text(compatible))
+            .set(UART, "reg", cells(&[0, 0xb00_0000, 0, 0x1000]))
+            .set(UART, "interrupts", cells(&[0, 100, 4]));
+        case
+    };
+    with("ns16550a").booted();
+    with("arm,pl011\0arm,primecell").booted();
+    let refused = with("brcm,bcm7271-uart\0ns16550a").refused();
+    let expected = "manifest: M-DEV-011: /vms/flat: devices: a device of a guest may reach all \
+        memory, as no SMMU keeps it back (/uart@b000000); ";
+    assert!(refused.starts_with(expected), "{refused}");
 }
 
 /// An interrupt of the guest's distributor has one source, and a page one meaning.

@@ -70,6 +70,36 @@ fn a_guest_has_what_the_smmu_keeps_in_its_stage_2() {
     assert!(case.refused().starts_with(untrusted));
 }
 
+/// A function's stream follows from its bus number, which it takes from configuration space. The
+/// buses that the bridge does not have may be another's.
+///
+/// Requirement: G1-DMA-001.
+#[test]
+fn a_vm_has_configuration_space_of_its_own_buses_alone() {
+    let with = |buses: [u32; 2]| {
+        let mut case = Case::new();
+        case.manifest = case.manifest.set("/vms/linux", "devices", text(BRIDGE));
+        case.board = with_smmu(case.board)
+            .set(BRIDGE, "bus-range", cells(&buses))
+            .set(BRIDGE, "iommu-map", cells(&[0, PHANDLE, 0, 0x1000]));
+        case
+    };
+    let (memory, info) = with([0, 0xf]).booted();
+    let space = info.masters[0].register;
+    let leaves = stage2(&memory, info.vms[0].root);
+    let has = |bus: u64| {
+        let at = space + (bus << 20);
+        leaves
+            .iter()
+            .any(|leaf| (leaf.output.start..leaf.output.end).contains(&at))
+    };
+    assert_eq!([0, 0xf, 0x10, 0xff].map(has), [true, true, false, false]);
+    for damaged in [[0xf, 0], [0, 0x100]] {
+        let refused = with(damaged).refused();
+        assert!(refused.contains("M-DEV-011"), "{refused}");
+    }
+}
+
 /// Reads words of memory.
 fn words(memory: &FakeMemory, at: u64, count: usize) -> Vec<u64> {
     let bytes = memory.read(at, count * 8);
