@@ -354,6 +354,10 @@ rules_and_warnings! {
     /// Stage 2 does not judge what a device reads and writes, and a guest is trusted with nothing.
     DmaUntrusted = "M-DEV-011", "a device of a guest may reach all memory, as no SMMU keeps it back",
         "take it out of devices, or write trusts-dma for a guest that is trusted with all memory";
+    /// Shared memory changes only once no device uses what it was before, and a device that never
+    /// ends an access would hold Gear1 up.
+    DmaAndPeers = "M-DEV-012", "a guest with devices behind the SMMU shares memory at run time",
+        "take out ffa-peers or devices, or write trusts-dma if the guest is trusted with the machine";
 
     /// A value that nobody chose would leave the device running.
     MasterIncomplete = "M-BUS-001", "the way to stop a device needs this property", "write it";

@@ -116,6 +116,9 @@ pub fn resolve<'a>(
     walk.smmu = board.smmu.as_ref().and_then(|smmu| smmu.phandle);
     let bus = Bus::root(&root)?;
     walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
+    if walk.shares_pages() {
+        walk.note_sharers(&root, "", &bus)?;
+    }
     walk.check_patterns();
     walk.check_trust();
     walk.check(board);

@@ -244,6 +244,24 @@ fn check_streams<'p, 'm: 'p, 'a: 'm>(
     }
 }
 
+/// Refuses a guest with devices behind the SMMU that shares memory by FF-A, unless the manifest
+/// trusts the guest: each change waits for the accesses that its devices have begun, and Gear1 halts
+/// if one never ends.
+pub fn check_peers<'p, 'm: 'p, 'a: 'm>(
+    manifest: &Manifest<'a>,
+    owners: impl Iterator<Item = &'p Passthrough<'m, 'a>>,
+    faults: &mut Vec<Fault>,
+) {
+    for one in owners.filter(|one| !one.streams().is_empty()) {
+        let is_judged = one.vm.kind == VmKind::Guest && !one.vm.trusts_dma;
+        // planted: a guest's device can hold Gear1 up
+        if let Some(peer) = manifest.peers(one.vm).next().filter(|_| is_judged) {
+            let fault = Fault::new(Rule::DmaAndPeers, one.vm.name, "devices", peer.name);
+            faults.push(fault);
+        }
+    }
+}
+
 /// Refuses a node of `/bus-masters` that stands for no VM's device: a misspelled word would leave
 /// the device running.
 pub fn check_kinds<'p, 'm: 'p, 'a: 'm>(

@@ -15,9 +15,9 @@ use gear1_abi::layout::PAGE_SIZE;
 use gearv_manifest::blob::Node;
 use gearv_manifest::{BusMaster, Manifest, Rule, VmKind};
 
-use super::{Walk, pci, streams};
+use super::{NOT_DEVICES, Walk, is_disabled, pci, streams};
 use crate::fdt::bus::Bus;
-use crate::refusal::Fault;
+use crate::refusal::{Fault, Refusal};
 use crate::region::{Region, pages};
 
 /// Compatible strings of devices that have no access to memory of their own: UARTs, clocks, GPIO,
@@ -61,17 +61,14 @@ const fn stop(
 /// software reset (SD Host Controller Simplified Specification 4.20, 2.2.15 and 2.2.17). The
 /// controller clears the bit when the reset is done. The other fields are 0 after the reset.
 const SDHCI_RESET: (u32, [u32; 2]) = (0x2c, [1 << 24; 2]);
-/// i.MX's uSDHC has the bit at the same place (SYS_CTRL.RSTA). The other fields are not 0 after the
-/// reset, and keep what they are then: 0 in `IPP_RST_N` resets the card by its pin, and the lowest
-/// four bits are reserved ones (i.MX 8M Plus reference manual, uSDHC, SYS_CTRL).
-const USDHC_RESET: (u32, [u32; 2]) = (0x2c, [1 << 24 | 0x0080_800f, 1 << 24]);
 /// Network control of a Cadence GEM, whose bits 2 and 3 enable reception and transmission (Zynq
 /// UltraScale+ TRM, UG1085, GEM registers).
 const GEM_STOP: (u32, [u32; 2]) = (0, [0, 0b1100]);
 
 /// The devices that reach memory by themselves, as far as they can be stopped by a register. One
 /// that is neither here nor in the manifest (`/bus-masters`) keeps on until its next driver finds
-/// it.
+/// it. No device is here whose registers its VM can take the clock from: an access would hang the
+/// CPU, or halt Gear1.
 const MASTERS: &[BusMaster<'static>] = &[
     // A device is reset by 0 in Status, which reads as 0 when that is done (virtio 1.2, 2.4.2 and
     // 4.2.2).
@@ -79,7 +76,6 @@ const MASTERS: &[BusMaster<'static>] = &[
     stop("brcm,bcm2711-emmc2", SDHCI_RESET.0, SDHCI_RESET.1),
     stop("arasan,sdhci-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
     stop("xlnx,zynqmp-8.9a", SDHCI_RESET.0, SDHCI_RESET.1),
-    stop("fsl,imx7d-usdhc", USDHC_RESET.0, USDHC_RESET.1),
     stop("cdns,gem", GEM_STOP.0, GEM_STOP.1),
     stop("xlnx,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),
     stop("cdns,zynqmp-gem", GEM_STOP.0, GEM_STOP.1),
@@ -113,7 +109,7 @@ fn words<'t>(node: &Node<'t>) -> impl Iterator<Item = &'t [u8]> {
         .flat_map(|words| words.split(|byte| *byte == 0))
 }
 
-impl Walk<'_, '_, '_> {
+impl<'t> Walk<'_, '_, 't> {
     /// Notes how the device at `path` is stopped, if it masters the bus.
     pub(super) fn note_master(&mut self, node: &Node<'_>, path: &str, registers: Option<&Region>) {
         if pci::is_bridge(node) {
@@ -139,6 +135,45 @@ impl Walk<'_, '_, '_> {
             vm: self.vm.id.reg() as u32,
             functions: 0,
         });
+    }
+
+    /// Tells whether another device may be in a page of the VM's devices.
+    pub(super) fn shares_pages(&self) -> bool {
+        let mut given = self.given.iter().map(|(_, region)| region);
+        given.any(|region| pages(region) != *region)
+    }
+
+    /// Notes how the bus masters are stopped that nobody names in the pages of the VM's devices: the
+    /// VM reaches them all the same, and what it starts there has to stop with it.
+    pub(super) fn note_sharers(
+        &mut self,
+        node: &Node<'t>,
+        path: &str,
+        bus: &Bus<'_, 't>,
+    ) -> Result<(), Refusal> {
+        let enabled = node.children().filter(|child| !is_disabled(child));
+        for child in enabled.filter(|child| !NOT_DEVICES.contains(&child.name())) {
+            let path = alloc::format!("{path}/{}", child.name());
+            // planted: a bus master beside a VM's device goes on
+            if !self.vm.devices.owns(&path) && stop_of(self.manifest, &child).is_some() {
+                let regions = bus.regions(&child, &path).unwrap_or_default();
+                let first = regions.first().filter(|region| self.has_page_of(region));
+                if first.is_some() {
+                    self.note_master(&child, &path, first);
+                }
+            }
+            if let Some(ranges) = child.property("ranges") {
+                let below = bus.below(&child, ranges, &path)?;
+                self.note_sharers(&child, &path, &below)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether a page of these registers is the VM's.
+    fn has_page_of(&self, registers: &Region) -> bool {
+        let mut given = self.given.iter();
+        given.any(|(_, own)| pages(own).overlaps(&pages(registers)))
     }
 
     /// Notes that the functions of the bridge's first bus are stopped in configuration space. A

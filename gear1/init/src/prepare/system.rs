@@ -19,7 +19,7 @@ use crate::board_watchdog::{self, Fed};
 use crate::device_vm::DeviceVm;
 use crate::doorbells;
 use crate::fdt::Board;
-use crate::passthrough::{Passthrough, check_kinds, check_owners};
+use crate::passthrough::{Passthrough, check_kinds, check_owners, check_peers};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::smmu::{self, OwnedStreams};
 use crate::trace;
@@ -100,6 +100,7 @@ impl<'m, 'a> Owners<'m, 'a> {
         if manifest.is_complete {
             check_kinds(manifest, owners.all(), faults);
         }
+        check_peers(manifest, owners.all(), faults);
         smmu::check(board, &owners.streams())?;
         board_watchdog::check_owners(&owners.fed, owners.all(), faults);
         // Behind the owners: whether a doorbell's interrupt is a device's depends on who has what.

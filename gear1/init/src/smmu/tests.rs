@@ -70,6 +70,27 @@ fn a_guest_has_what_the_smmu_keeps_in_its_stage_2() {
     assert!(case.refused().starts_with(untrusted));
 }
 
+/// A change of what peers share waits for the accesses of the guest's devices, and a device may
+/// never end one.
+///
+/// Requirement: G1-DMA-005.
+#[test]
+fn a_guest_behind_the_smmu_shares_no_memory_at_run_time() {
+    let mut case = Case::new();
+    case.manifest = case
+        .manifest
+        .set("/vms/linux", "devices", text(BRIDGE))
+        .set("/vms/linux", "ffa-peers", text("other"))
+        .set("/vms/other", "memory-mib", cells(&[4]))
+        .set("/vms/other", "image", text("guest.bin"));
+    case.board = with_smmu(case.board);
+    let refused = case.refused();
+    let expected = "manifest: M-DEV-012: /vms/linux: devices: ";
+    assert!(refused.starts_with(expected), "{refused}");
+    case.manifest = case.manifest.set("/vms/linux", "trusts-dma", Vec::new());
+    case.booted();
+}
+
 /// A function's stream follows from its bus number, which it takes from configuration space. The
 /// buses that the bridge does not have may be another's.
 ///

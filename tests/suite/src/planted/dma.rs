@@ -187,4 +187,24 @@ pub(super) const BUGS: &[Bug] = &[
         "the SMMU's interrupt never ends",
         Change::Drop,
     ),
+    // Without the look at the page's other devices. Stock drivers start what their tree names; the
+    // test reads what init hands over.
+    Bug {
+        name: "a bus master beside a VM's device goes on",
+        change: Change::Swap(
+            "!self.vm.devices.owns(&path)",
+            "self.vm.devices.owns(&path)",
+        ),
+        breaks: &["G1-DMA-002"],
+        test: "gear1/init/src/passthrough/tests.rs",
+        finder: Finder::Host,
+    },
+    // The guest's device would have to hold an access for a second, which no device of QEMU's does.
+    Bug {
+        name: "a guest's device can hold Gear1 up",
+        change: Change::Swap("is_judged)", "!is_judged)"),
+        breaks: &["G1-DMA-005"],
+        test: INIT,
+        finder: Finder::Host,
+    },
 ];
