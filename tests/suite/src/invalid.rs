@@ -41,6 +41,8 @@ const ELSEWHERE: &[Rule] = &[
     Rule::NoPmu,
     // More devices than `virt` has: init's tests.
     Rule::TooManyMasters,
+    // A board with an SMMU: init's tests.
+    Rule::DmaAndPeers,
 ];
 
 /// Rules that need the files beside the manifest: Gear1's init finds what is in the archive, and
