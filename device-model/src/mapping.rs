@@ -75,8 +75,7 @@ impl Mapping {
         let (flags, fd) = (libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd());
         // SAFETY: the pages are part of this mapping, as checked above, and nobody uses them yet.
         let covered = unsafe { libc::mmap(place, size, PROTECTION, flags, fd, offset) };
-        let is_covered = covered != libc::MAP_FAILED;
-        is_covered
+        (covered != libc::MAP_FAILED)
             .then_some(())
             .ok_or_else(io::Error::last_os_error)
     }

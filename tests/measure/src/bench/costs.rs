@@ -126,8 +126,8 @@ pub fn of_gearv(qemu: &Qemu, rows: &[&str]) -> Result<Vec<[u64; 3]>> {
 
 /// Measures the columns whose names contain `only`, and prints a table for each.
 pub(super) fn run(qemu: &Qemu, only: &str) -> Result<()> {
-    let chosen = COLUMNS.iter().filter(|name| name.contains(only));
-    let chosen: Vec<&str> = chosen.copied().collect();
+    let mut chosen = COLUMNS.to_vec();
+    chosen.retain(|name| name.contains(only));
     ensure!(
         !chosen.is_empty(),
         "no column of --costs is named {only:?}; the names: {}",
@@ -135,9 +135,8 @@ pub(super) fn run(qemu: &Qemu, only: &str) -> Result<()> {
     );
     let plugin = plugin::build()?;
     for name in chosen {
-        let column = Column::of(name)?;
+        let (column, mut rows) = (Column::of(name)?, Vec::new());
         let step = Step::start(name);
-        let mut rows = Vec::new();
         for manifest in MANIFESTS {
             rows.extend(measure(qemu, &plugin, &column, manifest)?);
         }
@@ -183,24 +182,25 @@ fn of_rows(printed: &str, lines: &str) -> Result<Vec<Costs>> {
 
 /// Returns the table of a column: counts an iteration, and cycles of each core.
 fn table(name: &str, rows: &[Costs]) -> String {
-    let mut text = format!("\n{name:24} {:>7}", "instr.");
-    for (_, head) in KINDS {
-        let _ = write!(text, " {head:>7}");
-    }
-    for core in &CORES {
-        let _ = write!(text, " {:>13}", core.name);
-    }
-    text.push('\n');
+    let kinds = KINDS.map(|(_, head)| format!(" {head:>7}")).concat();
+    let cores = CORES.iter().map(|core| format!(" {:>13}", core.name));
+    let cores: String = cores.collect();
+    let mut text = format!("\n{name:24} {:>7}{kinds}{cores}\n", "instr.");
     for costs in rows {
-        let _ = write!(text, "{:24} {:>7.0}", costs.row, costs.instructions());
-        for (kind, _) in KINDS {
-            let _ = write!(text, " {:>7.1}", costs.count(kind));
-        }
-        for core in &CORES {
-            let [least, most] = costs.cycles(core);
-            let _ = write!(text, " {:>13}", format!("{least:.0}-{most:.0}"));
-        }
-        text.push('\n');
+        text += &line(costs);
     }
     text
+}
+
+/// Returns a line of the table.
+fn line(costs: &Costs) -> String {
+    let mut text = format!("{:24} {:>7.0}", costs.row, costs.instructions());
+    for (kind, _) in KINDS {
+        let _ = write!(text, " {:>7.1}", costs.count(kind));
+    }
+    for core in &CORES {
+        let [least, most] = costs.cycles(core);
+        let _ = write!(text, " {:>13}", format!("{least:.0}-{most:.0}"));
+    }
+    text + "\n"
 }
