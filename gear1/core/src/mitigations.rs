@@ -77,6 +77,7 @@ impl Mitigations {
     /// from FEAT_CSV2_3 on.
     pub const fn of(core: Core, [targets, bypass, history]: Answers) -> Self {
         let in_order = is_in_order(core.midr);
+        // planted: a guest is told that a CPU needs what it does not
         let targets = unless(in_order || core.csv2 >= CSV2, call_answer(targets));
         let history = unless(in_order || core.csv2 >= CSV2_3, call_answer(history));
         let at_change = match (core.csv2, history, targets) {

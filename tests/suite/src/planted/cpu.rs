@@ -16,6 +16,15 @@ const MITIGATIONS: &str = "gear1/core/src/mitigations/tests.rs";
 const FAULTS: &str = "tests/guests/src/bin/faults.rs";
 
 pub(super) const BUGS: &[Bug] = &[
+    // A guest on a core that executes in order, or that tags its branches, calls firmware at each
+    // change of its processes for nothing. It is slower, and nothing else shows it.
+    Bug {
+        name: "a guest is told that a CPU needs what it does not",
+        change: Change::Swap("in_order || core.csv2 >= CSV2", "false"),
+        breaks: &["G1-CPU-012"],
+        test: MITIGATIONS,
+        finder: Finder::Host,
+    },
     // Every CPU says that it trains one VM's branches by another's, and firmware is called where
     // it need not be. The paths of such a CPU become longer; nothing else shows it.
     Bug {
