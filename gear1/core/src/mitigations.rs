@@ -34,7 +34,7 @@ pub mod answer {
     pub const NOT_REQUIRED: i32 = -2;
 }
 
-/// What a CPU says of itself.
+/// Identification of a CPU, from which its mitigations follow.
 #[derive(Clone, Copy, Debug)]
 pub struct Core {
     /// MIDR_EL1.
@@ -51,7 +51,7 @@ pub type Answers = [i32; 3];
 /// Firmware without SMCCC 1.1, or none.
 pub const NO_FIRMWARE: Answers = [answer::NOT_SUPPORTED; 3];
 
-/// What holds on one CPU.
+/// Mitigations of one CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Mitigations {
     /// Answers to guests about workarounds 1 to 3.
@@ -123,7 +123,7 @@ impl Mitigations {
 
 /// ID_AA64PFR0_EL1.CSV2 of FEAT_CSV2: branch targets are tagged by context.
 const CSV2: u64 = 1;
-/// The same of FEAT_CSV2_3: so is branch history.
+/// ID_AA64PFR0_EL1.CSV2 of FEAT_CSV2_3: branch history is tagged as well.
 const CSV2_3: u64 = 3;
 
 /// MIDR_EL1 without variant and revision: Arm's Cortex-A35, A53, A55, A510 and A520, which execute

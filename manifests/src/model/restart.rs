@@ -1,4 +1,4 @@
-//! What follows when a VM ends by itself, as the manifest says it.
+//! Consequences of the end of a VM that nobody asked for, as the manifest says them.
 
 /// Policy for the automatic restart of a VM that has stopped. A guest's own reset request is always
 /// honoured.

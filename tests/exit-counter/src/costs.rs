@@ -126,7 +126,7 @@ impl Kind {
     }
 }
 
-/// What the callbacks need.
+/// Settings and state of the callbacks.
 struct Costs {
     guests: Range<u64>,
     state: Mutex<State>,

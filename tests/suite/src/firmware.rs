@@ -35,7 +35,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Phases of the guest, and its calls of workaround 3 of its own.
 const PHASES: usize = 5;
 const OWN_CALLS: u64 = 3;
-/// What Linux says of a Cortex-A57 and A72 with firmware's mitigations, below
+/// Linux's words for a Cortex-A57 and A72 with firmware's mitigations, below
 /// `/sys/devices/system/cpu/vulnerabilities`.
 const LINUX: [(&str, &str); 3] = [
     ("meltdown", "Not affected"),

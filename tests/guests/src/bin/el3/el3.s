@@ -63,6 +63,13 @@ _head:
     eret
     .ltorg
 
+// Branches if a register is a function's identifier. W2 is lost.
+    .macro on register, function, label
+    ldr     w2, =\function
+    cmp     \register, w2
+    b.eq    \label
+    .endm
+
     .text
     .balign 2048
 vectors:
@@ -71,30 +78,14 @@ vectors:
 
 // X0 and X1 are the call; X4 and on stay as they are (SMCCC 1.1).
 called:
-    ldr     w2, =0x80003fff             // SMCCC_ARCH_WORKAROUND_3
-    cmp     w0, w2
-    b.eq    count
-    ldr     w2, =0x80008000             // SMCCC_ARCH_WORKAROUND_1
-    cmp     w0, w2
-    b.eq    tell
-    ldr     w2, =0x80000001             // SMCCC_ARCH_FEATURES
-    cmp     w0, w2
-    b.eq    features
-    ldr     w2, =0x80000002             // SMCCC_ARCH_SOC_ID
-    cmp     w0, w2
-    b.eq    soc
-    ldr     w2, =0x84000000             // PSCI_VERSION
-    cmp     w0, w2
-    b.eq    version
-    ldr     w2, =0x80000000             // SMCCC_VERSION
-    cmp     w0, w2
-    b.eq    version
-    ldr     w2, =0x8400000a             // PSCI_FEATURES
-    cmp     w0, w2
-    b.eq    success
-    ldr     w2, =0x84000008             // SYSTEM_OFF
-    cmp     w0, w2
-    b.eq    off
+    on      w0, 0x80003fff, count       // SMCCC_ARCH_WORKAROUND_3
+    on      w0, 0x80008000, tell        // SMCCC_ARCH_WORKAROUND_1
+    on      w0, 0x80000001, features    // SMCCC_ARCH_FEATURES
+    on      w0, 0x80000002, soc         // SMCCC_ARCH_SOC_ID
+    on      w0, 0x84000000, version     // PSCI_VERSION
+    on      w0, 0x80000000, version     // SMCCC_VERSION
+    on      w0, 0x8400000a, success     // PSCI_FEATURES
+    on      w0, 0x84000008, off         // SYSTEM_OFF
 refuse:
     mov     x0, #-1
     eret
@@ -105,18 +96,10 @@ version:                                // 1.1 of either
     ldr     w0, =0x10001
     eret
 features:                               // the workarounds and the SoC
-    ldr     w2, =0x80003fff
-    cmp     w1, w2
-    b.eq    success
-    ldr     w2, =0x80007fff
-    cmp     w1, w2
-    b.eq    success
-    ldr     w2, =0x80008000
-    cmp     w1, w2
-    b.eq    success
-    ldr     w2, =0x80000002
-    cmp     w1, w2
-    b.eq    success
+    on      w1, 0x80003fff, success
+    on      w1, 0x80007fff, success
+    on      w1, 0x80008000, success
+    on      w1, 0x80000002, success
     b       refuse
 soc:                                    // version 0x04268123, revision 7
     ldr     w0, =0x04268123

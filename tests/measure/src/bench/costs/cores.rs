@@ -23,11 +23,12 @@ pub(super) struct Core {
 /// core: 68 to 76 cycles, and 65 (NEVE, SOSP 2017, section 5).
 const TRAP: Span = [133.0, 141.0];
 /// KVM's save of some 25 EL1 registers in 230 cycles and their restore in 511, on the same kind of
-/// core, with a load or store for each (ARM Virtualization, ISCA 2016, table 3): 9 and 20 a
-/// register. The lower ends have half of that, for cores that do not serialize the access.
+/// core, with a load or store for each (ARM Virtualization, ISCA 2016, table 3; cited from memory
+/// and not checked against the paper): 9 and 20 a register. The lower ends have half of that, for
+/// cores that do not serialize the access.
 const READ: Span = [4.0, 9.0];
 const WRITE: Span = [10.0, 20.0];
-/// The same table: 3,250 cycles for the some 25 reads and writes of a GICv2's memory.
+/// KVM's some 25 reads and writes of a GICv2's memory take 3,250 cycles by the same table.
 const DEVICE: Span = [60.0, 130.0];
 /// Not published: no faster than another register, and no slower than the GIC's memory.
 const GIC: Span = [10.0, 60.0];
@@ -86,8 +87,8 @@ struct Published {
     source: &'static str,
 }
 
-/// What the estimate is compared with. The published kernels and the measured one are years apart,
-/// so an estimate near the figure is no proof of it, and one far off shows an error.
+/// Published cycles beside the estimate. The published kernels and the measured one are years
+/// apart, so an estimate near a figure proves nothing, and one far off shows an error.
 const PUBLISHED: [Published; 2] = [
     Published {
         column: "KVM blocking a57 GICv3",
