@@ -477,8 +477,11 @@ impl<'a> DevicePatterns<'a> {
     pub fn owns(&self, path: &str) -> bool {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
         let above = ends.filter_map(|end| path.get(..end));
-        let mut nodes = above.chain([path]);
-        nodes.any(|node| self.iter().any(|pattern| Self::matches(pattern, node)))
+        let nodes = above.chain([path]);
+        self.iter().any(|pattern| {
+            let mut nodes = nodes.clone();
+            nodes.any(|node| Self::matches(pattern, node))
+        })
     }
 
     /// Tells whether `pattern` stands for the node at `path`.

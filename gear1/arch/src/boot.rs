@@ -32,6 +32,7 @@ use crate::{barrier, bulk};
 mod by_block;
 mod entry;
 mod heap;
+mod memcpy;
 
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
 /// Bytes of memory that one entry of a root table maps.

@@ -19,7 +19,7 @@ use gearv_manifest::{ChannelEnd, VirtioDevice, VirtioKind, Vm, VmKind};
 
 use crate::devices::{self, Owned};
 use crate::fdt::bus::cell_counts;
-use crate::fdt::{FIRST_SPI, PMUS, is_compatible, stdout_path, text};
+use crate::fdt::{FIRST_SPI, PMUS, is_compatible, path_below, stdout_path, text};
 use crate::random::SEED_SIZE;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
@@ -194,7 +194,7 @@ impl<'f, 'a> Maker<'f, 'a> {
                 continue;
             }
             let copied = path.is_empty() && COPIED.contains(&name);
-            let path = alloc::format!("{path}/{name}");
+            let path = path_below(path, name);
             self.copy_node(&child, &path, copied);
         }
     }

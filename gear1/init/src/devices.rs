@@ -21,7 +21,7 @@ use gearv_manifest::{DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
 use crate::fdt::smmu::SMMU;
-use crate::fdt::{Board, FIRST_SPI, SPI, is_compatible};
+use crate::fdt::{Board, FIRST_SPI, SPI, is_compatible, path_below};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, merged, pages};
 
@@ -216,7 +216,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             if skipped {
                 continue;
             }
-            let path = alloc::format!("{path}/{}", child.name());
+            let path = path_below(path, child.name());
             if is_disabled(&child) {
                 self.note_disabled(&child, &path, bus);
                 continue;
@@ -462,7 +462,7 @@ fn find_path<'t>(node: &Node<'t>, path: &str, wanted: u32) -> Option<(Node<'t>, 
         return Some((*node, path.to_string()));
     }
     node.children().find_map(|child| {
-        let path = alloc::format!("{path}/{}", child.name());
+        let path = path_below(path, child.name());
         find_path(&child, &path, wanted)
     })
 }

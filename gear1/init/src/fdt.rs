@@ -149,7 +149,13 @@ impl Board {
 /// Tells whether the node is compatible with one of `names`.
 pub(crate) fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
     let compatible = node.property("compatible");
-    compatible.is_some_and(|compatible| names.iter().any(|name| compatible.has_text(name)))
+    compatible.is_some_and(|compatible| compatible.has_text_of(names))
+}
+
+/// Returns the path of a node below the one at `path`; the root's is empty. A boot makes hundreds,
+/// each of which takes a third of what `format!` would.
+pub(crate) fn path_below(path: &str, name: &str) -> String {
+    [path, "/", name].concat()
 }
 
 /// Result of reading a board's tree.
@@ -188,7 +194,7 @@ pub fn describe(tree: &Blob<'_>) -> Found {
 fn look(root: &Node<'_>, bytes: &[u8]) -> Seen {
     let mut seen = Seen::default();
     match Bus::root(root) {
-        Ok(bus) => visit(root, "/", &bus, &mut seen),
+        Ok(bus) => visit(root, "", &bus, &mut seen),
         Err(refusal) => seen.refused = Some(refusal),
     }
     // planted: memory that firmware reserves is not seen
@@ -277,8 +283,7 @@ struct Traits<'a> {
     /// `status` is there, and is not okay: nothing below counts either.
     is_disabled: bool,
     is_memory: bool,
-    /// `compatible`: names that each end in a NUL.
-    compatible: &'a [u8],
+    compatible: Option<Property<'a>>,
     ranges: Option<Property<'a>>,
 }
 
@@ -289,7 +294,7 @@ impl<'a> Traits<'a> {
         let mut traits = Self::default();
         for property in node.properties() {
             if property.is_called("compatible") {
-                traits.compatible = property.value;
+                traits.compatible = Some(property);
             } else if property.is_called("ranges") {
                 traits.ranges = Some(property);
             } else if property.is_called("status") {
@@ -311,8 +316,7 @@ fn visit(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
         if traits.is_disabled {
             continue;
         }
-        let separator = if path == "/" { "" } else { "/" };
-        let path = alloc::format!("{path}{separator}{}", child.name());
+        let path = path_below(path, child.name());
         if let Err(refusal) = visit_one(&child, &traits, &path, bus, seen) {
             // The walk continues: a later node may describe the console that the message needs.
             seen.refused.get_or_insert(refusal);
@@ -336,8 +340,7 @@ fn visit_one<'a>(
         seen.memory
             .extend(banks.into_iter().filter(|bank| bank.bytes() != 0));
     }
-    let names = traits.compatible.split(|byte| *byte == 0);
-    for name in names {
+    for name in traits.compatible.iter().flat_map(Property::texts) {
         if read_compatible(node, name, path, bus, seen)? {
             break;
         }
@@ -425,7 +428,7 @@ fn read_reserved(
     let placed =
         |child: &Node<'_>| !Traits::of(child).is_disabled && child.property("reg").is_some();
     for child in node.children().filter(placed) {
-        let regions = bus.regions(&child, &alloc::format!("{path}/{}", child.name()))?;
+        let regions = bus.regions(&child, &path_below(path, child.name()))?;
         if child.property("no-map").is_some() {
             seen.no_map.extend(regions.iter().copied());
         }

@@ -5,7 +5,6 @@
 use core::ops::Range;
 
 use super::property::Property;
-use super::token::Token;
 use super::{Blob, CELL};
 
 /// A node of a checked tree.
@@ -50,6 +49,41 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Returns the tokens of the properties that `keeps` wants, as they are, in pieces: a property
+    /// that is left out ends a piece.
+    pub fn property_tokens(
+        &self,
+        keeps: impl Fn(&Property<'a>) -> bool,
+    ) -> impl Iterator<Item = &'a [u8]> {
+        let mut properties = self.properties();
+        let mut start = self.at * CELL;
+        let mut is_over = false;
+        // Bounded: each turn ends behind a property or is the last.
+        core::iter::from_fn(move || {
+            if is_over {
+                return None;
+            }
+            let left_out = properties.find(|property| !keeps(property));
+            is_over = left_out.is_none();
+            let tokens = left_out
+                .map_or(self.blob.end_of_properties(self.at) * CELL..0, |property| {
+                    property.tokens()
+                });
+            let piece = self.blob.bytes.get(start..tokens.start);
+            start = tokens.end;
+            piece
+        })
+    }
+
+    /// Returns the tokens of all nodes below this one, as they are.
+    #[must_use]
+    pub fn child_tokens(&self) -> &'a [u8] {
+        let start = self.blob.end_of_properties(self.at) * CELL;
+        // Without this node's own end.
+        let end = (self.blob.end_of_node(self.at) - 1) * CELL;
+        self.blob.bytes.get(start..end).unwrap_or_default()
+    }
+
     /// Iterates over the nodes directly below this one.
     #[must_use]
     pub fn children(&self) -> Children<'a> {
@@ -85,13 +119,7 @@ impl<'a> Iterator for Properties<'a> {
     type Item = Property<'a>;
 
     fn next(&mut self) -> Option<Property<'a>> {
-        match self.blob.token(&mut self.at) {
-            Some(Token::Property(property)) => Some(property),
-            Some(Token::Begin(_) | Token::End) | None => {
-                self.at = self.blob.end();
-                None
-            }
-        }
+        self.blob.next_property(&mut self.at)
     }
 }
 

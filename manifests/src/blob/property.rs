@@ -73,22 +73,24 @@ impl<'a> Property<'a> {
             .then(|| cells.iter().map(|cell| u32::from_be_bytes(*cell)))
     }
 
-    /// Tells whether the value is a list of strings with this one in it.
-    #[must_use]
-    pub fn has_text(&self, text: &str) -> bool {
-        let mut rest = self.value;
+    /// Iterates over the strings of a list, without their NULs.
+    pub fn texts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = (!self.value.is_empty()).then_some(self.value);
         // Bounded: each turn takes a string, and at least its NUL, from the value.
-        loop {
+        core::iter::from_fn(move || {
+            let list = rest?;
             // The last string may lack its NUL.
-            let length = text_length(rest).unwrap_or(rest.len());
-            if rest.get(..length) == Some(text.as_bytes()) {
-                return true;
-            }
-            match rest.get(length + 1..) {
-                Some(behind) => rest = behind,
-                None => return false,
-            }
-        }
+            let length = text_length(list).unwrap_or(list.len());
+            rest = list.get(length + 1..).filter(|behind| !behind.is_empty());
+            list.get(..length)
+        })
+    }
+
+    /// Tells whether the value is a list of strings with one of `texts` in it.
+    #[must_use]
+    pub fn has_text_of(&self, texts: &[&str]) -> bool {
+        let is_wanted = |text: &[u8]| texts.iter().any(|wanted| wanted.as_bytes() == text);
+        self.texts().any(is_wanted)
     }
 
     /// Returns the value as one string, if it is one.

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::{any, prop_assert, proptest};
 use proptest::sample::Index;
 
-use super::{Blob, BlobError, Node};
+use super::{Blob, BlobError, FDT_NOP, Node};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
 use crate::{Board, Privilege, Region, Severity, VmKind, validate};
 
@@ -133,8 +133,49 @@ fn finds_a_string_in_a_list() {
         .flatten();
     let list = Blob::new(bytes.as_slice()).unwrap().root();
     let list = list.property("compatible").unwrap();
-    assert!(list.has_text("arm,gic-v3") && list.has_text("other"));
-    assert!(!list.has_text("gic-v3") && !list.has_text("oth") && !list.has_text("arm,gic-v"));
+    assert!(list.has_text_of(&["arm,gic-v3"]) && list.has_text_of(&["none", "other"]));
+    assert!(!list.has_text_of(&["gic-v3", "oth", "arm,gic-v"]) && !list.has_text_of(&[]));
+}
+
+/// The pieces are the properties that are kept, each with its token, and the nodes below as they
+/// are; NOPs between them do not matter.
+#[test]
+fn gives_tokens_as_they_are() {
+    let bytes = Tree::default()
+        .set("/", "a", std::vec![1, 2, 3, 4])
+        .set("/", "b", std::vec![5])
+        .set("/", "c", std::vec![6])
+        .set("/n", "a", std::vec![7])
+        .flatten();
+    let tokens = |bytes: &Aligned, without: &str| {
+        let root = Blob::new(bytes.as_slice()).unwrap().root();
+        let pieces = root.property_tokens(|property| !property.is_called(without));
+        (
+            pieces.collect::<Vec<_>>().concat(),
+            root.child_tokens().to_vec(),
+        )
+    };
+    let (all, below) = tokens(&bytes, "none");
+    assert_eq!(all.len(), 3 * 16);
+    let [a, b, c] = [&all[..16], &all[16..32], &all[32..]];
+    assert_eq!(tokens(&bytes, "a").0, [b, c].concat());
+    assert_eq!(tokens(&bytes, "b").0, [a, c].concat());
+    assert_eq!(tokens(&bytes, "c").0, [a, b].concat());
+    // The token, the name, the property and the end.
+    assert_eq!(below.len(), 4 + 4 + 16 + 4);
+    assert_eq!(below[..8], *b"\0\0\0\x01n\0\0\0");
+    let root = Blob::new(bytes.as_slice()).unwrap().root();
+    assert!(root.child("n").unwrap().child_tokens().is_empty());
+    let gone = root.property("b").unwrap().tokens();
+    let mut patched = bytes.as_slice().to_vec();
+    for cell in patched[gone].chunks_mut(4) {
+        cell.copy_from_slice(&FDT_NOP.to_be_bytes());
+    }
+    let bytes = Aligned::new(&patched);
+    let (rest, same) = tokens(&bytes, "none");
+    assert_eq!(rest.len(), 3 * 16);
+    assert_eq!(tokens(&bytes, "a").0, rest[16..]);
+    assert_eq!(same, below);
 }
 
 #[test]

@@ -71,6 +71,32 @@ impl<'a> Blob<'a> {
         }
     }
 
+    /// Returns the first property from cell `at` on, and moves `at` behind it; `None` where the
+    /// node's properties end.
+    pub(super) fn next_property(&self, at: &mut usize) -> Option<Property<'a>> {
+        *at = self.behind_nops(*at);
+        if self.cell(*at)? != PROPERTY {
+            return None;
+        }
+        let property = self.property_at(*at);
+        *at = self.behind_property(*at)?;
+        property
+    }
+
+    /// Returns the first cell from `at` on that belongs to no property: a node, or the end of the
+    /// node around `at`.
+    pub(super) fn end_of_properties(&self, mut at: usize) -> usize {
+        // Bounded: every token moves the position on, and the structure block is finite.
+        while let Some(behind) = match self.cell(at) {
+            Some(FDT_NOP) => Some(at + 1),
+            Some(PROPERTY) => self.behind_property(at),
+            Some(_) | None => None,
+        } {
+            at = behind;
+        }
+        at
+    }
+
     /// Returns the name and the first cell behind the name of the first node from cell `at` on;
     /// `None` if the node around `at` ends before.
     pub(super) fn find_node(&self, mut at: usize) -> Option<(&'a [u8], usize)> {

@@ -9,7 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use gearv_manifest::blob::{Blob, Node};
+use gearv_manifest::blob::{Blob, Node, Property};
 
 /// Fields of the header, and tokens of the structure (Devicetree Specification 0.4, 5.2 and 5.4).
 const MAGIC: u32 = 0xd00d_feed;
@@ -89,22 +89,14 @@ impl Writer {
 
     /// Copies the node's properties but those in `without`.
     pub(crate) fn properties(&mut self, node: &Node<'_>, without: &[&str]) {
-        for property in node.properties() {
-            if !without.iter().any(|name| property.is_called(name)) {
-                self.token(property.name_offset as u32, property.value.len());
-                self.bytes(property.value);
-            }
-        }
+        let keeps = |property: &Property<'_>| !without.iter().any(|name| property.is_called(name));
+        node.property_tokens(keeps)
+            .for_each(|tokens| self.bytes(tokens));
     }
 
-    /// Copies the nodes below `node` as they are; the blob's reader has bounded how deep they nest.
+    /// Copies the nodes below `node` as they are: their properties' names keep their places.
     pub(crate) fn children(&mut self, node: &Node<'_>) {
-        for child in node.children() {
-            self.begin(child.name());
-            self.properties(&child, &[]);
-            self.children(&child);
-            self.end();
-        }
+        self.bytes(node.child_tokens());
     }
 
     /// Ends the tree and returns it.

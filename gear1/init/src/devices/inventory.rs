@@ -15,7 +15,7 @@ use gearv_manifest::blob::{Blob, Node};
 use super::masters::{is_translated, stop_of};
 use super::{GIC_PARTS, NOT_DEVICES, SMMU, cell, find, is_disabled, is_gic, pci, phandle, shared};
 use crate::fdt::bus::Bus;
-use crate::fdt::is_compatible;
+use crate::fdt::{is_compatible, path_below};
 use crate::refusal::Refusal;
 use crate::region::Region;
 
@@ -64,7 +64,7 @@ fn add_devices<'t>(
     list: &mut Vec<Device>,
 ) -> Result<(), Refusal> {
     for child in node.children().filter(|child| is_device(child, path)) {
-        let path = alloc::format!("{path}/{}", child.name());
+        let path = path_below(path, child.name());
         let parent = cell(&child, "interrupt-parent").or(parent);
         if child.property("reg").is_some() {
             let at_gic = gic.is_some_and(|gic| phandle(gic) == parent && parent.is_some());
@@ -120,7 +120,7 @@ fn add_masters(
     list: &mut Vec<String>,
 ) {
     for child in node.children().filter(|child| !is_disabled(child)) {
-        let path = alloc::format!("{path}/{}", child.name());
+        let path = path_below(path, child.name());
         let tells = DMA.iter().any(|name| child.property(name).is_some());
         add_masters(manifest, (&child, &path), (root, smmu), list);
         let masters = stop_of(manifest, &child).is_some() || tells || pci::is_bridge(&child);

@@ -17,6 +17,7 @@ use gearv_manifest::{BusMaster, Manifest, Rule, VmKind};
 
 use super::{NOT_DEVICES, Walk, is_disabled, pci, streams};
 use crate::fdt::bus::Bus;
+use crate::fdt::path_below;
 use crate::refusal::{Fault, Refusal};
 use crate::region::{Region, pages};
 
@@ -153,7 +154,7 @@ impl<'t> Walk<'_, '_, 't> {
     ) -> Result<(), Refusal> {
         let enabled = node.children().filter(|child| !is_disabled(child));
         for child in enabled.filter(|child| !NOT_DEVICES.contains(&child.name())) {
-            let path = alloc::format!("{path}/{}", child.name());
+            let path = path_below(path, child.name());
             // planted: a bus master beside a VM's device goes on
             if !self.vm.devices.owns(&path) && stop_of(self.manifest, &child).is_some() {
                 let regions = bus.regions(&child, &path).unwrap_or_default();

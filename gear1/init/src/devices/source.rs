@@ -17,6 +17,7 @@ use alloc::string::String;
 use gearv_manifest::blob::{Blob, Node};
 
 use super::{cell, find, is_disabled, is_gic, phandle, shared, specifier};
+use crate::fdt::path_below;
 
 #[cfg(test)]
 mod tests;
@@ -72,7 +73,7 @@ impl<'t> Search<'t> {
         let parent = if is_controller { phandle(node) } else { parent };
         let mut enabled = node.children().filter(|child| !is_disabled(child));
         enabled.find_map(|child| {
-            let path = alloc::format!("{path}/{}", child.name());
+            let path = path_below(path, child.name());
             let parent = cell(&child, "interrupt-parent").or(parent);
             if self.has(&child, parent) {
                 return Some(path);

@@ -1,0 +1,62 @@
+//! Copying between any two places: the compiler calls `memcpy` for each move of a large value.
+//!
+//! The compiler's own copies a word a round, and this target's may not use vector registers. A boot
+//! moves hundreds of values of 64 to 1,000 bytes.
+//!
+//! Requirements: G1-BOOT-004.
+
+use core::arch::naked_asm;
+
+/// Copies `size` bytes, and returns `to`: 64 bytes a round, then the binary digits of what is left.
+///
+/// Neither address needs to be aligned, so init calls the function with the MMU on only: an access
+/// to Normal memory may be unaligned while SCTLR_EL2.A is 0 (Arm ARM B2.8.2).
+///
+/// # Safety
+///
+/// As for C's `memcpy`: both ranges are mapped as Normal memory, that of `to` writable, and they do
+/// not overlap.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, size: usize) -> *mut u8 {
+    naked_asm!(
+        "mov x3, x0",
+        "lsr x4, x2, #6",
+        "cbz x4, 3f",
+        "2: ldp x5, x6, [x1]",
+        "ldp x7, x8, [x1, #16]",
+        "ldp x9, x10, [x1, #32]",
+        "ldp x11, x12, [x1, #48]",
+        "add x1, x1, #64",
+        "stp x5, x6, [x3]",
+        "stp x7, x8, [x3, #16]",
+        "stp x9, x10, [x3, #32]",
+        "stp x11, x12, [x3, #48]",
+        "add x3, x3, #64",
+        "subs x4, x4, #1",
+        "b.ne 2b",
+        "3: tbz x2, #5, 4f",
+        "ldp x5, x6, [x1]",
+        "ldp x7, x8, [x1, #16]",
+        "add x1, x1, #32",
+        "stp x5, x6, [x3]",
+        "stp x7, x8, [x3, #16]",
+        "add x3, x3, #32",
+        "4: tbz x2, #4, 5f",
+        "ldp x5, x6, [x1], #16",
+        "stp x5, x6, [x3], #16",
+        "5: tbz x2, #3, 6f",
+        "ldr x5, [x1], #8",
+        "str x5, [x3], #8",
+        "6: tbz x2, #2, 7f",
+        "ldr w5, [x1], #4",
+        "str w5, [x3], #4",
+        "7: tbz x2, #1, 8f",
+        "ldrh w5, [x1], #2",
+        "strh w5, [x3], #2",
+        "8: tbz x2, #0, 9f",
+        "ldrb w5, [x1]",
+        "strb w5, [x3]",
+        "9: ret",
+    )
+}
