@@ -397,21 +397,18 @@ impl HostGic for GicV3 {
     fn restore_cpu_interface(state: &GicCpuState) {
         ICH_VMCR_EL2.set(state.vmcr);
         let bits = preemption_bits();
-        // Bound: 4 active-priority registers of group 0.
-        // Bound: 4 active-priority registers of group 1.
-        let ([a0, a1, a2, a3], [b0, b1, b2, b3]) =
-            (state.ap0r.map(u64::from), state.ap1r.map(u64::from));
-        ICH_AP0R0_EL2.set(a0);
-        ICH_AP1R0_EL2.set(b0);
+        let ([a0, a1, a2, a3], [b0, b1, b2, b3]) = (state.ap0r, state.ap1r);
+        ICH_AP0R0_EL2.set(a0.into());
+        ICH_AP1R0_EL2.set(b0.into());
         if bits > 5 {
-            ICH_AP0R1_EL2.set(a1);
-            ICH_AP1R1_EL2.set(b1);
+            ICH_AP0R1_EL2.set(a1.into());
+            ICH_AP1R1_EL2.set(b1.into());
         }
         if bits > 6 {
-            ICH_AP0R2_EL2.set(a2);
-            ICH_AP0R3_EL2.set(a3);
-            ICH_AP1R2_EL2.set(b2);
-            ICH_AP1R3_EL2.set(b3);
+            ICH_AP0R2_EL2.set(a2.into());
+            ICH_AP0R3_EL2.set(a3.into());
+            ICH_AP1R2_EL2.set(b2.into());
+            ICH_AP1R3_EL2.set(b3.into());
         }
     }
 }

@@ -295,6 +295,20 @@ impl VmGic {
         self.touch(vcpu, index, bit)
     }
 
+    /// Drives a line whose level nothing holds: the line rises and falls at once. Only an
+    /// edge-triggered interrupt is pending afterwards.
+    pub fn pulse(&mut self, vcpu: VcpuIndex, intid: IntId) -> Kicks {
+        let (index, bit) = intid.place();
+        if !self.exists(index) {
+            return Kicks::NONE;
+        }
+        let word = self.word_mut(vcpu, index);
+        match word.edge & bit {
+            0 => Kicks::NONE,
+            edge => self.set_pending(vcpu, index, edge),
+        }
+    }
+
     /// Makes an interrupt pending that stands for the physical one of the same INTID, which was
     /// acknowledged and stays active until the guest ends it.
     ///

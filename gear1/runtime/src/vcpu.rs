@@ -19,11 +19,11 @@ use gear1_arch::{cache, cpu, el1, firmware, fp, stolen_time, tlb, world};
 use gear1_core::context::{El1State, FpState, Frame};
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Requests, Start, VcpuShared};
-use gear1_core::vgic::{IntId, LrReplay, is_quiet};
+use gear1_core::vgic::{IntId, is_quiet};
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
 use crate::machine::{self, Cpu, CpuData, ExitTiming, Guest, Loaded, Machine};
-use crate::vgic::{self, change_gic, flush_gic};
+use crate::vgic::{self, change_gic, flush_gic, switch_gic};
 use crate::{event, messages, monitors, reply, timer};
 
 mod registers;
@@ -93,8 +93,6 @@ pub(crate) unsafe fn load_another(
     let mut context = machine::claim_context(id)?;
     // SAFETY: Gear2 has trapped, or nothing is loaded.
     unsafe { unload(cpu, machine) };
-    cpu.data.timer_interrupt.set(LrReplay::NONE);
-    cpu.data.posted_sgi.set(LrReplay::NONE);
     let vm = loaded.vm;
     cpu.data.gicd_hpfar = vgic::gicd_hpfar(&cpu.data, machine::boot_vm(machine, vm));
     timer::unwatch(&mut cpu.data, id);
@@ -119,7 +117,7 @@ pub(crate) unsafe fn load_another(
     // planted: a vCPU's timer interrupts at each load
     let timer_due = timer_due <= cpu::now() && !is_reset;
     let this = cpu.local();
-    change_gic(cpu, machine, loaded, |gic, index, lrs| {
+    switch_gic(cpu, machine, loaded, |gic, index, lrs| {
         // The kick for this vCPU needs no SGI: the flush is next.
         let mut _flushed = vgic::post_sgis(gic, index, loaded.shared, posted);
         // The physical interrupt of a timer that is due would end the vCPU's run at once: it counts
@@ -188,7 +186,7 @@ fn forget_branches(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
 /// After a restart of the VM its GIC knows nothing of them, so they are cleared
 /// whatever it says.
 fn empty_list_registers(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
-    change_gic(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
+    switch_gic(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
     if loaded.shared.state() == VcpuState::Off
         || loaded.shared.requests().intersects(Requests::RESET)
     {

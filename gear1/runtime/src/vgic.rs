@@ -91,6 +91,27 @@ pub(crate) fn change_gic(
     follow_rarely(cpu, machine, loaded, &mut vm.gic, kicks);
 }
 
+/// Changes the virtual GIC of the vCPU that this CPU loads or unloads, and carries out what
+/// follows, which is nothing most often: the vCPU has no replays, and what is kept of another one's
+/// is dropped.
+#[inline(always)]
+pub(crate) fn switch_gic(
+    cpu: &Cpu,
+    machine: &Machine,
+    loaded: &Loaded,
+    change: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> Kicks,
+) {
+    cpu.data.timer_interrupt.set(LrReplay::NONE);
+    cpu.data.posted_sgi.set(LrReplay::NONE);
+    let mut vm = machine::lock_vm(loaded.vm);
+    let index = loaded.index;
+    let mut lrs = Gic::list_registers(cpu.data.list_registers);
+    let kicks = change(&mut vm.gic, index, &mut lrs);
+    if !kicks.is_empty() || vm.gic.has_ended(index) {
+        follow_rarely(cpu, machine, loaded, &mut vm.gic, kicks);
+    }
+}
+
 /// Does what [`follow`] does, in one copy for all changes but those of the shortest paths.
 #[inline(never)]
 fn follow_rarely(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, kicks: Kicks) {
@@ -138,11 +159,7 @@ pub(crate) fn pulse(cpu: &Cpu, machine: &Machine, vm: u32, intid: u32) {
     let (Some(vm), Some(intid)) = (VmId::from_reg(u64::from(vm)), IntId::new(intid)) else {
         return;
     };
-    let first = VcpuIndex::FIRST;
-    change_vm_gic(cpu, machine, vm, |gic| {
-        gic.set_line(first, intid, true)
-            .union(gic.set_line(first, intid, false))
-    });
+    change_vm_gic(cpu, machine, vm, |gic| gic.pulse(VcpuIndex::FIRST, intid));
 }
 
 /// Makes a physical interrupt pending in the VM that owns its device, whether it runs or not.

@@ -22,6 +22,16 @@ pub use replay::LrReplay;
 /// SGIs in the word of private interrupts.
 const SGIS: u32 = 0xffff;
 
+/// Outcome of the short way of a flush.
+enum Plainly {
+    /// The flush is done.
+    Done,
+    /// All is done but for interrupts that wait for a list register; none in one was changed.
+    Waits,
+    /// Nothing more is known.
+    Not,
+}
+
 impl VmGic {
     /// Brings the loaded vCPU's list registers up to date: after a kick, on the maintenance
     /// interrupt, after loading, and after a call that kicked the vCPU itself.
@@ -31,10 +41,48 @@ impl VmGic {
     pub fn flush(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let gate = self.gate;
         let plain = if self.is_v2() { !SGIS } else { u32::MAX };
-        if self.vcpu_mut(vcpu).flush_plainly(plain, gate, lrs) {
+        let state = self.vcpu_mut(vcpu);
+        if state.replay_posted(lrs) {
             return Kicks::NONE;
         }
-        self.flush_slowly(vcpu, lrs)
+        let kicks = match state.reap_private(lrs) {
+            0 => Kicks::NONE,
+            spis => self.reap_spis(vcpu, spis).without(vcpu),
+        };
+        let is_done = match self.vcpu_mut(vcpu).list_plainly(plain, gate, lrs) {
+            Plainly::Done => true,
+            Plainly::Waits => self.list_plain_spi(vcpu, lrs),
+            Plainly::Not => false,
+        };
+        match is_done {
+            true => kicks,
+            false => kicks.union(self.flush_slowly(vcpu, lrs)),
+        }
+    }
+
+    /// Puts an only waiting interrupt, if it is a shared one, into a free list register: a world
+    /// switch to a vCPU that a device or a doorbell has woken does that.
+    #[inline]
+    fn list_plain_spi(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> bool {
+        let (gate, state) = (self.gate, self.vcpu(vcpu));
+        let free = all_lists(lrs) & !state.used;
+        let place = state.pending_words.trailing_zeros() as usize;
+        if !state.pending_words.is_power_of_two() || place == 0 || free == 0 {
+            return false;
+        }
+        let spi = self.spi_mut(place);
+        let waiting = spi.word.waiting(gate) & spi.targets(vcpu);
+        let only = waiting | spi.word.unlisted_active() & spi.held(vcpu);
+        if only != waiting || !only.is_power_of_two() {
+            return false;
+        }
+        spi.word.take_into_list(only);
+        spi.set_held(vcpu, only, true);
+        let lr = spi.word.pending_lr(IntId::at(place, only.trailing_zeros()));
+        let state = self.vcpu_mut(vcpu);
+        state.pending_words = 0;
+        state.put(free.trailing_zeros(), lr, lrs);
+        true
     }
 
     #[inline(never)]
@@ -269,20 +317,23 @@ impl VmGic {
 }
 
 impl Vcpu {
-    /// Does the whole of a flush if only private interrupts have ended and at most one new
-    /// interrupt waits.
+    /// Does the rest of a flush, after the interrupts that ended, if no interrupt in a list register
+    /// was changed and at most one new interrupt waits, which is private.
     #[inline]
-    fn flush_plainly(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
-        if self.replay_posted(lrs) {
-            return true;
-        }
-        if self.reap_private(lrs) != 0 || self.used & self.silent != 0 || self.is_overflowing() {
-            return false;
+    fn list_plainly(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> Plainly {
+        if self.used & self.silent != 0 || self.is_overflowing() {
+            return Plainly::Not;
         }
         if self.used == 0 {
             self.stale = 0;
         }
-        self.stale == 0 && (self.pending_words == 0 || self.list_plain(plain, gate, lrs))
+        if self.stale != 0 {
+            Plainly::Not
+        } else if self.pending_words == 0 || self.list_plain(plain, gate, lrs) {
+            Plainly::Done
+        } else {
+            Plainly::Waits
+        }
     }
 
     /// Takes over the private interrupts that ended in list registers that the hardware reports
@@ -333,23 +384,6 @@ impl Vcpu {
         lrs.write(index as usize, lr);
     }
 
-    /// Returns the list register for a private interrupt that is pending and not active.
-    #[inline(always)]
-    fn pending_lr(&self, intid: IntId) -> Lr {
-        let word = &self.word;
-        let (_, bit) = intid.place();
-        let hw = word.hw & bit != 0;
-        Lr {
-            intid,
-            priority: word.priority_at(intid.number() & 31),
-            state: LrState::Pending,
-            hw,
-            eoi: !hw && word.edge & bit == 0,
-            group1: word.group1 & bit != 0,
-            source: 0,
-        }
-    }
-
     /// Puts an only waiting interrupt, if it is a private one, into a free list register.
     #[inline]
     fn list_plain(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
@@ -360,13 +394,10 @@ impl Vcpu {
         if !is_only || bit & plain == 0 || free == 0 {
             return false;
         }
-        let word = &mut self.word;
-        word.listed |= bit;
-        word.in_list |= word.latch & bit;
-        word.latch &= !bit;
+        self.word.take_into_list(bit);
         self.pending_words = 0;
         let index = free.trailing_zeros();
-        let lr = self.pending_lr(IntId::at(0, bit.trailing_zeros()));
+        let lr = self.word.pending_lr(IntId::at(0, bit.trailing_zeros()));
         self.put(index, lr, lrs);
         true
     }

@@ -6,7 +6,7 @@
 //!
 //! Requirements: G1-GIC-003, G1-GIC-005.
 
-use super::types::{Bits, VcpuIndex};
+use super::types::{Bits, IntId, Lr, LrState, VcpuIndex};
 
 /// Priority bits that exist: 32 levels, as list registers have at least.
 pub(super) const PRIORITY_BITS: u8 = 0xf8;
@@ -147,6 +147,31 @@ impl Word {
             among = if better != 0 { better } else { among };
         }
         (among != 0).then(|| among.trailing_zeros())
+    }
+
+    /// Notes that a list register holds the interrupt at `bit`, which waits, as pending.
+    #[inline(always)]
+    pub(super) fn take_into_list(&mut self, bit: u32) {
+        self.listed |= bit;
+        self.in_list |= self.latch & bit;
+        self.latch &= !bit;
+    }
+
+    /// Returns the list register for an interrupt of this word that is pending and not active, and
+    /// is no SGI of a GICv2.
+    #[inline(always)]
+    pub(super) fn pending_lr(&self, intid: IntId) -> Lr {
+        let (_, bit) = intid.place();
+        let hw = self.hw & bit != 0;
+        Lr {
+            intid,
+            priority: self.priority_at(intid.number() & 31),
+            state: LrState::Pending,
+            hw,
+            eoi: !hw && self.edge & bit == 0,
+            group1: self.group1 & bit != 0,
+            source: 0,
+        }
     }
 
     /// Takes over what a list register says about the interrupt at `bit`.

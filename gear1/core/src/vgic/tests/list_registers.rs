@@ -140,6 +140,10 @@ fn an_edge_is_latched_and_a_level_is_not() {
         let _ = gic.set_line(v(0), id(intid), true);
         let _ = gic.set_line(v(0), id(intid), false);
     }
+    assert!(gic.pulse(v(0), id(33)).is_empty());
+    assert!(gic.pulse(v(0), id(64)).is_empty(), "no such interrupt");
+    assert_eq!(field_read(&gic, v(0), SET_PENDING, 1), 1 << 2);
+    assert!(gic.pulse(v(0), id(34)).contains(v(0)));
     let _ = field_write(&mut gic, v(0), SET_PENDING, 1, 1 << 3);
     assert_eq!(field_read(&gic, v(0), SET_PENDING, 1), 1 << 2 | 1 << 3);
     let _ = gic.flush(v(0), &mut cpu);

@@ -18,6 +18,7 @@ impl World {
             Op::Pend(vcpu, intid, on) => self.pend(vcpu, intid, on),
             Op::Activate(vcpu, intid, on) => self.activate(vcpu, intid, on),
             Op::Line(vcpu, intid, high) => self.set_line(vcpu, intid, high),
+            Op::Pulse(vcpu, intid) => self.pulse(vcpu, intid),
             Op::Physical(vcpu, intid) => self.inject(vcpu, intid),
             Op::PhysicalLoaded(vcpu) => self.inject_loaded(vcpu),
             Op::Retract(vcpu, intid) => self.retract(vcpu, intid),
@@ -161,6 +162,19 @@ impl World {
         }
         interrupt.line = high;
         let kicks = self.gic.set_line(v(vcpu), id(intid), high);
+        self.kick(kicks);
+    }
+
+    /// A line that nothing holds rises and falls.
+    fn pulse(&mut self, vcpu: usize, intid: u32) {
+        let interrupt = self.reference.at(vcpu, intid);
+        if intid < 16 || interrupt.physical || interrupt.line {
+            return;
+        }
+        if interrupt.edge {
+            interrupt.latch.insert(0);
+        }
+        let kicks = self.gic.pulse(v(vcpu), id(intid));
         self.kick(kicks);
     }
 
