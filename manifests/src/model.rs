@@ -316,6 +316,8 @@ pub struct Vm<'a> {
     pub debug: bool,
     /// Whether the VM has the performance monitors.
     pub pmu: bool,
+    /// Whether the VM has pointer authentication, on CPUs that have it.
+    pub pointer_auth: bool,
     /// Whether the registers of its vCPUs are shown when it has ended.
     pub last_words: bool,
     /// Whether the device VM may read the registers of its vCPUs while it is paused.

@@ -339,6 +339,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         boot_order: vm.number("boot-order", report).unwrap_or(0),
         debug: vm.switch("debug", report),
         pmu: vm.switch("pmu", report),
+        pointer_auth: vm.switch("pointer-authentication", report),
         last_words: vm.switch("last-words", report),
         dump: vm.switch("dump", report),
         restart: vm

@@ -323,6 +323,8 @@ pub struct BootVm {
     pub debug: bool,
     /// Whether the VM has the performance monitors.
     pub pmu: bool,
+    /// Whether the VM has pointer authentication, on CPUs that have it.
+    pub pointer_auth: bool,
     /// Whether Gear2 may read the registers of the VM's vCPUs when it has ended.
     pub last_words: bool,
     /// Whether Gear2 may read the registers of the VM's vCPUs that do not run.

@@ -14,9 +14,9 @@ use crate::regs::{
     CNTHCTL_EL2, CNTP_CTL_EL0, CNTPCT_EL0, CPTR, CPTR_EL2, HAFGRTR_EL2, HCRX_EL2, HDFGRTR_EL2,
     HDFGRTR2_EL2, HDFGWTR_EL2, HDFGWTR2_EL2, HFGITR_EL2, HFGITR2_EL2, HFGRTR_EL2, HFGRTR2_EL2,
     HFGWTR_EL2, HFGWTR2_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1,
-    ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1, ID_AA64PFR1_EL1,
-    MDCR_EL2, MIDR_EL1, MMFR0, MMFR1, MPIDR_EL1, PFR0, PFR1, PMCR, PMCR_EL0, Readable as _,
-    VSESR_EL2, VTCR_EL2, Writeable as _,
+    ID_AA64ISAR2_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1,
+    ID_AA64PFR1_EL1, MDCR_EL2, MIDR_EL1, MMFR0, MMFR1, MPIDR_EL1, PFR0, PFR1, PMCR, PMCR_EL0,
+    Readable as _, VSESR_EL2, VTCR_EL2, Writeable as _,
 };
 
 /// HCR_EL2 bits (Arm ARM D24.2.57).
@@ -68,6 +68,8 @@ pub mod hcr {
     pub const TLOR: u64 = 1 << 35;
     /// Trap RAS error records.
     pub const TERR: u64 = 1 << 36;
+    /// Do not trap keys (APK) and instructions (API) of pointer authentication.
+    pub const POINTER_AUTH: u64 = 0b11 << 40;
     /// With FEAT_EVT: trap what tells of caches, but CTR_EL0.
     pub const TID4: u64 = 1 << 49;
     /// With FEAT_EVT: trap IC IALLUIS of EL1.
@@ -77,7 +79,8 @@ pub mod hcr {
 
     /// For a guest. FB stays 0: what a vCPU invalidates on its own CPU need not be invalidated on
     /// others, since each of them forgets the vCPU before it runs there (`vcpu::forget_others`).
-    /// APK, API, ATA, EnSCXT, FIEN, NV and TME stay 0: what they would allow traps. Bits of a later
+    /// ATA, EnSCXT, FIEN, NV and TME stay 0, and APK and API unless the manifest gives the VM
+    /// pointer authentication: what they would allow traps. Bits of a later
     /// version than the core's are RES0 there.
     // planted: ID registers are not trapped
     pub const GUEST: u64 = VM
@@ -136,6 +139,7 @@ pub fn id_register(reg: IdReg) -> u64 {
         IdReg::Dfr0 => ID_AA64DFR0_EL1.get(),
         IdReg::Isar0 => ID_AA64ISAR0_EL1.get(),
         IdReg::Isar1 => ID_AA64ISAR1_EL1.get(),
+        IdReg::Isar2 => ID_AA64ISAR2_EL1.get(),
         IdReg::Mmfr0 => ID_AA64MMFR0_EL1.get(),
         IdReg::Mmfr1 => ID_AA64MMFR1_EL1.get(),
         IdReg::Mmfr2 => ID_AA64MMFR2_EL1.get(),

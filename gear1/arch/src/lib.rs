@@ -57,6 +57,7 @@ pub mod mmio;
 #[cfg(target_arch = "aarch64")]
 pub mod monitors;
 #[cfg(target_arch = "aarch64")]
+pub mod pointer_auth;
 pub mod pool;
 #[cfg(target_arch = "aarch64")]
 pub mod regs;

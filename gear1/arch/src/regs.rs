@@ -221,6 +221,28 @@ system_registers! {
     pub(crate) VSESR_EL2 = "S3_4_C5_C2_3";
     /// VDISR_EL2 (FEAT_RAS): a guest's DISR_EL1.
     pub VDISR_EL2 = "S3_4_C12_C1_1";
+    /// APIAKEYLO_EL1 (FEAT_PAuth).
+    pub(crate) APIAKEYLO_EL1 = "S3_0_C2_C1_0";
+    /// APIAKEYHI_EL1 (FEAT_PAuth).
+    pub(crate) APIAKEYHI_EL1 = "S3_0_C2_C1_1";
+    /// APIBKEYLO_EL1 (FEAT_PAuth).
+    pub(crate) APIBKEYLO_EL1 = "S3_0_C2_C1_2";
+    /// APIBKEYHI_EL1 (FEAT_PAuth).
+    pub(crate) APIBKEYHI_EL1 = "S3_0_C2_C1_3";
+    /// APDAKEYLO_EL1 (FEAT_PAuth).
+    pub(crate) APDAKEYLO_EL1 = "S3_0_C2_C2_0";
+    /// APDAKEYHI_EL1 (FEAT_PAuth).
+    pub(crate) APDAKEYHI_EL1 = "S3_0_C2_C2_1";
+    /// APDBKEYLO_EL1 (FEAT_PAuth).
+    pub(crate) APDBKEYLO_EL1 = "S3_0_C2_C2_2";
+    /// APDBKEYHI_EL1 (FEAT_PAuth).
+    pub(crate) APDBKEYHI_EL1 = "S3_0_C2_C2_3";
+    /// APGAKEYLO_EL1 (FEAT_PAuth).
+    pub(crate) APGAKEYLO_EL1 = "S3_0_C2_C3_0";
+    /// APGAKEYHI_EL1 (FEAT_PAuth).
+    pub(crate) APGAKEYHI_EL1 = "S3_0_C2_C3_1";
+    /// ID_AA64ISAR2_EL1, which reads as zero before Armv8.7.
+    pub(crate) ID_AA64ISAR2_EL1 = "S3_0_C0_C6_2";
     /// REVIDR_EL1.
     pub REVIDR_EL1 = "REVIDR_EL1";
     /// AIDR_EL1.

@@ -11,6 +11,7 @@ use gear1_abi::regs::Regs;
 use crate::fault::Nesting;
 use crate::icache::IcacheTry;
 use crate::monitors::{Bank, Monitors};
+use crate::pointer_auth::Keys;
 use crate::set_way::SetWay;
 use crate::timer::PhysicalTimer;
 use crate::vcpu::Start;
@@ -184,6 +185,11 @@ pub struct VcpuContext {
     pub cntvoff: u64,
     /// The EL1 physical timer.
     pub physical_timer: PhysicalTimer,
+    /// What the VM has of the features that the manifest gives: [`DEBUG`](crate::monitors::DEBUG),
+    /// [`PMU`](crate::monitors::PMU), [`POINTER_AUTH`](crate::pointer_auth::POINTER_AUTH).
+    pub features: u64,
+    /// Keys of pointer authentication.
+    pub keys: Keys,
     /// Debug and performance monitor state that must be switched with every exit.
     pub monitors: Monitors,
     /// Remaining debug and performance monitor state.
@@ -236,6 +242,8 @@ impl VcpuContext {
         el1: El1State::ZERO,
         cntvoff: 0,
         physical_timer: PhysicalTimer::OFF,
+        features: 0,
+        keys: [0; 10],
         monitors: Monitors::NONE,
         bank: Bank::ZERO,
         gic: GicCpuState {
@@ -297,6 +305,7 @@ impl VcpuContext {
         // Pending virtual exceptions belong to the VM's previous life.
         // planted: a virtual SError outlives a reset
         self.hcr = old.hcr & !HCR_VIRTUAL_PENDING;
+        self.features = old.features;
         self.monitors.has = old.monitors.has;
         self.cntvoff = cntvoff;
         // planted: a warm start turns the timers off

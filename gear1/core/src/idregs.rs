@@ -5,6 +5,7 @@
 //! UNDEFINED), G1-CPU-014 (what the CPU says of attacks on speculation).
 
 use crate::monitors::{DEBUG, PMU};
+use crate::pointer_auth::{self, POINTER_AUTH};
 use crate::syndrome::SysregId;
 
 const fn id(crm: u32, op2: u32) -> SysregId {
@@ -20,6 +21,7 @@ pub enum IdReg {
     Dfr0,
     Isar0,
     Isar1,
+    Isar2,
     Mmfr0,
     Mmfr1,
     Mmfr2,
@@ -27,12 +29,13 @@ pub enum IdReg {
 
 impl IdReg {
     /// All, and the place of each among [`Values`].
-    pub const ALL: [(Self, usize); 8] = [
+    pub const ALL: [(Self, usize); 9] = [
         (Self::Pfr0, place(id(4, 0))),
         (Self::Pfr1, place(id(4, 1))),
         (Self::Dfr0, place(id(5, 0))),
         (Self::Isar0, place(id(6, 0))),
         (Self::Isar1, place(id(6, 1))),
+        (Self::Isar2, place(id(6, 2))),
         (Self::Mmfr0, place(id(7, 0))),
         (Self::Mmfr1, place(id(7, 1))),
         (Self::Mmfr2, place(id(7, 2))),
@@ -98,9 +101,26 @@ const POINTS: u64 = crate::monitors::MAX_POINTS as u64 - 1;
 const PMU_V8_5: u64 = 6;
 
 /// Returns what the guest reads from `reg` when the CPU has `hardware`. `pa_range`: the PARange
-/// field that stage 2 is limited to; `gicv3`: the guest has GIC system registers; `monitors`: what
-/// the guest has of them ([`DEBUG`], [`PMU`]).
-pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monitors: u64) -> u64 {
+/// field that stage 2 is limited to; `gicv3`: the guest has GIC system registers; `features`: what
+/// the VM has of those that the manifest gives ([`DEBUG`], [`PMU`], [`POINTER_AUTH`]).
+pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, features: u64) -> u64 {
+    // planted: guests are shown keys that are not switched
+    let authentication = if features & POINTER_AUTH != 0 {
+        only(hardware, pointer_auth::fields(reg))
+    } else {
+        0
+    };
+    authentication | filter_always(reg, hardware, pa_range, gicv3, features)
+}
+
+/// Returns what each guest reads, and of monitors what it has.
+const fn filter_always(
+    reg: IdReg,
+    hardware: u64,
+    pa_range: u64,
+    gicv3: bool,
+    monitors: u64,
+) -> u64 {
     match reg {
         // EL0, EL1 (both AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers),
         // CSV3.
@@ -115,8 +135,9 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, monit
         IdReg::Dfr0 => debug_features(hardware, monitors),
         // All: no EL2 or EL1 state behind them, but TME (24).
         IdReg::Isar0 => set(hardware, 24, 0),
-        // All but pointer authentication (4, 8, 24, 28: keys are not switched), LS64 (60), XS (56).
+        // All but LS64 (60), XS (56) and pointer authentication.
         IdReg::Isar1 => only(hardware, &[0, 12, 16, 20, 32, 36, 40, 44, 48, 52]),
+        IdReg::Isar2 => 0,
         IdReg::Mmfr0 => memory_features(hardware, pa_range),
         // HAFDBS, VMIDBits, HPDS, PAN, SpecSEI, XNX, ETS, AFP, ECBHB; not VH, LO, TWED, HCX.
         // planted: a guest is not told that its branch history is safe

@@ -45,6 +45,7 @@ pub mod monitors;
 pub mod ownership;
 pub mod physical;
 pub mod pl061;
+pub mod pointer_auth;
 pub mod psci;
 pub mod residents;
 pub mod set_way;

@@ -11,6 +11,8 @@ use crate::syndrome::SysregId;
 pub const DEBUG: u64 = 1;
 /// Bit of [`Monitors::has`]: the vCPU has the performance monitors.
 pub const PMU: u64 = 2;
+/// Both.
+pub const ALL: u64 = DEBUG | PMU;
 
 /// PPI of the PMU, on machines that follow Arm's base system architecture (Arm DEN 0094) and in
 /// each guest.

@@ -20,8 +20,9 @@ use gear1_arch::regs::{
 use gear1_arch::this_cpu::LocalCpu;
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::{World, vttbr_of};
-use gear1_arch::{cpu, entry, firmware, start};
+use gear1_arch::{cpu, entry, firmware, pointer_auth, start};
 use gear1_core::mitigations::Mitigations;
+use gear1_core::monitors::ALL as ALL_MONITORS;
 use gear1_core::psci;
 use gear1_core::smmu::stream::Streams;
 use gear1_core::stage2::Geometry;
@@ -146,7 +147,8 @@ fn start_vcpu(boot: Handover, id: VmId, vm: &BootVm, index: usize) {
         context.hcr = guest_hcr(&boot, id);
         context.vttbr = vttbr_of(boot, id);
         context.vmpidr = psci::vmpidr(index);
-        context.monitors.has = machine::monitors(vm);
+        context.features = machine::features(vm);
+        context.monitors.has = context.features & ALL_MONITORS;
     }
     let owner_cpu = *vcpu.select(&boot.owner_cpu);
     machine::vcpu(vcpu).set_owner_cpu(CpuIndex::new(usize::from(owner_cpu)).unwrap_or_default());
@@ -179,7 +181,11 @@ fn guest_hcr(boot: &BootInfo, id: VmId) -> u64 {
         // planted: no longer: its interrupts do not go to Gear1
         RealTime::PassThrough => hcr::GUEST & !hcr::TWI & !hcr::BSU_INNER & !hcr::IMO,
     };
-    base | invalidation | cache_traps(real_time)
+    let authentication = match vm.pointer_auth {
+        true => hcr::POINTER_AUTH,
+        false => 0,
+    };
+    base | invalidation | authentication | cache_traps(real_time)
 }
 
 /// Returns the traps of registers that describe caches, so that a guest finds caches of one set and
@@ -235,6 +241,7 @@ fn init_data(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.period = timer::period(machine.boot.gear2.period);
     cpu.data.early = timer::early();
     cpu.data.list_registers = Gic::list_register_count();
+    cpu.data.has_pointer_auth = pointer_auth::exists();
     cpu.data.has_pan = cpu::has_pan();
     cpu.data.has_ras = cpu::has_ras();
     cpu.data.misreports_stage2 = cpu::misreports_stage2_faults();

@@ -22,6 +22,7 @@ use gear1_core::lifecycle::{Masters, RunningLife};
 use gear1_core::log::LogRing;
 use gear1_core::mitigations::{Mitigations, SocId};
 use gear1_core::monitors::{DEBUG, PMU};
+use gear1_core::pointer_auth::POINTER_AUTH;
 use gear1_core::residents::Residents;
 use gear1_core::smmu::stream::Streams;
 use gear1_core::vcpu::{CpuShared, IcacheRequests, VcpuShared};
@@ -234,8 +235,12 @@ pub(crate) struct CpuData {
     pub(crate) waits: Waits,
     /// Mode of the real-time VM that has this CPU, if one has it.
     pub(crate) real_time: RealTime,
-    /// Debug and performance monitors of the loaded vCPU.
+    /// What the loaded vCPU has of the features that the manifest gives.
+    pub(crate) features: u64,
+    /// Of these, its debug and performance monitors.
     pub(crate) monitors: u64,
+    /// Whether this CPU has keys of pointer authentication.
+    pub(crate) has_pointer_auth: bool,
     /// HPFAR_EL2 of an access to the loaded vCPU's distributor, if the fast path may emulate it.
     pub(crate) gicd_hpfar: u64,
     /// Values of the loaded vCPU's ID registers.
@@ -282,7 +287,9 @@ impl CpuData {
             posted_sgi: Cell::new(LrReplay::NONE),
             waits: Waits::Leaves,
             real_time: RealTime::No,
+            features: 0,
             monitors: 0,
+            has_pointer_auth: false,
             gicd_hpfar: 0,
             id_registers: [0; 32],
             rt_vcpu: None,
@@ -516,10 +523,10 @@ fn has_pl061(machine: &Machine, vm: VmId) -> bool {
     blocks.any(|block| block.ipa != 0 && u64::from(block.vm) == vm.reg())
 }
 
-/// Returns which monitors a VM has.
-pub(crate) fn monitors(vm: &BootVm) -> u64 {
+/// Returns what a VM has of the features that the manifest gives.
+pub(crate) fn features(vm: &BootVm) -> u64 {
     let has = |given: bool, what: u64| if given { what } else { 0 };
-    has(vm.debug, DEBUG) | has(vm.pmu, PMU)
+    has(vm.debug, DEBUG) | has(vm.pmu, PMU) | has(vm.pointer_auth, POINTER_AUTH)
 }
 
 /// Tells whether an owner enables its interrupts itself.

@@ -1,14 +1,17 @@
-//! Debug and performance monitors of VMs that the manifest gives them to: trapped accesses, loading
-//! and unloading, the PMU's interrupt.
+//! Features of VMs that the manifest gives them to. Of debug and performance monitors: trapped
+//! accesses, loading and unloading, the PMU's interrupt. Of pointer authentication: the keys.
 //!
-//! Invariant: monitor state that is not in a vCPU's context is in the hardware of the CPU that the
-//! vCPU is loaded on.
+//! Invariant: state that is not in a vCPU's context is in the hardware of the CPU that the vCPU is
+//! loaded on.
 //!
-//! Requirements: G1-CPU-007, G1-CPU-008.
+//! Requirements: G1-CPU-007, G1-CPU-008, G1-CPU-015.
 
-use gear1_arch::{cpu as this_cpu, monitors as hardware};
+use gear1_arch::{cpu as this_cpu, monitors as hardware, pointer_auth};
 use gear1_core::idregs::{self, IdReg};
-use gear1_core::monitors::{Bank, DEBUG, DebugReg, MDSCR_GUEST, PMU, PMU_INTID, PmuReg};
+use gear1_core::monitors::{
+    ALL as ALL_MONITORS, Bank, DEBUG, DebugReg, MDSCR_GUEST, PMU, PMU_INTID, PmuReg,
+};
+use gear1_core::pointer_auth::POINTER_AUTH;
 use gear1_core::syndrome::SysregAccess;
 
 use crate::gic::{Gic, HostGic};
@@ -80,7 +83,13 @@ fn point(bank: &mut Bank, of: usize, number: usize, written: Option<u64>) -> Opt
 #[cold]
 #[inline(never)]
 pub(crate) fn load(cpu: &mut Cpu, loaded: &Loaded) {
-    let Some(context) = cpu.context() else { return };
+    let (Some(context), _, data) = cpu.parts() else {
+        return;
+    };
+    if context.features & POINTER_AUTH != 0 && data.has_pointer_auth {
+        // planted: a vCPU signs with another one's keys
+        pointer_auth::restore(&context.keys);
+    }
     let bank = &context.bank;
     if context.monitors.has & DEBUG != 0 {
         hardware::load_points(bank);
@@ -100,7 +109,12 @@ pub(crate) fn load(cpu: &mut Cpu, loaded: &Loaded) {
 #[cold]
 #[inline(never)]
 pub(crate) fn unload(cpu: &mut Cpu) {
-    let Some(context) = cpu.context() else { return };
+    let (Some(context), _, data) = cpu.parts() else {
+        return;
+    };
+    if context.features & POINTER_AUTH != 0 && data.has_pointer_auth {
+        context.keys = pointer_auth::save();
+    }
     context.bank.unlocked = !hardware::is_locked();
     if context.monitors.has & PMU != 0 {
         hardware::save_pmu(&mut context.bank);
@@ -108,14 +122,15 @@ pub(crate) fn unload(cpu: &mut Cpu) {
     }
 }
 
-/// Sets the debug and performance monitors of the loaded vCPU, and the values of its ID registers.
-pub(crate) fn set(data: &mut CpuData, machine: &Machine, has: u64) {
-    data.monitors = has;
+/// Sets what the loaded vCPU has of these features, and the values of its ID registers.
+pub(crate) fn set(data: &mut CpuData, machine: &Machine, features: u64) {
+    data.features = features;
+    data.monitors = features & ALL_MONITORS;
     let (pa_range, gicv3) = (machine.pa_range, Gic::VERSION == 3);
-    // Bound: 8 registers.
+    // Bound: 9 registers.
     for (reg, place) in IdReg::ALL {
         if let Some(value) = data.id_registers.get_mut(place) {
-            *value = idregs::filter(reg, this_cpu::id_register(reg), pa_range, gicv3, has);
+            *value = idregs::filter(reg, this_cpu::id_register(reg), pa_range, gicv3, features);
         }
     }
 }

@@ -15,6 +15,7 @@ use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTP_CTL_EL0, CNTV_CTL_EL0, Writeable as _};
 use gear1_arch::{barrier, cpu as this_cpu, firmware};
+use gear1_core::monitors::ALL as ALL_MONITORS;
 use gear1_core::vgic::VcpuIndex;
 
 use crate::gic::{Gic, HostGic};
@@ -51,7 +52,7 @@ pub(crate) unsafe fn start(cpu: &mut Cpu, machine: &'static Machine) {
     leave_out_gear2(cpu);
     if boot.real_time == RealTime::PassThrough {
         // SAFETY: the CPU is this vCPU's alone from now on.
-        unsafe { this_cpu::give_timer_and_monitors(machine::monitors(boot)) };
+        unsafe { this_cpu::give_timer_and_monitors(machine::features(boot) & ALL_MONITORS) };
     }
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::confine(machine::vm(vm));

@@ -99,9 +99,9 @@ pub(crate) unsafe fn load_another(
     load_registers(&cpu.data, &context);
     let has_physical_timer = context.physical_timer != PhysicalTimer::OFF;
     let timer_due = virtual_timer_due(&context.el1, context.cntvoff);
-    let monitors = context.monitors.has;
-    if monitors != cpu.data.monitors {
-        monitors::set(&mut cpu.data, machine, monitors);
+    let features = context.features;
+    if features != cpu.data.features {
+        monitors::set(&mut cpu.data, machine, features);
     }
     let stayed = context.cpu.replace(cpu.index()) == Some(cpu.index());
     // SAFETY: the caller's condition.
@@ -133,7 +133,7 @@ pub(crate) unsafe fn load_another(
         gic.flush(index, lrs)
     });
     cpu.data.loaded = Some(loaded);
-    if monitors != 0 {
+    if features != 0 {
         monitors::load(cpu, loaded);
     }
     end_stolen(loaded);
@@ -212,10 +212,10 @@ pub(crate) unsafe fn unload(cpu: &mut Cpu, machine: &Machine) {
         CNTV_CTL_EL0.set(0);
         let due =
             virtual_timer_due(&context.el1, context.cntvoff).min(context.physical_timer.deadline());
-        let monitors = context.monitors.has;
+        let features = context.features;
         empty_list_registers(cpu, machine, loaded);
         Gic::set_ppi_active(cpu.local(), TIMER, false);
-        if monitors != 0 {
+        if features != 0 {
             monitors::unload(cpu);
         }
         loaded.shared.unload(cpu::now());
@@ -283,7 +283,7 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     context.life = life;
     context.gic.vmcr = Gic::VMCR_RESET;
     context.fp = FpState::ZERO;
-    let monitors = context.monitors.has;
+    let features = context.features;
     if data.fp_owner == Some(loaded.id) {
         data.fp_owner = None;
     }
@@ -296,7 +296,7 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     if !start.warm {
         Gic::set_ppi_active(cpu.local(), TIMER, false);
     }
-    if monitors != 0 {
+    if features != 0 {
         monitors::load(cpu, loaded);
     }
     timer::refresh_physical(cpu, machine);

@@ -97,6 +97,7 @@ pub const VM_PROPERTIES: &[&str] = &[
     "may-power-off",
     "debug",
     "pmu",
+    "pointer-authentication",
     "last-words",
     "dump",
     "no-autostart",

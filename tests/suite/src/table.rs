@@ -365,6 +365,17 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         passes: 2 * 28 + 4,
         ..DEFAULT
     },
+    // The Cortex-A57 has none, and a manifest that asks for it changes nothing there.
+    TargetTest {
+        manifest: "pointer-auth",
+        native: Some("pointer_auth"),
+        models: &["max", "cortex-a57"],
+        gicv2: true,
+        cpus: 1,
+        guests: 3,
+        passes: 6,
+        ..DEFAULT
+    },
     // Two instances on one CPU: each wait of one runs the other.
     TargetTest {
         manifest: "registers",

@@ -1,5 +1,6 @@
 use super::{IdReg, Values, filter, is_one, value_of};
 use crate::monitors::{DEBUG, PMU};
+use crate::pointer_auth::POINTER_AUTH;
 use crate::syndrome::SysregId;
 
 fn field(value: u64, shift: u32) -> u64 {
@@ -20,6 +21,7 @@ fn registers_are_found_by_encoding() {
         (5, 0),
         (6, 0),
         (6, 1),
+        (6, 2),
         (7, 0),
         (7, 1),
         (7, 2),
@@ -103,6 +105,28 @@ fn what_is_not_virtualized_is_hidden_from_a_cpu_that_has_everything() {
     assert_eq!(field(shown(IdReg::Mmfr1), 40), 0, "HCX");
     assert_eq!(field(shown(IdReg::Mmfr2), 24), 0, "NV");
     assert_eq!(field(shown(IdReg::Mmfr2), 40), 0, "FWB");
+}
+
+/// G1-CPU-015: the fields of pointer authentication, and no others, follow the manifest.
+#[test]
+fn pointer_authentication_is_shown_to_whom_it_is_given() {
+    let all = 0x1111_1111_1111_1111;
+    for (reg, _) in IdReg::ALL {
+        let without = filter(reg, all, 5, true, DEBUG | PMU);
+        let with = filter(reg, all, 5, true, DEBUG | PMU | POINTER_AUTH);
+        let added = match reg {
+            IdReg::Isar1 => 0x0000_0000_1100_0110,
+            // Nothing else of ID_AA64ISAR2_EL1 is shown: WFxT among the rest.
+            IdReg::Isar2 => 0x0000_0000_0100_1100,
+            _ => 0,
+        };
+        assert_eq!((with & !without, without & added), (added, 0), "{reg:?}");
+        assert_eq!(
+            filter(reg, 0, 5, true, POINTER_AUTH),
+            filter(reg, 0, 5, true, 0)
+        );
+    }
+    assert_eq!(filter(IdReg::Isar2, all, 5, true, 0), 0);
 }
 
 /// G1-CPU-014: what the CPU has is shown, but for the registers of FEAT_CSV2_2 (SCXTNUM_EL1), which

@@ -136,6 +136,7 @@ fn fill_switches(slot: &mut BootVm, vm: &Vm<'_>) {
     slot.real_time = real_time(vm);
     slot.debug = vm.debug;
     slot.pmu = vm.pmu;
+    slot.pointer_auth = vm.pointer_auth;
     slot.last_words = vm.last_words;
     slot.dump = vm.dump;
 }

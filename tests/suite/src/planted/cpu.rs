@@ -43,6 +43,23 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/idregs/tests.rs",
         finder: Finder::Host,
     },
+    // The fields follow the CPU alone. A kernel then signs its return addresses with keys that it
+    // cannot set.
+    Bug {
+        name: "guests are shown keys that are not switched",
+        change: Change::Swap("features & POINTER_AUTH != 0", "true"),
+        breaks: &["G1-CPU-015"],
+        test: "gear1/core/src/idregs/tests.rs",
+        finder: Finder::Host,
+    },
+    // The keys are saved and not loaded: two guests on a CPU have those of whoever set keys last.
+    Bug {
+        name: "a vCPU signs with another one's keys",
+        change: Change::Drop,
+        breaks: &["G1-CPU-015"],
+        test: "tests/guests/src/bin/pointer_auth.rs",
+        finder: Finder::Guest("pointer-auth", "max"),
+    },
     // The call is made once, and never again.
     Bug {
         name: "branches of one VM train another's",

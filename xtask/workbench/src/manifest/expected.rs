@@ -147,6 +147,7 @@ const TABLE: &[Row] = &[
     ("boot-order", "a number from 0 to 1000", "<1>"),
     ("debug", "", ""),
     ("pmu", "", ""),
+    ("pointer-authentication", "", ""),
     ("last-words", "", ""),
     ("dump", "", ""),
     ("power-button", "", ""),
