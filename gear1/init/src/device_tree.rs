@@ -157,7 +157,9 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// the board's leads to a node of Gear1's.
     fn new(board: &Blob<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
         let root = &board.root();
-        let gic = devices::find(root, &devices::is_gic);
+        let mut seen = Seen::default();
+        seen.look(root);
+        let gic = seen.gic;
         let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
         Ok(Self {
             facts,
@@ -166,7 +168,7 @@ impl<'f, 'a> Maker<'f, 'a> {
             gic_phandle: devices::phandle(&gic),
             interrupt_cells: devices::cell(&gic, "#interrupt-cells")
                 .map_or(3, |count| count.clamp(3, 4)),
-            next_phandle: highest_phandle(root).saturating_add(1),
+            next_phandle: seen.highest_phandle.saturating_add(1),
         })
     }
 
@@ -526,8 +528,25 @@ impl<'f, 'a> Maker<'f, 'a> {
     }
 }
 
-/// Returns the highest phandle in a tree, behind which new ones are free.
-fn highest_phandle(node: &Node<'_>) -> u32 {
-    let below = node.children().map(|child| highest_phandle(&child)).max();
-    devices::phandle(node).max(below).unwrap_or(0)
+/// What one walk over all nodes finds out for new nodes.
+#[derive(Default)]
+struct Seen<'t> {
+    /// The interrupt controller.
+    gic: Option<Node<'t>>,
+    /// The highest phandle, behind which new ones are free; 0: there is none.
+    highest_phandle: u32,
+}
+
+impl<'t> Seen<'t> {
+    /// Looks at a node and at those below; the blob's reader has bounded how deep they nest.
+    fn look(&mut self, node: &Node<'t>) {
+        if self.gic.is_none() && devices::is_gic(node) {
+            self.gic = Some(*node);
+        }
+        let phandle = devices::phandle(node).unwrap_or(0);
+        self.highest_phandle = self.highest_phandle.max(phandle);
+        for child in node.children() {
+            self.look(&child);
+        }
+    }
 }

@@ -36,6 +36,7 @@ use gearv_manifest::blob::{Blob, Node, Property};
 
 use self::bus::{Bus, number};
 use self::cpus::{psci_method, read_cpus};
+pub(crate) use self::paths::{path_below, stdout_path};
 pub(crate) use self::pmu::PMUS;
 pub use self::smmu::Smmu;
 pub use self::watchdogs::Feedable;
@@ -45,6 +46,7 @@ use crate::region::{Region, merged};
 pub(crate) mod bus;
 mod clusters;
 mod cpus;
+mod paths;
 mod pmu;
 pub(crate) mod smmu;
 #[cfg(test)]
@@ -152,12 +154,6 @@ pub(crate) fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
     compatible.is_some_and(|compatible| compatible.has_text_of(names))
 }
 
-/// Returns the path of a node below the one at `path`; the root's is empty. A boot makes hundreds,
-/// each of which takes a third of what `format!` would.
-pub(crate) fn path_below(path: &str, name: &str) -> String {
-    [path, "/", name].concat()
-}
-
 /// Result of reading a board's tree.
 #[derive(Debug)]
 pub struct Found {
@@ -184,9 +180,10 @@ pub fn read(bytes: &[u8]) -> Found {
 pub fn describe(tree: &Blob<'_>) -> Found {
     let root = tree.root();
     let seen = look(&root, tree.bytes());
+    let console = console(&root, &seen.uarts);
     Found {
-        console: console(&root, &seen.uarts),
-        board: board(&root, seen),
+        console,
+        board: board(&root, seen, console),
     }
 }
 
@@ -203,7 +200,7 @@ fn look(root: &Node<'_>, bytes: &[u8]) -> Seen {
 }
 
 /// Returns the machine that was seen, unless a part is missing that no boot can do without.
-fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
+fn board(root: &Node<'_>, seen: Seen, uart: Option<Uart>) -> Result<Board, Refusal> {
     if let Some(refusal) = seen.refused {
         return Err(refusal);
     }
@@ -228,7 +225,7 @@ fn board(root: &Node<'_>, seen: Seen) -> Result<Board, Refusal> {
         enable_method,
         gic,
         gicr_size,
-        uart: console(root, &seen.uarts),
+        uart,
         feedable: seen.feedable,
         smmu: seen.smmu,
         archive: archive(&chosen)?,
@@ -518,17 +515,6 @@ fn console(root: &Node<'_>, uarts: &[(String, Uart)]) -> Option<Uart> {
     let path = stdout_path(root);
     let named = uarts.iter().find(|(uart, _)| Some(uart.as_str()) == path);
     named.or(uarts.first()).map(|(_, uart)| *uart)
-}
-
-/// Returns the path of the node that `stdout-path` names: a path or an alias, and behind a colon
-/// the rate, which firmware has set.
-pub(crate) fn stdout_path<'a>(root: &Node<'a>) -> Option<&'a str> {
-    let path = text(&root.child("chosen")?, "stdout-path")?;
-    let path = path.split(':').next()?;
-    if path.starts_with('/') {
-        return Some(path);
-    }
-    text(&root.child("aliases")?, path)
 }
 
 /// Returns where the boot loader put the archive: boot loaders pass one file beside the kernel, as

@@ -1,0 +1,26 @@
+//! Paths of nodes (Devicetree Specification 0.4, 2.2.3).
+//!
+//! Requirements: G1-BOOT-001.
+
+use alloc::string::String;
+
+use gearv_manifest::blob::Node;
+
+use super::text;
+
+/// Returns the path of a node below the one at `path`; the root's is empty. A boot makes hundreds,
+/// each of which takes a third of what `format!` would.
+pub(crate) fn path_below(path: &str, name: &str) -> String {
+    [path, "/", name].concat()
+}
+
+/// Returns the path of the node that `stdout-path` names: a path or an alias, and behind a colon
+/// the rate, which firmware has set.
+pub(crate) fn stdout_path<'a>(root: &Node<'a>) -> Option<&'a str> {
+    let path = text(&root.child("chosen")?, "stdout-path")?;
+    let path = path.split(':').next()?;
+    if path.starts_with('/') {
+        return Some(path);
+    }
+    text(&root.child("aliases")?, path)
+}
