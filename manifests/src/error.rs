@@ -373,6 +373,22 @@ rules_and_warnings! {
     NoSuchMaster = "M-BUS-005", "no VM owns a device of this kind",
         "write a word of the device's compatible in the board's device tree, or remove the node";
 
+    /// Nothing else says which device is meant.
+    AsBootedIncomplete = "M-ASB-001", "what is used as firmware left it needs this property",
+        "write the path of the device in the board's device tree";
+    /// Of two lists of rates one would never be used.
+    AsBootedTwice = "M-ASB-002", "two nodes say that the same device is used as firmware left it",
+        "remove one of the two";
+    /// Gear1's init has no heap for a manifest.
+    TooManyAsBooted = "M-ASB-003", "more than 16 devices are used as firmware left them",
+        "remove some";
+    /// A misspelled path would leave the device waiting for its clocks.
+    NoSuchAsBooted = "M-ASB-004", "no VM owns this device",
+        "write the path of a device that a VM owns, or remove the node";
+    /// A driver takes its clocks by their place in the list.
+    AsBootedClocks = "M-ASB-005", "these are not the rates of the device's clocks",
+        "write one rate in Hz for each entry of the device's clocks in the board's device tree";
+
     /// The guest would wait for its disk for ever.
     VirtioWithoutServer = "M-VIO-001", "virtio devices need a VM that serves them",
         "add a VM of kind = \"device\"";

@@ -42,10 +42,10 @@ pub use judge::warn;
 pub use judge::{Judged, judge, judge_scheduling, validate};
 pub use list::List;
 pub use model::{
-    Balancer, BoardWatchdog, Budget, BusMaster, Channel, ChannelEnd, Console, CpuList, CpuSet,
-    DevicePatterns, Fed, Gear2Config, GicMode, GpioHeartbeat, Manifest, Memory, NamedFile, Names,
-    OnGiveUp, Parameters, Payload, Policy, Pool, Privilege, Region, Restart, RestartLimit, Rtc,
-    Scheduler, Service, SharedMemory, VhostFunction, VhostUser, VirtioDevice, VirtioKind, Vm,
+    AsBooted, Balancer, BoardWatchdog, Budget, BusMaster, Channel, ChannelEnd, Console, CpuList,
+    CpuSet, DevicePatterns, Fed, Gear2Config, GicMode, GpioHeartbeat, Manifest, Memory, NamedFile,
+    Names, OnGiveUp, Parameters, Payload, Policy, Pool, Privilege, Region, Restart, RestartLimit,
+    Rtc, Scheduler, Service, SharedMemory, VhostFunction, VhostUser, VirtioDevice, VirtioKind, Vm,
     VmKind, WatchdogDevice, Window,
 };
 pub use nearest::nearest;
@@ -82,6 +82,8 @@ pub const MAX_CHANNELS: usize = gear1_abi::boot::MAX_DOORBELLS;
 pub const MAX_SHARED: usize = 8;
 /// The most nodes below `/bus-masters`.
 pub const MAX_BUS_MASTERS: usize = 8;
+/// The most nodes below `/as-booted`.
+pub const MAX_AS_BOOTED: usize = 16;
 
 /// Name of the compiled manifest in the boot archive.
 pub const MANIFEST_MEMBER: &str = "manifest.dtb";

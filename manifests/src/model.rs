@@ -6,10 +6,11 @@
 use crate::list::List;
 use crate::node_path::NodePath;
 use crate::{
-    CpuIndex, GEAR2_MEMBER, MAX_BUS_MASTERS, MAX_CHANNELS, MAX_POOLS, MAX_SHARED, MAX_VIRTIO,
-    MAX_VMS, MAX_WINDOWS, VmId,
+    CpuIndex, GEAR2_MEMBER, MAX_AS_BOOTED, MAX_BUS_MASTERS, MAX_CHANNELS, MAX_POOLS, MAX_SHARED,
+    MAX_VIRTIO, MAX_VMS, MAX_WINDOWS, VmId,
 };
 
+mod as_booted;
 mod board_watchdog;
 mod bus_masters;
 mod channel;
@@ -21,6 +22,7 @@ mod scheduling;
 mod shared;
 mod virtio;
 
+pub use as_booted::AsBooted;
 pub use board_watchdog::{BoardWatchdog, Fed, GpioHeartbeat};
 pub use bus_masters::BusMaster;
 pub use channel::{Channel, ChannelEnd};
@@ -52,6 +54,8 @@ pub struct Manifest<'a> {
     pub shared: List<SharedMemory<'a>, MAX_SHARED>,
     /// Kinds of devices and how they are stopped, in the order of the file.
     pub bus_masters: List<BusMaster<'a>, MAX_BUS_MASTERS>,
+    /// Devices that stay as firmware has left them, in the order of the file.
+    pub as_booted: List<AsBooted<'a>, MAX_AS_BOOTED>,
     /// No error was found, so that no VM was left out.
     pub is_complete: bool,
     /// Doorbells between VMs, in the order of the file.
@@ -71,6 +75,7 @@ impl<'a> Manifest<'a> {
         windows: List::new(),
         shared: List::new(),
         bus_masters: List::new(),
+        as_booted: List::new(),
         is_complete: true,
         channels: List::new(),
         fed: Fed::NOTHING,

@@ -16,6 +16,7 @@ use crate::{
     BINDING_VERSION, COMPATIBLE, GEAR2_MEMBER, MAX_VIRTIO, MAX_VIRTIO_PER_VM, MEMORY_ALIGN, VmId,
 };
 
+mod as_booted;
 pub mod binding;
 mod board_watchdog;
 mod bus_masters;
@@ -123,6 +124,9 @@ fn read_root<'a>(manifest: &mut Manifest<'a>, root: &Section<'a>, report: &mut R
     }
     if let Some(masters) = root.child("bus-masters") {
         bus_masters::read(&masters, manifest, report);
+    }
+    if let Some(devices) = root.child("as-booted") {
+        as_booted::read(&devices, manifest, report);
     }
     let is_complete = is_whole && before == report.error_count;
     rules::check(manifest, is_complete, report);

@@ -14,7 +14,7 @@ use clap::Args;
 use workbench::board::{BoardTree, Name};
 use workbench::build_images::{self, Images};
 use workbench::tools::Tools;
-use workbench::{number, workspace};
+use workbench::{guest_userland, number, workspace};
 
 use crate::check;
 
@@ -51,6 +51,10 @@ pub struct Options {
     /// fixup4.dat)
     #[arg(long, value_name = "DIR")]
     firmware: Option<PathBuf>,
+    /// A disk for a guest, copied to the card's second partition: an image, or
+    /// artifact:guest-disk, which `run` gives a guest as well
+    #[arg(long, value_name = "FILE")]
+    disk: Option<PathBuf>,
     /// A card to write the image to, after asking
     #[arg(long, value_name = "DEVICE")]
     device: Option<PathBuf>,
@@ -77,9 +81,19 @@ impl Options {
         judge::archive(&images, &board, &tools)?;
         let mut files = files(self.board, &images, &tools)?;
         files.extend(firmware);
+        let disk = self.disk()?;
         match self.boots_from_folder() {
             true => write_folder(&self.out, &files),
-            false => self.write_card(&files),
+            false => self.write_card(&files, &disk),
+        }
+    }
+
+    /// Returns the bytes of the guest's disk; none without `--disk`.
+    fn disk(&self) -> Result<Vec<u8>> {
+        match &self.disk {
+            Some(disk) if disk == Path::new(GUEST_DISK) => guest_disk(),
+            Some(disk) => fs::read(disk).with_context(|| format!("--disk {}", disk.display())),
+            None => Ok(Vec::new()),
         }
     }
 
@@ -101,7 +115,27 @@ impl Options {
             Some(folder) => firmware::read(folder, self.board, &own)?,
             None => Vec::new(),
         };
+        if let Some(disk) = self
+            .disk
+            .as_ref()
+            .filter(|disk| *disk != Path::new(GUEST_DISK))
+        {
+            let length =
+                fs::metadata(disk).with_context(|| format!("--disk {}", disk.display()))?;
+            let is_file = length.is_file() && length.len() != 0;
+            ensure!(
+                is_file,
+                "--disk {}: not a file with content",
+                disk.display()
+            );
+        }
         if self.boots_from_folder() {
+            ensure!(
+                self.disk.is_none(),
+                "--disk: {} boots from a folder: copy the disk to a partition of its card \
+                 (docs/boards/{0}.md)",
+                self.board.text()
+            );
             ensure!(
                 self.device.is_none(),
                 "--device: {} boots from a folder, not from a card of its own",
@@ -142,8 +176,8 @@ impl Options {
 
     /// Writes a card's image, and the card itself if there is one. The image stays beside the card:
     /// it is what was tested, byte by byte.
-    fn write_card(&self, files: &[CardFile]) -> Result<()> {
-        file::write(&self.out, &card_image(files)?)?;
+    fn write_card(&self, files: &[CardFile], disk: &[u8]) -> Result<()> {
+        file::write(&self.out, &card::image(files, disk)?)?;
         println!("{}", self.out.display());
         let missing = self.missing();
         if !missing.is_empty() {
@@ -159,15 +193,30 @@ impl Options {
     }
 }
 
-/// Returns the image of a card with these files. For tests, which boot the same bytes on QEMU.
-pub fn card_image(files: &[CardFile]) -> Result<Vec<u8>> {
-    card::image(files)
+/// Returns the image of a card with these files, and a disk in its second partition unless that is
+/// empty. For tests, which boot the same bytes on QEMU.
+pub fn card_image(files: &[CardFile], disk: &[u8]) -> Result<Vec<u8>> {
+    card::image(files, disk)
+}
+
+/// What `--disk` calls the disk that `run` gives a guest.
+const GUEST_DISK: &str = "artifact:guest-disk";
+
+/// Returns the disk that `run` gives a guest as it is before the first boot.
+pub fn guest_disk() -> Result<Vec<u8>> {
+    let disk = guest_userland::disk(&workspace::output_dir())?;
+    fs::read(&disk).with_context(|| disk.display().to_string())
 }
 
 /// Returns a file of a card's image, as a board's firmware reads it. By the file allocation table,
 /// not by where the writer put it.
 pub fn read_card(image: &[u8], name: &str) -> Result<Vec<u8>> {
     card::read(image, name)
+}
+
+/// Returns the bytes of the second partition of a card's image.
+pub fn second_partition(image: &[u8]) -> Option<&[u8]> {
+    card::second_partition(image)
 }
 
 /// Returns what U-Boot does to start an archive of this size on a board. Tests type it into U-Boot

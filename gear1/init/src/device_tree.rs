@@ -24,6 +24,7 @@ use crate::random::SEED_SIZE;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
+mod as_booted;
 mod emulated;
 mod writer;
 use emulated::uart_name;
@@ -205,9 +206,11 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// node below if it stays enabled, and disabled otherwise.
     fn copy_node(&mut self, node: &Node<'_>, path: &str, copied: bool) {
         self.out.begin(node.name());
-        if copied || self.facts.owned.has(path) {
-            self.out.properties(node, OWNED_DROPPED);
+        if copied {
+            self.out.properties(node, &[]);
             self.out.children(node);
+        } else if self.facts.owned.has(path) {
+            self.own(node, path, false);
         } else if self.stays(node, path) {
             self.out.properties(node, &[]);
             self.copy(node, path);
@@ -329,6 +332,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     fn additions(&mut self) -> Result<(), Refusal> {
         let facts = self.facts;
         self.emulated()?;
+        self.clocks_as_booted();
         for slice in facts.slices {
             self.slice(*slice)?;
         }

@@ -17,7 +17,7 @@ use core::ops::Range;
 
 use gear1_abi::boot::BootMaster;
 use gearv_manifest::blob::{Blob, Node};
-use gearv_manifest::{DevicePatterns, Manifest, Rule, Vm, nearest};
+use gearv_manifest::{AsBooted, DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
 use crate::fdt::smmu::SMMU;
@@ -25,6 +25,7 @@ use crate::fdt::{Board, FIRST_SPI, SPI, is_compatible, path_below};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, merged, pages};
 
+pub(crate) mod as_booted;
 mod conflicts;
 mod inventory;
 mod masters;
@@ -61,7 +62,7 @@ pub struct Interrupt {
 }
 
 /// Devices of the board that a VM owns.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Owned<'a> {
     patterns: DevicePatterns<'a>,
     /// Registers, as whole pages, in order and without overlap.
@@ -72,6 +73,8 @@ pub struct Owned<'a> {
     pub masters: Vec<BootMaster>,
     /// Names of the nodes of `/bus-masters` that say how one of them is stopped.
     pub kinds: Vec<&'a str>,
+    /// Devices that stay as firmware has left them.
+    pub as_booted: Vec<AsBooted<'a>>,
     /// Streams of devices behind the SMMU.
     pub streams: Vec<Streams>,
 }
@@ -141,6 +144,8 @@ struct Walk<'w, 'a, 't> {
     masters: Vec<BootMaster>,
     /// Names of the nodes of `/bus-masters` that say how one of them is stopped.
     kinds: Vec<&'a str>,
+    /// Devices that stay as firmware has left them.
+    as_booted: Vec<AsBooted<'a>>,
     /// Streams of the devices that are given away, with the phandle of the SMMU of each.
     streams: Vec<(u32, Streams)>,
     /// Phandle of the SMMU that Gear1 drives.
@@ -175,6 +180,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             interrupts: Vec::new(),
             masters: Vec::new(),
             kinds: Vec::new(),
+            as_booted: Vec::new(),
             streams: Vec::new(),
             smmu: None,
             untrusted: Vec::new(),
@@ -198,6 +204,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             interrupts: self.interrupts,
             masters: self.masters,
             kinds: self.kinds,
+            as_booted: self.as_booted,
             streams: streams.map(|(_, streams)| *streams).collect(),
         }
     }
@@ -301,6 +308,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let regions: Vec<Region> = regions.collect();
         self.note_master(node, path, regions.first());
         self.note_untrusted(node, path, regions.first());
+        self.note_as_booted(node, path)?;
         self.streams.extend(streams::of(node, path, &self.root)?);
         self.given
             .extend(regions.into_iter().map(|region| (path.to_string(), region)));

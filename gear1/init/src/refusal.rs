@@ -106,7 +106,12 @@ impl Fault {
             name => parent.child(name),
         };
         let place = ManifestError::at_property(self.rule, node, self.property);
-        let by_text = [Rule::NoSuchDevice, Rule::NoSuchMaster, Rule::NotFeedable];
+        let by_text = [
+            Rule::NoSuchDevice,
+            Rule::NoSuchMaster,
+            Rule::NoSuchAsBooted,
+            Rule::NotFeedable,
+        ];
         let found = if by_text.contains(&self.rule) {
             Found::Text(&self.found)
         } else {

@@ -25,7 +25,8 @@ macro_rules! rules_and_warnings {
 
             /// Linux defers the probe of a device whose supplier is missing.
             NeedsOther = "M-WRN-005", "a device needs another one, which its VM does not have",
-                "give that one to the VM too; its driver waits for it otherwise";
+                "give that one to the VM too, or name the device in /as-booted; its driver waits for it \
+                otherwise";
 
             /// A corrupted structure has as many suspects as writers.
             ManyWriters = "M-WRN-006",

@@ -13,6 +13,7 @@ pub const ROOT_NODES: &[&str] = &[
     "shared-memory",
     "channels",
     "bus-masters",
+    "as-booted",
     "board-watchdog",
     "gpio-heartbeat",
 ];
@@ -24,6 +25,8 @@ pub const GPIO_HEARTBEAT_PROPERTIES: &[&str] = &["device", "line", "period-ms"];
 pub const SHARED_PROPERTIES: &[&str] = &["address", "size-mib", "vms", "readers"];
 /// Properties of `/bus-masters/NAME`, all of which have to be there.
 pub const BUS_MASTER_PROPERTIES: &[&str] = &["compatible", "offset", "value", "busy"];
+/// Properties of `/as-booted/NAME`.
+pub const AS_BOOTED_PROPERTIES: &[&str] = &["device", "clocks-hz"];
 /// Properties of `/channels/NAME`.
 pub const CHANNEL_PROPERTIES: &[&str] = &[
     "from",
@@ -165,6 +168,7 @@ pub const CELL_PROPERTIES: &[&str] = &[
     "offset",
     "value",
     "busy",
+    "clocks-hz",
     "address",
     "interrupt",
     "window-address",

@@ -24,6 +24,7 @@ use xtask::smoke::{self, ESCAPE, Extent, shell};
 use crate::part::{Part, Tally};
 
 mod rpi4;
+mod served;
 
 /// U-Boot loads Gear1 and an archive with Debian's kernel from its card before the boot of Linux
 /// begins.
@@ -61,7 +62,11 @@ pub(super) fn parts() -> Vec<Part> {
         .slow(true),
         Part::new("the Raspberry Pi's card runs on raspi4b", rpi4::pl011),
         Part::new("the mini-UART of raspi4b", rpi4::mini_uart),
-        Part::new("the ZCU102's files run on xlnx-zcu102", zcu102),
+        Part::new(
+            "the device VM of xlnx-zcu102 serves its card",
+            served::zcu102,
+        ),
+        Part::new("Gear2 has the UART of xlnx-zcu102", zcu102_console),
         Part::new(
             "bus masters of xlnx-zcu102 stop with their VM",
             stopped_masters,
@@ -90,7 +95,7 @@ fn files_with(board: Name, images: &Images, script: &str) -> Result<Vec<CardFile
 /// partition table: U-Boot has to find the partition by itself.
 fn write_card(name: &str, board: Name, images: &Images, script: &str) -> Result<PathBuf> {
     let card = workspace::output_dir().join(format!("{name}.img"));
-    let bytes = flash::card_image(&files_with(board, images, script)?)?;
+    let bytes = flash::card_image(&files_with(board, images, script)?, &[])?;
     fs::write(&card, bytes)?;
     Ok(card)
 }
@@ -235,16 +240,17 @@ fn reach_both(session: &mut Session) -> Result<usize> {
     Ok(4)
 }
 
-/// Boots the ZCU102's system on QEMU's: one guest hashes its input, the other's timer ticks, and
-/// the real-time VM takes its interrupts without exits. The tree is that of Debian's kernel
-/// package, as a board's firmware would hand it over.
-fn zcu102(tally: &mut Tally) -> Result<()> {
+/// Boots a system without a device VM on QEMU's ZCU102: one guest hashes its input, the other's
+/// timer ticks, and the real-time VM takes its interrupts without exits. Gear2 has the board's
+/// UART. The tree is that of Debian's kernel package, as a board's firmware would hand it over.
+fn zcu102_console(tally: &mut Tally) -> Result<()> {
     // The copy ends the real-time VM after its interrupts, which says that it got them.
-    let images = build_images::build(&ending("zcu102")?)?;
+    let manifest = ending("tests/manifests/zcu102-console.dts", &[])?;
+    let images = build_images::build(&manifest)?;
     let tree = payloads::zcu102_device_tree()?;
-    let log = workspace::output_dir().join("zcu102.log");
+    let log = workspace::output_dir().join("zcu102-console.log");
     // QEMU starts Gear1 at EL2 in place of the board's firmware.
-    let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree]);
+    let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree], None);
     tally.pass(with_board(command, &log, use_zcu102)?);
     Ok(())
 }
@@ -255,7 +261,7 @@ fn stopped_masters(tally: &mut Tally) -> Result<()> {
     let images = build_images::build(&workspace::root().join("tests/manifests/bus-masters.dts"))?;
     let tree = payloads::zcu102_device_tree()?;
     let log = workspace::output_dir().join("bus-masters.log");
-    let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree]);
+    let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &tree], None);
     tally.pass(with_board(command, &log, see_stopped)?);
     Ok(())
 }
@@ -277,7 +283,7 @@ fn see_stopped(session: &mut Session) -> Result<usize> {
 /// exits, and Gear2 has the console. QEMU connects no virtual interrupt before 10.0.3, so that the
 /// other VMs wait for their first one.
 fn imx8mp_evk(tally: &mut Tally) -> Result<()> {
-    let images = build_images::build(&ending("imx8mp-evk")?)?;
+    let images = build_images::build(&ending("manifests/imx8mp-evk.dts", &[])?)?;
     let tree = payloads::imx8mp_evk_device_tree()?;
     let log = workspace::output_dir().join("imx8mp-evk.log");
     let command = Qemu::prepare(10)?.imx8mp_evk([&images.gear1, &images.archive, &tree]);
@@ -285,13 +291,19 @@ fn imx8mp_evk(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Copies a board's manifest. The real-time VM, which has no console, turns itself off after 3,000
-/// interrupts of its timer. Interrupts are counted inside of the VM. Its end on the console is the
-/// only sign that it can give.
-fn ending(board: &str) -> Result<PathBuf> {
-    let text = fs::read_to_string(workspace::root().join(format!("manifests/{board}.dts")))?;
+/// Copies a manifest, with words of it replaced. The real-time VM, which has no console, turns
+/// itself off after 3,000 interrupts of its timer. Interrupts are counted inside of the VM. Its end
+/// is the only sign that it can give.
+fn ending(manifest: &str, replaced: &[(&str, &str)]) -> Result<PathBuf> {
+    let path = workspace::root().join(manifest);
+    let mut text = fs::read_to_string(&path)?;
+    for (words, others) in replaced {
+        ensure!(text.contains(words), "no {words} in {manifest}");
+        text = text.replace(words, others);
+    }
     let (before, own) = text.split_once("\t\tcontrol {\n").context("no control")?;
-    let file = workspace::output_dir().join(format!("{board}-ending.dts"));
+    let name = path.file_stem().context("no name")?.to_string_lossy();
+    let file = workspace::output_dir().join(format!("{name}-ending.dts"));
     let periods = "\t\tcontrol {\n\t\t\tcmdline = \"periods=3000\";\n";
     fs::write(&file, format!("{before}{periods}{own}"))?;
     Ok(file)
@@ -358,7 +370,7 @@ fn same(tally: &mut Tally) -> Result<()> {
         let manifest = manifest_for(*board);
         let make = || -> Result<Vec<u8>> {
             let images = build_images::build(&manifest)?;
-            flash::card_image(&flash::files(*board, &images, &tools)?)
+            flash::card_image(&flash::files(*board, &images, &tools)?, &[])
         };
         // Whole cards are compared, with partition table and file system.
         let is_same = make()? == make()?;

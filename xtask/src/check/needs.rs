@@ -80,11 +80,12 @@ fn of_vm(manifest: &Manifest<'_>, vm: &Vm<'_>, nodes: &[Found<'_>]) -> Vec<Fault
     let owner = |path| manifest.vms.iter().find(|other| other.devices.owns(path));
     let mut faults: Vec<Fault> = Vec::new();
     for (path, node) in nodes.iter().filter(|(path, _)| vm.devices.owns(path)) {
+        let waits = has_kernel && !is_as_booted(manifest, path);
         for (property, cells) in LISTS {
             for (needed, other) in targets(node, property, cells, nodes) {
                 let is_there = vm.devices.owns(needed) || is_one_of(other, FIXED);
                 let owner = owner(needed).map(|owner| owner.name.to_owned());
-                let is_missing = !is_there && (has_kernel || owner.is_some());
+                let is_missing = !is_there && (waits || owner.is_some());
                 let why = format!("{path}: it needs {needed}");
                 if is_missing && !faults.iter().any(|known| known.found == why) {
                     faults.push(Fault {
@@ -96,6 +97,16 @@ fn of_vm(manifest: &Manifest<'_>, vm: &Vm<'_>, nodes: &[Found<'_>]) -> Vec<Fault
         }
     }
     faults
+}
+
+/// Tells whether the device at `path`, or one above it, is used as firmware left it: its driver
+/// waits for nothing then. What another VM can turn off, it turns off all the same.
+fn is_as_booted(manifest: &Manifest<'_>, path: &str) -> bool {
+    let mut kept = manifest.as_booted.iter();
+    kept.any(|kept| {
+        let rest = path.strip_prefix(kept.device);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 /// Returns the nodes that a list of references names; what follows one that is not there is not

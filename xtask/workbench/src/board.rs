@@ -76,6 +76,14 @@ impl BoardTree {
         BoardTree::new(name.text(), dtb, tools)
     }
 
+    /// Returns the ZCU102's tree as QEMU's `xlnx-zcu102` is: all GEMs have their PHY at address 23,
+    /// of another model than the board's, where the kernel's package has the board's at 12.
+    pub fn zcu102_of_qemu(tools: &Tools) -> Result<BoardTree> {
+        let phy = "&{/axi/ethernet@ff0e0000/mdio/ethernet-phy@c}";
+        let change = format!("{phy} {{ reg = <23>; /delete-property/ compatible; }};");
+        BoardTree::named(Name::Zcu102, tools)?.with_source(&change, tools)
+    }
+
     /// Reads a device tree blob. Any blob, such as `/sys/firmware/fdt` of a running board.
     pub fn from_file(path: &Path, tools: &Tools) -> Result<BoardTree> {
         let dtb = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -183,10 +183,25 @@ impl Qemu {
     }
 
     /// Returns the command that starts a ZCU102 as U-Boot would, with 2 GiB: QEMU describes more as
-    /// one bank.
-    pub fn zcu102(&self, files: [&Path; 3]) -> Command {
+    /// one bank. The card, if there is one, is in the board's only slot.
+    pub fn zcu102(&self, files: [&Path; 3], card: Option<&Path>) -> Command {
         let machine = ["xlnx-zcu102,virtualization=on", "-smp", "4", "-m", "2048"];
-        self.board(&machine, files)
+        let mut command = self.board(&machine, files);
+        // SD1 is the slot; the drive's index counts controllers.
+        add_card(&mut command, 1, card);
+        command
+    }
+
+    /// Returns the command that starts a ZCU102 with a card, and QEMU's own network at its socket.
+    pub fn zcu102_with_network(&self, files: [&Path; 3], card: &Path) -> Command {
+        let mut command = self.zcu102(files, Some(card));
+        // QEMU gives its cards to the GEMs in their order, and the socket is GEM3's.
+        for hub in ["1", "2", "3"] {
+            let card = format!("hubport,hubid={hub},model=cadence_gem");
+            command.args(["-nic", &card]);
+        }
+        command.args(["-nic", "user,model=cadence_gem"]);
+        command
     }
 
     /// Returns the command that starts an i.MX 8M Plus EVK as U-Boot would, with 1 GiB and UART2 on
@@ -314,6 +329,15 @@ impl Machine {
             arguments.add(["-netdev", "hubport,id=nothing,hubid=0"]);
             arguments.add(["-object", &filter]);
         }
+    }
+}
+
+/// Puts a card into the slot of an SD host controller, counted as QEMU does.
+fn add_card(command: &mut Command, controller: u32, card: Option<&Path>) {
+    if let Some(card) = card {
+        let file = option_path(card);
+        let drive = format!("if=sd,index={controller},format=raw,file={file}");
+        command.args(["-drive", &drive]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Requirements: G1-BOOT-006.
+//! Requirements: G1-BOOT-006, G1-BOOT-014.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -421,6 +421,103 @@ fn devices_on_a_bus_keep_the_bus_alive() {
     }
     assert!(is_disabled(&made, "/soc/gpu@fe100000") && is_disabled(&made, "/pl011@9000000"));
     assert_eq!(value(&made, "/chosen", "stdout-path"), None);
+}
+
+/// The path of a device that a VM uses as firmware left it, and of something on its own bus.
+const KEPT: &str = "/pl011@9000000";
+const BELOW: &str = "/pl011@9000000/phy@1";
+
+/// A board whose UART asks for what firmware has, with clocks of two providers and one that is not
+/// there.
+fn board_of_firmware() -> Tree {
+    let provider = |cells_of: u32, phandle: u32| {
+        let node = alloc::format!("/firmware/provider-{phandle:x}");
+        (node, cells(&[cells_of]), cells(&[phandle]))
+    };
+    let mut board = tree(VIRT_GICV3);
+    for (node, count, phandle) in [provider(2, 0x9001), provider(0, 0x9002)] {
+        board = board
+            .set(&node, "compatible", text("acme,clocks"))
+            .set(&node, "#clock-cells", count)
+            .set(&node, "phandle", phandle);
+    }
+    for name in ["resets", "power-domains", "vmmc-supply", "cd-gpios", "phys"] {
+        board = board.set(KEPT, name, cells(&[0x9001, 1]));
+    }
+    board
+        .set(KEPT, "clocks", cells(&[0x9001, 5, 6, 0, 0x9002]))
+        .set(KEPT, "phy-handle", cells(&[0x9003]))
+        .set(BELOW, "reg", cells(&[1]))
+        .set(BELOW, "phandle", cells(&[0x9003]))
+        .set(BELOW, "reset-gpios", cells(&[0x9001, 2]))
+}
+
+fn kept(rates: &[u32]) -> Tree {
+    manifest().set("/as-booted/uart", "device", text(KEPT)).set(
+        "/as-booted/uart",
+        "clocks-hz",
+        cells(rates),
+    )
+}
+
+#[test]
+fn a_device_as_booted_has_fixed_clocks_and_asks_for_nothing() {
+    let board = board_of_firmware();
+    let flat = board.flatten();
+    let made = tree(&made(&kept(&[10, 20, 30]), flat.as_slice()).unwrap());
+    let clocks = value(&made, KEPT, "clocks").unwrap();
+    for (number, rate) in [10, 20, 30].into_iter().enumerate() {
+        let node = alloc::format!("/as-booted-uart-{number}");
+        let at = |name: &str| value(&made, &node, name).unwrap();
+        assert_eq!(at("clock-frequency"), cells(&[rate]));
+        assert_eq!(at("compatible"), text("fixed-clock"));
+        assert_eq!(at("#clock-cells"), cells(&[0]));
+        assert_eq!(clocks[4 * number..][..4], at("phandle"));
+    }
+    assert_eq!(clocks.len(), 12);
+    for name in ["resets", "power-domains", "vmmc-supply", "cd-gpios", "phys"] {
+        assert_eq!(value(&made, KEPT, name), None, "{name}");
+    }
+    assert_eq!(value(&made, BELOW, "reset-gpios"), None);
+    // What is the device's own stays.
+    for (path, name) in [(KEPT, "phy-handle"), (KEPT, "clock-names"), (BELOW, "reg")] {
+        assert_eq!(
+            value(&made, path, name),
+            value(&board, path, name),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_device_that_is_not_as_booted_keeps_what_it_asks_for() {
+    let board = board_of_firmware();
+    let made = tree(&made(&manifest(), board.flatten().as_slice()).unwrap());
+    for name in ["clocks", "resets", "vmmc-supply", "cd-gpios"] {
+        let asked = value(&made, KEPT, name);
+        assert_eq!(asked, value(&board, KEPT, name), "{name}");
+    }
+    assert!(value(&made, BELOW, "reset-gpios").is_some());
+}
+
+#[test]
+fn each_clock_of_a_device_as_booted_has_a_rate() {
+    let board = board_of_firmware();
+    let refused = made(&kept(&[10, 20]), board.flatten().as_slice()).unwrap_err();
+    let expected = "manifest: M-ASB-005: /as-booted/uart: clocks-hz: these are not the rates of the \
+        device's clocks (/pl011@9000000: clocks: 3, rates: 2)";
+    assert!(refused.starts_with(expected), "{refused}");
+}
+
+/// A list of clocks that ends within a reference is refused, not counted.
+#[test]
+fn half_a_reference_to_a_clock_is_refused() {
+    let board = board_of_firmware().set(KEPT, "clocks", cells(&[0x9001, 5]));
+    let refused = made(&kept(&[10]), board.flatten().as_slice()).unwrap_err();
+    assert!(
+        refused.contains("/pl011@9000000: clocks: not whole references"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -94,6 +94,12 @@ impl Writer {
             .for_each(|tokens| self.bytes(tokens));
     }
 
+    /// Copies a property of the tree that is copied from.
+    pub(crate) fn copy(&mut self, property: &Property<'_>) {
+        self.token(property.name_offset as u32, property.value.len());
+        self.bytes(property.value);
+    }
+
     /// Copies the nodes below `node` as they are: their properties' names keep their places.
     pub(crate) fn children(&mut self, node: &Node<'_>) {
         self.bytes(node.child_tokens());

@@ -17,6 +17,7 @@ use gearv_manifest::{Archive, Manifest, Member, Vm};
 use super::Given;
 use crate::board_watchdog::{self, Fed};
 use crate::device_vm::DeviceVm;
+use crate::devices::as_booted;
 use crate::doorbells;
 use crate::fdt::Board;
 use crate::passthrough::{Passthrough, check_kinds, check_owners, check_peers};
@@ -96,9 +97,10 @@ impl<'m, 'a> Owners<'m, 'a> {
             fed: board_watchdog::find(manifest, board, faults),
         };
         check_owners(owners.all(), faults);
-        // A VM, or a node of /bus-masters, may have been left out for an error of its own.
+        // A VM, or a node of /bus-masters or /as-booted, may have been left out for an error of its own.
         if manifest.is_complete {
             check_kinds(manifest, owners.all(), faults);
+            as_booted::check(manifest, owners.all().map(|owner| &owner.owned), faults);
         }
         check_peers(manifest, owners.all(), faults);
         smmu::check(board, &owners.streams())?;

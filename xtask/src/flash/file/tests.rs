@@ -85,7 +85,7 @@ fn a_file_of_somebody_elses_stays() {
     let folder = scratch("flash-file");
     let path = folder.join("card.img");
     check_image(&path, false).unwrap();
-    write(&path, &card::image(&[]).unwrap()).unwrap();
+    write(&path, &card::image(&[], &[]).unwrap()).unwrap();
     check_image(&path, false).unwrap();
     fs::write(&path, "").unwrap();
     check_image(&path, false).unwrap();

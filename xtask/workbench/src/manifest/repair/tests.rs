@@ -70,7 +70,7 @@ fn a_node_that_is_a_property_is_told() {
     ));
     assert_eq!(
         said,
-        "the nodes of / are gear2, vms, shared-memory, channels, bus-masters, board-watchdog, gpio-heartbeat"
+        "the nodes of / are gear2, vms, shared-memory, channels, bus-masters, as-booted, board-watchdog, gpio-heartbeat"
     );
 }
 
