@@ -118,13 +118,19 @@ fn all(name: Name, variants: &[Variant], tally: &mut Tally) -> Result<()> {
     let tools = Tools::prepare()?;
     let manifest = workspace::root().join(format!("manifests/{}.dts", name.text()));
     let archive = fs::read(build_images::build(&manifest)?.archive)?;
+    // The Raspberry Pi's device VM has a fixed place below 1 GiB, so the limits are another
+    // manifest's, whose VMs init places.
+    let movable = match name {
+        Name::Rpi4 => workspace::root().join("tests/manifests/rpi4-console.dts"),
+        _ => manifest,
+    };
     let source = fs::read_to_string(board::source(name))?;
     for variant in variants {
         let board = variant.board(name, &source, &tools);
         let board = board.with_context(|| variant.name)?;
         tally.check(variant.name, fits(&board, name, &archive, &tools));
         for (mib, is_good) in variant.largest.into_iter().zip([true, false]) {
-            let judged = takes(&board, &manifest, mib, &tools);
+            let judged = takes(&board, &movable, mib, &tools);
             let judged = judged.and_then(|good| {
                 ensure!(good == is_good, "a guest of {mib} MiB: {good}");
                 Ok(())

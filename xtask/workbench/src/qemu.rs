@@ -173,13 +173,16 @@ impl Qemu {
 
 impl Qemu {
     /// Returns the command that starts a Raspberry Pi 4 as its firmware would, with its PL011 or
-    /// its mini-UART on pipes.
-    pub fn raspi4b(&self, [kernel, initrd, tree]: [&Path; 3], mini_uart: bool) -> Command {
+    /// its mini-UART on pipes, and with a card if there is one. QEMU's slot is at the controller
+    /// that is the radio's on the board.
+    pub fn raspi4b(&self, files: [&Path; 3], mini_uart: bool, card: Option<&Path>) -> Command {
         let mut machine = vec!["raspi4b"];
         if mini_uart {
             machine.extend(["-serial", "null"]);
         }
-        self.board(&machine, [kernel, initrd, tree])
+        let mut command = self.board(&machine, files);
+        add_card(&mut command, 0, card);
+        command
     }
 
     /// Returns the command that starts a ZCU102 as U-Boot would, with 2 GiB: QEMU describes more as

@@ -21,11 +21,11 @@ use workbench::manifest::Aligned;
 use workbench::manifest::diagnostic::error_count;
 use workbench::qemu::Qemu;
 use workbench::tools::{self, Tools};
-use workbench::workspace;
+use workbench::{device_userland, payloads, workspace};
 use xtask::smoke::{self, ESCAPE};
 use xtask::{check, flash};
 
-use super::{BOOT, ending, see_it_end};
+use super::{BOOT, ending, see_it_end, served};
 use crate::halt;
 use crate::part::Tally;
 
@@ -33,6 +33,9 @@ use crate::part::Tally;
 /// `raspi4b` and the board have the same addresses.
 const PL011: u64 = 0xfe20_1000;
 const MINI_UART: u64 = 0xfe21_5040;
+/// The SD host controllers of the board's slot, and of QEMU's.
+const EMMC2: &str = "/emmc2bus/mmc@7e340000";
+const EMMC: &str = "/soc/mmc@7e300000";
 /// Memory below that of the VideoCore. The firmware enters the size into the tree; nobody does
 /// here.
 const MEMORY_MIB: u32 = 948;
@@ -61,7 +64,7 @@ struct Loaded {
 /// the pins must both be there: PL011 has Bluetooth otherwise.
 pub(super) fn pl011(tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("raspi4b");
-    let card = write_card(&folder)?;
+    let card = write_card(&ending(MANIFEST, &[])?, &folder, &[])?;
     let config = read_text(&card, "config.txt")?;
     for line in FOR_PL011 {
         ensure!(
@@ -74,9 +77,9 @@ pub(super) fn pl011(tally: &mut Tally) -> Result<()> {
         console(&loaded.tree)? == (uart::PL011, PL011),
         "another console"
     );
-    takes_manifest(&loaded.tree)?;
+    takes_manifest(MANIFEST, &loaded.tree)?;
     refuses_memory_of_archive(&loaded.folder)?;
-    let mut session = start(&loaded, false)?;
+    let mut session = start(&loaded, false, None)?;
     let reached = smoke::reach_guest(&mut session, "linux");
     let ended = reached.and_then(|()| see_it_end(&mut session));
     ended.with_context(|| session.tail(60))?;
@@ -84,14 +87,67 @@ pub(super) fn pl011(tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
+/// Boots a card until its device VM serves the second partition to a guest, which writes there. The
+/// board has the card at EMMC2, and QEMU's model has it at the other SD host controller.
+pub(super) fn served_card(tally: &mut Tally) -> Result<()> {
+    let folder = workspace::output_dir().join("raspi4b-served");
+    let manifest = ending("manifests/rpi4.dts", &[(EMMC2, EMMC)])?;
+    let card = write_card(&manifest, &folder, &["--disk", "artifact:guest-disk"])?;
+    let config = read_text(&card, "config.txt")?;
+    let loaded = load(&card, &config, folder)?;
+    takes_manifest("manifests/rpi4.dts", &loaded.tree)?;
+    let card = served::write_card("raspi4b", &card)?;
+    let mut session = start(&loaded, false, Some(&card))?;
+    let checks = served::use_card(&mut session);
+    let checks = checks.with_context(|| build_images::last_words(&session))?;
+    drop(session);
+    served::holds_mark(&card)?;
+    tally.pass(checks + 2);
+    Ok(())
+}
+
+/// Boots with the mini-UART as the device VM's console, by the tree of the kernel's package as it
+/// is: without the overlay, this UART is the tree's `stdout-path`. Its clock is the auxiliary
+/// devices', which are no VM's.
+pub(super) fn mini_uart_of_device_vm(tally: &mut Tally) -> Result<()> {
+    let manifest = ending(
+        "manifests/rpi4.dts",
+        &[
+            (EMMC2, EMMC),
+            ("/soc/serial@7e201000", "/soc/serial@7e215040"),
+            ("<48000000 500000000>", "<500000000>"),
+            ("\"console=ttyAMA0\"", "\"console=ttyS1\""),
+        ],
+    )?;
+    let images = build_images::build(&manifest)?;
+    let tree = payloads::rpi4_device_tree()?;
+    let files = [&*images.gear1, &images.archive, &tree];
+    let command = Qemu::prepare(10)?.raspi4b(files, true, None);
+    let log = workspace::output_dir().join("raspi4b-mini-device.log");
+    let mut session = Session::start(command, &log)?;
+    session.give_up_on(build_images::FATAL);
+    let used = use_mini_uart(&mut session);
+    used.with_context(|| build_images::last_words(&session))?;
+    tally.pass(2);
+    Ok(())
+}
+
+fn use_mini_uart(session: &mut Session) -> Result<()> {
+    session.expect(device_userland::READY, BOOT)?;
+    smoke::check_input(session)?;
+    let console = smoke::shell(session, "cat /sys/class/tty/console/active")?;
+    ensure!(console.contains("ttyS1"), "the console is {console}");
+    Ok(())
+}
+
 /// Checks that the manifest, judged by `flash` for the short tree of ours, is good for the card's
 /// tree too, once there is memory. Two trees of one board may differ in what a rule asks for.
-fn takes_manifest(tree: &Path) -> Result<()> {
+fn takes_manifest(manifest: &str, tree: &Path) -> Result<()> {
     let tools = Tools::prepare()?;
     let board = BoardTree::from_file(tree, &tools)?;
     ensure!(board.lacks_memory(), "the card's tree has memory");
     let board = board.with_memory(MEMORY_MIB, &tools)?;
-    let findings = check::check(&ending(MANIFEST, &[])?, &board, &tools)?;
+    let findings = check::check(&ending(manifest, &[])?, &board, &tools)?;
     let said = findings.sources.draw(&findings.list, false);
     ensure!(error_count(&findings.list) == 0, "{said}");
     Ok(())
@@ -102,14 +158,14 @@ fn takes_manifest(tree: &Path) -> Result<()> {
 /// Gear1's messages.
 pub(super) fn mini_uart(tally: &mut Tally) -> Result<()> {
     let folder = workspace::output_dir().join("raspi4b-mini");
-    let card = write_card(&folder)?;
+    let card = write_card(&ending(MANIFEST, &[])?, &folder, &[])?;
     let config = read_text(&card, "config.txt")?;
     // Both lines are left out: either alone leaves PL011 without its pins or without its part in
     // the tree.
     let others = config.lines().filter(|line| !FOR_PL011.contains(line));
     let loaded = load(&card, &others.collect::<Vec<_>>().join("\n"), folder)?;
     ensure!(console(&loaded.tree)?.1 == MINI_UART, "another console");
-    let mut session = start(&loaded, true)?;
+    let mut session = start(&loaded, true, None)?;
     list_by_key(&mut session).with_context(|| session.tail(60))?;
     drop(session);
     tally.pass(4);
@@ -133,7 +189,7 @@ fn halt_on_mini_uart(loaded: &Loaded) -> Result<()> {
     let spoilt = loaded.folder.join("spoilt.img");
     halt::spoil(2, &loaded.kernel, &spoilt)?;
     let files = [&*spoilt, &loaded.initramfs, &loaded.tree];
-    let command = Qemu::prepare(10)?.raspi4b(files, true);
+    let command = Qemu::prepare(10)?.raspi4b(files, true, None);
     let mut session = Session::start(command, &loaded.folder.join("halt.log"))?;
     let halted = session.expect("gear1: HALT: exception inside EL2", BOOT);
     let halted = halted.and_then(|_| session.expect("gear1: machine stopped", BOOT));
@@ -143,14 +199,14 @@ fn halt_on_mini_uart(loaded: &Loaded) -> Result<()> {
 /// Runs `flash` with a folder of firmware, of which the files hold their names, and returns the
 /// card. The firmware's files are not ours to copy; their place on the card is tested with any
 /// bytes.
-fn write_card(folder: &Path) -> Result<Vec<u8>> {
+fn write_card(manifest: &Path, folder: &Path, more: &[&str]) -> Result<Vec<u8>> {
     let firmware = folder.join("firmware");
     fs::create_dir_all(&firmware)?;
     for name in ["start4.elf", "fixup4.dat"] {
         fs::write(firmware.join(name), name)?;
     }
     let out = folder.join("card.img");
-    run_flash(&ending(MANIFEST, &[])?, &firmware, &out)?;
+    run_flash(manifest, &firmware, &out, more)?;
     let card = fs::read(&out)?;
     fs::remove_file(out)?;
     ensure!(
@@ -160,8 +216,8 @@ fn write_card(folder: &Path) -> Result<Vec<u8>> {
     Ok(card)
 }
 
-/// Runs `flash` for the board.
-fn run_flash(manifest: &Path, firmware: &Path, out: &Path) -> Result<()> {
+/// Runs `flash` for the board, with more options.
+fn run_flash(manifest: &Path, firmware: &Path, out: &Path, more: &[&str]) -> Result<()> {
     let mut words: Vec<&OsStr> = ["flash", "--board", "rpi4"].map(OsStr::new).to_vec();
     for (option, path) in [
         ("--manifest", manifest),
@@ -170,6 +226,7 @@ fn run_flash(manifest: &Path, firmware: &Path, out: &Path) -> Result<()> {
     ] {
         words.extend([OsStr::new(option), path.as_os_str()]);
     }
+    words.extend(more.iter().map(OsStr::new));
     Flash::try_parse_from(words)?.options.run()
 }
 
@@ -184,7 +241,7 @@ fn refuses_memory_of_archive(folder: &Path) -> Result<()> {
     let manifest = folder.join("over-archive.dts");
     fs::write(&manifest, text.replace(linux, &address))?;
     let out = folder.join("none.img");
-    let refusal = run_flash(&manifest, &folder.join("firmware"), &out);
+    let refusal = run_flash(&manifest, &folder.join("firmware"), &out, &[]);
     let said = format!(
         "{:#}",
         refusal.err().context("the VM lies over the archive")?
@@ -259,9 +316,9 @@ fn console(tree: &Path) -> Result<(u32, u64)> {
 
 /// Starts the machine with the console on the first or, for the mini-UART, the second serial port.
 /// QEMU connects each serial port to a backend of its own.
-fn start(loaded: &Loaded, mini_uart: bool) -> Result<Session> {
+fn start(loaded: &Loaded, mini_uart: bool, card: Option<&Path>) -> Result<Session> {
     let files = [&*loaded.kernel, &loaded.initramfs, &loaded.tree];
-    let command = Qemu::prepare(10)?.raspi4b(files, mini_uart);
+    let command = Qemu::prepare(10)?.raspi4b(files, mini_uart, card);
     let mut session = Session::start(command, &loaded.folder.join("boot.log"))?;
     session.give_up_on(build_images::FATAL);
     Ok(session)
