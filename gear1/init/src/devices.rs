@@ -271,9 +271,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             self.interrupts(node, path, parent)
         };
         self.check_hole(path, regions.as_deref().unwrap_or(&[]));
-        // Before the owner is asked: the guest's distributor has each INTID once, so an interrupt of
-        // the board in the PL061 blocks' range is a conflict whoever has the device.
-        self.check_virtual(path, interrupts.as_deref().unwrap_or(&[]))?;
+        // A distributor has each INTID once. An interrupt that no VM gets is in none.
+        if self.manifest.vms.iter().any(|vm| vm.devices.owns(path)) {
+            self.check_virtual(path, interrupts.as_deref().unwrap_or(&[]))?;
+        }
         // A damaged node of another owner is not this VM's to refuse.
         if !is_owned {
             self.note_neighbour(node, path, regions.as_deref().unwrap_or(&[]));

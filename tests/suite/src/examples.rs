@@ -80,7 +80,10 @@ fn judged(tally: &mut Tally) -> Result<()> {
             ][..],
         ),
         (board::Name::Rpi4, &["rpi4"]),
-        (board::Name::RcarH3, &["minimal", "two-guests", "rcar-h3"]),
+        (
+            board::Name::RcarH3,
+            &["minimal", "two-guests", "rcar-h3", "rcar-h3-device-vm"],
+        ),
         (board::Name::Zcu102, &["zcu102"]),
         (board::Name::Imx8mpEvk, &["imx8mp-evk"]),
     ];

@@ -249,7 +249,7 @@ fn own_tree(tally: &mut Tally) -> Result<()> {
     let manifest = workspace::root().join("manifests/rcar-h3.dts");
     let archive = fs::read(build_images::build(&manifest)?.archive)?;
     tally.check("rcar-h3", fits(&board, Name::RcarH3, &archive, &tools));
-    for name in ["minimal", "two-guests", "rcar-h3"] {
+    for name in ["minimal", "two-guests", "rcar-h3", "rcar-h3-device-vm"] {
         keeps_rules(name, &board, &tools)?;
         tally.pass(1);
     }

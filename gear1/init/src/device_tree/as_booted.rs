@@ -32,6 +32,7 @@ const SUPPLIES: &[&str] = &[
     "pinctrl-1",
     "pinctrl-2",
     "pinctrl-3",
+    "gpio-ranges",
     "phys",
     "phy-names",
     "operating-points-v2",
@@ -39,6 +40,8 @@ const SUPPLIES: &[&str] = &[
     "interconnects",
     "interconnect-names",
     "mmc-pwrseq",
+    "dmas",
+    "dma-names",
 ];
 /// Ends of properties that name a regulator or a line of a GPIO controller.
 const SUPPLY_ENDS: &[&str] = &["-supply", "-gpio", "-gpios"];

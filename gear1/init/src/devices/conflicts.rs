@@ -34,7 +34,7 @@ impl Walk<'_, '_, '_> {
         self.vm.kind == VmKind::Device || !self.virtual_intids.is_empty()
     }
 
-    /// Refuses a board that has the interrupts of what Gear1 emulates.
+    /// Refuses a device that has an interrupt of what Gear1 emulates.
     pub(super) fn check_virtual(
         &self,
         path: &str,

@@ -270,12 +270,8 @@ fn refusals_name_the_device() {
             "manifest: M-DEV-006: /vms/device: window-address: the window lies over memory, the console or a device (/new@c080000)",
         ),
         (
-            "/pl011@9000000\0",
-            at(
-                "/new@b000000",
-                "interrupts-extended",
-                cells(&[gic, 0, 201, 4]),
-            ),
+            "/pl011@9000000\0/new@b000000\0",
+            with_pl061s_interrupt(gic),
             "device tree: /new@b000000: interrupts: 233 is needed for the device VM's emulated",
         ),
     ];
@@ -293,6 +289,23 @@ fn refusals_name_the_device() {
                 of devices"
             )
         );
+    });
+}
+
+/// A board with a device that has an interrupt of the emulated PL061 blocks.
+fn with_pl061s_interrupt(gic: u32) -> Tree {
+    let interrupt = cells(&[gic, 0, 201, 4]);
+    virt().set("/new@b000000", "interrupts-extended", interrupt)
+}
+
+/// A board's own device may have an interrupt of the emulated PL061 blocks, as long as no VM gets
+/// it.
+#[test]
+fn an_interrupt_of_nobodys_is_no_conflict() {
+    let gic = gic_phandle(&virt());
+    let manifest = manifest("/pl011@9000000\0");
+    resolved(&manifest, &with_pl061s_interrupt(gic), |owned| {
+        assert!(owned.is_ok(), "{owned:?}");
     });
 }
 
