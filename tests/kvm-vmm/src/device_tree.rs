@@ -45,6 +45,10 @@ pub fn blob(options: &Options, initrd: Option<Range<u64>>) -> Vec<u8> {
         .child(uart())
         .child(device())
         .child(doorbell());
+    let root = match options.disk {
+        Some(_) => root.child(disk()),
+        None => root,
+    };
     tree.root = root.0;
     tree.to_dtb()
 }
@@ -172,6 +176,16 @@ fn doorbell() -> Node {
         // An edge: KVM lowers the line of an irqfd as soon as it is raised, and a level would be
         // gone before the guest looks.
         .with("interrupts", [SPI, intid, EDGE])
+}
+
+/// The virtio disk. Coherent, as the VMM's thread accesses the guest's memory by the caches.
+fn disk() -> Node {
+    node(format!("virtio_mmio@{:x}", layout::DISK))
+        .with("compatible", "virtio,mmio")
+        .with("reg", reg(&[(layout::DISK, layout::PAGE)]))
+        // An edge, for the same reason as the doorbell's.
+        .with("interrupts", [SPI, layout::DISK_INTID - FIRST_SPI, EDGE])
+        .with("dma-coherent", [0_u8; 0])
 }
 
 /// Returns addresses and sizes as cells, two each.

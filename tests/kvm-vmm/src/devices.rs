@@ -1,4 +1,4 @@
-//! Devices that the VMM emulates itself: the PL011 and one register.
+//! Devices that the VMM emulates itself: the PL011, one register and the disk.
 
 use std::io::{self, Write as _};
 use std::sync::Mutex;
@@ -8,18 +8,20 @@ use kvm_ioctls::VmFd;
 use kvm_vmm::layout;
 use kvm_vmm::pl011::Pl011;
 
+use crate::disk::Disk;
 use crate::failure::Failure;
 
 /// A console line is written whole, or when it has become this long. A prompt has no end of line,
 /// and must appear all the same.
 const LONGEST_LINE: usize = 256;
 
-/// The devices of a VM; its vCPUs' threads share them. One lock: guests access these devices
-/// rarely.
+/// The devices of a VM; its vCPUs' threads share them. One lock for those that guests access
+/// rarely; the disk has its own.
 pub(crate) struct Devices {
     /// Text before each line of the console.
     prefix: &'static str,
     state: Mutex<State>,
+    disk: Option<Disk>,
 }
 
 /// State that two vCPUs could change at a time.
@@ -35,15 +37,22 @@ struct State {
 }
 
 impl Devices {
-    /// Both devices are idle.
-    pub(crate) fn new(prefix: &'static str) -> Devices {
+    /// All devices are idle.
+    pub(crate) fn new(prefix: &'static str, disk: Option<Disk>) -> Devices {
         let state = Mutex::new(State::default());
-        Devices { prefix, state }
+        Devices {
+            prefix,
+            state,
+            disk,
+        }
     }
 
     /// Answers a load of `data.len()` bytes; where nothing is, zeroes are read. Devices are told
     /// apart by page, since the device tree gives each device one.
     pub(crate) fn read(&self, address: u64, data: &mut [u8]) {
+        if let Some((disk, offset)) = self.disk_at(address) {
+            return disk.read(offset, data);
+        }
         let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         let value = match address & !(layout::PAGE - 1) {
             layout::UART => state.uart.read(address - layout::UART),
@@ -64,6 +73,9 @@ impl Devices {
         let length = data.len().min(bytes.len());
         bytes[..length].copy_from_slice(&data[..length]);
         let value = u32::from_le_bytes(bytes);
+        if let Some((disk, offset)) = self.disk_at(address) {
+            return disk.write(offset, value);
+        }
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         match address & !(layout::PAGE - 1) {
             layout::UART => {
@@ -77,6 +89,13 @@ impl Devices {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Returns the disk, and the place among its registers, if the address is one.
+    fn disk_at(&self, address: u64) -> Option<(&Disk, u64)> {
+        let offset = address.checked_sub(layout::DISK)?;
+        let disk = self.disk.as_ref().filter(|_| offset < layout::PAGE)?;
+        Some((disk, offset))
     }
 
     /// Writes what stands on an unfinished line. Called before the process ends, since the last

@@ -14,6 +14,8 @@ pub const UART: u64 = 0x0900_0000;
 pub const DEVICE: u64 = 0x0a00_0000;
 /// The doorbell: a store of 32 bits to its first word is an interrupt in the other VM.
 pub const DOORBELL: u64 = 0x0a00_1000;
+/// Registers of the disk.
+pub const DISK: u64 = 0x0a00_2000;
 /// A page of memory that two VMs of a process share.
 pub const SHARED: u64 = 0x0a01_0000;
 /// Size of a device's registers, in bytes.
@@ -25,5 +27,7 @@ pub const GICR_STRIDE: u64 = 0x2_0000;
 pub const UART_INTID: u32 = 33;
 /// INTID of the interrupt that the other VM's doorbell causes.
 pub const DOORBELL_INTID: u32 = 40;
+/// INTID of the disk.
+pub const DISK_INTID: u32 = 41;
 /// Interrupts of the GIC, private ones included.
 pub const INTIDS: u32 = 64;

@@ -1,11 +1,13 @@
 //! A small VMM on KVM: runs under Debian's kernel what GearV runs, to compare with.
 //!
 //! A process has one VM, or two whose doorbells interrupt each other. The interrupt controller,
-//! PSCI and the timers are KVM's; the VMM answers a PL011, whose bytes are its standard output, and
-//! one register. It ends when the first VM turns off: code 0, or 1 when something went wrong.
+//! PSCI and the timers are KVM's; the VMM answers a PL011, whose bytes are its standard output, one
+//! register, and a virtio disk. It ends when the first VM turns off: code 0, or 1 when something went wrong.
 
 #[cfg(target_arch = "aarch64")]
 mod devices;
+#[cfg(target_arch = "aarch64")]
+mod disk;
 #[cfg(target_arch = "aarch64")]
 mod failure;
 #[cfg(target_arch = "aarch64")]

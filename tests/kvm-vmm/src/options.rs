@@ -11,6 +11,7 @@ usage: kvm-vmm OPTION=VALUE ... [and OPTION=VALUE ...]
 Each group is a VM; two VMs have a doorbell each that interrupts the other one. Options:
   kernel=FILE       an arm64 Image
   initrd=FILE       its initial RAM disk [none]
+  disk=FILE         its virtio disk, a file or a block device [none]
   cmdline=TEXT      its command line [empty]
   memory=MIB        its RAM [512]
   cpus=N,N,...      a vCPU each, pinned to that CPU of the host [0]
@@ -58,6 +59,8 @@ pub struct Options {
     pub kernel: PathBuf,
     /// The initial RAM disk.
     pub initrd: Option<PathBuf>,
+    /// The file or block device behind its virtio disk.
+    pub disk: Option<PathBuf>,
     /// The kernel's command line.
     pub cmdline: String,
     /// RAM in MiB.
@@ -95,6 +98,7 @@ impl Options {
         let mut options = Options {
             kernel: PathBuf::new(),
             initrd: None,
+            disk: None,
             cmdline: String::new(),
             memory_mib: 512,
             cpus: vec![0],
@@ -122,6 +126,7 @@ impl Options {
         match name {
             "kernel" => self.kernel = value.into(),
             "initrd" => self.initrd = Some(value.into()),
+            "disk" => self.disk = Some(value.into()),
             "cmdline" => value.clone_into(&mut self.cmdline),
             "memory" => self.memory_mib = between(value, 16, 1 << 20)?,
             "cpus" => self.cpus = cpus(value)?,

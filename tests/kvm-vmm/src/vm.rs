@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Sender};
 use std::thread as threads;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMm
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::devices::Devices;
+use crate::disk::Disk;
 use crate::failure::Failure;
 use crate::thread;
 
@@ -59,9 +60,10 @@ struct Vm {
 pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
     let kvm = Kvm::new().map_err(|error| Failure::new("/dev/kvm", error))?;
     let shared = Arc::new(allocate("the shared page", layout::SHARED, layout::PAGE)?);
+    let (failed, failures) = mpsc::channel();
     let mut made = Vec::new();
     for (index, options) in options.iter().enumerate() {
-        made.push(make(&kvm, options, PREFIXES[index], &shared)?);
+        made.push(make(&kvm, options, PREFIXES[index], &shared, &failed)?);
     }
     // As long as the VMs run: KVM forgets an interrupt whose eventfd is closed.
     let _doorbells = match &made[..] {
@@ -74,7 +76,6 @@ pub(crate) fn run(options: &[Options]) -> Result<Infallible, Failure> {
     // Behind all allocations: a page that the host brings in while a guest runs would be measured
     // as a slow exit of KVM's.
     thread::lock_memory().map_err(|error| Failure::new("mlockall", error))?;
-    let (failed, failures) = mpsc::channel();
     for (index, ((vm, vcpus), options)) in made.into_iter().zip(options).enumerate() {
         let vm = Arc::new(vm);
         // All vCPUs of a VM share its `Vm`: a device's state is one, whichever vCPU accesses it.
@@ -110,6 +111,7 @@ fn make(
     options: &Options,
     prefix: &'static str,
     shared: &Arc<GuestMemoryMmap>,
+    failed: &Sender<Failure>,
 ) -> Result<(Vm, Vec<VcpuFd>), Failure> {
     let fd = kvm
         .create_vm()
@@ -137,9 +139,11 @@ fn make(
         set_register(boot, 0, start.tree)?;
         set_register(boot, PC, start.entry)?;
     }
+    let disk = options.disk.as_deref();
+    let disk = disk.map(|path| Disk::open(&fd, path, &memory, failed.clone()));
     let vm = Vm {
+        devices: Devices::new(prefix, disk.transpose()?),
         fd,
-        devices: Devices::new(prefix),
         _memory: memory,
         _shared: Arc::clone(shared),
         _gic: gic,

@@ -43,6 +43,8 @@ const INIT: &str = include_str!("kvm_host/init.sh");
 /// Paths of the payload in the host's initramfs.
 const KERNEL: &str = "guest/kernel";
 const INITRD: &str = "guest/initrd";
+/// The host's disk, which the VMM serves.
+const HOST_DISK: &str = "/dev/vda";
 /// Memory that the host needs beside the guest's memory and two copies of the guest's images.
 const HOST_MIB: u64 = 384;
 const MIB: u64 = 1 << 20;
@@ -75,6 +77,8 @@ pub struct KvmHost {
     pub background: String,
     /// The host's disk, /dev/vda.
     pub disk: Option<PathBuf>,
+    /// Whether the VMM serves the host's disk to the guest.
+    pub serves_disk: bool,
     /// Shell script that runs the VMM in place of the one run that the other fields describe, for
     /// more VMs than two. The kernel is `/guest/kernel`, and `$1` the version of the guests' GIC.
     pub script: Option<String>,
@@ -103,6 +107,7 @@ impl Default for KvmHost {
             host_kernel: None,
             background: String::new(),
             disk: None,
+            serves_disk: false,
             script: None,
         }
     }
@@ -126,6 +131,10 @@ impl KvmHost {
         ensure!(!self.cpus.is_empty(), "a KVM guest needs a vCPU");
         let takes_0 = self.isolate && self.cpus.contains(&0);
         ensure!(!takes_0, "the host's CPU 0 cannot be isolated");
+        ensure!(
+            !self.serves_disk || self.disk.is_some(),
+            "the host has no disk to serve"
+        );
         fs::create_dir_all(out_dir)?;
         let initramfs = out_dir.join("kvm-host-initramfs.cpio");
         let initramfs = self.tree()?.write_initramfs(initramfs)?;
@@ -197,6 +206,9 @@ impl KvmHost {
         let mut text = format!("kernel=/{KERNEL}\n");
         if self.initrd.is_some() {
             text += &format!("initrd=/{INITRD}\n");
+        }
+        if self.serves_disk {
+            text += &format!("disk={HOST_DISK}\n");
         }
         text += &format!("cmdline={command_line}\nmemory={}\n", self.memory_mib);
         text += &format!("cpus={}\nseed={}\ngic=GIC\n", list(cpus), "5a".repeat(32));

@@ -8,6 +8,7 @@ fn options(gic: Gic) -> Options {
     Options {
         kernel: "/k".into(),
         initrd: None,
+        disk: None,
         cmdline: "console=ttyAMA0 quiet".to_owned(),
         memory_mib: 96,
         cpus: vec![0, 1, 2],
@@ -34,6 +35,22 @@ fn the_kernel_is_told_what_was_asked_for() {
     assert_eq!(cells(&chosen, "linux,initrd-end"), [0, 0x4500_0123]);
     let memory = root.child("memory@40000000").unwrap();
     assert_eq!(cells(&memory, "reg"), [0, 0x4000_0000, 0, 96 << 20]);
+}
+
+#[test]
+fn a_disk_is_described_if_there_is_one() {
+    let with_disk = Options {
+        disk: Some("/dev/vda".into()),
+        ..options(Gic::V3)
+    };
+    let name = format!("virtio_mmio@{:x}", layout::DISK);
+    let dtb = blob(&with_disk, None);
+    let disk = Blob::new(&dtb).unwrap().root().child(&name).unwrap();
+    assert_eq!(cells(&disk, "reg"), [0, layout::DISK as u32, 0, 0x1000]);
+    assert_eq!(cells(&disk, "interrupts"), [0, layout::DISK_INTID - 32, 1]);
+    assert!(disk.property("dma-coherent").is_some());
+    let dtb = blob(&options(Gic::V3), None);
+    assert!(Blob::new(&dtb).unwrap().root().child(&name).is_none());
 }
 
 #[test]

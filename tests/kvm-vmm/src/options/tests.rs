@@ -21,12 +21,13 @@ fn what_is_not_given_has_a_default() {
 fn all_options_are_taken() {
     let seed = "0f".repeat(32);
     let line = format!(
-        "kernel=/k initrd=/i cmdline=quiet=1 memory=64 cpus=1,3 gic=2 seed={seed} fifo=50 free=7"
+        "kernel=/k initrd=/i disk=/d cmdline=quiet=1 memory=64 cpus=1,3 gic=2 seed={seed} fifo=50 free=7"
     );
     let vms = parse(&line).unwrap();
     let expected = Options {
         kernel: "/k".into(),
         initrd: Some("/i".into()),
+        disk: Some("/d".into()),
         cmdline: "quiet=1".to_owned(),
         memory_mib: 64,
         cpus: vec![1, 3],

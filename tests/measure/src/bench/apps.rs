@@ -4,7 +4,7 @@
 //! All have the same kernel, initramfs and programs, two CPUs, and a number of operations that is
 //! given, not a time. With `icount` their time is the instructions of all CPUs, and what passed
 //! while all of them slept: fio waits for QEMU's disk, so that its time says nothing, and its exits
-//! do. Under KVM there is no fio: the VMM has no disk.
+//! do.
 
 use std::fs;
 use std::path::PathBuf;
@@ -207,6 +207,8 @@ fn under_kvm(qemu: &Qemu, size: Size) -> Result<String> {
         cpus: vec![0, 1],
         halt_poll_ns: Some(0),
         background: KVM_COUNTER.to_owned(),
+        disk: Some(disk("kvm")?),
+        serves_disk: true,
         ..KvmHost::default()
     };
     let host = host.build(&workspace::output_dir().join("kvm-apps"))?;

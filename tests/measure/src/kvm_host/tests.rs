@@ -35,6 +35,17 @@ fn a_peer_is_a_group_of_its_own() {
 }
 
 #[test]
+fn a_disk_is_served_if_the_host_has_one() {
+    let host = KvmHost {
+        serves_disk: true,
+        ..KvmHost::default()
+    };
+    assert!(host.arguments().contains("\ndisk=/dev/vda\n"));
+    let refused = host.build(std::path::Path::new("/nonexistent"));
+    assert!(refused.unwrap_err().to_string().contains("no disk"));
+}
+
+#[test]
 fn cpu_0_is_not_isolated() {
     let host = KvmHost {
         cpus: vec![0],

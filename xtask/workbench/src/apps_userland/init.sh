@@ -7,8 +7,7 @@ mkdir -p /dev/shm
 mount -t tmpfs shm /dev/shm
 mount -t tmpfs run /run
 mount -t tmpfs tmp /tmp
-# Without messages: a module has no device everywhere. The guests' memory is the device VM's alone,
-# and under KVM there is no disk.
+# Without messages: a module has no device everywhere. The guests' memory is the device VM's alone.
 load_modules > /dev/null 2>&1
 
 is_warm=
