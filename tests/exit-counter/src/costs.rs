@@ -23,8 +23,8 @@ use crate::qemu::{self, Block, Id, Memory};
 
 /// HINT #0x70 and #0x71: hints that the architecture has not allocated, which execute as NOP (Arm
 /// DDI 0487, C6.2, HINT). The guest executes them around a measurement.
-const BEGIN: u32 = 0xd503_2e1f;
-const END: u32 = 0xd503_2e3f;
+pub(crate) const BEGIN: u32 = 0xd503_2e1f;
+pub(crate) const END: u32 = 0xd503_2e3f;
 
 /// Kinds of instructions. The order is that of [`NAMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! A QEMU plugin (TCG, QEMU 10) that counts Gear1's instructions from each exit to the entry that
-//! follows; or, with the argument `guests`, what any hypervisor executes by kind (`costs`).
+//! follows; or, with the argument `guests`, what any hypervisor executes by kind (`costs`); or, with
+//! `total`, what all software executes (`total`).
 //!
 //! An exit begins at one of the vectors for lower exception levels and ends with ERET. A CPU that
 //! waits at EL2 looks for interrupts there: such a look ends one stretch and begins another, named
@@ -20,6 +21,7 @@
 mod costs;
 mod kinds;
 mod qemu;
+mod total;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -340,6 +342,15 @@ pub unsafe extern "C" fn qemu_plugin_install(
             Some(()) => 0,
             None => {
                 eprintln!("exit-counter: wants guests=FIRST-END,out=FILE");
+                -1
+            }
+        };
+    }
+    if arguments.iter().any(|text| text.starts_with("total")) {
+        return match total::install(id, &arguments) {
+            Some(()) => 0,
+            None => {
+                eprintln!("exit-counter: wants total,out=FILE");
                 -1
             }
         };

@@ -15,7 +15,7 @@ pub(crate) struct Block([u8; 0]);
 #[repr(C)]
 pub(crate) struct Instruction([u8; 0]);
 
-/// Called before an instruction is executed.
+/// Called before an instruction or a block is executed.
 pub(crate) type OnExecution = extern "C" fn(c_uint, *mut c_void);
 type OnCpu = extern "C" fn(Id, c_uint);
 pub(crate) type OnTranslation = extern "C" fn(Id, *mut Block);
@@ -48,6 +48,12 @@ const LOADS_AND_STORES: c_int = 3;
 unsafe extern "C" {
     fn qemu_plugin_register_vcpu_init_cb(id: Id, call: OnCpu);
     fn qemu_plugin_register_vcpu_tb_trans_cb(id: Id, call: OnTranslation);
+    fn qemu_plugin_register_vcpu_tb_exec_cb(
+        block: *mut Block,
+        call: OnExecution,
+        flags: c_int,
+        data: *mut c_void,
+    );
     fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
     fn qemu_plugin_tb_get_insn(block: *const Block, index: usize) -> *mut Instruction;
     fn qemu_plugin_insn_vaddr(instruction: *const Instruction) -> u64;
@@ -121,6 +127,13 @@ pub(crate) fn before(
     let data = std::ptr::without_provenance_mut(data as usize);
     // SAFETY: the instruction is being translated; the data is a number.
     unsafe { qemu_plugin_register_vcpu_insn_exec_cb(instruction, call, flags, data) };
+}
+
+/// Has QEMU call before each execution of the block.
+pub(crate) fn at_block(block: *mut Block, call: OnExecution, data: u64) {
+    let data = std::ptr::without_provenance_mut(data as usize);
+    // SAFETY: the block is being translated; the data is a number.
+    unsafe { qemu_plugin_register_vcpu_tb_exec_cb(block, call, NO_REGISTERS, data) };
 }
 
 /// Has QEMU call at each access of the instruction.

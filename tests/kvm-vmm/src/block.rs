@@ -87,21 +87,13 @@ impl Request {
         if !status.is_write_only() || status.len() != 1 {
             return Err("a request whose last descriptor is no status".to_owned());
         }
-        let word = |offset| {
-            let at = GuestAddress(header.addr().0.wrapping_add(offset));
-            memory
-                .read_obj::<u64>(at)
-                .map_err(|error| format!("a request's header: {error}"))
-        };
-        // The type is 32 bits, and the other half is reserved.
-        let kind = u64::from_le(word(0)?) as u32;
-        let sector = u64::from_le(word(8)?);
+        let [kind, sector] = words(&memory, header.addr())?;
+        let places = buffers.iter().map(|buffer| (buffer.addr(), buffer.len()));
         Ok(Request {
             head,
-            action: action(kind, sector, buffers)?,
-            buffers: (buffers.iter())
-                .map(|buffer| (buffer.addr(), buffer.len()))
-                .collect(),
+            // The type is 32 bits, and the other half is reserved.
+            action: action(kind as u32, sector, buffers)?,
+            buffers: places.collect(),
             status: status.addr(),
         })
     }
@@ -130,6 +122,14 @@ impl Request {
             .map_err(|error| format!("a request's status: {error}"))?;
         Ok(u32::try_from(length).unwrap_or(u32::MAX).saturating_add(1))
     }
+}
+
+/// Reads the two words of a header, which are little-endian. Read once: a driver that changes them
+/// meanwhile gets one request or the other.
+fn words(memory: &GuestMemoryMmap, header: GuestAddress) -> Result<[u64; 2], String> {
+    let words = memory.read_obj::<[u64; 2]>(header);
+    let words = words.map_err(|error| format!("a request's header: {error}"))?;
+    Ok(words.map(u64::from_le))
 }
 
 /// How a request ended.

@@ -60,13 +60,9 @@ impl Disk {
         memory: &GuestMemoryMmap,
         failed: Sender<Failure>,
     ) -> Result<Disk, Failure> {
-        let place = path.display().to_string();
-        let wrong = |error: io::Error| Failure::new(&place, error);
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).custom_flags(libc::O_DIRECT);
-        let mut file = options.open(path).map_err(wrong)?;
-        // A block device has a length of 0 in its metadata.
-        let bytes = file.seek(SeekFrom::End(0)).map_err(wrong)?;
+        let opened = open(path);
+        let (file, bytes) =
+            opened.map_err(|error| Failure::new(path.display().to_string(), error))?;
         let config = block::config(bytes);
         let transport =
             Transport::new(block::DEVICE_ID, block::QUEUE_SIZE, block::FEATURES, config);
@@ -130,6 +126,16 @@ impl Disk {
         let joined = thread.handle.join();
         joined.map_err(|_| Failure::new("the disk's thread", "has panicked"))
     }
+}
+
+/// Opens a file or a block device, and returns its length in bytes. The length is that of a seek,
+/// as the metadata of a block device have a length of 0.
+fn open(path: &Path) -> io::Result<(File, u64)> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).custom_flags(libc::O_DIRECT);
+    let mut file = options.open(path)?;
+    let bytes = file.seek(SeekFrom::End(0))?;
+    Ok((file, bytes))
 }
 
 /// Has KVM signal the driver's notifications. Blocking: the io_uring waits for it.

@@ -218,24 +218,19 @@ impl Transport {
 
     /// Takes what the driver says of the queue.
     fn set_up(&mut self, offset: u32, value: u32) {
-        let Setup {
-            descriptors,
-            available,
-            used,
-            ..
-        } = &mut self.setup;
+        let setup = &mut self.setup;
         let low = |address: &mut u64| *address = *address >> HALF << HALF | u64::from(value);
         let high =
             |address: &mut u64| *address = u64::from(value) << HALF | u64::from(*address as u32);
         match offset {
-            register::QUEUE_NUM => self.setup.size = value,
-            register::QUEUE_READY => self.setup.is_ready = value & 1 != 0,
-            register::QUEUE_DESC_LOW => low(descriptors),
-            register::QUEUE_DESC_HIGH => high(descriptors),
-            register::QUEUE_DRIVER_LOW => low(available),
-            register::QUEUE_DRIVER_HIGH => high(available),
-            register::QUEUE_DEVICE_LOW => low(used),
-            register::QUEUE_DEVICE_HIGH => high(used),
+            register::QUEUE_NUM => setup.size = value,
+            register::QUEUE_READY => setup.is_ready = value & 1 != 0,
+            register::QUEUE_DESC_LOW => low(&mut setup.descriptors),
+            register::QUEUE_DESC_HIGH => high(&mut setup.descriptors),
+            register::QUEUE_DRIVER_LOW => low(&mut setup.available),
+            register::QUEUE_DRIVER_HIGH => high(&mut setup.available),
+            register::QUEUE_DEVICE_LOW => low(&mut setup.used),
+            register::QUEUE_DEVICE_HIGH => high(&mut setup.used),
             _ => {}
         }
     }
@@ -261,21 +256,18 @@ impl Transport {
 
     /// Returns the queue, if the driver has described one.
     fn queue(&self, memory: &GuestMemoryMmap) -> Option<Queue> {
-        let Setup {
-            size,
-            is_ready,
-            descriptors,
-            available,
-            used,
-        } = self.setup;
+        let setup = &self.setup;
+        let [descriptors, available, used] =
+            [setup.descriptors, setup.available, setup.used].map(GuestAddress);
         let mut queue = Queue::new(self.queue_size).ok()?;
-        queue.try_set_size(size.try_into().ok()?).ok()?;
-        let [descriptors, available, used] = [descriptors, available, used].map(GuestAddress);
+        // A size of 0, of no power of two or beyond the longest is refused here, and so is an
+        // address that is not aligned; what reaches out of the memory is refused by `is_valid`.
+        queue.try_set_size(setup.size.try_into().ok()?).ok()?;
         queue.try_set_desc_table_address(descriptors).ok()?;
         queue.try_set_avail_ring_address(available).ok()?;
         queue.try_set_used_ring_address(used).ok()?;
         queue.set_event_idx(self.accepted & 1 << VIRTIO_RING_F_EVENT_IDX != 0);
-        queue.set_ready(is_ready);
+        queue.set_ready(setup.is_ready);
         queue.is_valid(memory).then_some(queue)
     }
 

@@ -261,8 +261,9 @@ fn variant_lints(tally: &mut Tally) -> Result<()> {
     tally.check("clippy of the runtime without traces", run(&mut untraced));
     workspace::ensure_targets(&[workspace::STATIC_TARGET])?;
     let mut vmm = clippy(workspace::STATIC_TARGET);
-    vmm.args(["--release", "--package", "kvm-vmm"]).args(DENIED);
-    tally.check("clippy of the VMM on KVM", run(&mut vmm));
+    vmm.args(["--release", "--package", "kvm-vmm"]);
+    vmm.args(["--package", "tests-apps"]).args(DENIED);
+    tally.check("clippy of the VMM on KVM and of workloads", run(&mut vmm));
     Ok(())
 }
 

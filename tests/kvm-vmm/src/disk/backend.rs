@@ -120,16 +120,8 @@ impl Backend {
             return self.complete(&request, End::Failed);
         };
         let [file, _] = self.medium.descriptors().map(Fd);
-        let count = vectors.len() as u32;
-        let entry = match request.action {
-            Action::Read(place) => opcode::Readv::new(file, vectors.as_ptr(), count)
-                .offset(place)
-                .build(),
-            Action::Write(place) => opcode::Writev::new(file, vectors.as_ptr(), count)
-                .offset(place)
-                .build(),
-            Action::Flush => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
-            Action::Unknown => return self.complete(&request, End::Unsupported),
+        let Some(entry) = entry(request.action, file, &vectors) else {
+            return self.complete(&request, End::Unsupported);
         };
         let head = usize::from(request.head);
         let flight = self.flights.get_mut(head).filter(|flight| flight.is_none());
@@ -165,24 +157,31 @@ impl Backend {
     /// Completes what has ended, and tells whether the driver has notified. One interrupt tells of
     /// all, if the driver wants one.
     fn collect(&mut self) -> Result<bool, Failure> {
-        let ended: Vec<(u64, i32)> = (self.ring.completion())
+        let entries = self.ring.completion();
+        let ended: Vec<(u64, i32)> = entries
             .map(|entry| (entry.user_data(), entry.result()))
             .collect();
         let mut is_rung = false;
         for (number, result) in ended {
             if number == DOORBELL {
                 (is_rung, self.is_waiting) = (true, false);
-                continue;
+            } else {
+                self.land(number, result)?;
             }
-            let flight = self.flights.get_mut(number as usize).and_then(Option::take);
-            let Some(Flight { request, .. }) = flight else {
-                return Err(Failure::new("io_uring", format!("{number} was not begun")));
-            };
-            self.under_way -= 1;
-            self.complete(&request, end(&request, result))?;
         }
         self.interrupt()?;
         Ok(is_rung)
+    }
+
+    /// Completes a request that the kernel has ended. A number that was not begun would complete
+    /// another request than the driver's.
+    fn land(&mut self, number: u64, result: i32) -> Result<(), Failure> {
+        let flight = self.flights.get_mut(number as usize).and_then(Option::take);
+        let Some(Flight { request, .. }) = flight else {
+            return Err(Failure::new("io_uring", format!("{number} was not begun")));
+        };
+        self.under_way -= 1;
+        self.complete(&request, end(&request, result))
     }
 
     /// Puts a request into the used ring.
@@ -208,6 +207,21 @@ impl Backend {
             raised.map_err(|error| Failure::new("the disk's interrupt", error))?;
         }
         Ok(())
+    }
+}
+
+/// Returns what the kernel is asked for; none for a request that the disk does not know. A flush
+/// covers the data alone, as the times of the file are nobody's data.
+fn entry(action: Action, file: Fd, vectors: &[libc::iovec]) -> Option<squeue::Entry> {
+    let (first, count) = (vectors.as_ptr(), vectors.len() as u32);
+    let read = |place| opcode::Readv::new(file, first, count).offset(place);
+    let write = |place| opcode::Writev::new(file, first, count).offset(place);
+    let flush = || opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC);
+    match action {
+        Action::Read(place) => Some(read(place).build()),
+        Action::Write(place) => Some(write(place).build()),
+        Action::Flush => Some(flush().build()),
+        Action::Unknown => None,
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) const GOAL_ROW: &str = "boot real-time VM, instructions";
 /// Bytes of an arm64 `Image`'s header that belong to the kernel: all but the first instruction
 /// (Linux, Documentation/arch/arm64/booting.rst).
 const HEADER: std::ops::Range<usize> = 4..64;
+/// Name of the first system.
+pub(super) const REAL_TIME_VM: &str = "real-time VM";
 /// The property's value that the guest replaces, in the first VM of a manifest alone.
 const KERNEL: &str = "\"artifact:debian-kernel\"";
 
@@ -52,7 +54,7 @@ struct System {
 /// The other two are manifests that users boot, so that a change shows what it costs them.
 const SYSTEMS: [System; 3] = [
     System {
-        name: "real-time VM",
+        name: REAL_TIME_VM,
         manifest: Err(REAL_TIME),
     },
     System {
@@ -119,13 +121,6 @@ fn sizes() -> Result<Counts> {
         counts.insert(format!("{name}, bytes of image"), fs::metadata(path)?.len());
     }
     Ok(counts)
-}
-
-/// Returns the instructions between reset and the first one of the real-time VM.
-pub(super) fn real_time_boot(qemu: &Qemu) -> Result<u64> {
-    build_images::gears()?;
-    let (_, _, first) = start(&SYSTEMS[0], qemu)?;
-    Ok(first.count)
 }
 
 /// Boots a system until its first VM has said when it began. The trace is taken of the real-time

@@ -1,5 +1,4 @@
-//! The papers' micro-benchmarks beside ours (gearv tables 6 and 7), and what Gear2 costs by their
-//! formula 1.
+//! The papers' micro-benchmarks beside ours (gearv tables 6 and 7).
 //!
 //! The papers' figures are nanoseconds on a board, those here instructions on QEMU. The two are not
 //! compared with each other: the table shows the ratio of GearV to KVM on each side.
@@ -88,13 +87,6 @@ fn line(row: &Row, gearv: &Figures, kvm: &Figures) -> String {
 /// left out before.
 fn ratio_of(gearv: u64, kvm: u64) -> String {
     format!("{:.1}", kvm as f64 / gearv as f64)
-}
-
-/// Returns the part of the time that Gear2 costs, in percent, by the papers' formula 1: an
-/// interrupt makes two world switches more. The formula takes each interrupt for one that goes
-/// through Gear2.
-pub(super) fn formula_1(interrupts_per_second: f64, world_switch_ns: f64) -> f64 {
-    interrupts_per_second * world_switch_ns * 1e-9 * 2.0 * 100.0
 }
 
 #[cfg(test)]

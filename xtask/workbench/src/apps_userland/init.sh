@@ -1,7 +1,8 @@
 #!/bin/sh
-# The init of `cargo xtask bench --apps`, everywhere: runs each workload and prints `APP <name> <ns>`. As GearV's
-# guest it waits for a line before each; as GearV's device VM it runs them, then the guest's, with GDM's counters
-# around each. The kernel's command line has their sizes.
+# The init of `cargo xtask bench --apps`, everywhere: runs each workload in its least size, then in the size that is
+# asked for, and prints `APP <name> <ns> <operations> <operations in the least size>`. As GearV's guest it waits for a
+# line before each run; as GearV's device VM it runs them, then the guest's, with GDM's counters around each run that
+# is no least one. The kernel's command line has names and sizes.
 . /etc/begin
 mkdir -p /dev/shm
 mount -t tmpfs shm /dev/shm
@@ -9,61 +10,93 @@ mount -t tmpfs run /run
 mount -t tmpfs tmp /tmp
 # Without messages: a module has no device everywhere. The guests' memory is the device VM's alone.
 load_modules > /dev/null 2>&1
+# The least and the full size of a workload must have the same page faults: where a buffer lies decides whether it gets
+# a huge page.
+echo 0 > /proc/sys/kernel/randomize_va_space
+echo never > /sys/kernel/mm/transparent_hugepage/enabled
 
-is_warm=
-option() {
-    # Sizes of the warm-up.
-    [ -n "$is_warm" ] || { echo 1; return; }
+setting() {
     sed -n "s/.*\bapps\.$1=\([^ ]*\).*/\1/p" /proc/cmdline
+}
+names=$(setting names | tr , ' ')
+# `least` or `full`.
+size=least
+# Sizes of a workload that the least size has not.
+option() {
+    [ $size = full ] || { echo 1; return; }
+    setting "$1"
 }
 now() {
     sed -n 's/^now at \([0-9]*\) nsecs/\1/p' /proc/timer_list
 }
-# Prints how many operations it did.
-workload() {
+# Runs a program, between marks unless it is warming up.
+marked=
+program() {
+    $marked "$@" > /run/log 2>&1
+}
+# Prints how many operations it did. Where the kernels of `workload` have sizes, both threads count.
+work() {
     case $1 in
     fio)
-        fio --name=test --filename=/dev/vda --size="$(option mib)M" --bs=4k --iodepth=64 --ioengine=libaio \
-            --readwrite=randrw --rwmixread=75 --direct=1 --randrepeat=1 --gtod_reduce=1 > /run/log 2>&1 || return 1
+        program fio --name=test --filename=/dev/vda --size="$(option mib)M" --bs=4k --iodepth=64 --ioengine=libaio \
+            --readwrite=randrw --rwmixread=75 --direct=1 --randrepeat=1 --gtod_reduce=1 || return 1
         echo $(($(option mib) * 256))
         ;;
     fio-depth-1 | fio-depth-1-cpu?)
-        # As many as take much longer than the waiting around them. Linux has the disk's interrupt on CPU 0.
+        # Linux has the disk's interrupt on CPU 0.
         cpus=
         [ "$1" = fio-depth-1 ] || cpus=--cpus_allowed=${1#fio-depth-1-cpu}
-        count=$(($(option mib) * 256))
-        [ $count -ge 4096 ] || count=4096
-        fio --name=test --filename=/dev/vda --bs=4k --iodepth=1 --ioengine=libaio --readwrite=randread --direct=1 \
-            --number_ios=$count $cpus > /run/log 2>&1 || return 1
-        echo $count
+        requests=$(($(option mib) * 256))
+        program fio --name=test --filename=/dev/vda --bs=4k --iodepth=1 --ioengine=libaio --readwrite=randread \
+            --direct=1 --number_ios=$requests $cpus || return 1
+        echo $requests
         ;;
     sysbench-cpu)
-        sysbench cpu --threads=2 --cpu-max-prime=2000 --events="$(option events)" --time=0 run > /run/log 2>&1 || return 1
+        program sysbench cpu --threads=2 --cpu-max-prime=2000 --events="$(option events)" --time=0 run || return 1
         option events
         ;;
     sysbench-memory)
-        sysbench memory --threads=2 --memory-block-size=4K --memory-total-size="$(option mib)M" --time=0 run > /run/log 2>&1 || return 1
+        program sysbench memory --threads=2 --memory-block-size=4K --memory-total-size="$(option mib)M" --time=0 run ||
+            return 1
         echo $(($(option mib) * 256))
         ;;
-    hackbench)
-        hackbench -g 1 -l "$(option loops)" > /run/log 2>&1 || return 1
-        # 20 senders and 20 receivers: each sender sends each receiver so many messages.
-        echo $((400 * $(option loops)))
+    hackbench | hackbench-*)
+        groups=1
+        [ "$1" = hackbench ] || groups=${1#hackbench-}
+        program hackbench -g "$groups" -l "$(option loops)" || return 1
+        # 20 senders and 20 receivers in a group: each sender sends each receiver so many messages.
+        echo $((400 * groups * $(option loops)))
+        ;;
+    dhrystone)
+        program workload $((10000 * $(option times))) dhrystone || return 1
+        echo $((20000 * $(option times)))
+        ;;
+    stream)
+        program workload "$(option times)" stream "$(setting elements)" || return 1
+        echo $((2 * $(setting elements) * $(option times)))
+        ;;
+    copy | modify)
+        program workload $((4 * $(option times))) "$1" "$(setting kib)" || return 1
+        echo $((8 * $(setting kib) * $(option times)))
         ;;
     esac
 }
-names="sysbench-cpu sysbench-memory hackbench"
-[ -b /dev/vda ] && names="fio fio-depth-1 fio-depth-1-cpu0 fio-depth-1-cpu1 $names"
 # Runs each program once. A program's first run has its pages mapped, and Linux reads CTR_EL0 for the instruction cache
 # of each, which a hypervisor may trap.
 warm_up() {
     for name in $names; do
         case $name in
         fio-depth-1*) ;;
-        *) workload "$name" > /dev/null || echo "FAIL warm-up of $name" ;;
+        *) work "$name" > /dev/null || echo "FAIL warm-up of $name" ;;
         esac
     done
-    is_warm=1
+    marked="workload count"
+}
+# Runs the least size, whose instructions are subtracted: a program's start is none of its operations.
+least() {
+    size=least
+    work "$1" > /run/least || echo "FAIL least $1"
+    size=full
 }
 # Prints the interrupts that this kernel has taken since /run/before, by kind.
 interrupts() {
@@ -80,11 +113,11 @@ interrupts() {
 run() {
     cat /proc/interrupts > /run/before
     begin=$(now)
-    if count=$(workload "$1"); then
+    if count=$(work "$1"); then
         ns=$(($(now) - begin))
         # Printed at the end: each character on a guest's console is an exit.
         echo "TOOK $1$(interrupts)" >> /run/took
-        echo "APP $1 $ns $count"
+        echo "APP $1 $ns $count $(cat /run/least)"
     else
         echo "FAIL $1: $(tail -n 3 /run/log | tr '\n' ' ')"
     fi
@@ -102,10 +135,11 @@ if [ -d /proc/device-tree/gearv ]; then
     says() {
         until grep -q "$1" /run/guest; do sleep 2; done
     }
-    says "READY fio"
+    says READY
     warm_up
     echo "WHERE device VM"
     for name in $names; do
+        least "$name"
         counters "$name"
         run "$name"
         counters "$name"
@@ -114,6 +148,8 @@ if [ -d /proc/device-tree/gearv ]; then
     echo "WHERE guest"
     for name in $names; do
         says "READY $name"
+        echo > /run/to-guest
+        says "LEAST $name"
         sleep 1
         counters "$name"
         echo > /run/to-guest
@@ -131,8 +167,12 @@ else
         "GearV VM "*)
             echo "READY $name"
             read -r _
+            least "$name"
+            echo "LEAST $name"
+            read -r _
             ;;
         *)
+            least "$name"
             sleep 4
             echo "START $name"
             ;;

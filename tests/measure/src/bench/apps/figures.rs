@@ -11,11 +11,22 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
+use super::papers;
+use super::places::{GUEST, NATIVE};
+
 /// Reasons of exits that are interrupts (`gear1/abi/src/exit.rs`). The papers' formula 1 counts
 /// these alone, because each of them makes two world switches more.
 const INTERRUPTS: [&str; 5] = ["timer", "irq-direct", "irq-other", "kick", "deadline"];
 /// The reasons whose time in Gear2 is no work, but sleep.
 const SLEEP: [&str; 2] = ["wfi", "wfe"];
+
+/// Word in the names of the places whose two vCPUs share a CPU.
+const ONE_CPU: &str = "one CPU";
+/// Word in the names of the places that Gear2 does not schedule.
+const NULL: &str = " null";
+/// Begin of the names of KVM's places, and end of those of GearV's guests.
+const KVM: &str = "KVM";
+const GUEST_ENDS: &str = "guest";
 
 /// Least number of exits an operation of a kind that is told. Rarer kinds come from the machine's
 /// background and not from the workload.
@@ -29,6 +40,10 @@ pub(super) struct Figure {
     /// Virtual time, and the operations done in it.
     pub(super) ns: u64,
     pub(super) operations: u64,
+    /// Operations of the least size.
+    least: u64,
+    /// Instructions of all CPUs in the least size and in this one.
+    instructions: Option<[u64; 2]>,
     /// Exits by VM, if the place is a VM: those of the measured VM, then those of the VM that
     /// serves it.
     pub(super) exits: Vec<(String, u64)>,
@@ -42,7 +57,7 @@ pub(super) struct Figure {
     pub(super) gear2_ns: u64,
 }
 
-/// Parses `WHERE <place>`, `APP <name> <ns> <operations>`, `TOOK <name> <kind>=<interrupts> ...`,
+/// Parses `WHERE <place>`, `APP <name> <ns> <operations> <operations of the least size>`, `TOOK <name> <kind>=<interrupts> ...`,
 /// `COUNTERS <name> <JSON>`, `START <name>` and KVM's `EXITS <count>`.
 pub(super) fn parse(place: &str, printed: &str) -> Result<Vec<Figure>> {
     let mut parser = Parser::default();
@@ -67,6 +82,24 @@ pub(super) fn parse(place: &str, printed: &str) -> Result<Vec<Figure>> {
         }
     }
     Ok(figures)
+}
+
+/// Adds what QEMU's plugin has counted: a line for the least size of each workload and one for the
+/// size that was asked for, in the order in which they ran. Another number of lines would give a
+/// figure the instructions of others.
+pub(super) fn add_instructions(figures: &mut [Figure], counts: &str) -> Result<()> {
+    let counts = counts.lines().map(str::parse);
+    let counts: Vec<u64> = counts.collect::<Result<_, _>>().context("counts")?;
+    ensure!(
+        counts.len() == 2 * figures.len(),
+        "{} counts of instructions for {} workloads",
+        counts.len(),
+        figures.len()
+    );
+    for (figure, pair) in figures.iter_mut().zip(counts.chunks(2)) {
+        figure.instructions = pair.try_into().ok();
+    }
+    Ok(())
 }
 
 /// State behind the lines so far.
@@ -136,7 +169,7 @@ impl Parser {
 }
 
 impl Figure {
-    /// Parses `<name> <ns> <operations>`.
+    /// Parses `<name> <ns> <operations> <operations of the least size>`.
     fn parse(words: &str) -> Option<Figure> {
         let mut words = words.split_whitespace();
         let name = words.next()?.to_owned();
@@ -146,12 +179,23 @@ impl Figure {
             name,
             ns: number()?,
             operations: number()?,
+            least: number()?,
+            instructions: None,
             exits: Vec::new(),
             kinds: BTreeMap::new(),
             took: BTreeMap::new(),
             interrupts: 0,
             gear2_ns: 0,
         })
+    }
+
+    /// Returns the instructions of an operation, if they were counted: without those of the least
+    /// size, which has a program's start and end as well.
+    pub(super) fn instructions_an_operation(&self) -> Option<f64> {
+        let [least, all] = self.instructions?;
+        let operations = self.operations.checked_sub(self.least)?;
+        let difference = all.checked_sub(least)?;
+        (operations > 0).then(|| difference as f64 / operations as f64)
     }
 
     /// Returns the exits of a VM an operation, by kind.
@@ -172,26 +216,47 @@ impl Figure {
         kinds.collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the figure's line of the table. The ratio is native time over the time here only if
-    /// the place `native` was measured, which `--only` may leave out.
+    /// Returns the ratio to native that the papers have for a guest, beside which GearV's is put.
+    fn of_papers(&self) -> Option<f64> {
+        let is_kvm = self.place.starts_with(KVM);
+        let is_guest = self.place.ends_with(GUEST_ENDS);
+        let is_one_cpu = self.place.contains(ONE_CPU);
+        let ratio = || papers::ratio(&self.name, is_one_cpu, is_kvm);
+        (is_kvm || is_guest).then(ratio).flatten()
+    }
+
+    /// Returns the figure's line of the table. There are ratios only if the native place was
+    /// measured, which `--only` may leave out.
     fn row(&self, native: Option<&Figure>) -> String {
-        let Figure {
-            place,
-            name,
-            ns,
-            operations,
-            ..
-        } = self;
-        let an_operation = |count: u64| count as f64 / (*operations).max(1) as f64;
-        let each = an_operation(*ns);
-        let ratio = native.map(|native| *ns as f64 / native.ns as f64);
-        let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
-        let mut text = format!("{name:18} {place:20} {operations:>10} {each:>14.0} {ratio:>9}  ");
+        let an_operation = |count: u64| count as f64 / self.operations.max(1) as f64;
+        let instructions = self.instructions_an_operation();
+        let natively = native.and_then(Figure::instructions_an_operation);
+        let cells = [
+            (instructions, 0),
+            (ratio(instructions, natively), 3),
+            (Some(an_operation(self.ns)), 0),
+            (ratio(Some(self.ns as f64), native.map(|f| f.ns as f64)), 3),
+            (self.of_papers(), 3),
+        ];
+        let cells = cells.map(|(value, digits)| cell(value, digits)).concat();
+        let (name, place, operations) = (&self.name, &self.place, self.operations);
+        let mut text = format!("{name:18} {place:24} {operations:>10}{cells}  ");
         for (vm, exits) in &self.exits {
             let _ = write!(text, " {vm} {exits} ({:.3})", an_operation(*exits));
         }
         text + "\n"
     }
+}
+
+/// Returns how many times the native value a value is, if both were measured.
+fn ratio(value: Option<f64>, native: Option<f64>) -> Option<f64> {
+    value.zip(native).map(|(value, native)| value / native)
+}
+
+/// Returns a cell of the table with so many digits behind the point.
+fn cell(value: Option<f64>, digits: usize) -> String {
+    let text = value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
+    format!(" {text:>13}")
 }
 
 /// Notes what both states of GearV's counters say. The counters have all VMs: the device VM's work
@@ -240,17 +305,69 @@ fn rows(stats: &Value) -> Result<BTreeMap<(String, u64, String), [u64; 2]>> {
 
 /// Returns a line for each workload in each place. Places of one workload stand below each other,
 /// as they are what is compared.
-pub(super) fn table(figures: &[Figure], names: &[&str]) -> String {
+pub(super) fn table(figures: &[Figure]) -> String {
     let mut text = format!(
-        "{:18} {:20} {:>10} {:>14} {:>9}   exits, exits an operation\n",
-        "", "", "operations", "ns an operation", "x native"
+        "{:18} {:24} {:>10} {:>13} {:>13} {:>13} {:>13} {:>13}   exits, exits an operation\n",
+        "", "", "operations", "instructions", "x native", "ns", "x native", "papers, x"
     );
-    for name in names {
-        let mut all = figures.iter();
-        let native = all.find(|figure| figure.name == *name && figure.place == "native");
-        for figure in figures.iter().filter(|figure| figure.name == *name) {
-            text += &figure.row(native);
+    let mut names: Vec<&str> = Vec::new();
+    for figure in figures {
+        if !names.contains(&figure.name.as_str()) {
+            names.push(&figure.name);
         }
+    }
+    for name in names {
+        for figure in figures.iter().filter(|figure| figure.name == name) {
+            text += &figure.row(native_of(figures, figure));
+        }
+    }
+    text
+}
+
+/// Returns the native figure of the same workload on as many CPUs.
+fn native_of<'a>(figures: &'a [Figure], of: &Figure) -> Option<&'a Figure> {
+    let is_one = |figure: &Figure| figure.place.contains(ONE_CPU);
+    let is_same = |figure: &&Figure| figure.name == of.name && is_one(figure) == is_one(of);
+    let mut same = figures.iter().filter(is_same);
+    same.find(|figure| figure.place.starts_with(NATIVE))
+}
+
+/// Returns what Gear2 costs: how many more instructions an operation takes as shipped than under the
+/// policy that never decides; and what the counters say.
+pub(super) fn gear2_cost(figures: &[Figure]) -> String {
+    let mut text = String::new();
+    let null = figures.iter().filter(|figure| figure.place.contains(NULL));
+    for null in null {
+        let place = null.place.replace(NULL, "");
+        let same = |figure: &&Figure| figure.place == place && figure.name == null.name;
+        let shipped = figures.iter().find(same);
+        let shipped = shipped.and_then(Figure::instructions_an_operation);
+        if let Some((shipped, without)) = shipped.zip(null.instructions_an_operation()) {
+            let cost = (shipped / without - 1.0) * 100.0;
+            let name = &null.name;
+            let _ = writeln!(
+                text,
+                "{name}, {place}: {shipped:.0} instructions an operation, {without:.0} without \
+                 Gear2: it costs {cost:.2} %"
+            );
+        }
+    }
+    text + &in_gear2(figures)
+}
+
+/// Returns the guest's interrupts (the papers' table 8), and the part of its time that its exits
+/// spend in Gear2 by Gear1's counters.
+fn in_gear2(figures: &[Figure]) -> String {
+    let mut text = String::new();
+    for figure in figures.iter().filter(|figure| figure.place == GUEST) {
+        let interrupts = figure.interrupts as f64 / (figure.ns as f64 * 1e-9);
+        let in_gear2 = figure.gear2_ns as f64 / figure.ns as f64 * 100.0;
+        let name = &figure.name;
+        let _ = writeln!(
+            text,
+            "{name}, {GUEST}: {interrupts:.0} interrupts a second, {in_gear2:.3} % of its time in \
+             Gear2"
+        );
     }
     text
 }
@@ -295,6 +412,8 @@ pub(super) fn to_json(figures: &[Figure]) -> Value {
             "name": figure.name,
             "ns": figure.ns,
             "operations": figure.operations,
+            "least-operations": figure.least,
+            "instructions": figure.instructions,
             "exits": figure.exits.iter().cloned().collect::<BTreeMap<_, _>>(),
             "took": figure.took,
             "interrupts": figure.interrupts,

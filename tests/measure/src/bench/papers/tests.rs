@@ -2,12 +2,6 @@ use super::*;
 use crate::report::parse;
 
 #[test]
-fn formula_1_gives_what_the_papers_calculate() {
-    assert_eq!(format!("{:.1}", formula_1(12346.0, 1500.0)), "3.7");
-    assert_eq!(format!("{:.1}", formula_1(250.0, 1500.0)), "0.1");
-}
-
-#[test]
 fn both_stand_side_by_side() {
     let columns = [
         ("GearV EL0 a57 GICv3", 122),

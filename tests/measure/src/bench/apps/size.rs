@@ -1,0 +1,133 @@
+//! How much the workloads do.
+
+/// Workloads of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All.
+    All,
+    /// Those that show what Gear2 costs.
+    Gear2,
+    /// Those that the papers have with two vCPUs on one CPU.
+    OneCpu,
+    /// Those of the suite. fio is not among them, whose start alone has 200 million instructions.
+    Slice,
+    /// Those of the suite's short form.
+    Short,
+}
+
+/// Amount of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// MiB that fio reads and writes, and that sysbench writes to memory.
+    mib: u32,
+    /// Number of sysbench's prime searches.
+    events: u32,
+    /// Number of messages of each hackbench pair.
+    loops: u32,
+    /// Number of passes of our kernels; Dhrystone's rounds in ten thousands.
+    times: u32,
+    /// Elements of each array of `stream`.
+    elements: u32,
+    /// Buffer of `copy` and `modify` in KiB.
+    kib: u32,
+}
+
+impl Size {
+    /// What the suite runs.
+    pub(super) const SHORTEST: Size = Size {
+        mib: 2,
+        events: 20,
+        loops: 2,
+        times: 2,
+        elements: 10_000,
+        kib: 64,
+    };
+    /// A few minutes for each place.
+    const SHORT: Size = Size {
+        mib: 16,
+        events: 500,
+        loops: 20,
+        times: 25,
+        elements: 100_000,
+        kib: 1536,
+    };
+    /// The papers' 100 MB, 2,000,000 elements and 16 MB.
+    const FULL: Size = Size {
+        mib: 100,
+        events: 10_000,
+        loops: 100,
+        times: 20,
+        elements: 2_000_000,
+        kib: 16 << 10,
+    };
+
+    pub(crate) const fn of(full: bool) -> Size {
+        if full { Size::FULL } else { Size::SHORT }
+    }
+
+    /// Returns the words of the kernel's command line from which the script reads names and sizes.
+    pub(super) fn words(self, part: Part) -> String {
+        let Size {
+            mib,
+            events,
+            loops,
+            times,
+            elements,
+            kib,
+        } = self;
+        let names = self.names(part).join(",");
+        format!(
+            "apps.names={names} apps.mib={mib} apps.events={events} apps.loops={loops} \
+             apps.times={times} apps.elements={elements} apps.kib={kib}"
+        )
+    }
+
+    /// Returns the workloads, as the script calls them.
+    fn names(self, part: Part) -> Vec<&'static str> {
+        let disk = ["fio", "fio-depth-1-cpu0", "fio-depth-1-cpu1"];
+        let sysbench = ["sysbench-cpu", "sysbench-memory"];
+        let mut names = match part {
+            Part::All => [&disk[..], &sysbench, &KERNELS, &["hackbench"]].concat(),
+            Part::Slice => return vec!["dhrystone"],
+            Part::Short => return vec!["fio", "sysbench-cpu", "dhrystone"],
+            Part::Gear2 => return vec!["fio", "fio-depth-1-cpu0", "sysbench-cpu"],
+            Part::OneCpu => [&KERNELS[..], &["hackbench"]].concat(),
+        };
+        if self == Size::FULL {
+            names.extend(GROUPS);
+            // Where Linux places fio, which differs from run to run.
+            names.extend((part == Part::All).then_some("fio-depth-1"));
+        }
+        names
+    }
+}
+
+/// Our own workloads.
+const KERNELS: [&str; 4] = ["dhrystone", "stream", "copy", "modify"];
+/// Hackbench with the papers' numbers of groups.
+const GROUPS: [&str; 5] = [
+    "hackbench-2",
+    "hackbench-4",
+    "hackbench-6",
+    "hackbench-8",
+    "hackbench-10",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{Part, Size};
+
+    #[test]
+    fn the_script_is_told_names_and_sizes() {
+        let words = Size::of(false).words(Part::Gear2);
+        let names = "apps.names=fio,fio-depth-1-cpu0,sysbench-cpu apps.mib=16 ";
+        assert!(words.starts_with(names), "{words}");
+        assert!(words.ends_with(" apps.elements=100000 apps.kib=1536"));
+    }
+
+    #[test]
+    fn ten_groups_are_of_the_full_size() {
+        let has_groups = |full| Size::of(full).words(Part::OneCpu).contains("hackbench-10");
+        assert!(has_groups(true) && !has_groups(false));
+    }
+}
