@@ -6,7 +6,8 @@ use gear1_abi::boot::BootInfo;
 use gear1_abi::info::Gear2Info;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
-use gear1_init::fdt::Board;
+use gear1_init::fdt::{Board, SmmuKind};
+use gear1_init::region::Region;
 
 /// The granule of init's tables.
 const PAGE: u64 = 4096;
@@ -23,8 +24,8 @@ pub(crate) struct HostMemory {
     /// Device registers that init reads: the redistributors' types. The one device that init reads
     /// while it places memory.
     registers: HashMap<u64, u64>,
-    /// Address of the SMMU, and its registers as init has written them.
-    smmu: Option<u64>,
+    /// Registers of the SMMU, whether it is an SMMUv2, and its registers as init has written them.
+    smmu: Option<(Region, bool)>,
     smmu_registers: HashMap<u64, u32>,
     /// Hand-over from init.
     pub boot_info: Option<Box<BootInfo>>,
@@ -43,7 +44,10 @@ impl HostMemory {
         HostMemory {
             pages: HashMap::new(),
             registers: (0..).zip(&board.cpus).map(typer).collect(),
-            smmu: board.smmu.as_ref().map(|smmu| smmu.registers.start),
+            smmu: board.smmu.as_ref().map(|smmu| {
+                let is_v2 = matches!(smmu.kind, SmmuKind::V2(_));
+                (smmu.registers, is_v2)
+            }),
             smmu_registers: HashMap::new(),
             boot_info: None,
         }
@@ -51,15 +55,23 @@ impl HostMemory {
 
     /// Returns the offset of one of the SMMU's registers.
     fn in_smmu(&self, pa: Pa) -> Option<u64> {
-        let offset = pa.get().checked_sub(self.smmu?)?;
-        (offset < gear1_core::smmu::REGISTERS_SIZE).then_some(offset)
+        let (registers, _) = self.smmu?;
+        let offset = pa.get().checked_sub(registers.start)?;
+        (offset < registers.bytes()).then_some(offset)
     }
 
     /// Returns a register of an SMMU that has all that Gear1 asks for, as no tree tells otherwise,
-    /// and that does at once what it is told (Arm IHI 0070, 6.3).
+    /// and that does at once what it is told (Arm IHI 0070, 6.3; Arm IHI 0062, 9.6).
     fn smmu_register(&self, offset: u64) -> u32 {
         let written = |offset| self.smmu_registers.get(&offset).copied().unwrap_or(0);
+        let is_v2 = self.smmu.is_some_and(|(_, is_v2)| is_v2);
         match offset {
+            // An SMMUv2's IDR0: stage 2, 15 bits of StreamIDs to be matched by 128 registers. IDR1:
+            // 16 context banks, two halves of 16 pages of 4 KiB. IDR2: 4 KiB pages, 48 bits.
+            0x20 if is_v2 => 1 << 29 | 1 << 27 | 15 << 9 | 128,
+            0x24 if is_v2 => 3 << 28 | 16,
+            0x28 if is_v2 => 1 << 12 | 5 << 4 | 5,
+            _ if is_v2 => written(offset),
             // IDR0: two levels, coherent, AArch64, stage 2. IDR1: queues and StreamIDs. IDR5: 4 KiB
             // pages, 48 bits.
             0x0 => 1 << 27 | 1 << 4 | 0b10 << 2 | 1,

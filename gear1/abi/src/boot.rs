@@ -149,12 +149,18 @@ pub struct BootSmmu {
     pub registers: u64,
     /// Ticks of the counter after which an SMMU that has not invalidated is taken as stuck.
     pub patience: u64,
-    /// INTID of its event queue, owned by Gear2; 0: none.
+    /// Bytes of registers that are mapped.
+    pub size: u64,
+    /// INTID of its events, owned by Gear2; 0: none.
     pub intid: u32,
-    /// Tables of the second level of the stream table, at most [`MAX_STREAM_TABLES`], mapped at
-    /// [`layout::el2::SMMU_STREAMS`](crate::layout::el2::SMMU_STREAMS). Streams of a VM that init
-    /// has not loaded are shut.
+    /// Tables of the second level of an SMMUv3's stream table, at most [`MAX_STREAM_TABLES`],
+    /// mapped at [`layout::el2::SMMU_STREAMS`](crate::layout::el2::SMMU_STREAMS). Streams of a VM
+    /// that init has not loaded are shut.
     pub stream_tables: u32,
+    /// Context banks of an SMMUv2 in use: the first ones.
+    pub banks: u32,
+    /// Bits of a StreamID that an SMMUv2 does not tell streams apart by.
+    pub ignored: u32,
     /// Streams with an owner. All others abort.
     pub streams: [BootStreams; MAX_STREAM_RANGES],
 }

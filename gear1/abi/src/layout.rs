@@ -72,7 +72,8 @@ pub mod el2 {
     pub const UART: u64 = 0x8003_2000_0000;
     /// Registers of [`crate::boot::BootInfo::watchdogs`], one page each.
     pub const WATCHDOGS: u64 = 0x8003_3000_0000;
-    /// Registers of the SMMU: two pages of 64 KiB.
+    /// Registers of the SMMU: an SMMUv3's two pages of 64 KiB, or as many bytes of an SMMUv2's as
+    /// [`BootSmmu::size`](crate::boot::BootSmmu::size) says.
     pub const SMMU: u64 = 0x8003_4000_0000;
     /// CPU *i*'s windows for guest memory: `WINDOWS + i * WINDOW_STRIDE`, two
     /// windows of [`WINDOW_SIZE`] each (source, then destination).

@@ -1,13 +1,19 @@
-//! Registers, queues and stream table entries of the SMMU, where init has mapped them.
+//! The SMMU, where init has mapped it: registers, queues and stream table entries of an SMMUv3. An
+//! SMMUv2 has registers alone ([`v2`]).
 //!
 //! Requirements: G1-DMA-002, G1-DMA-003.
+
+pub mod v2;
 
 use core::ptr;
 
 use gear1_abi::boot::MAX_STREAM_TABLES;
 use gear1_abi::layout::{PAGE_SIZE, el2};
-use gear1_core::smmu::stream::{ENTRY_SIZE, STREAMS, Tables};
-use gear1_core::smmu::{Device, REGISTERS_SIZE};
+use gear1_core::smmu::command::{Command, Queue, Ticket};
+use gear1_core::smmu::event::Event;
+use gear1_core::smmu::host::HostSmmu;
+use gear1_core::smmu::stream::{self, ENTRY_SIZE, STREAMS, Tables};
+use gear1_core::smmu::{self, Device, REGISTERS_SIZE};
 
 use crate::barrier;
 use crate::handover::Handover;
@@ -16,12 +22,15 @@ use crate::mmio::Mmio;
 /// Event queue, behind the command queue.
 const EVENTS: u64 = el2::SMMU_QUEUES + PAGE_SIZE;
 
-/// The SMMU that init has started. Its tables and queues are where init has placed them: nothing
+/// The SMMUv3 that init has started. Its tables and queues are where init has placed them: nothing
 /// here writes an address.
 #[derive(Debug)]
-pub struct Smmu(Mmio);
+pub struct SmmuV3 {
+    registers: Mmio,
+    streams: StreamTables,
+}
 
-impl Smmu {
+impl SmmuV3 {
     /// Names the SMMU's registers and queues, if init has handed over one.
     #[must_use]
     pub fn of(boot: Handover) -> Option<Self> {
@@ -30,7 +39,11 @@ impl Smmu {
         }
         // SAFETY: init maps the registers here for good, and checks that no VM has them. Registers
         // that hold addresses of memory are written by nothing: `write64` drops what it gets.
-        Some(Self(unsafe { Mmio::new(el2::SMMU, REGISTERS_SIZE) }))
+        let registers = unsafe { Mmio::new(el2::SMMU, REGISTERS_SIZE) };
+        Some(Self {
+            registers,
+            streams: StreamTables::of(boot),
+        })
     }
 }
 
@@ -39,13 +52,13 @@ fn word(page: u64, offset: u64) -> *mut u64 {
     page.wrapping_add((offset % PAGE_SIZE) & !7) as *mut u64
 }
 
-impl Device for Smmu {
+impl Device for SmmuV3 {
     fn read32(&self, offset: usize) -> u32 {
-        self.0.read32(offset)
+        self.registers.read32(offset)
     }
 
     fn write32(&mut self, offset: usize, value: u32) {
-        self.0.write32(offset, value);
+        self.registers.write32(offset, value);
     }
 
     fn write64(&mut self, _offset: usize, _value: u64) {}
@@ -74,14 +87,41 @@ impl Device for Smmu {
     }
 }
 
+impl HostSmmu for SmmuV3 {
+    type Queue = Queue;
+    type Ticket = Ticket;
+    const EMPTY: Queue = Queue::new();
+
+    fn switch(&mut self, vmid: u16, opens: bool) {
+        stream::switch(&mut self.streams, vmid, opens);
+    }
+
+    fn forget(&mut self, queue: &mut Queue, vmid: u16, has_switched: bool) -> Option<Ticket> {
+        let commands = [Command::reread_streams(), Command::forget(vmid)];
+        let first = usize::from(!has_switched);
+        queue.issue(self, commands.get(first..)?)
+    }
+
+    fn is_done(&self, queue: &Queue, ticket: Ticket) -> bool {
+        queue.is_done(self, ticket)
+    }
+
+    fn take_event(&mut self) -> Option<Event> {
+        smmu::take_event(self)
+    }
+
+    fn shut(&mut self) {
+        let _ = smmu::shut(self);
+    }
+}
+
 /// Tables of the second level that init has handed over.
 #[derive(Debug)]
-pub struct StreamTables(usize);
+struct StreamTables(usize);
 
 impl StreamTables {
     /// Names the tables; none, if init has handed over no SMMU.
-    #[must_use]
-    pub fn of(boot: Handover) -> Self {
+    fn of(boot: Handover) -> Self {
         let tables = (boot.info().smmu.stream_tables as usize).min(MAX_STREAM_TABLES);
         Self(tables.wrapping_mul(STREAMS as usize))
     }

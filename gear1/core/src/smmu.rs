@@ -1,5 +1,5 @@
 //! SMMUv3: the driver of a System MMU that translates devices' accesses by the VMs' stage 2
-//! (Arm IHI 0070).
+//! (Arm IHI 0070). The other System MMU is [`v2`]; what the runtime has either do is [`host`].
 //!
 //! Owns the use of the registers and the events. Init starts the SMMU; the runtime reads events,
 //! has the SMMU forget what it has cached ([`command`]), and shuts a VM's streams while the VM is
@@ -14,9 +14,11 @@
 
 pub mod command;
 pub mod event;
+pub mod host;
 pub mod stream;
 #[cfg(test)]
 mod tests;
+pub mod v2;
 
 use tock_registers::register_bitfields;
 
@@ -179,6 +181,10 @@ pub enum Unfit {
     Addresses,
     /// Queues smaller than a page, or at addresses that cannot be written.
     Queues,
+    /// An SMMUv2 with fewer stream match registers than VMs' devices take.
+    Matches,
+    /// An SMMUv2 with fewer context banks than VMs own devices.
+    Contexts,
 }
 
 /// The SMMU has not answered in time.

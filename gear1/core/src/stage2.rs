@@ -157,6 +157,12 @@ impl Geometry {
         1_u64.wrapping_shl(self.bits as u32)
     }
 
+    /// Returns the level that walks start at.
+    #[must_use]
+    pub const fn start(&self) -> Level {
+        self.start
+    }
+
     /// Returns the bytes of a root, which is also its alignment.
     #[must_use]
     pub const fn root_size(&self) -> u64 {

@@ -20,7 +20,7 @@ use gearv_manifest::blob::{Blob, Node};
 use gearv_manifest::{AsBooted, DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
-use crate::fdt::smmu::SMMU;
+use crate::fdt::smmu::is_driven;
 use crate::fdt::{Board, FIRST_SPI, SPI, is_compatible, path_below};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, merged, pages};
@@ -301,7 +301,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         regions: Result<Vec<Region>, Refusal>,
         interrupts: Result<Vec<Interrupt>, Refusal>,
     ) -> Result<(), Refusal> {
-        if let Some(why) = keeps(node) {
+        if let Some(why) = keeps(node, self.gic.as_ref()) {
             self.refuse(path, why);
             return Ok(());
         }
@@ -407,10 +407,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
 /// Returns why no VM may own a node, if none may. An ITS writes to memory that the VM names, without
 /// a stage 2 in between. A PCI host bridge other than the generic one has registers of its own, with
 /// which the VM could move its windows.
-fn keeps(node: &Node<'_>) -> Option<&'static str> {
+fn keeps(node: &Node<'_>, gic: Option<&Node<'_>>) -> Option<&'static str> {
     if is_gic(node) || is_compatible(node, GIC_PARTS) {
         Some("it is the interrupt controller's")
-    } else if is_compatible(node, &[SMMU]) {
+    } else if is_driven(node, gic_version(gic)) {
         Some("it is Gear1's, which drives it")
     } else if pci::is_bridge(node) && !is_compatible(node, &[pci::GENERIC]) {
         Some("a PCI host bridge cannot be passed through, except for pci-host-ecam-generic")
@@ -479,6 +479,14 @@ fn find_path<'t>(node: &Node<'t>, path: &str, wanted: u32) -> Option<(Node<'t>, 
 /// Tells whether the node is the interrupt controller.
 pub(crate) fn is_gic(node: &Node<'_>) -> bool {
     is_compatible(node, GIC) && !is_disabled(node)
+}
+
+/// Returns the version of an interrupt controller, as the board has it.
+fn gic_version(gic: Option<&Node<'_>>) -> u32 {
+    match gic.is_some_and(|gic| is_compatible(gic, &["arm,gic-v3"])) {
+        true => 3,
+        false => 2,
+    }
 }
 
 /// Tells whether firmware has turned a device off, or it is broken (Devicetree Specification 0.4,

@@ -13,7 +13,6 @@ use gear1_abi::image::ImageHeader;
 use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::smmu::REGISTERS_SIZE;
 use gear1_core::stage1::{self, Rights};
 use gear1_core::table::{Span, TableMemory, Tables};
 
@@ -24,6 +23,7 @@ use crate::layout::FreeMemory;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 use crate::smmu;
+use crate::smmu::v3::QUEUES_SIZE;
 use crate::table_memory::BootTables;
 use crate::trace;
 
@@ -219,16 +219,19 @@ impl<M: PhysicalMemory> AddressSpace<'_, '_, M> {
         Ok(())
     }
 
-    /// Maps the SMMU's registers and queues, and the stream table's entries. The table's first level
-    /// is not mapped: it does not change.
+    /// Maps the SMMU's registers, and an SMMUv3's queues and the stream table's entries. The table's
+    /// first level is not mapped: it does not change.
     fn map_smmu(&mut self, smmu: Option<&smmu::Placed>) -> Result<(), Refusal> {
         let Some(smmu) = smmu else {
             return Ok(());
         };
-        let (registers, queues, entries) = (smmu.registers, smmu.queues.get(), smmu.entries);
-        let size = smmu::QUEUES_SIZE;
-        self.map(el2::SMMU, registers, REGISTERS_SIZE, Rights::Device)?;
-        self.map(el2::SMMU_QUEUES, queues, size, Rights::ReadWrite)?;
+        let (registers, size) = smmu.registers();
+        self.map(el2::SMMU, registers, size, Rights::Device)?;
+        let smmu::Parts::V3(v3) = &smmu.parts else {
+            return Ok(());
+        };
+        let (queues, entries) = (v3.queues.get(), v3.entries);
+        self.map(el2::SMMU_QUEUES, queues, QUEUES_SIZE, Rights::ReadWrite)?;
         self.map(
             el2::SMMU_STREAMS,
             entries.start,

@@ -19,7 +19,7 @@
 //! | UARTs | `reg`, `interrupts` | console, by `stdout-path` |
 //! | PMUs | `interrupts` | whether VMs may have one |
 //! | watchdogs, PL061 | `reg` | what the manifest may have Gear1 feed |
-//! | `arm,smmu-v3` | `reg`, `interrupts` | SMMU that Gear1 drives |
+//! | `arm,smmu-v3`; with a GICv2 `arm,smmu-v2`, `arm,mmu-500` | `reg`, `interrupts` | SMMU |
 //! | `arm,armv8-timer` | `clock-frequency` | frequency of the counter |
 //! | `/chosen` | `linux,initrd-*`, `rng-seed`, `kaslr-seed` | archive, random bytes |
 //!
@@ -38,7 +38,7 @@ use self::bus::{Bus, number};
 use self::cpus::{psci_method, read_cpus};
 pub(crate) use self::paths::{path_below, stdout_path};
 pub(crate) use self::pmu::PMUS;
-pub use self::smmu::Smmu;
+pub use self::smmu::{Smmu, SmmuKind, SmmuV2};
 pub use self::watchdogs::Feedable;
 use crate::refusal::{Refusal, refusal};
 use crate::region::{Region, merged};
@@ -227,7 +227,7 @@ fn board(root: &Node<'_>, seen: Seen, uart: Option<Uart>) -> Result<Board, Refus
         gicr_size,
         uart,
         feedable: seen.feedable,
-        smmu: seen.smmu,
+        smmu: seen.smmu.driven(gic.version)?,
         archive: archive(&chosen)?,
         seed: seed(&chosen),
         has_pmu: seen.has_pmu,
@@ -269,7 +269,7 @@ struct Seen {
     /// UARTs of all known kinds, with their paths: which one is the console is known later.
     uarts: Vec<(String, Uart)>,
     feedable: Vec<Feedable>,
-    smmu: Option<Smmu>,
+    smmu: smmu::Seen,
     /// The conduit of PSCI; `None`: the board has none.
     psci: Option<EnableMethod>,
 }
@@ -380,7 +380,7 @@ fn read_compatible(
         b"arm,psci-1.0" | b"arm,psci-0.2" | b"arm,psci" => {
             seen.psci = Some(psci_method(node, path)?);
         }
-        b"arm,smmu-v3" => smmu::read(node, path, bus, &mut seen.smmu)?,
+        _ if smmu::is_known(name) => seen.smmu.add(node, name, path, bus)?,
         b"arm,armv8-timer" => {
             let frequency = node.property("clock-frequency");
             seen.counter_hz = frequency.and_then(|property| property.cells()?.next());

@@ -1,4 +1,4 @@
-//! The SMMU at boot: closed before any memory is given out, its stream table and queues in memory,
+//! The SMMU at boot: closed before any memory is given out, its tables in memory or in registers,
 //! started when every stage 2 is built.
 //!
 //! Invariants: from [`seize`] on no device reaches memory that its VM's stage 2 does not map;
@@ -6,33 +6,32 @@
 //!
 //! Requirements: G1-DMA-001, G1-DMA-002.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use gear1_abi::boot::{BootInfo, BootSmmu, BootStreams, IrqOwner, MAX_STREAM_TABLES};
+use gear1_abi::boot::{BootInfo, BootSmmu, BootStreams, BootVm, IrqOwner};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::smmu::stream::{self, SPLIT, STREAMS, TABLE_SIZE};
-use gear1_core::smmu::{self, Device, Memory, Stuck, Unfit};
+use gear1_core::smmu::stream::Stage2;
+use gear1_core::smmu::{self, Device, Stuck, Unfit};
+use gearv_manifest::Manifest;
 
 use crate::devices::Streams;
-use crate::fdt::{Board, Smmu};
+use crate::fdt::{Board, Smmu, SmmuKind};
 use crate::layout::FreeMemory;
 use crate::refusal::{Refusal, refusal};
-use crate::region::Region;
+use crate::table_memory::BootTables;
 
 #[cfg(test)]
 mod tests;
+pub mod v2;
+pub mod v3;
+pub mod view;
 
-/// Bytes of an entry of the first level.
-const FIRST_SIZE: u64 = 8;
 /// Seconds after which the runtime takes the SMMU as stuck: no access of a device that works takes
 /// as long (PCI Express Base Specification, 2.8: completion timeouts are below 64 s, and 50 ms
 /// where nobody has changed them).
 const PATIENCE_S: u64 = 1;
-/// Bytes of both queues.
-pub const QUEUES_SIZE: u64 = 2 * PAGE_SIZE;
 
 /// Streams of a VM, by its place in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,28 +42,25 @@ pub struct OwnedStreams {
     pub vm: usize,
 }
 
-/// Owner of each stream in a table of the second level.
-type Owners = Vec<Option<usize>>;
-
-/// The SMMU's memory.
+/// The SMMU, of which a VM owns streams.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// Registers (PA).
-    pub registers: u64,
-    /// Both queues, a page each.
-    pub queues: Pa,
-    /// Tables of the second level, one after the other.
-    pub entries: Region,
-    /// INTID of the event queue, and whether the interrupt is edge-triggered; `None`: the board has
-    /// none, and Gear2 hears of no event.
-    interrupt: Option<(u32, bool)>,
-    /// First level of the stream table.
-    first: Pa,
-    /// Width of a StreamID that the first level covers. Streams above abort, as no VM owns one.
-    stream_bits: u32,
-    /// Tables of the second level: one for all blocks of streams with the same owners.
-    tables: BTreeMap<Owners, Pa>,
+    /// The board's.
+    found: Smmu,
+    /// Bytes of registers that the runtime uses.
+    size: u64,
     owned: Vec<OwnedStreams>,
+    /// What the version has.
+    pub parts: Parts,
+}
+
+/// What the two versions of an SMMU have each.
+#[derive(Clone, Debug)]
+pub enum Parts {
+    /// An SMMUv2's registers.
+    V2(v2::Contexts),
+    /// An SMMUv3's memory.
+    V3(v3::Tables),
 }
 
 /// Makes every access of every device behind the board's SMMU abort. Firmware may have left devices
@@ -74,23 +70,32 @@ pub fn seize<M: PhysicalMemory>(board: &Board, memory: &mut M) -> Result<(), Ref
         return Ok(());
     };
     let mut device = Registers::new(memory, found.registers.start, Pa::new(0));
-    smmu::seize(&mut device).map_err(|Stuck| stuck(found))
+    let seized = match found.kind {
+        SmmuKind::V2(_) => smmu::v2::seize(&mut device),
+        SmmuKind::V3 => smmu::seize(&mut device),
+    };
+    seized.map_err(|Stuck| stuck(found))
 }
 
-/// Refuses streams on a board whose interrupt controller is in the VMs' stage 2: a GICv2's CPU
-/// interface takes an access of a device for one of a CPU (GICv2, 4.1.4).
-pub fn check(board: &Board, owned: &[OwnedStreams]) -> Result<(), Refusal> {
-    match &board.smmu {
-        // planted: a device reaches the CPU interface of a GICv2
-        Some(found) if board.gic.version == 2 && !owned.is_empty() => {
-            let path = &found.path;
-            Err(refusal!(
-                Board,
-                "{path}: a VM owns devices behind it, and the interrupt controller is a GICv2, \
-                 whose CPU interface they would reach"
-            ))
-        }
-        _ => Ok(()),
+/// Refuses streams that their VM's stage 2 cannot keep: those of an SMMUv3 beside a GICv2, whose
+/// runtime drives an SMMUv2, and what an SMMUv2 asks of the VMs.
+pub fn check(
+    board: &Board,
+    owned: &[OwnedStreams],
+    manifest: &Manifest<'_>,
+) -> Result<(), Refusal> {
+    let Some(found) = board.smmu.as_ref().filter(|_| !owned.is_empty()) else {
+        return Ok(());
+    };
+    let path = &found.path;
+    match &found.kind {
+        SmmuKind::V2(v2) => v2::check(path, v2, owned, manifest),
+        // planted: an SMMUv3 is given to the runtime of a GICv2
+        SmmuKind::V3 if board.gic.version == 2 => Err(refusal!(
+            Board,
+            "{path}: a VM owns devices behind it, and Gear1 does not drive an SMMUv3 beside a GICv2"
+        )),
+        SmmuKind::V3 => Ok(()),
     }
 }
 
@@ -102,128 +107,64 @@ pub fn place<M: PhysicalMemory>(
     free: &mut FreeMemory,
     memory: &mut M,
 ) -> Result<Option<Placed>, Refusal> {
-    let Some((found, last)) = board.smmu.as_ref().zip(last_stream(&owned)) else {
+    let Some(found) = board.smmu.as_ref().filter(|_| !owned.is_empty()) else {
         return Ok(None);
     };
-    // Streams below this power of 2 have an entry; the first level has one at least.
-    let stream_bits = (u32::BITS - last.leading_zeros()).max(SPLIT);
-    let device = Registers::new(memory, found.registers.start, Pa::new(0));
-    if let Some(unfit) = smmu::unfit(&device, stream_bits, pa_range) {
-        return Err(lacks(found, unfit));
-    }
-    // STRTAB_BASE has no bits below the table's size (Arm IHI 0070, SMMU_STRTAB_BASE).
-    let first_size = FIRST_SIZE << (stream_bits - SPLIT);
-    let what = "the SMMU's stream table";
-    let first = free.take(first_size, first_size.max(PAGE_SIZE), what)?;
-    // One at a time: a bridge has hundreds of blocks, all of one kind.
-    let mut kinds = BTreeSet::new();
-    for block in blocks(&owned) {
-        kinds.insert(owners_of(&owned, block));
-    }
-    if kinds.len() > MAX_STREAM_TABLES {
-        let (path, count) = (&found.path, kinds.len());
-        return Err(refusal!(
-            Board,
-            "{path}: StreamIDs of VMs' devices lie in {count} different blocks of {STREAMS}, of \
-             which {MAX_STREAM_TABLES} fit"
-        ));
-    }
-    let size = kinds.len() as u64 * TABLE_SIZE;
-    let entries = free.take(size, TABLE_SIZE, what)?.get();
-    let places = (entries..).step_by(TABLE_SIZE as usize).map(Pa::new);
-    let tables = kinds.into_iter().zip(places).collect();
-    let queues = free.take(QUEUES_SIZE, PAGE_SIZE, "the SMMU's queues")?;
+    let (size, owned, parts) = match &found.kind {
+        SmmuKind::V2(v2) => {
+            let owned = v2::without_ignored(owned, v2.ignored);
+            let device = Registers::new(memory, found.registers.start, Pa::new(0));
+            let (size, contexts) = v2::place(found, v2, &owned, pa_range, &device)?;
+            (size, owned, Parts::V2(contexts))
+        }
+        SmmuKind::V3 => {
+            let tables = v3::place(found, &owned, pa_range, free, memory)?;
+            (smmu::REGISTERS_SIZE, owned, Parts::V3(tables))
+        }
+    };
     Ok(Some(Placed {
-        registers: found.registers.start,
-        queues,
-        entries: Region::new(entries, entries + size),
-        interrupt: found.interrupt,
-        first,
-        stream_bits,
-        tables,
+        found: found.clone(),
+        size,
         owned,
+        parts,
     }))
 }
 
 impl Placed {
-    /// Returns the INTID of the event queue; 0: it has no interrupt.
+    /// Returns the INTID of the SMMU's events; 0: it has no interrupt.
     #[must_use]
     pub fn intid(&self) -> u32 {
-        self.interrupt.map_or(0, |(intid, _)| intid)
+        self.found.interrupt.map_or(0, |(intid, _)| intid)
     }
 
-    /// Writes the stream table, starts the SMMU, and tells the runtime. `info` has each VM's stage
-    /// 2.
+    /// Returns where the registers begin (PA), and how many bytes the runtime uses.
+    #[must_use]
+    pub const fn registers(&self) -> (u64, u64) {
+        (self.found.registers.start, self.size)
+    }
+
+    /// Starts the SMMU and tells the runtime. `info` has each VM's stage 2, in `tables`.
     pub fn start<M: PhysicalMemory>(
         &self,
-        board: &Board,
+        machine: &view::Machine<'_>,
         counter_hz: u32,
         info: &mut BootInfo,
-        memory: &mut M,
+        tables: &mut BootTables<'_, M>,
     ) -> Result<(), Refusal> {
-        memory.zero(self.queues, QUEUES_SIZE);
-        self.write_second_levels(info, memory);
-        self.write_first_level(memory);
-        let mut device = Registers::new(memory, self.registers, self.queues);
-        let places = Memory {
-            streams: self.first.get(),
-            stream_bits: self.stream_bits,
-            commands: self.queues.get(),
-            events: self.queues.get() + PAGE_SIZE,
-        };
-        let started = smmu::start(&mut device, &places);
-        let found = board.smmu.as_ref();
-        started.map_err(|Stuck| found.map_or_else(|| refusal!(Board, "no SMMU"), stuck))?;
         self.tell(info, counter_hz);
-        Ok(())
-    }
-
-    /// Writes the tables of the second level. A stream without an owner keeps an entry of zeroes,
-    /// which aborts. The streams of a VM that is not loaded are shut.
-    fn write_second_levels<M: PhysicalMemory>(&self, info: &BootInfo, memory: &mut M) {
-        for (owners, table) in &self.tables {
-            memory.zero(*table, TABLE_SIZE);
-            let entries = (table.get()..).step_by(stream::ENTRY_SIZE as usize);
-            for (owner, at) in owners.iter().zip(entries) {
-                let vm = owner.and_then(|vm| info.vms.get(vm));
-                let Some(vm) = vm else {
-                    continue;
-                };
-                let stage2 = stream::Stage2 {
-                    root: vm.root,
-                    vmid: vm.vmid,
-                    vtcr: info.vtcr_el2,
-                };
-                let entry = stream::entry(&stage2, vm.loaded);
-                for (word, value) in (at..).step_by(8).zip(entry) {
-                    memory.write_word(Pa::new(word), value);
-                }
-            }
-            memory.clean(*table, TABLE_SIZE);
+        match &self.parts {
+            Parts::V2(contexts) => contexts.start(&self.found, machine, info, tables),
+            Parts::V3(v3) => v3.start(&self.found, &self.owned, info, tables.memory),
         }
-    }
-
-    /// Writes the first level. A block of streams without any owner has no second level, and
-    /// aborts.
-    fn write_first_level<M: PhysicalMemory>(&self, memory: &mut M) {
-        let size = FIRST_SIZE << (self.stream_bits - SPLIT);
-        memory.zero(self.first, size);
-        for block in blocks(&self.owned) {
-            if let Some(table) = self.tables.get(&owners_of(&self.owned, block)) {
-                let at = self.first.get() + u64::from(block) * FIRST_SIZE;
-                memory.write_word(Pa::new(at), stream::first_level(table.get()));
-            }
-        }
-        memory.clean(self.first, size);
     }
 
     /// Tells the runtime of the SMMU and whose the streams are. Gear2 has the interrupt.
     fn tell(&self, info: &mut BootInfo, counter_hz: u32) {
         info.smmu = BootSmmu {
-            registers: self.registers,
+            registers: self.found.registers.start,
+            size: self.size,
             patience: u64::from(counter_hz) * PATIENCE_S,
             intid: self.intid(),
-            stream_tables: self.tables.len() as u32,
             ..BootSmmu::default()
         };
         for (slot, owned) in info.smmu.streams.iter_mut().zip(&self.owned) {
@@ -236,9 +177,9 @@ impl Placed {
         self.tell_interrupt(info);
     }
 
-    /// Gives the event queue's interrupt to Gear2, if the board's tree names one.
+    /// Gives the interrupt of events to Gear2, if the board's tree names one.
     fn tell_interrupt(&self, info: &mut BootInfo) {
-        let Some((intid, is_edge)) = self.interrupt else {
+        let Some((intid, is_edge)) = self.found.interrupt else {
             return;
         };
         let at = intid as usize;
@@ -251,33 +192,19 @@ impl Placed {
     }
 }
 
-/// Returns the last StreamID with an owner.
-fn last_stream(owned: &[OwnedStreams]) -> Option<u32> {
-    let ends = owned.iter().map(|owned| owned.streams.end());
-    let last = ends.max()?.checked_sub(1)?;
-    u32::try_from(last).ok()
+/// Returns the bits of a StreamID that VMs' streams need.
+fn stream_bits(owned: &[OwnedStreams]) -> u32 {
+    let last = owned.iter().map(|owned| owned.streams.end() - 1).max();
+    u64::BITS - last.unwrap_or(0).leading_zeros()
 }
 
-/// Returns the blocks of streams, one of the first level's entries each, in which a stream has an
-/// owner; one may come again.
-fn blocks(owned: &[OwnedStreams]) -> impl Iterator<Item = u32> {
-    owned.iter().flat_map(|owned| {
-        let end = owned.streams.end().div_ceil(STREAMS.into());
-        owned.streams.first / STREAMS..end as u32
-    })
-}
-
-/// Returns the owner of each stream in a block.
-fn owners_of(owned: &[OwnedStreams], block: u32) -> Owners {
-    let first = block * STREAMS;
-    let owner = |offset: u32| {
-        let stream = u64::from(first) + u64::from(offset);
-        let has = |owned: &&OwnedStreams| {
-            (u64::from(owned.streams.first)..owned.streams.end()).contains(&stream)
-        };
-        owned.iter().find(has).map(|owned| owned.vm)
-    };
-    (0..STREAMS).map(owner).collect()
+/// Returns the stage 2 that the CPUs have for a VM.
+const fn stage2_of(info: &BootInfo, vm: &BootVm) -> Stage2 {
+    Stage2 {
+        root: vm.root,
+        vmid: vm.vmid,
+        vtcr: info.vtcr_el2,
+    }
 }
 
 /// Says what the SMMU lacks.
@@ -290,6 +217,8 @@ fn lacks(found: &Smmu, unfit: Unfit) -> Refusal {
         Unfit::Streams => "it has fewer StreamIDs than devices, or no stream table of two levels",
         Unfit::Addresses => "its physical addresses have fewer bits than stage 2",
         Unfit::Queues => "its queues have less than a page, or cannot be moved",
+        Unfit::Matches => "it has fewer stream match registers than their streams take",
+        Unfit::Contexts => "it has fewer context banks than VMs own devices",
     };
     refusal!(Board, "{path}: a VM owns devices behind it, and {what}")
 }
@@ -343,6 +272,20 @@ impl<M: PhysicalMemory> Device for Registers<'_, M> {
     fn event(&self, slot: u32) -> [u64; 4] {
         let at = self.queues.get() + PAGE_SIZE + u64::from(slot) * 32;
         [0, 8, 16, 24].map(|word| self.memory.read_word(Pa::new(at + word)))
+    }
+
+    fn order(&self) {
+        self.memory.order();
+    }
+}
+
+impl<M: PhysicalMemory> smmu::v2::Device for Registers<'_, M> {
+    fn read32(&self, offset: usize) -> u32 {
+        self.memory.read_register32(self.at(offset))
+    }
+
+    fn write32(&mut self, offset: usize, value: u32) {
+        self.memory.write_register32(self.at(offset), value);
     }
 
     fn order(&self) {

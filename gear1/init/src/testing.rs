@@ -54,7 +54,8 @@ pub(crate) struct FakeMemory {
     pub(crate) smmu: FakeSmmu,
 }
 
-/// Registers of an SMMUv3 as QEMU's `virt` has it: commands are done at once.
+/// Registers of an SMMUv3 as QEMU's `virt` has it, or of an SMMUv2 with 4 KiB pages in its place,
+/// which QEMU does not have: commands are done at once.
 #[derive(Default)]
 pub(crate) struct FakeSmmu {
     /// Values by offset, as they were written.
@@ -63,6 +64,8 @@ pub(crate) struct FakeSmmu {
     pub(crate) id: HashMap<u64, u32>,
     /// Changes of control are never acknowledged.
     pub(crate) is_hung: bool,
+    /// It is an SMMUv2.
+    pub(crate) is_v2: bool,
 }
 
 impl FakeSmmu {
@@ -76,6 +79,18 @@ impl FakeSmmu {
             .filter(|offset| *offset < 0x2_0000)?;
         let value = |offset| self.written.get(&offset).map_or(0, |value| *value as u32);
         let id = self.id.get(&offset).copied();
+        if self.is_v2 {
+            return Some(match offset {
+                // Stage 2, stream matching, 15 bits of StreamIDs, 48 register groups.
+                0x20 => id.unwrap_or(1 << 29 | 1 << 27 | 15 << 9 | 48),
+                // Two halves of 16 pages with 4 KiB, 16 context banks.
+                0x24 => id.unwrap_or(3 << 28 | 16),
+                // 4 KiB tables, 48 bits of addresses on either side of stage 2.
+                0x28 => id.unwrap_or(1 << 12 | 5 << 4 | 5),
+                0x74 => self.is_hung.into(),
+                _ => value(offset),
+            });
+        }
         Some(match offset {
             0x0 => id.unwrap_or(0x0d44_101b),
             0x4 => id.unwrap_or(0x0273_0010),

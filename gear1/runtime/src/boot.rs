@@ -24,13 +24,13 @@ use gear1_arch::{cpu, entry, firmware, pointer_auth, start};
 use gear1_core::mitigations::Mitigations;
 use gear1_core::monitors::ALL as ALL_MONITORS;
 use gear1_core::psci;
-use gear1_core::smmu::stream::Streams;
 use gear1_core::stage2::Geometry;
 use gear1_core::vgic::{GicVersion, VcpuIndex};
 
 use crate::gic::{Gic, HostGic, KICK};
 use crate::halt::{HaltReason, halt_early};
 use crate::machine::{self, CPUS, Cpu, FIRST_SPI, GUEST_SPIS, Machine};
+use crate::smmu_driver::Streams;
 use crate::{board_watchdog, ffa, log, monitors, realtime, supervise, timer};
 
 /// Every CPU's first function, on its own stack.

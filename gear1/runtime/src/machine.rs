@@ -24,9 +24,10 @@ use gear1_core::mitigations::{Mitigations, SocId};
 use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::pointer_auth::POINTER_AUTH;
 use gear1_core::residents::Residents;
-use gear1_core::smmu::stream::Streams;
 use gear1_core::vcpu::{CpuShared, IcacheRequests, VcpuShared};
 use gear1_core::vgic::{LrReplay, VcpuIndex, VmGic};
+
+use crate::smmu_driver::Streams;
 
 /// First INTID that all CPUs share.
 pub(crate) const FIRST_SPI: u32 = 32;

@@ -121,6 +121,7 @@ mod realtime;
 mod reply;
 mod run;
 mod smmu;
+mod smmu_driver;
 mod supervise;
 mod sysreg;
 mod timer;

@@ -17,18 +17,15 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gear1_abi::boot::BootStreams;
 use gear1_abi::call::DmaKind;
 use gear1_abi::id::VmId;
-use gear1_arch::smmu::{Smmu, StreamTables};
 use gear1_arch::sync::{TicketGuard, TicketLock};
 use gear1_arch::{barrier, cpu};
-use gear1_core::smmu;
-use gear1_core::smmu::command::{Command, Queue};
 use gear1_core::smmu::event::Event;
-use gear1_core::smmu::stream::{self, Streams};
 
 use crate::halt::{HaltReason, halt_early};
 use crate::machine::{self, Machine};
+use crate::smmu_driver::{HostSmmu, Queue, Smmu, Streams};
 
-static QUEUE: TicketLock<Queue> = TicketLock::new(Queue::new());
+static QUEUE: TicketLock<Queue> = TicketLock::new(Smmu::EMPTY);
 /// The SMMU was turned off because it did not answer: no command is done any longer, and no access
 /// passes. A real-time VM that outlives the halt ends and starts without the SMMU.
 static IS_OFF: AtomicBool = AtomicBool::new(false);
@@ -58,14 +55,14 @@ pub(crate) fn turn(machine: &Machine, vm: VmId, streams: &mut Streams, opens: bo
     if streams.differ(opens) {
         let vmid = machine::boot_vm(machine, vm).vmid;
         // planted: devices of a VM that has ended go on
-        stream::switch(&mut StreamTables::of(machine.handover), vmid, opens);
-        let commands = [Command::reread_streams(), Command::forget(vmid)];
-        let Some(ticket) = queue().issue(&mut device, &commands) else {
+        device.switch(vmid, opens);
+        let Some(ticket) = device.forget(&mut queue(), vmid, true) else {
             return false;
         };
         streams.told(opens, ticket);
     }
-    streams.are_done(&queue(), &device)
+    let queue = queue();
+    streams.are_done(&*queue, &device)
 }
 
 /// Makes the SMMU forget what a VM's stage 2 was, and waits until no device uses it any longer.
@@ -76,14 +73,14 @@ pub(crate) fn invalidate(machine: &Machine, vm: VmId) {
     let Some(mut device) = of(machine, vm) else {
         return;
     };
-    let commands = [Command::forget(machine::boot_vm(machine, vm).vmid)];
+    let vmid = machine::boot_vm(machine, vm).vmid;
     let begin = cpu::now();
     let mut ticket = None;
     // Bound: BootSmmu::patience, 1 s of the counter.
     while cpu::now().wrapping_sub(begin) < machine.boot.smmu.patience {
         let mut queue = queue();
-        ticket = ticket.or_else(|| queue.issue(&mut device, &commands));
-        if ticket.is_some_and(|ticket| queue.is_done(&device, ticket)) {
+        ticket = ticket.or_else(|| device.forget(&mut queue, vmid, false));
+        if ticket.is_some_and(|ticket| device.is_done(&queue, ticket)) {
             return;
         }
         drop(queue);
@@ -91,7 +88,7 @@ pub(crate) fn invalidate(machine: &Machine, vm: VmId) {
     }
     // What a device may still reach must not become another VM's. The halt names the SMMU, whether
     // or not it has obeyed.
-    let _ = smmu::shut(&mut device);
+    device.shut();
     IS_OFF.store(true, Ordering::Release);
     halt_early(HaltReason::Smmu);
 }
@@ -107,7 +104,7 @@ pub(crate) fn owns_streams(machine: &Machine, vm: VmId) -> bool {
 pub(crate) fn take_event(machine: &Machine) -> Option<[u64; 6]> {
     let mut device = Smmu::of(machine.handover)?;
     let queue = queue();
-    let event = smmu::take_event(&mut device)?;
+    let event = device.take_event()?;
     drop(queue);
     let Event {
         number,
@@ -115,7 +112,8 @@ pub(crate) fn take_event(machine: &Machine) -> Option<[u64; 6]> {
         access,
         is_overflow,
     } = event;
-    let owner = owner(&machine.boot.smmu.streams, stream);
+    let named = stream & !machine.boot.smmu.ignored;
+    let owner = owner(&machine.boot.smmu.streams, named);
     let (address, kind) = match access {
         Some(access) if access.is_write => (access.address, DmaKind::Write),
         Some(access) => (access.address, DmaKind::Read),

@@ -62,6 +62,7 @@ mod refusals;
 mod requirements;
 mod running;
 mod schedules;
+mod smmu_v2;
 mod storage;
 mod supervision;
 mod table;

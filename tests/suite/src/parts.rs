@@ -20,8 +20,8 @@ use crate::{
     bench, board_watchdogs, boards, boot, channels, chaos, coverage, cpu_time, devices, dma,
     documents, examples, firmware, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host,
     hostile, images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, own_devices,
-    pci_linux, peripherals, planted, programs, realtime, refusals, running, schedules, storage,
-    supervision, tour, tracing, userlands, watchdogs, worst_cases,
+    pci_linux, peripherals, planted, programs, realtime, refusals, running, schedules, smmu_v2,
+    storage, supervision, tour, tracing, userlands, watchdogs, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end: a part that grows is seen before the whole run is
@@ -66,6 +66,7 @@ fn parts() -> Vec<Part> {
     parts.extend(guests::parts());
     parts.extend(firmware::parts());
     parts.extend(schedules::parts());
+    parts.extend(smmu_v2::parts());
     parts.extend(realtime::parts());
     parts.extend(chaos::parts());
     parts.extend(ghost::parts());

@@ -9,9 +9,6 @@
 
 use tock_registers::register_bitfields;
 
-use super::Device;
-use super::command::{Queue, Ticket};
-
 /// Bits of a StreamID that choose an entry of the second level (STRTAB_BASE_CFG.SPLIT).
 pub const SPLIT: u32 = 8;
 /// StreamIDs of one table of the second level.
@@ -125,41 +122,4 @@ pub fn switch(tables: &mut impl Tables, vmid: u16, opens: bool) {
 #[must_use]
 pub fn first_level(table: u64) -> u64 {
     table | FIRST::SPAN.val((SPLIT + 1).into()).value
-}
-
-/// Whether a VM's devices reach its memory, as far as the SMMU has been told.
-#[derive(Debug)]
-pub struct Streams {
-    are_open: bool,
-    /// The SMMU has not yet done the last change.
-    ticket: Option<Ticket>,
-}
-
-impl Streams {
-    /// Streams as init left them.
-    #[must_use]
-    pub const fn new(are_open: bool) -> Self {
-        Self {
-            are_open,
-            ticket: None,
-        }
-    }
-
-    /// Tells whether the SMMU has yet to be told that the streams are open, or shut.
-    #[must_use]
-    pub const fn differ(&self, are_open: bool) -> bool {
-        self.are_open != are_open
-    }
-
-    /// Notes what the SMMU was told.
-    pub const fn told(&mut self, are_open: bool, ticket: Ticket) {
-        (self.are_open, self.ticket) = (are_open, Some(ticket));
-    }
-
-    /// Tells whether the SMMU has done what it was told last.
-    pub fn are_done(&mut self, queue: &Queue, device: &impl Device) -> bool {
-        let is_open = |ticket: &mut Ticket| !queue.is_done(device, *ticket);
-        self.ticket = self.ticket.take_if(is_open);
-        self.ticket.is_none()
-    }
 }

@@ -13,7 +13,10 @@ use gearv_manifest::Manifest;
 use gearv_manifest::blob::{Blob, Node};
 
 use super::masters::{is_translated, stop_of};
-use super::{GIC_PARTS, NOT_DEVICES, SMMU, cell, find, is_disabled, is_gic, pci, phandle, shared};
+use super::{
+    GIC_PARTS, NOT_DEVICES, cell, find, gic_version, is_disabled, is_driven, is_gic, pci, phandle,
+    shared,
+};
 use crate::fdt::bus::Bus;
 use crate::fdt::{is_compatible, path_below};
 use crate::refusal::Refusal;
@@ -105,7 +108,8 @@ fn intids(node: &Node<'_>) -> Vec<u32> {
 #[must_use]
 pub fn bus_masters(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<String> {
     let (root, mut list) = (tree.root(), Vec::new());
-    let is_smmu = |node: &Node<'_>| is_compatible(node, &[SMMU]) && !is_disabled(node);
+    let version = gic_version(find(&root, &is_gic).as_ref());
+    let is_smmu = |node: &Node<'_>| is_driven(node, version) && !is_disabled(node);
     let smmu = find(&root, &is_smmu).and_then(|smmu| phandle(&smmu));
     add_masters(manifest, (&root, ""), (&root, smmu), &mut list);
     list
@@ -124,7 +128,7 @@ fn add_masters(
         let tells = DMA.iter().any(|name| child.property(name).is_some());
         add_masters(manifest, (&child, &path), (root, smmu), list);
         let masters = stop_of(manifest, &child).is_some() || tells || pci::is_bridge(&child);
-        let is_smmu = is_compatible(&child, &[SMMU]);
+        let is_smmu = smmu.is_some() && phandle(&child) == smmu;
         if masters && !is_smmu && !smmu.is_some_and(|smmu| is_translated(&child, root, smmu)) {
             list.push(path);
         }

@@ -1,19 +1,27 @@
-//! The board's SMMUv3, which Gear1 drives (Linux's binding `arm,smmu-v3`).
+//! The board's SMMU, which Gear1 drives (Linux's bindings `arm,smmu-v3` and `arm,smmu`, of which
+//! the latter is the SMMUv2's).
 //!
-//! Requirements: G1-DMA-001.
+//! Requirements: G1-DMA-001, G1-DMA-006.
 
 use alloc::string::{String, ToString};
 
-use gear1_core::smmu::REGISTERS_SIZE;
+use alloc::vec::Vec;
+
+use gear1_abi::layout::PAGE_SIZE;
+use gear1_core::smmu::{REGISTERS_SIZE, v2};
 use gearv_manifest::blob::Node;
 
 use super::bus::Bus;
-use super::{FIRST_SPI, SPI};
+use super::{FIRST_SPI, SPI, is_compatible};
 use crate::refusal::{Refusal, refusal};
 use crate::region::{Region, pages};
 
-/// Compatible string.
-pub(crate) const SMMU: &str = "arm,smmu-v3";
+/// Compatible string of an SMMUv3.
+pub(crate) const SMMU_V3: &str = "arm,smmu-v3";
+/// Compatible strings of SMMUv2s, of which the first is the general one.
+pub(crate) const SMMU_V2: &[&str] = &["arm,smmu-v2", MMU_500];
+/// Arm's own SMMUv2, whose errata Gear1 knows.
+const MMU_500: &str = "arm,mmu-500";
 /// Names of the interrupt that tells of events: its own, or the one for everything.
 const EVENT_INTERRUPTS: [&[u8]; 2] = [b"eventq", b"combined"];
 /// Trigger types of an interrupt that are edges.
@@ -26,54 +34,169 @@ pub struct Smmu {
     pub path: String,
     /// Phandle, by which nodes of devices name the SMMU.
     pub phandle: Option<u32>,
-    /// Registers, of which Gear1 uses the first [`REGISTERS_SIZE`] bytes. No VM has any.
+    /// Registers, of which Gear1 uses the first. No VM has any.
     pub registers: Region,
-    /// INTID of the event queue's interrupt, and whether it is edge-triggered.
+    /// INTID of the events' interrupt, and whether it is edge-triggered.
     pub interrupt: Option<(u32, bool)>,
+    /// Version.
+    pub kind: SmmuKind,
 }
 
-/// Reads the SMMU's node. The runtime drives one; a second would let its devices reach all memory
-/// unseen, so the board is refused.
-pub(super) fn read(
-    node: &Node<'_>,
-    path: &str,
-    bus: &Bus<'_, '_>,
-    seen: &mut Option<Smmu>,
-) -> Result<(), Refusal> {
-    if let Some(first) = seen {
-        let first = &first.path;
-        return Err(refusal!(
-            Board,
-            "{path}: a second SMMUv3, beside {first}: one is supported"
-        ));
+/// Versions of an SMMU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SmmuKind {
+    /// SMMUv2.
+    V2(SmmuV2),
+    /// SMMUv3.
+    V3,
+}
+
+/// What a node tells of an SMMUv2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmmuV2 {
+    /// It is Arm's MMU-500.
+    pub is_mmu500: bool,
+    /// Bits of a StreamID that do not count (`stream-match-mask`).
+    pub ignored: u32,
+    /// Global and context faults do not come by one interrupt.
+    pub has_several_interrupts: bool,
+}
+
+/// Tells whether the name is one of an SMMU.
+pub(super) fn is_known(name: &[u8]) -> bool {
+    let mut names = SMMU_V2.iter().chain([&SMMU_V3]);
+    names.any(|one| one.as_bytes() == name)
+}
+
+/// Tells whether Gear1 drives the SMMU of this node on a board with this version of the GIC, if the
+/// node is an SMMU's. The runtime for a GICv3 has no driver of an SMMUv2.
+pub(crate) fn is_driven(node: &Node<'_>, gic_version: u32) -> bool {
+    is_compatible(node, &[SMMU_V3]) || gic_version == 2 && is_compatible(node, SMMU_V2)
+}
+
+/// The SMMUs of a board, as a walk over its nodes finds them.
+#[derive(Default)]
+pub(super) struct Seen {
+    v3: Option<Smmu>,
+    /// An SMMUv2, or what is wrong with it: which GIC there is decides whether that matters.
+    v2: Option<Result<Smmu, Refusal>>,
+}
+
+impl Seen {
+    /// Reads the node of an SMMU that is compatible with `name`.
+    pub(super) fn add(
+        &mut self,
+        node: &Node<'_>,
+        name: &[u8],
+        path: &str,
+        bus: &Bus<'_, '_>,
+    ) -> Result<(), Refusal> {
+        let is_v2 = name != SMMU_V3.as_bytes();
+        let found = read(node, path, bus, is_v2);
+        if is_v2 {
+            self.add_v2(found);
+        } else {
+            self.v3 = Some(only(self.v3.as_ref(), found?)?);
+        }
+        Ok(())
     }
-    let regions = bus.regions(node, path)?;
-    let registers = regions.first().filter(|region| {
-        region.bytes() >= REGISTERS_SIZE && region.start.is_multiple_of(REGISTERS_SIZE / 2)
-    });
-    let registers = registers.ok_or_else(|| {
-        refusal!(
-            Board,
-            "{path}: reg: not two pages of 64 KiB, as an SMMUv3 has them"
+
+    /// Adds an SMMUv2, or what is wrong with it.
+    fn add_v2(&mut self, found: Result<Smmu, Refusal>) {
+        self.v2 = Some(match self.v2.take() {
+            Some(Ok(first)) => found.and_then(|found| only(Some(&first), found)),
+            Some(Err(refused)) => Err(refused),
+            None => found,
+        });
+    }
+
+    /// Returns the SMMU that Gear1 drives on a board with this version of the GIC. Beside a GICv3,
+    /// an SMMUv2 is as if it was not there ([`is_driven`]).
+    pub(super) fn driven(self, gic_version: u32) -> Result<Option<Smmu>, Refusal> {
+        match self.v2.filter(|_| gic_version == 2) {
+            Some(found) => only(self.v3.as_ref(), found?).map(Some),
+            None => Ok(self.v3),
+        }
+    }
+}
+
+/// Returns an SMMU that is the board's only one. The runtime drives one; a second would let its
+/// devices reach all memory unseen, so the board is refused.
+fn only(first: Option<&Smmu>, found: Smmu) -> Result<Smmu, Refusal> {
+    match first {
+        Some(first) => {
+            let (path, first) = (&found.path, &first.path);
+            Err(refusal!(
+                Board,
+                "{path}: a second SMMU, beside {first}: one is supported"
+            ))
+        }
+        None => Ok(found),
+    }
+}
+
+/// Reads the node of an SMMU, `is_v2` or not.
+fn read(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, is_v2: bool) -> Result<Smmu, Refusal> {
+    let name = if is_v2 { "SMMUv2" } else { "SMMUv3" };
+    let (size, align, what) = if is_v2 {
+        (
+            v2::LEAST_SIZE,
+            PAGE_SIZE,
+            "four pages of 4 KiB, as an SMMUv2 has them at least",
         )
-    })?;
-    if node
-        .property("#iommu-cells")
-        .and_then(|cells| cells.cells()?.next())
-        != Some(1)
-    {
+    } else {
+        (
+            REGISTERS_SIZE,
+            REGISTERS_SIZE / 2,
+            "two pages of 64 KiB, as an SMMUv3 has them",
+        )
+    };
+    let regions = bus.regions(node, path)?;
+    let fits = |region: &&Region| region.bytes() >= size && region.start.is_multiple_of(align);
+    let registers = regions.first().filter(fits);
+    let registers = registers.ok_or_else(|| refusal!(Board, "{path}: reg: not {what}"))?;
+    if cell(node, "#iommu-cells") != Some(1) {
         return Err(refusal!(
             Board,
-            "{path}: #iommu-cells: not 1, as an SMMUv3 names streams"
+            "{path}: #iommu-cells: not 1, as an {name} names streams"
         ));
     }
-    *seen = Some(Smmu {
+    let (interrupt, kind) = match is_v2 {
+        true => of_v2(node),
+        false => (event_interrupt(node), SmmuKind::V3),
+    };
+    Ok(Smmu {
         path: path.to_string(),
-        phandle: node.property("phandle").and_then(|one| one.cells()?.next()),
+        phandle: cell(node, "phandle"),
         registers: pages(registers),
-        interrupt: event_interrupt(node),
-    });
-    Ok(())
+        interrupt,
+        kind,
+    })
+}
+
+/// Returns the interrupt of an SMMUv2's faults and what else its node tells. Global interrupts come
+/// first, and then one for each context bank (`#global-interrupts`): Gear2 has one for all of them,
+/// or hears of none.
+fn of_v2(node: &Node<'_>) -> (Option<(u32, bool)>, SmmuKind) {
+    let cells = node.property("interrupts").and_then(|one| one.cells());
+    let cells: Vec<u32> = cells.into_iter().flatten().collect();
+    let mut interrupts = cells.as_chunks::<3>().0.iter();
+    let first = interrupts.next();
+    let has_several_interrupts = interrupts.any(|other| Some(other) != first);
+    let ignored = cell(node, "stream-match-mask").unwrap_or(0);
+    let kind = SmmuV2 {
+        is_mmu500: is_compatible(node, &[MMU_500]),
+        // A match register has no bits beyond.
+        ignored: ignored & ((1 << v2::STREAM_BITS) - 1),
+        has_several_interrupts,
+    };
+    let one = first.filter(|_| !has_several_interrupts);
+    (one.and_then(|one| shared(*one)), SmmuKind::V2(kind))
+}
+
+/// Returns a property of one cell.
+fn cell(node: &Node<'_>, name: &str) -> Option<u32> {
+    node.property(name)?.cells()?.next()
 }
 
 /// Returns the interrupt of the event queue. Without one, Gear2 hears of no event.
@@ -83,7 +206,12 @@ fn event_interrupt(node: &Node<'_>) -> Option<(u32, bool)> {
     let index = names.position(|name| EVENT_INTERRUPTS.contains(&name))?;
     let cells = node.property("interrupts")?.cells()?;
     let mut cells = cells.skip(index * 3);
-    let (SPI, number, flags) = (cells.next()?, cells.next()?, cells.next()?) else {
+    shared([cells.next()?, cells.next()?, cells.next()?])
+}
+
+/// Returns the INTID of a shared interrupt, and whether it is edge-triggered.
+fn shared(cells: [u32; 3]) -> Option<(u32, bool)> {
+    let [SPI, number, flags] = cells else {
         return None;
     };
     let intid = number.checked_add(FIRST_SPI)?;

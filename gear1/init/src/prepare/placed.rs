@@ -29,7 +29,7 @@ use crate::passthrough::Passthrough;
 use crate::refusal::Refusal;
 use crate::region::{Region, subtract};
 use crate::shared;
-use crate::smmu;
+use crate::smmu::{self, view};
 use crate::table_memory::BootTables;
 use crate::trace;
 use crate::vm;
@@ -227,18 +227,29 @@ impl<'a> Placed<'a> {
         let by_pages = vms.filter(|vm| system.owners.has_pages(manifest, vm));
         let by_pages: Vec<_> = by_pages.map(|vm| vm.id).collect();
         partition.apply(&roots, manifest, &by_pages, &mut tables)?;
-        let memory = tables.memory;
         let mut info = self.information(system, &null, &roots);
-        self.load_vms(system, partition, &roots, &mut info, memory);
-        self.fill_shared(system, &mut info, memory);
+        self.load_vms(system, partition, &roots, &mut info, tables.memory);
+        self.fill_shared(system, &mut info, tables.memory);
         if let Some(smmu) = &self.smmu {
-            let (board, hz) = (system.given.board, system.given.counter_hz);
+            let (machine, hz) = (self.seen_by_devices(system), system.given.counter_hz);
             // planted: the SMMU stays off
-            smmu.start(board, hz, &mut info, memory)?;
+            smmu.start(&machine, hz, &mut info, &mut tables)?;
         }
         // Tables are taken from the pool's start, so one number tells the runtime where to go on.
         info.pool_used = self.pool.bytes() - pool.total();
         Ok(info)
+    }
+
+    /// Returns what decides how the tables of VMs' devices look.
+    fn seen_by_devices<'s>(&self, system: &'s System<'_, 'a>) -> view::Machine<'s> {
+        let vms = system.manifest.vms.iter();
+        view::Machine {
+            geometry: &system.geometry,
+            pool: self.pool,
+            hidden: vms
+                .map(|vm| system.owners.hidden(vm, system.given.board))
+                .collect(),
+        }
     }
 
     /// Returns what the runtime is to know of the machine and of Gear2. `null` is the empty stage
@@ -304,8 +315,7 @@ fn place_runtime<M: PhysicalMemory>(
     memory: &mut M,
 ) -> Result<(Region, Option<smmu::Placed>, Runtime), Refusal> {
     let (given, manifest) = (system.given, system.manifest);
-    let cpu_count = given.board.cpus.len();
-    let pool_size = pool_size(manifest, cpu_count, &system.geometry, system.owners);
+    let pool_size = pool_size(manifest, given.board, &system.geometry, system.owners);
     let pool = free.take(pool_size, POOL_ALIGN, "stage-2 tables")?.get();
     let pool = Region::new(pool, pool + pool_size);
     let vm_count = manifest.vms.len();

@@ -22,7 +22,8 @@ use crate::doorbells;
 use crate::fdt::Board;
 use crate::passthrough::{Passthrough, check_kinds, check_owners, check_peers};
 use crate::refusal::{Fault, Refusal, refusal};
-use crate::smmu::{self, OwnedStreams};
+use crate::region::Region;
+use crate::smmu::{self, OwnedStreams, view};
 use crate::trace;
 use crate::vm;
 
@@ -103,7 +104,7 @@ impl<'m, 'a> Owners<'m, 'a> {
             as_booted::check(manifest, owners.all().map(|owner| &owner.owned), faults);
         }
         check_peers(manifest, owners.all(), faults);
-        smmu::check(board, &owners.streams())?;
+        smmu::check(board, &owners.streams(), manifest)?;
         board_watchdog::check_owners(&owners.fed, owners.all(), faults);
         // Behind the owners: whether a doorbell's interrupt is a device's depends on who has what.
         if !manifest.channels.is_empty() {
@@ -135,9 +136,20 @@ impl<'m, 'a> Owners<'m, 'a> {
     /// its stage 2; a block that is split for it is away for a moment, and an access of a device
     /// would fail then.
     pub(super) fn has_pages(&self, manifest: &Manifest<'_>, vm: &Vm<'_>) -> bool {
+        self.has_streams(vm) && manifest.peers(vm).next().is_some()
+    }
+
+    /// Tells whether a VM has devices behind the SMMU.
+    fn has_streams(&self, vm: &Vm<'_>) -> bool {
         let mut all = self.all();
-        let has_streams = all.any(|owner| owner.vm.id == vm.id && !owner.streams().is_empty());
-        has_streams && manifest.peers(vm).next().is_some()
+        all.any(|owner| owner.vm.id == vm.id && !owner.streams().is_empty())
+    }
+
+    /// Returns what a VM's CPUs reach and its devices behind the SMMU do not: the CPU interface of a
+    /// GICv2 (IPA).
+    pub(super) fn hidden(&self, vm: &Vm<'_>, board: &Board) -> Option<Region> {
+        let interface = vm::cpu_interface(vm, board).filter(|_| self.has_streams(vm))?;
+        Some(Region::new(interface.ipa, interface.ipa + interface.size))
     }
 
     /// Returns the first address behind all that the VMs see beside memory.
@@ -181,17 +193,23 @@ fn address_limit(board: &Board, manifest: &Manifest<'_>, owners: &Owners<'_, '_>
 }
 
 /// Returns how many bytes the stage-2 tables of all VMs and of Gear2 take at most, with the roots:
-/// one each, Gear2's and the empty one.
+/// one each, Gear2's and the empty one, and those of devices that do not reach all that their VM
+/// does.
 pub(super) fn pool_size(
     manifest: &Manifest<'_>,
-    cpu_count: usize,
+    board: &Board,
     geometry: &Geometry,
     owners: &Owners<'_, '_>,
 ) -> u64 {
     // Level 2 tables of a range that begins anywhere, and a level 1 table.
     let tables = |bytes: u64| (bytes >> 30) + 3;
     let roots = (manifest.vms.len() as u64 + 2) * geometry.root_size();
-    let trace = trace::table_count(manifest, cpu_count);
+    let hidden = manifest
+        .vms
+        .iter()
+        .filter_map(|vm| owners.hidden(vm, board));
+    let views: u64 = hidden.map(|hidden| view::size(geometry, &hidden)).sum();
+    let trace = trace::table_count(manifest, board.cpus.len());
     let gear2 = GEAR2_TABLES + tables(manifest.gear2.memory_bytes) + trace;
     let vms = manifest.vms.iter().map(|vm| {
         let shared = manifest.shared_of(vm);
@@ -204,7 +222,7 @@ pub(super) fn pool_size(
         let own = tables(vm.memory.bytes) + of_pages + SPARE_TABLES + STOLEN_TIME_TABLES;
         own + shared.sum::<u64>() + sharing_tables(manifest, vm)
     });
-    roots + (gear2 + vms.sum::<u64>() + owners.table_count()) * PAGE_SIZE
+    roots + views + (gear2 + vms.sum::<u64>() + owners.table_count()) * PAGE_SIZE
 }
 
 /// Returns how many tables a VM may take after boot, to share memory. A VM without peers takes

@@ -38,6 +38,8 @@ pub(crate) struct Case {
     pub(crate) smmu: HashMap<u64, u32>,
     /// The SMMU does not answer.
     pub(crate) smmu_hangs: bool,
+    /// The SMMU is an SMMUv2.
+    pub(crate) has_smmu_v2: bool,
 }
 
 /// Files of a Linux guest, of a flat one and of Gear2.
@@ -68,6 +70,7 @@ impl Case {
             registers: Vec::new(),
             smmu: HashMap::new(),
             smmu_hangs: false,
+            has_smmu_v2: false,
         }
     }
 
@@ -92,6 +95,7 @@ impl Case {
         memory.registers.extend(self.registers.iter().copied());
         memory.smmu.id.clone_from(&self.smmu);
         memory.smmu.is_hung = self.smmu_hangs;
+        memory.smmu.is_v2 = self.has_smmu_v2;
         let given = Given {
             board: &board,
             archive: archive.as_slice(),

@@ -311,12 +311,12 @@ fn a_vm_with_devices_that_shares_memory_has_pages_only() {
 
 /// Requirement: G1-DMA-001.
 #[test]
-fn devices_that_would_reach_a_gicv2s_cpu_interface_are_refused() {
+fn an_smmuv3_beside_a_gicv2_is_refused() {
     let mut case = case();
     case.board = with_smmu(tree(VIRT_GICV2));
     let refused = case.refused();
-    let expected = "device tree: /smmuv3@9050000: a VM owns devices behind it, and the interrupt \
-                    controller is a GICv2, whose CPU interface they would reach";
+    let expected = "device tree: /smmuv3@9050000: a VM owns devices behind it, and Gear1 does not \
+                    drive an SMMUv3 beside a GICv2";
     assert_eq!(refused, expected);
 }
 
