@@ -350,7 +350,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         return match total::install(id, &arguments) {
             Some(()) => 0,
             None => {
-                eprintln!("exit-counter: wants total,out=FILE");
+                eprintln!("exit-counter: wants total=on,out=FILE");
                 -1
             }
         };

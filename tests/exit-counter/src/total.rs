@@ -4,7 +4,7 @@
 //! and an application executes hundreds of millions. A block that an exception ends counts whole:
 //! the count is some instructions too high for each such exception.
 //!
-//! Arguments: `total`, `out=<file>`. A line with the count is written at each second mark.
+//! Arguments: `total=on`, `out=<file>`. A line with the count is written at each second mark.
 
 use std::ffi::{c_uint, c_void};
 use std::fs::File;

@@ -143,7 +143,7 @@ fn machine(place: &Place) -> Result<Machine> {
     let counts = counts_of(place);
     fs::create_dir_all(counts.parent().context("a folder")?)?;
     let mut plugin = plugin::build()?.into_os_string();
-    plugin.push(",total,out=");
+    plugin.push(",total=on,out=");
     plugin.push(&counts);
     Ok(Machine {
         cpu: format!("cortex-a57,{}", COUNTER),
