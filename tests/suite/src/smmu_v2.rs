@@ -60,7 +60,7 @@ fn all(tally: &mut Tally) -> Result<()> {
     let placed = placement::place(on, &archive, &tools)?;
     let placed = placed.map(drop).map_err(|one| anyhow!("{one}"));
     tally.check("on: init places it", placed);
-    let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &file]);
+    let command = Qemu::prepare(10)?.zcu102([&images.gear1, &images.archive, &file], None);
     let mut session = Session::start(command, &workspace::output_dir().join("zcu102-smmu.log"))?;
     tally.check(
         "on: QEMU's is refused",
