@@ -41,7 +41,7 @@ const SPLIT: &str = "fio";
 const MANIFEST: &str = "bench-apps";
 /// Placeholders in the manifest for the workloads' names and sizes, and for settings of Gear2.
 const SIZES: &str = "SIZES";
-const GEAR2: &str = "GEAR2";
+const GEAR2: &str = "/* GEAR2 */";
 /// Size of the disk: room for the 100 MiB that fio reads and writes in full size.
 const DISK_BYTES: u64 = 128 << 20;
 /// Memory of the native machine and of KVM's guest: as much as each VM of the manifest has, so that

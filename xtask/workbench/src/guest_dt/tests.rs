@@ -39,6 +39,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         boot_order: 0,
         debug: false,
         pmu: false,
+        pointer_auth: false,
         last_words: false,
         dump: false,
         restart: Restart::Never,
