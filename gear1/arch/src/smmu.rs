@@ -106,7 +106,7 @@ impl HostSmmu for SmmuV3 {
         queue.is_done(self, ticket)
     }
 
-    fn take_event(&mut self) -> Option<Event> {
+    fn take_event(&mut self, _is_owned: impl Fn(u32) -> bool) -> Option<Event> {
         smmu::take_event(self)
     }
 

@@ -71,7 +71,7 @@ pub fn seize<M: PhysicalMemory>(board: &Board, memory: &mut M) -> Result<(), Ref
     };
     let mut device = Registers::new(memory, found.registers.start, Pa::new(0));
     let seized = match found.kind {
-        SmmuKind::V2(_) => smmu::v2::seize(&mut device),
+        SmmuKind::V2(_) => smmu::v2::seize(&mut device, found.registers.bytes()),
         SmmuKind::V3 => smmu::seize(&mut device),
     };
     seized.map_err(|Stuck| stuck(found))

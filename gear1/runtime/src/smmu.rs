@@ -100,11 +100,13 @@ pub(crate) fn owns_streams(machine: &Machine, vm: VmId) -> bool {
     streams.any(|range| range.count != 0 && u64::from(range.vm) == vm.reg())
 }
 
-/// Takes the oldest event of the SMMU, as DMA_EVENT returns it.
+/// Takes the next event of the SMMU, as DMA_EVENT returns it.
 pub(crate) fn take_event(machine: &Machine) -> Option<[u64; 6]> {
     let mut device = Smmu::of(machine.handover)?;
+    let boot = &machine.boot.smmu;
+    let owner_of = |stream: u32| owner(&boot.streams, stream & !boot.ignored);
     let queue = queue();
-    let event = device.take_event()?;
+    let event = device.take_event(|stream| owner_of(stream).is_some())?;
     drop(queue);
     let Event {
         number,
@@ -112,8 +114,7 @@ pub(crate) fn take_event(machine: &Machine) -> Option<[u64; 6]> {
         access,
         is_overflow,
     } = event;
-    let named = stream & !machine.boot.smmu.ignored;
-    let owner = owner(&machine.boot.smmu.streams, named);
+    let owner = owner_of(stream);
     let (address, kind) = match access {
         Some(access) if access.is_write => (access.address, DmaKind::Write),
         Some(access) => (access.address, DmaKind::Read),

@@ -64,6 +64,8 @@ pub struct CpuLoop<'m, P: Platform> {
     /// Jobs of this loop beside running vCPUs: one bit for each VM whose lifecycle it advances,
     /// [`CONSOLE_JOB`] and [`WATCH_JOB`].
     jobs: u32,
+    /// The SMMU has interrupted, and nobody has looked since.
+    is_new_dma: bool,
     /// Counter value by which the jobs are due, if there are any.
     job_deadline: u64,
     /// Running vCPU.
@@ -111,6 +113,7 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             scheduler,
             moves: Moves::new(),
             jobs: 0,
+            is_new_dma: false,
             job_deadline: NO_DEADLINE,
             last: None,
             waits: Waits::Leaves,

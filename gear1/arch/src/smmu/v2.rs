@@ -72,8 +72,8 @@ impl HostSmmu for SmmuV2 {
         v2::is_done(self)
     }
 
-    fn take_event(&mut self) -> Option<Event> {
-        fault::take(self, self.banks)
+    fn take_event(&mut self, is_owned: impl Fn(u32) -> bool) -> Option<Event> {
+        fault::take(self, self.banks, is_owned)
     }
 
     fn shut(&mut self) {

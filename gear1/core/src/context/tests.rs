@@ -35,6 +35,7 @@ fn a_reset_forgets_everything_but_whose_vcpu_it_is() {
     context.el1.ttbr0 = 4;
     context.el1.cntv_ctl = 1;
     context.fp.v[7] = [1, 2];
+    (context.features, context.keys) = (4, [6; 10]);
     context.physical_timer = PhysicalTimer::new(1, 5);
     context.reset(START, 77);
     assert_eq!((context.hcr, context.vttbr, context.vmpidr), (1, 2, 3));
@@ -51,6 +52,7 @@ fn a_reset_forgets_everything_but_whose_vcpu_it_is() {
         (SCTLR_EL1_RESET, 0, 0)
     );
     assert_eq!(context.fp.v[7], [0, 0]);
+    assert_eq!((context.features, context.keys), (4, [0; 10]));
     assert_eq!(
         (context.cntvoff, context.physical_timer),
         (77, PhysicalTimer::OFF)

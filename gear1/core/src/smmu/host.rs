@@ -28,8 +28,8 @@ pub trait HostSmmu {
     /// Tells whether the SMMU has done what it was told: no access uses any longer what it was to
     /// forget.
     fn is_done(&self, queue: &Self::Queue, ticket: Self::Ticket) -> bool;
-    /// Takes the oldest event. Calls do not overlap.
-    fn take_event(&mut self) -> Option<Event>;
+    /// Takes the next event. `is_owned` tells whether a VM owns a stream. Calls do not overlap.
+    fn take_event(&mut self, is_owned: impl Fn(u32) -> bool) -> Option<Event>;
     /// Makes every later access of every device abort, or has asked for that: an SMMU that does not
     /// answer is not waited for.
     fn shut(&mut self);

@@ -200,7 +200,7 @@ impl Shape {
             page,
             banks: page.wrapping_shl(half),
             bank_count: ID1::NUMCB.read(id1),
-            group_count: ID0::NUMSMRG.read(id0).min(MAX_GROUPS),
+            group_count: group_count(id0).min(MAX_GROUPS),
         }
     }
 
@@ -219,6 +219,16 @@ impl Shape {
     /// Returns the offset of a register in global space 1 that each context bank has.
     pub(super) const fn of_bank(&self, bank: u32, register: usize) -> usize {
         self.page.wrapping_add(numbered(register, bank))
+    }
+}
+
+/// Returns how many stream mapping register groups there are. Without stream matching each StreamID
+/// has a group of its own (2.4).
+fn group_count(id0: u32) -> u32 {
+    if ID0::SMS.is_set(id0) {
+        ID0::NUMSMRG.read(id0)
+    } else {
+        1_u32.wrapping_shl(ID0::NUMSIDB.read(id0))
     }
 }
 
@@ -275,7 +285,8 @@ pub fn unfit(device: &impl Device, needs: &Needs) -> Option<Unfit> {
 }
 
 /// Makes every later access of every device abort, without interrupts, whatever firmware has left.
-pub fn seize(device: &mut impl Device) -> Result<(), Stuck> {
+/// `size`: bytes of the registers.
+pub fn seize(device: &mut impl Device, size: u64) -> Result<(), Stuck> {
     // planted: a stream that matches nothing passes
     let aborts = CONTROL::USFCFG::SET + CONTROL::SMCFCFG::SET + CONTROL::STALLD::SET;
     let reports = CONTROL::GFRE::SET + CONTROL::GCFGFRE::SET;
@@ -283,7 +294,22 @@ pub fn seize(device: &mut impl Device) -> Result<(), Stuck> {
     // Before the streams: one that has lost its register must not pass.
     device.write32(CR0, (aborts + reports + private).value);
     shut(device);
+    turn_banks_off(device, size);
     forget_all(device)
+}
+
+/// Turns all context banks off. A fault that firmware has left in one that no VM gets would hold the
+/// interrupt for ever.
+fn turn_banks_off(device: &mut impl Device, size: u64) {
+    let shape = Shape::of(device);
+    // Bound: 128 context banks (SMMU_IDR1.NUMCB has 8 bits).
+    for bank in 0..shape.bank_count {
+        if shape.size(bank.wrapping_add(1)) > size {
+            break;
+        }
+        device.write32(shape.bank(bank, SCTLR), 0);
+        clear(device, shape.bank(bank, FSR));
+    }
 }
 
 /// Makes every later access of every device abort: no stream matches.
@@ -376,20 +402,6 @@ fn set_up(
 fn clear(device: &mut impl Device, status: usize) {
     let faults = device.read32(status);
     device.write32(status, faults);
-}
-
-/// Tells whether a stream is one of a VM whose streams are shut: it has a register, which is not
-/// valid.
-fn is_shut(device: &impl Device, stream: u32) -> bool {
-    let groups = Shape::of(device).group_count;
-    // Bound: MAX_GROUPS (128).
-    (0..groups).any(|group| {
-        let pattern = device.read32(numbered(SMR, group));
-        let context = device.read32(numbered(S2CR, group));
-        let is_same = (MATCH::ID.read(pattern) ^ stream) & !MATCH::MASK.read(pattern) == 0;
-        let has_owner = TO_CONTEXT::TYPE::Translation.matches_all(context);
-        has_owner && is_same && !MATCH::VALID.is_set(pattern)
-    })
 }
 
 /// Shuts the streams of a VM, or opens them. What the SMMU has cached is to be forgotten next.

@@ -42,6 +42,8 @@ const SUPPLIES: &[&str] = &[
     "mmc-pwrseq",
     "dmas",
     "dma-names",
+    "mboxes",
+    "mbox-names",
 ];
 /// Ends of properties that name a regulator or a line of a GPIO controller.
 const SUPPLY_ENDS: &[&str] = &["-supply", "-gpio", "-gpios"];
@@ -73,8 +75,8 @@ impl Maker<'_, '_> {
         let is_kept = is_below || place.is_some();
         for property in node.properties() {
             let is_dropped = OWNED_DROPPED.iter().any(|name| property.is_called(name))
-                || is_kept && is_supply(&property)
-                || place.is_some() && property.is_called("clocks");
+                || is_kept && (is_supply(&property) || property.is_called("clocks"))
+                || is_below && property.is_called("clock-names");
             // planted: a device asks for what firmware has set up
             if !is_dropped {
                 self.out.copy(&property);

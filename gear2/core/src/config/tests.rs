@@ -44,6 +44,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         boot_order: 0,
         debug: false,
         pmu: false,
+        pointer_auth: false,
         last_words: false,
         dump: false,
         restart: Restart::Never,

@@ -1,7 +1,9 @@
 //! Accesses of devices that the SMMU has aborted: Gear1 tells whose they were.
 //!
 //! A device can fault as often as its VM likes. The SMMU's interrupt therefore stays active, and
-//! comes no second time, until a look finds no event, and looks have a pause in between.
+//! comes no second time, until a look finds no event, and looks have a pause in between. The first
+//! look behind an interrupt never ends it: an SMMUv2 also interrupts for accesses that nobody is told
+//! of, those of devices whose VM is stopped.
 
 use core::fmt;
 
@@ -26,12 +28,13 @@ impl<P: Platform> CpuLoop<'_, P> {
     /// Takes in the interrupt of the SMMU's event queue. Gear1 repeats the interrupt for a Gear2 that
     /// was restarted.
     pub(super) fn dma_interrupt(&mut self, now: u64) {
+        self.is_new_dma = true;
         self.take_job(DMA_JOB, now);
     }
 
     /// Tells of the events that have come, and returns when to look again.
     pub(super) fn look_at_dma(&mut self, gear1: &mut impl Gear1, now: u64) -> u64 {
-        let mut is_over = true;
+        let mut is_over = !core::mem::take(&mut self.is_new_dma);
         for _ in 0..EVENTS {
             let Some(event) = gear1.dma_event() else {
                 break;

@@ -35,6 +35,11 @@ impl Simulation {
         self.world.borrow_mut().smmu.fault_of_nobody();
     }
 
+    /// A device of a VM that is stopped goes on behind an SMMUv2: interrupts without events.
+    pub(crate) fn fault_dma_silently(&self) {
+        self.world.borrow_mut().smmu.is_held = true;
+    }
+
     /// Returns the number of interrupts of the SMMU.
     pub(crate) fn dma_interrupts(&self) -> u64 {
         self.world.borrow().smmu.interrupts

@@ -8,7 +8,7 @@
 
 use tock_registers::register_bitfields;
 
-use super::{CBFRSYNRA, Device, FAR, FSR, FSYNR0, GFAR, GFSR, GFSYNR0, GFSYNR1, Shape, is_shut};
+use super::{CBFRSYNRA, Device, FAR, FSR, FSYNR0, GFAR, GFSR, GFSYNR0, GFSYNR1, Shape};
 use crate::smmu::event::{Access, Event};
 
 register_bitfields! { u32,
@@ -77,18 +77,20 @@ struct Record {
 }
 
 /// Takes a fault out of the registers: of all streams without a context, or of one of the first
-/// `banks` context banks, which are those in use. Calls do not overlap.
-pub fn take(device: &mut impl Device, banks: u32) -> Option<Event> {
+/// `banks` context banks, which are those in use. `is_owned` tells whether a VM owns a stream. Calls
+/// do not overlap.
+pub fn take(device: &mut impl Device, banks: u32, is_owned: impl Fn(u32) -> bool) -> Option<Event> {
     let global = Record {
         status: GFSR,
         address: GFAR,
         syndrome: GFSYNR0,
         stream: GFSYNR1,
     };
-    // As with an SMMUv3, a VM that is stopped has no events. What is lost behind one of its faults is
-    // nobody's, or a stopped VM's too: all others have context banks.
+    // A VM's streams match no register while the VM is stopped, and only then. As with an SMMUv3, it
+    // has no events then. What is lost behind one of its faults is nobody's, or a stopped VM's too:
+    // all others have context banks.
     if let Some((status, event)) = take_record(device, &global)
-        && !is_shut(device, STREAM::ID.read(event.stream))
+        && !is_owned(STREAM::ID.read(event.stream))
     {
         let is_write = GLOBAL_SYNDROME::WNR.is_set(event.syndrome);
         let number = match GLOBAL_STATUS::USF.is_set(status) {

@@ -22,6 +22,8 @@ const BANKS: usize = 0x1_0000;
 /// Registers whose bits are cleared by ones: SMMU_sGFSR, and SMMU_CBn_FSR in its page.
 const GFSR: usize = 0x48;
 const FSR: usize = 0x58;
+/// Bytes of all registers: two halves of 16 pages.
+const SIZE: u64 = 0x2_0000;
 /// VTCR_EL2 with more than an SMMU has: VS, bits 27 to 25, and RES1.
 const VTCR: u64 = 0x8e09_3558;
 
@@ -66,6 +68,12 @@ impl Default for Model {
     }
 }
 
+/// Tells whether a VM owns the stream.
+fn is_owned(stream: u32) -> bool {
+    let one = |one: &Match| (one.id ^ stream) & !one.mask == 0;
+    MATCHES.iter().any(one)
+}
+
 impl Model {
     fn get(&self, offset: usize) -> u32 {
         self.registers.get(&offset).copied().unwrap_or(0)
@@ -74,7 +82,7 @@ impl Model {
     /// An SMMU for two VMs: streams 0x80 to 0x8f and 0x100 are the first one's, 0x200 the second's.
     fn started() -> Self {
         let mut model = Self::default();
-        seize(&mut model).unwrap();
+        seize(&mut model, SIZE).unwrap();
         start(&mut model, &STAGES, &MATCHES, true).unwrap();
         model.writes.clear();
         model
@@ -192,7 +200,7 @@ fn through(stage2: &Stage2) -> Route {
 fn an_smmu_that_firmware_left_open_is_closed() {
     let mut model = Model::default();
     assert_eq!([7, 8].map(|stream| model.route(stream)), [Route::Passes; 2]);
-    seize(&mut model).unwrap();
+    seize(&mut model, SIZE).unwrap();
     for stream in 0..0x8000 {
         assert_eq!(model.route(stream), Route::Aborts, "{stream:#x}");
     }
@@ -233,7 +241,7 @@ fn a_stream_has_the_stage_2_of_its_vm_or_aborts() {
 #[test]
 fn streams_are_let_in_last() {
     let mut model = Model::default();
-    seize(&mut model).unwrap();
+    seize(&mut model, SIZE).unwrap();
     model.writes.clear();
     start(&mut model, &STAGES, &MATCHES, true).unwrap();
     let is_stream = |(offset, _): &(usize, u32)| (0x800..0x1000).contains(offset);
@@ -253,7 +261,7 @@ fn streams_are_let_in_last() {
 fn an_mmu_500_fetches_nothing_ahead() {
     let with = |is_mmu500: bool| {
         let mut model = Model::default();
-        seize(&mut model).unwrap();
+        seize(&mut model, SIZE).unwrap();
         model.writes.clear();
         start(&mut model, &STAGES, &MATCHES, is_mmu500).unwrap();
         let at = |offset: usize| model.writes.iter().position(|(one, _)| *one == offset);
@@ -307,7 +315,7 @@ fn an_smmu_that_does_not_answer_is_told() {
         hangs: true,
         ..Model::default()
     };
-    assert_eq!(seize(&mut model), Err(Stuck));
+    assert_eq!(seize(&mut model, SIZE), Err(Stuck));
     // Nothing passes, all the same.
     assert_eq!(model.route(7), Route::Aborts);
     assert_eq!(start(&mut model, &STAGES, &MATCHES, false), Err(Stuck));
@@ -318,7 +326,7 @@ fn an_smmu_that_does_not_answer_is_told() {
 #[test]
 fn a_fault_tells_who_did_what_once() {
     let mut model = Model::started();
-    assert_eq!(fault::take(&mut model, 2), None);
+    assert_eq!(fault::take(&mut model, 2, is_owned), None);
     // A translation fault of a write, in context bank 1, and more of them behind it.
     let bank = BANKS + 0x1000;
     for (offset, value) in [
@@ -350,16 +358,16 @@ fn a_fault_tells_who_did_what_once() {
     let mut events = Vec::new();
     // Bound: as many as were put there, and one.
     for _ in 0..3 {
-        events.push(fault::take(&mut model, 2));
+        events.push(fault::take(&mut model, 2, is_owned));
     }
     assert_eq!(events, [Some(unknown), Some(own), None]);
     // Of a fault that came while another was cleared, nothing else is known.
     model.registers.insert(bank + FSR, 1 << 31);
-    let lost = fault::take(&mut model, 2).unwrap();
+    let lost = fault::take(&mut model, 2, is_owned).unwrap();
     assert_eq!((lost.access, lost.is_overflow), (None, true));
     // A bank that nobody uses is not looked at.
     model.registers.insert(BANKS + 0x2000 + FSR, 2);
-    assert_eq!(fault::take(&mut model, 2), None);
+    assert_eq!(fault::take(&mut model, 2, is_owned), None);
 }
 
 /// Requirement: G1-DMA-003.
@@ -369,19 +377,48 @@ fn a_vm_that_is_stopped_has_no_events() {
     let mut take = |stream: u32| {
         model.registers.insert(GFSR, 2);
         model.registers.insert(0x54, stream);
-        let event = fault::take(&mut model, 2).map(|event| event.stream);
+        // A fault of a VM that runs comes behind it.
+        model.registers.insert(BANKS + FSR, 2);
+        model.registers.insert(0x1400, 0x80);
+        let event = fault::take(&mut model, 2, is_owned).map(|event| event.stream);
         assert_eq!(model.get(GFSR), 0, "there is room for the next");
         event
     };
     // The second VM's, which is shut, and nobody's.
-    assert_eq!([0x200, 0x201].map(&mut take), [None, Some(0x201)]);
-    switch(&mut model, 3, false);
-    let mut take = |stream: u32| {
-        model.registers.insert(GFSR, 2);
-        model.registers.insert(0x54, stream);
-        fault::take(&mut model, 2).map(|event| event.stream)
+    assert_eq!([0x200, 0x201].map(&mut take), [Some(0x80), Some(0x201)]);
+}
+
+/// An SMMU without stream matching has a group for each StreamID.
+///
+/// Requirement: G1-DMA-001.
+#[test]
+fn streams_that_are_indexed_are_shut_as_well() {
+    let mut model = Model::default();
+    model.registers.insert(0x20, 1 << 29 | 6 << 9);
+    for stream in 0..64 {
+        model.registers.insert(0xc00 + stream * 4, 1 << 16);
+    }
+    seize(&mut model, SIZE).unwrap();
+    let are_shut = (0..64).all(|stream| model.get(0xc00 + stream * 4) >> 16 & 3 == 2);
+    assert!(are_shut);
+}
+
+/// A context bank that no VM gets holds no interrupt. Banks beyond the registers are not touched.
+///
+/// Requirement: G1-DMA-003.
+#[test]
+fn banks_that_firmware_has_used_are_turned_off() {
+    let mut model = Model::default();
+    for bank in [0, 5, 15] {
+        model.registers.insert(BANKS + bank * 0x1000, 1 << 6 | 1);
+        model.registers.insert(BANKS + bank * 0x1000 + FSR, 2);
+    }
+    seize(&mut model, SIZE - 0x1000).unwrap();
+    let left = |bank: usize| {
+        let page = BANKS + bank * 0x1000;
+        (model.get(page), model.get(page + FSR))
     };
-    assert_eq!([0x8f, 0x90, 0].map(&mut take), [None, Some(0x90), Some(0)]);
+    assert_eq!([0, 5, 15].map(left), [(0, 0), (0, 0), (1 << 6 | 1, 2)]);
 }
 
 /// Faults have the numbers of an SMMUv3's events that say the same (Arm IHI 0070, 7.3).
@@ -392,7 +429,7 @@ fn faults_have_the_numbers_of_an_smmuv3s_events() {
     let number = |offset: usize, status: u32| {
         let mut model = Model::started();
         model.registers.insert(offset, status);
-        fault::take(&mut model, 1).map(|event| event.number)
+        fault::take(&mut model, 1, is_owned).map(|event| event.number)
     };
     let bank = BANKS + FSR;
     let contexts = [

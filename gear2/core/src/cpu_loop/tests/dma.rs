@@ -86,6 +86,20 @@ fn a_flood_is_counted_and_costs_an_interrupt_once_in_a_while() {
     assert_eq!(simulation.dma_interrupts(), 2);
 }
 
+/// Each interrupt costs a pause, also if nobody is told of what came.
+#[test]
+fn an_interrupt_without_events_comes_once_in_a_while() {
+    let mut simulation = two_vms();
+    simulation.fault_dma_silently();
+    pass(&mut simulation, 10 * PAUSE);
+    let interrupts = simulation.dma_interrupts();
+    assert!((5..=11).contains(&interrupts), "{interrupts}");
+    // The VMs go on, and others' events are told.
+    simulation.fault_dma(1, 0x9000);
+    pass(&mut simulation, 3 * PAUSE);
+    assert!(simulation.shown().contains("may not write 0x9000"));
+}
+
 #[test]
 fn events_that_found_no_room_are_told_as_lost() {
     let mut simulation = two_vms();

@@ -15,6 +15,8 @@ pub(in crate::simulator) struct Smmu {
     /// The interrupt is pending, and active: Gear2 has got it and has not ended it.
     pub(in crate::simulator) pending: bool,
     active: bool,
+    /// A device goes on and on of which nobody is told: the interrupt is a level that stays.
+    pub(in crate::simulator) is_held: bool,
     /// Number of interrupts.
     pub(in crate::simulator) interrupts: u64,
 }
@@ -38,7 +40,7 @@ impl Smmu {
 
     /// Tells whether the interrupt is delivered now: an active one waits.
     pub(in crate::simulator) const fn is_due(&self) -> bool {
-        self.pending && !self.active
+        (self.pending || self.is_held) && !self.active
     }
 
     /// Delivers the interrupt.
