@@ -64,12 +64,13 @@ pub(super) fn parts() -> Vec<Part> {
             "the device VM of raspi4b serves its card",
             rpi4::served_card,
         ),
-        Part::new("the Raspberry Pi's card runs on raspi4b", rpi4::pl011),
+        Part::new("the Raspberry Pi's card runs on raspi4b", rpi4::pl011).slow(true),
         Part::new("the mini-UART of raspi4b", rpi4::mini_uart),
         Part::new(
             "the mini-UART of raspi4b is the device VM's",
             rpi4::mini_uart_of_device_vm,
-        ),
+        )
+        .slow(true),
         Part::new(
             "the device VM of xlnx-zcu102 serves its card",
             served::zcu102,

@@ -12,7 +12,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use workbench::expect::Session;
@@ -47,9 +46,13 @@ const DISK_BYTES: u64 = 128 << 20;
 /// Memory of the native machine and of KVM's guest: as much as each VM of the manifest has, so that
 /// memory pressure does not differ between places.
 const MEMORY_MIB: u32 = 768;
-/// Limit for a whole boot with all workloads. Under KVM the host and its guest boot before the
-/// first of them.
-const TIMEOUT: Duration = Duration::from_secs(3600);
+/// Lines after which no workload ends: those of a kernel, of the script, and of GearV.
+const FATAL: &[&str] = &[
+    "Kernel panic",
+    "FAIL ",
+    build_images::HALT,
+    build_images::STOPPED,
+];
 /// Shell script that prints KVM's count of exits on the host's console every second. The guest
 /// sleeps before and after a measurement.
 const KVM_COUNTER: &str = "mount -t debugfs debug /sys/kernel/debug\n\
@@ -178,7 +181,7 @@ fn natively(qemu: &Qemu, size: Size, place: &Place) -> Result<String> {
     };
     let machine = machine(place)?.without_el2();
     let command = qemu.command(&machine, &boot, Console::Pipes);
-    wait(Session::start(command, &log_of(place))?)
+    wait(Session::start(command, &log_of(place))?, size)
 }
 
 /// Runs the workloads as KVM's guest. Halt polling is off, since instructions of a host that polls
@@ -198,10 +201,10 @@ fn under_kvm(qemu: &Qemu, size: Size, place: &Place) -> Result<String> {
         ..KvmHost::default()
     };
     let directory = workspace::output_dir().join(format!("apps-{}", place.file_name()));
-    wait(
-        host.build(&directory)?
-            .start(qemu, &machine, &log_of(place))?,
-    )
+    let session = host
+        .build(&directory)?
+        .start(qemu, &machine, &log_of(place))?;
+    wait(session, size)
 }
 
 /// Runs the workloads under GearV, in one boot: first in the device VM, then in the guest. The
@@ -214,7 +217,7 @@ fn under_gearv(qemu: &Qemu, size: Size, place: &Place) -> Result<String> {
         cpus: u32::try_from(images.manifest.cpu_count)?,
         ..machine(place)?
     };
-    wait(images.start(qemu, &machine, &log_of(place))?)
+    wait(images.start(qemu, &machine, &log_of(place))?, size)
 }
 
 /// Writes the manifest of a place, and returns its path. Where two vCPUs share a CPU, both VMs have
@@ -249,8 +252,9 @@ fn log_of(place: &Place) -> PathBuf {
 
 /// Waits for the end and returns all that was printed. A line `FAIL` is an error even if all other
 /// workloads have figures: the script prints one when a program's exit code is not 0.
-fn wait(mut session: Session) -> Result<String> {
-    let printed = session.expect("DONE\n", TIMEOUT);
+fn wait(mut session: Session, size: Size) -> Result<String> {
+    session.give_up_on(FATAL);
+    let printed = session.expect("DONE\n", size.limit());
     let printed = printed.map_err(|error| anyhow!("{error:#}\n{}", session.tail(20)))?;
     let failed = printed.lines().find(|line| line.contains("FAIL "));
     match failed {

@@ -147,9 +147,9 @@ if [ -d /proc/device-tree/gearv ]; then
     cat /run/took
     echo "WHERE guest"
     for name in $names; do
-        says "READY $name"
+        says "READY $name\."
         echo > /run/to-guest
-        says "LEAST $name"
+        says "LEAST $name\."
         sleep 1
         counters "$name"
         echo > /run/to-guest
@@ -165,10 +165,11 @@ else
     for name in $names; do
         case $(tr -d '\0' < /proc/device-tree/model) in
         "GearV VM "*)
-            echo "READY $name"
+            # A name may be the beginning of another one.
+            echo "READY $name."
             read -r _
             least "$name"
-            echo "LEAST $name"
+            echo "LEAST $name."
             read -r _
             ;;
         *)

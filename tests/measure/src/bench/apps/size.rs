@@ -1,5 +1,7 @@
 //! How much the workloads do.
 
+use std::time::Duration;
+
 /// Workloads of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -38,7 +40,7 @@ impl Size {
         mib: 2,
         events: 20,
         loops: 2,
-        times: 2,
+        times: 10,
         elements: 10_000,
         kib: 64,
     };
@@ -63,6 +65,15 @@ impl Size {
 
     pub(crate) const fn of(full: bool) -> Size {
         if full { Size::FULL } else { Size::SHORT }
+    }
+
+    /// Returns the limit for a whole boot with all workloads. Under KVM the host and its guest boot
+    /// before the first of them.
+    pub(super) fn limit(self) -> Duration {
+        match self == Size::SHORTEST {
+            true => Duration::from_secs(300),
+            false => Duration::from_secs(3600),
+        }
     }
 
     /// Returns the words of the kernel's command line from which the script reads names and sizes.
