@@ -6,8 +6,8 @@
 //!
 //! Requirements: G1-CPU-015.
 
-use gear1_core::idregs::IdReg;
-use gear1_core::pointer_auth::{self, Keys};
+use gear1_core::idregs::{IdReg, authentication_fields};
+use gear1_core::pointer_auth::Keys;
 
 use crate::cpu::id_register;
 use crate::regs::{
@@ -21,7 +21,7 @@ use crate::regs::{
 pub fn exists() -> bool {
     // Bound: 2 registers.
     [IdReg::Isar1, IdReg::Isar2].into_iter().any(|reg| {
-        let mut fields = pointer_auth::fields(reg).iter();
+        let mut fields = authentication_fields(reg).iter();
         let value = id_register(reg);
         // Bound: 4 fields.
         fields.any(|shift| value.wrapping_shr(*shift) & 0xf != 0)

@@ -5,7 +5,7 @@
 //! UNDEFINED), G1-CPU-014 (what the CPU says of attacks on speculation).
 
 use crate::monitors::{DEBUG, PMU};
-use crate::pointer_auth::{self, POINTER_AUTH};
+use crate::pointer_auth::POINTER_AUTH;
 use crate::syndrome::SysregId;
 
 const fn id(crm: u32, op2: u32) -> SysregId {
@@ -78,6 +78,7 @@ const fn set(value: u64, shift: u32, new: u64) -> u64 {
 const fn only(value: u64, keep: &[u32]) -> u64 {
     let mut mask = 0_u64;
     let mut rest = keep;
+    // Bound: 16 fields of a register.
     while let [shift, tail @ ..] = rest {
         mask |= 0xf_u64.wrapping_shl(*shift);
         rest = tail;
@@ -106,11 +107,27 @@ const PMU_V8_5: u64 = 6;
 pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, features: u64) -> u64 {
     // planted: guests are shown keys that are not switched
     let authentication = if features & POINTER_AUTH != 0 {
-        only(hardware, pointer_auth::fields(reg))
+        only(hardware, authentication_fields(reg))
     } else {
         0
     };
     authentication | filter_always(reg, hardware, pa_range, gicv3, features)
+}
+
+/// Returns the fields of a register that show pointer authentication, by their shifts: APA, API, GPA
+/// and GPI; of QARMA3, and with them PAC_frac, GPA3 and APA3.
+pub const fn authentication_fields(reg: IdReg) -> &'static [u32] {
+    match reg {
+        IdReg::Isar1 => &[4, 8, 24, 28],
+        IdReg::Isar2 => &[8, 12, 24],
+        IdReg::Pfr0
+        | IdReg::Pfr1
+        | IdReg::Dfr0
+        | IdReg::Isar0
+        | IdReg::Mmfr0
+        | IdReg::Mmfr1
+        | IdReg::Mmfr2 => &[],
+    }
 }
 
 /// Returns what each guest reads, and of monitors what it has.

@@ -370,7 +370,6 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
         manifest: "pointer-auth",
         native: Some("pointer_auth"),
         models: &["max", "cortex-a57"],
-        gicv2: true,
         cpus: 1,
         guests: 3,
         passes: 6,

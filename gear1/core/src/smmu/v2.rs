@@ -302,7 +302,6 @@ pub fn seize(device: &mut impl Device, size: u64) -> Result<(), Stuck> {
 /// interrupt for ever.
 fn turn_banks_off(device: &mut impl Device, size: u64) {
     let shape = Shape::of(device);
-    // Bound: 128 context banks (SMMU_IDR1.NUMCB has 8 bits).
     for bank in 0..shape.bank_count {
         if shape.size(bank.wrapping_add(1)) > size {
             break;
