@@ -6,7 +6,8 @@
 //! the CPUs'.
 //!
 //! Invariant: nobody changes a table that was copied here. A VM with such devices shares no memory
-//! at run time, and its stage 2 stays as init made it ([`check`](super::check)).
+//! at run time, and its stage 2 stays as init made it ([`check`](super::check)), but for the freeze
+//! of a VM with pass-through, which takes the CPUs' memory away and gives it back.
 //!
 //! Requirements: G1-DMA-006.
 
