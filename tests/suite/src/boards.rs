@@ -60,10 +60,12 @@ pub(super) fn parts() -> Vec<Part> {
             rcar_h3("bootm", "fit.scr", tally)
         })
         .slow(true),
+        // With four emulated CPUs the part takes two and a half minutes of both CPUs of a host.
         Part::new(
             "the device VM of raspi4b serves its card",
             rpi4::served_card,
-        ),
+        )
+        .slow(true),
         Part::new("the Raspberry Pi's card runs on raspi4b", rpi4::pl011).slow(true),
         Part::new("the mini-UART of raspi4b", rpi4::mini_uart),
         Part::new(
