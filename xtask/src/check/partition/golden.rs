@@ -34,6 +34,7 @@ const EXAMPLES: &[(&str, Name)] = &[
     ("doorbells", Name::QemuVirt),
     ("rpi4", Name::Rpi4),
     ("rcar-h3", Name::RcarH3),
+    ("rcar-h3-device-vm", Name::RcarH3),
     ("zcu102", Name::Zcu102),
     ("imx8mp-evk", Name::Imx8mpEvk),
 ];
