@@ -296,7 +296,8 @@ impl VmGic {
     }
 
     /// Drives a line whose level nothing holds: the line rises and falls at once. Only an
-    /// edge-triggered interrupt is pending afterwards.
+    /// edge-triggered interrupt is pending afterwards; a vCPU that waits for another one wakes, as
+    /// that was pending for a moment.
     pub fn pulse(&mut self, vcpu: VcpuIndex, intid: IntId) -> Kicks {
         let (index, bit) = intid.place();
         if !self.exists(index) {
@@ -304,7 +305,10 @@ impl VmGic {
         }
         let word = self.word_mut(vcpu, index);
         match word.edge & bit {
-            0 => Kicks::NONE,
+            0 => {
+                let kicks = self.set_line(vcpu, intid, true);
+                kicks.union(self.set_line(vcpu, intid, false))
+            }
             edge => self.set_pending(vcpu, index, edge),
         }
     }
