@@ -80,8 +80,8 @@ pub mod hcr {
     /// For a guest. FB stays 0: what a vCPU invalidates on its own CPU need not be invalidated on
     /// others, since each of them forgets the vCPU before it runs there (`vcpu::forget_others`).
     /// ATA, EnSCXT, FIEN, NV and TME stay 0, and APK and API unless the manifest gives the VM
-    /// pointer authentication: what they would allow traps. Bits of a later
-    /// version than the core's are RES0 there.
+    /// pointer authentication: what they would allow traps. Bits of a later version than the core's
+    /// are RES0 there.
     // planted: ID registers are not trapped
     pub const GUEST: u64 = VM
         | SWIO

@@ -58,6 +58,7 @@ pub mod mmio;
 pub mod monitors;
 #[cfg(target_arch = "aarch64")]
 pub mod pointer_auth;
+#[cfg(target_arch = "aarch64")]
 pub mod pool;
 #[cfg(target_arch = "aarch64")]
 pub mod regs;

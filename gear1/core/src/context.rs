@@ -185,7 +185,7 @@ pub struct VcpuContext {
     pub cntvoff: u64,
     /// The EL1 physical timer.
     pub physical_timer: PhysicalTimer,
-    /// What the VM has of the features that the manifest gives: [`DEBUG`](crate::monitors::DEBUG),
+    /// Features that the manifest gives the VM: [`DEBUG`](crate::monitors::DEBUG),
     /// [`PMU`](crate::monitors::PMU), [`POINTER_AUTH`](crate::pointer_auth::POINTER_AUTH).
     pub features: u64,
     /// Keys of pointer authentication.

@@ -532,7 +532,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     }
 }
 
-/// What one walk over all nodes finds out for new nodes.
+/// Facts of the board's tree that new nodes need, found by one walk over all nodes.
 #[derive(Default)]
 struct Seen<'t> {
     /// The interrupt controller.

@@ -50,7 +50,7 @@ pub struct Placed {
     /// Bytes of registers that the runtime uses.
     size: u64,
     owned: Vec<OwnedStreams>,
-    /// What the version has.
+    /// Registers or memory of this version.
     pub parts: Parts,
 }
 

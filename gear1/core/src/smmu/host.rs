@@ -7,7 +7,7 @@ use super::event::Event;
 
 /// An SMMU that init has started.
 pub trait HostSmmu {
-    /// What the users of the SMMU know together, under a lock.
+    /// State that the users of the SMMU share, under a lock.
     type Queue;
     /// Names what the SMMU was told, for the question whether it has done that.
     type Ticket: Copy;

@@ -250,7 +250,7 @@ pub struct Match {
     pub is_open: bool,
 }
 
-/// What the VMs need of an SMMU.
+/// Needs of the VMs that an SMMU has to meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// Size of the CPUs' physical addresses (ID_AA64MMFR0_EL1.PARange).

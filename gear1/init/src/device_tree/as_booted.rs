@@ -16,7 +16,8 @@ use super::{Maker, OWNED_DROPPED};
 use crate::fdt::path_below;
 
 /// Properties that name what sets a device up, and those that belong to them: the bindings of
-/// Linux's clocks, resets, power domains, pins, PHYs of a SoC, operating points and interconnects.
+/// Linux's clocks, resets, power domains, pins, PHYs of a SoC, operating points, interconnects, DMA
+/// engines and mailboxes.
 /// `phy-handle` is none of them: an Ethernet PHY is a device on the controller's own bus.
 const SUPPLIES: &[&str] = &[
     "assigned-clocks",

@@ -51,10 +51,10 @@ pub enum SmmuKind {
     V3,
 }
 
-/// What a node tells of an SMMUv2.
+/// Facts of an SMMUv2 that its node tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmmuV2 {
-    /// It is Arm's MMU-500.
+    /// Whether the SMMU is Arm's MMU-500.
     pub is_mmu500: bool,
     /// Bits of a StreamID that do not count (`stream-match-mask`).
     pub ignored: u32,

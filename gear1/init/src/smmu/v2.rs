@@ -8,6 +8,7 @@
 use alloc::vec::Vec;
 
 use gear1_abi::boot::BootInfo;
+use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::smmu::stream::Stage2;
 use gear1_core::smmu::v2::{self, Match, Needs, Shape};
@@ -19,7 +20,6 @@ use crate::fdt::{Smmu, SmmuV2};
 use crate::refusal::{Refusal, refusal};
 use crate::region::{Region, merged};
 use crate::table_memory::BootTables;
-use gear1_core::addr::Pa;
 
 #[cfg(test)]
 mod tests;

@@ -90,7 +90,7 @@ pub fn take(device: &mut impl Device, banks: u32, is_owned: impl Fn(u32) -> bool
     // has no events then. What is lost behind one of its faults is nobody's, or a stopped VM's too:
     // all others have context banks.
     if let Some((status, event)) = take_record(device, &global)
-        && !is_owned(STREAM::ID.read(event.stream))
+        && !(GLOBAL_STATUS::USF.is_set(status) && is_owned(STREAM::ID.read(event.stream)))
     {
         let is_write = GLOBAL_SYNDROME::WNR.is_set(event.syndrome);
         let number = match GLOBAL_STATUS::USF.is_set(status) {
@@ -116,7 +116,7 @@ pub fn take(device: &mut impl Device, banks: u32, is_owned: impl Fn(u32) -> bool
     None
 }
 
-/// What a record's registers held.
+/// Contents of a record's registers.
 struct Raw {
     stream: u32,
     address: u64,

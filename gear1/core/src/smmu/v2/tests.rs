@@ -386,6 +386,11 @@ fn a_vm_that_is_stopped_has_no_events() {
     };
     // The second VM's, which is shut, and nobody's.
     assert_eq!([0x200, 0x201].map(&mut take), [Some(0x80), Some(0x201)]);
+    // A fault of the configuration is told, whoever owns the stream.
+    model.registers.insert(GFSR, 4);
+    model.registers.insert(0x54, 0x80);
+    let event = fault::take(&mut model, 2, is_owned);
+    assert_eq!(event.map(|event| event.number), Some(0x04));
 }
 
 /// An SMMU without stream matching has a group for each StreamID.
