@@ -491,6 +491,16 @@ impl<'a> DevicePatterns<'a> {
         })
     }
 
+    /// Tells whether a node below the one at `path` is named.
+    #[must_use]
+    pub fn owns_below(&self, path: &str) -> bool {
+        let mut patterns = self.iter();
+        patterns.any(|pattern| {
+            let rest = pattern.strip_prefix(path);
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        })
+    }
+
     /// Tells whether `pattern` stands for the node at `path`.
     #[must_use]
     pub fn matches(pattern: &str, path: &str) -> bool {

@@ -6,6 +6,7 @@ use gear1_abi::boot::BootInfo;
 use gear1_abi::info::Gear2Info;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
+use gear1_core::table::MapError;
 use gear1_init::fdt::{Board, SmmuKind};
 use gear1_init::region::Region;
 
@@ -187,6 +188,11 @@ impl PhysicalMemory for HostMemory {
 
     /// Addresses of tables, which nothing walks here.
     fn write_register(&mut self, _: Pa, _: u64) {}
+
+    /// A board's tree does not tell what is on a bus.
+    fn reach_registers(&mut self, _: std::ops::Range<u64>) -> Result<bool, MapError> {
+        Ok(false)
+    }
 
     /// One thread has one order.
     fn order(&self) {}

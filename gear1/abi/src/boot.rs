@@ -122,6 +122,28 @@ pub struct BootMaster {
 /// Functions of a PCI bus: 32 devices with 8 each.
 pub const MAX_FUNCTIONS: u32 = 256;
 
+/// Most PCI functions that VMs own apart from their bridges.
+pub const MAX_PCI_FUNCTIONS: usize = 16;
+
+/// Base address registers (BARs) of a PCI function.
+pub const BARS: usize = 6;
+
+/// A PCI function that a VM owns apart from its bridge. The VM's accesses to configuration space
+/// exit to Gear1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BootFunction {
+    /// Configuration space (PA), 4 KiB, which the VM sees at the same address (IPA); 0: unused
+    /// entry.
+    pub space: u64,
+    /// The VM that owns the function (`VmId`).
+    pub vm: u32,
+    /// BARs, as init has placed them (PCI addresses). One in I/O space, which no VM has, is 0.
+    pub bars: [u32; BARS],
+    /// What each BAR reads as when all ones were written; 0: there is none.
+    pub sizes: [u32; BARS],
+}
+
 /// Most ranges of StreamIDs that VMs own.
 pub const MAX_STREAM_RANGES: usize = 16;
 
@@ -325,6 +347,9 @@ pub struct BootVm {
     /// Longest time between two changes of this real-time VM's heartbeat, in counter ticks; 0: it
     /// has none.
     pub heartbeat: u64,
+    /// Configuration space of the first bus of the bridge whose functions the VM owns (IPA, and the
+    /// same PA), 1 MiB; 0: the VM owns no function apart from its bridge.
+    pub pci_space: u64,
     /// Whether the VM has the self-hosted debug registers.
     pub debug: bool,
     /// Whether the VM has the performance monitors.
@@ -433,6 +458,8 @@ pub struct BootInfo {
     pub pl061: [BootPl061; MAX_PL061],
     /// Bus masters; unused entries have `register` 0.
     pub masters: [BootMaster; MAX_MASTERS],
+    /// PCI functions apart from their bridges; unused entries have `space` 0.
+    pub functions: [BootFunction; MAX_PCI_FUNCTIONS],
     /// The SMMU.
     pub smmu: BootSmmu,
     /// Devices that Gear1 feeds; unused entries have `kind` 0.

@@ -72,4 +72,7 @@ exit_reasons! {
     MmioPl061 = "mmio-pl061",
     /// Access that runs again: what it faulted on has changed meanwhile, or its VM stops.
     Again = "again",
+    /// Access to configuration space of a PCI bridge of which the VM owns functions, answered in
+    /// Gear1.
+    PciConfig = "pci-config",
 }

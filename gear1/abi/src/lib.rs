@@ -25,7 +25,7 @@ pub mod trace;
 
 /// Version of every structure and call in this crate: major in the upper half,
 /// minor in the lower. Images whose major versions differ refuse each other.
-pub const ABI_VERSION: u32 = 0x0001_0009;
+pub const ABI_VERSION: u32 = 0x0001_000a;
 
 /// Tells whether an image built for ABI `version` can work with this one.
 pub const fn abi_compatible(version: u32) -> bool {

@@ -171,6 +171,7 @@ impl Group {
             | ExitReason::Abort
             | ExitReason::Channel
             | ExitReason::MmioPl061
+            | ExitReason::PciConfig
             | ExitReason::Again => Self::Memory,
             ExitReason::Wfi | ExitReason::Wfe => Self::Waits,
             ExitReason::Fp => Self::Fp,

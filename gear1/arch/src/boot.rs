@@ -369,8 +369,9 @@ impl PhysicalMemory for Machine {
 
     fn write_register32(&mut self, pa: Pa, value: u32) {
         self.check_device(pa, 4);
-        // SAFETY: a device's register, mapped by `map_device`. Only init's driver of the SMMU calls,
-        // with addresses of memory that it has taken for the SMMU.
+        // SAFETY: a device's register, mapped by `map_device`. Init's driver of the SMMU
+        // calls with addresses of memory that it has taken for the SMMU, and the one that places
+        // PCI functions keeps these from memory.
         unsafe { Mmio::new(pa.get(), 4) }.write32(0, value);
     }
 
@@ -378,6 +379,11 @@ impl PhysicalMemory for Machine {
         self.check_device(pa, 8);
         // SAFETY: as for `write_register32`.
         unsafe { Mmio::new(pa.get(), 8) }.write64(0, value);
+    }
+
+    fn reach_registers(&mut self, registers: Range<u64>) -> Result<bool, MapError> {
+        self.map_device(registers)?;
+        Ok(true)
     }
 
     fn order(&self) {

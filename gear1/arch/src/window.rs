@@ -1,5 +1,5 @@
 //! Windows, the only way the runtime reaches a guest's memory and a guest's devices: to load a VM,
-//! and for what changes hands. Each CPU has two (source and destination) of 64 KiB; what they map
+//! for what changes hands, and for configuration space of PCI functions. Each CPU has two (source and destination) of 64 KiB; what they map
 //! changes, and is nothing between two uses.
 //!
 //! Requirements: G1-MEM-003, G1-MEM-015, G1-DMA-002.
@@ -7,14 +7,16 @@
 use core::marker::PhantomData;
 use core::ptr;
 
-use gear1_abi::boot::{BootLoad, BootMaster, BootRegion, FRESH_SEEDS, MAX_FUNCTIONS};
+use gear1_abi::boot::{BootFunction, BootLoad, BootMaster, BootRegion, FRESH_SEEDS, MAX_FUNCTIONS};
 use gear1_abi::id::{CpuIndex, VmId};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{PIECE, WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
 use gear1_core::guest_memory::GuestMemory;
 use gear1_core::lifecycle::{Register, stop_master};
+use gear1_core::pci::{self, Access, FUNCTION_SIZE};
 
 use crate::handover::Handover;
+use crate::mmio::Mmio;
 use crate::this_cpu::LocalCpu;
 use crate::{barrier, bulk, cache, tlb};
 
@@ -26,12 +28,9 @@ const READ_ONLY: u64 = 1 << 7;
 /// AttrIndx 1: Device-nGnRE.
 const DEVICE: u64 = 1 << 2;
 
-/// Bytes of a PCI function's configuration space in ECAM (PCI Express Base Specification, 7.2.2).
-const FUNCTION_SIZE: u64 = PAGE_SIZE;
 /// Functions whose configuration space is mapped at once.
 const FUNCTIONS_AT_ONCE: u64 = PAGES;
-/// The command register, and behind it the status register, whose bits 0 leaves as they are.
-const COMMAND: u64 = 0x4;
+/// Bits of the command register; the status register behind it keeps its bits when 0 is written.
 const COMMAND_MASK: u32 = 0xffff;
 /// Bus Master Enable: 0 keeps a function from memory, and a bridge from passing requests up.
 const BUS_MASTER: u32 = 1 << 2;
@@ -438,7 +437,10 @@ unsafe fn stop_functions(cpu: LocalCpu<'_>, bus: &'static BootMaster) -> bool {
 ///
 /// Configuration space of a function that is to stop is mapped at `space`.
 unsafe fn stop_function(space: u64) -> bool {
-    let (identity, command) = (space as *const u32, space.wrapping_add(COMMAND) as *mut u32);
+    let (identity, command) = (
+        space as *const u32,
+        space.wrapping_add(pci::COMMAND) as *mut u32,
+    );
     // SAFETY: the caller's condition; both registers are aligned.
     if unsafe { ptr::read_volatile(identity) } == NO_FUNCTION {
         return true;
@@ -452,4 +454,48 @@ unsafe fn stop_function(space: u64) -> bool {
     // SAFETY: as above. Accesses to one device stay in order (Device-nGnRE).
     let state = unsafe { ptr::read_volatile(command) };
     state & BUS_MASTER == 0
+}
+
+/// A PCI function's configuration space, until this is dropped.
+#[derive(Debug)]
+pub struct FunctionSpace(Window);
+
+impl FunctionSpace {
+    /// Maps the configuration space of a function.
+    ///
+    /// # Safety
+    ///
+    /// `function` is one that init handed over. No [`GuestPage`] is mapped on this CPU.
+    #[must_use]
+    pub unsafe fn map(cpu: LocalCpu<'_>, function: &'static BootFunction) -> Self {
+        // SAFETY: init found the function there. The caller has no other window.
+        Self(unsafe { Window::map_registers(cpu, function.space, FUNCTION_SIZE) })
+    }
+
+    /// Returns the function's registers.
+    fn registers(&self) -> Mmio {
+        // SAFETY: configuration space of a function is mapped for this window, as device registers.
+        unsafe { Mmio::new(self.0.address(), FUNCTION_SIZE) }
+    }
+}
+
+/// Each access has the size that the VM chose: a wider one could clear the neighbours' status.
+impl pci::ConfigSpace for FunctionSpace {
+    fn read(&self, access: Access) -> u32 {
+        let (registers, offset) = (self.registers(), access.offset() as usize);
+        match access.size_log2() {
+            0 => registers.read8(offset).into(),
+            1 => registers.read16(offset).into(),
+            _ => registers.read32(offset),
+        }
+    }
+
+    fn write(&mut self, access: Access, value: u32) {
+        let (registers, offset) = (self.registers(), access.offset() as usize);
+        match access.size_log2() {
+            0 => registers.write8(offset, value as u8),
+            1 => registers.write16(offset, value as u16),
+            _ => registers.write32(offset, value),
+        }
+    }
 }

@@ -43,6 +43,7 @@ pub mod log;
 pub mod mitigations;
 pub mod monitors;
 pub mod ownership;
+pub mod pci;
 pub mod physical;
 pub mod pl061;
 pub mod pointer_auth;

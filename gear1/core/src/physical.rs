@@ -4,10 +4,13 @@
 //!
 //! Requirements: G1-BOOT-003.
 
+use core::ops::Range;
+
 use gear1_abi::boot::BootInfo;
 use gear1_abi::info::Gear2Info;
 
 use crate::addr::Pa;
+use crate::table::MapError;
 
 /// Physical memory. An access outside of what the implementation was given is a fault of init's
 /// and stops the machine.
@@ -40,6 +43,9 @@ pub trait PhysicalMemory {
     fn write_register32(&mut self, pa: Pa, value: u32);
     /// Writes a 64-bit register of such a device.
     fn write_register(&mut self, pa: Pa, value: u64);
+    /// Makes device registers reachable that nothing but the manifest names. Returns whether there
+    /// is a machine behind them.
+    fn reach_registers(&mut self, registers: Range<u64>) -> Result<bool, MapError>;
     /// Completes earlier accesses to memory and registers before later ones.
     fn order(&self);
 }

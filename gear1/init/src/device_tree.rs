@@ -17,7 +17,7 @@ use gear1_abi::boot::BootPl061;
 use gearv_manifest::blob::{Blob, Node};
 use gearv_manifest::{ChannelEnd, VirtioDevice, VirtioKind, Vm, VmKind};
 
-use crate::devices::{self, Owned};
+use crate::devices::{self, Bridge, Owned};
 use crate::fdt::bus::cell_counts;
 use crate::fdt::{FIRST_SPI, PMUS, is_compatible, path_below, stdout_path, text};
 use crate::random::SEED_SIZE;
@@ -72,6 +72,8 @@ const OWNED_DROPPED: &[&str] = &[
     "msi-map-mask",
     "msi-parent",
 ];
+/// Property of a host bridge, and of `/chosen` for Linux before 6.12: BARs stay as they are.
+const PROBE_ONLY: &str = "linux,pci-probe-only";
 const RNG_SEED_SIZE: usize = 32;
 /// Trigger types of an interrupt specifier.
 const EDGE_RISING: u32 = 1;
@@ -211,6 +213,8 @@ impl<'f, 'a> Maker<'f, 'a> {
             self.out.children(node);
         } else if self.facts.owned.has(path) {
             self.own(node, path, false);
+        } else if let Some(bridge) = self.facts.owned.bridge_at(path) {
+            self.bridge(node, bridge);
         } else if self.stays(node, path) {
             self.out.properties(node, &[]);
             self.copy(node, path);
@@ -233,6 +237,15 @@ impl<'f, 'a> Maker<'f, 'a> {
             || self.facts.vm.pmu && is_compatible(node, PMUS)
     }
 
+    /// Writes the host bridge of PCI functions that the VM owns: of its buses the first, where the
+    /// functions are and where they stay. What the tree says of functions is of all owners'.
+    fn bridge(&mut self, node: &Node<'_>, bridge: &Bridge) {
+        let dropped = [OWNED_DROPPED, &["bus-range", PROBE_ONLY]].concat();
+        self.out.properties(node, &dropped);
+        self.out.cells("bus-range", &[bridge.first_bus; 2]);
+        self.out.cells(PROBE_ONLY, &[1]);
+    }
+
     /// Writes `/chosen`: what a boot loader would tell a kernel. The console is the emulated one,
     /// or the board's if the VM owns that.
     fn chosen(&mut self, root: &Node<'_>) {
@@ -249,6 +262,9 @@ impl<'f, 'a> Maker<'f, 'a> {
         if facts.initrd.bytes() != 0 {
             self.out.longs("linux,initrd-start", &[facts.initrd.start]);
             self.out.longs("linux,initrd-end", &[facts.initrd.end]);
+        }
+        if facts.owned.bridge.is_some() {
+            self.out.cells(PROBE_ONLY, &[1]);
         }
         let (rng, kaslr) = facts.seed.split_at(RNG_SEED_SIZE);
         self.out.property("rng-seed", rng);

@@ -27,14 +27,17 @@ use crate::region::{Region, merged, pages};
 
 pub(crate) mod as_booted;
 mod conflicts;
+mod functions;
 mod inventory;
 mod masters;
 mod pci;
+pub(crate) mod placed;
 mod source;
 mod streams;
 #[cfg(test)]
 mod tests;
 
+pub use functions::{Bridge, Function};
 pub use source::source_of;
 pub use streams::Streams;
 
@@ -77,6 +80,10 @@ pub struct Owned<'a> {
     pub as_booted: Vec<AsBooted<'a>>,
     /// Streams of devices behind the SMMU.
     pub streams: Vec<Streams>,
+    /// PCI functions that the VM owns apart from their bridge.
+    pub functions: Vec<Function<'a>>,
+    /// The bridge of these functions.
+    pub bridge: Option<Bridge>,
 }
 
 impl Owned<'_> {
@@ -90,11 +97,13 @@ impl Owned<'_> {
     /// Tells whether a node below the one at `path` is the VM's.
     #[must_use]
     pub fn has_below(&self, path: &str) -> bool {
-        let below = |pattern: &str| {
-            let rest = pattern.strip_prefix(path);
-            rest.is_some_and(|rest| rest.starts_with('/'))
-        };
-        self.patterns.iter().any(below)
+        self.patterns.owns_below(path)
+    }
+
+    /// Returns the bridge at `path`, if the VM owns functions of it.
+    #[must_use]
+    pub fn bridge_at(&self, path: &str) -> Option<&Bridge> {
+        self.bridge.as_ref().filter(|bridge| bridge.path == path)
     }
 
     /// Tells whether all of `region` is the VM's.
@@ -148,6 +157,9 @@ struct Walk<'w, 'a, 't> {
     as_booted: Vec<AsBooted<'a>>,
     /// Streams of the devices that are given away, with the phandle of the SMMU of each.
     streams: Vec<(u32, Streams)>,
+    /// PCI functions that are given away one by one, and their bridge.
+    functions: Vec<Function<'a>>,
+    bridge: Option<Bridge>,
     /// Phandle of the SMMU that Gear1 drives.
     smmu: Option<u32>,
     /// Devices that may reach all memory, and whose VM is not trusted with that.
@@ -182,6 +194,8 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             kinds: Vec::new(),
             as_booted: Vec::new(),
             streams: Vec::new(),
+            functions: Vec::new(),
+            bridge: None,
             smmu: None,
             untrusted: Vec::new(),
             neighbours: Vec::new(),
@@ -206,6 +220,8 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             kinds: self.kinds,
             as_booted: self.as_booted,
             streams: streams.map(|(_, streams)| *streams).collect(),
+            functions: self.functions,
+            bridge: self.bridge,
         }
     }
 
@@ -230,6 +246,11 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             }
             let parent = cell(&child, "interrupt-parent").or(parent);
             self.resolve_node(&child, &path, bus, parent)?;
+            if pci::is_bridge(&child) && self.has_functions(&path) {
+                // Nodes below describe functions, which the bus tells of.
+                self.give_functions(&child, &path, bus);
+                continue;
+            }
             let ranges = child.property("ranges").zip(bus);
             match ranges {
                 Some((ranges, bus)) => {
@@ -272,7 +293,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         };
         self.check_hole(path, regions.as_deref().unwrap_or(&[]));
         // A distributor has each INTID once. An interrupt that no VM gets is in none.
-        if self.manifest.vms.iter().any(|vm| vm.devices.owns(path)) {
+        let is_bridge = pci::is_bridge(node);
+        let is_given =
+            |vm: &Vm<'_>| vm.devices.owns(path) || is_bridge && vm.devices.owns_below(path);
+        if self.manifest.vms.iter().any(is_given) {
             self.check_virtual(path, interrupts.as_deref().unwrap_or(&[]))?;
         }
         // A damaged node of another owner is not this VM's to refuse.
@@ -281,13 +305,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             return Ok(());
         }
         if let Err(unreadable) = self.give(node, path, regions, interrupts) {
-            let fault = Fault::new(
-                Rule::DeviceStays,
-                self.vm.name,
-                "devices",
-                unreadable.message,
-            );
-            self.faults.push(fault);
+            self.cannot_give(unreadable);
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS, MAX_STREAM_RANGES};
+use gear1_abi::boot::{BootInfo, IrqOwner, MAX_MASTERS, MAX_PCI_FUNCTIONS, MAX_STREAM_RANGES};
 use gear1_core::stage2::{Attributes, PageState};
 use gearv_manifest::blob::Blob;
 use gearv_manifest::{ChannelEnd, Manifest, Payload, Rule, SharedMemory, VirtioDevice, Vm, VmKind};
@@ -22,7 +22,7 @@ use gearv_manifest::{ChannelEnd, Manifest, Payload, Rule, SharedMemory, VirtioDe
 use crate::device_tree::{self, Facts};
 use crate::devices::{self, Owned, Streams};
 use crate::fdt::{Board, Uart};
-use crate::partition::{Mapping, Purpose, Space};
+use crate::partition::{Emulated, Mapping, Purpose, Space};
 use crate::random::guest_seed;
 use crate::refusal::{Fault, Refusal};
 use crate::region::Region;
@@ -115,11 +115,12 @@ impl<'m, 'a> Passthrough<'m, 'a> {
     }
 
     /// Returns the first address behind all devices, which stage 2 has to reach at its physical
-    /// address.
+    /// address, and behind configuration space that Gear1 emulates there.
     #[must_use]
     pub fn limit(&self) -> u64 {
         let pages = self.owned.pages.iter().map(|page| page.end);
-        pages.fold(0, u64::max)
+        let spaces = self.owned.bridge.iter().map(|bridge| bridge.space.end);
+        pages.chain(spaces).fold(0, u64::max)
     }
 
     /// Returns how many tables the devices take at most: each range of pages as if no table above
@@ -143,6 +144,16 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         })
     }
 
+    /// Iterates over the configuration space that the VM sees of a bridge which is not its own.
+    pub fn emulated(&self) -> impl Iterator<Item = Emulated> {
+        let bridge = self.owned.bridge.iter();
+        bridge.map(|bridge| Emulated {
+            vm: self.vm.id,
+            region: bridge.space,
+            what: "PCI configuration space",
+        })
+    }
+
     /// Tells the runtime whose the devices' interrupts are, and which of them master the bus.
     pub fn fill(&self, info: &mut BootInfo) {
         let owner = IrqOwner::vm(self.vm.id.index()).unwrap_or_default();
@@ -158,6 +169,19 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         let free = info.masters.iter_mut().filter(|slot| slot.register == 0);
         free.zip(&self.owned.masters)
             .for_each(|(slot, master)| *slot = *master);
+        self.fill_functions(info);
+    }
+
+    /// Tells the runtime of the PCI functions that the VM owns apart from their bridge.
+    fn fill_functions(&self, info: &mut BootInfo) {
+        let vm = info.vms.get_mut(self.vm.id.index());
+        if let Some((vm, bridge)) = vm.zip(self.owned.bridge.as_ref()) {
+            vm.pci_space = bridge.space.start;
+        }
+        let free = info.functions.iter_mut().filter(|slot| slot.space == 0);
+        let functions = self.owned.functions.iter();
+        free.zip(functions)
+            .for_each(|(slot, function)| *slot = function.boot(self.vm.id.reg() as u32));
     }
 
     /// Returns what the VM's device tree is made from, without anything that Gear1 adds.
@@ -205,44 +229,41 @@ pub fn check_owners<'p, 'm: 'p, 'a: 'm>(
             }
         }
     }
-    check_masters(owners.clone(), faults);
-    check_streams(owners, faults);
+    check_counts(owners, faults);
 }
 
-/// Refuses more bus masters than the runtime can stop. Each is stopped under its VM's lock, so
-/// their number bounds how long a stop holds the lock.
-fn check_masters<'p, 'm: 'p, 'a: 'm>(
+/// Refuses more than the runtime has room for: bus masters, of which each is stopped under its VM's
+/// lock, so that their number bounds how long a stop holds the lock; ranges of StreamIDs, by which
+/// it tells devices apart that fault; and PCI functions apart from their bridges.
+fn check_counts<'p, 'm: 'p, 'a: 'm>(
     owners: impl Iterator<Item = &'p Passthrough<'m, 'a>>,
     faults: &mut Vec<Fault>,
 ) {
-    let mut masters = 0;
+    let mut limits: [(usize, usize, &str, Counted<'_>); 3] = [
+        (0, MAX_MASTERS, "bus masters", |owned| owned.masters.len()),
+        (0, MAX_STREAM_RANGES, "ranges of StreamIDs", |owned| {
+            owned.streams.len()
+        }),
+        (0, MAX_PCI_FUNCTIONS, "PCI functions", |owned| {
+            owned.functions.len()
+        }),
+    ];
     for one in owners {
-        masters += one.owned.masters.len();
-        if masters > MAX_MASTERS {
-            let what = alloc::format!("{masters}, of which {MAX_MASTERS} can be stopped");
-            let fault = Fault::new(Rule::TooManyMasters, one.vm.name, "devices", what);
-            faults.push(fault);
-            return;
+        for (count, limit, what, counted) in &mut limits {
+            let before = *count;
+            *count += counted(&one.owned);
+            // The VM that is one too many is named, and none behind it.
+            if *count > *limit && before <= *limit {
+                let what = alloc::format!("{count} {what}; {limit} fit");
+                let fault = Fault::new(Rule::TooManyMasters, one.vm.name, "devices", what);
+                faults.push(fault);
+            }
         }
     }
 }
 
-/// Refuses more ranges of StreamIDs than the runtime can tell apart when a device faults.
-fn check_streams<'p, 'm: 'p, 'a: 'm>(
-    owners: impl Iterator<Item = &'p Passthrough<'m, 'a>>,
-    faults: &mut Vec<Fault>,
-) {
-    let mut ranges = 0;
-    for one in owners {
-        ranges += one.owned.streams.len();
-        if ranges > MAX_STREAM_RANGES {
-            let what = alloc::format!("{ranges} ranges of StreamIDs; {MAX_STREAM_RANGES} fit");
-            let fault = Fault::new(Rule::TooManyMasters, one.vm.name, "devices", what);
-            faults.push(fault);
-            return;
-        }
-    }
-}
+/// How many of something a VM owns.
+type Counted<'a> = fn(&Owned<'a>) -> usize;
 
 /// Refuses a guest with devices behind the SMMU that shares memory by FF-A, unless the manifest
 /// trusts the guest: each change waits for the accesses that its devices have begun, and Gear1 halts
@@ -280,12 +301,27 @@ pub fn check_kinds<'p, 'm: 'p, 'a: 'm>(
     }
 }
 
+/// Returns a PCI function of one VM that is the other's too, or the other owns the whole bridge of.
+fn common_function<'a>(one: &Owned<'a>, other: &Owned<'_>) -> Option<&'a str> {
+    let is_others = |function: &&devices::Function<'_>| {
+        let mut functions = other.functions.iter();
+        let mut pages = other.pages.iter();
+        // planted: two VMs own one PCI function
+        functions.any(|other| other.space == function.space)
+            || pages.any(|page| page.overlaps(&function.space))
+    };
+    one.functions.iter().find(is_others).map(|one| one.path)
+}
+
 /// Says what two VMs would both own. Interrupts and streams are compared beside pages, because two
 /// devices may share a line, or a master of the bus.
 fn common(one: &Owned<'_>, other: &Owned<'_>) -> Option<String> {
     let overlaps = |page: &&Region| other.pages.iter().any(|p| p.overlaps(page));
     if let Some(page) = one.pages.iter().find(overlaps) {
         return Some(alloc::format!("the device at {:#x}", page.start));
+    }
+    if let Some(function) = common_function(one, other).or_else(|| common_function(other, one)) {
+        return Some(alloc::format!("the PCI function {function}"));
     }
     // planted: two VMs own one interrupt
     let shared = |of: &&devices::Interrupt| other.interrupts.iter().any(|i| i.intid == of.intid);

@@ -11,10 +11,14 @@ use gear1_abi::boot::BootInfo;
 use gear1_abi::info::Gear2Info;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
+use gear1_core::table::MapError;
 use gearv_manifest::blob::{Blob, Node};
 
 use crate::region::Region;
 use crate::trees::{Aligned, Tree, cells, text};
+
+mod bus;
+pub(crate) use bus::{FakeBus, FakeFunction};
 
 const PAGE: u64 = 4096;
 /// Byte that all memory holds before a write.
@@ -52,6 +56,7 @@ pub(crate) struct FakeMemory {
     pub(crate) boot_info: Option<(u64, Box<BootInfo>)>,
     pub(crate) gear2_info: Option<(u64, Gear2Info)>,
     pub(crate) smmu: FakeSmmu,
+    pub(crate) pci: Option<FakeBus>,
 }
 
 /// Registers of an SMMUv3 as QEMU's `virt` has it, or of an SMMUv2 with 4 KiB pages in its place,
@@ -205,6 +210,9 @@ impl PhysicalMemory for FakeMemory {
 
     /// Returns GICD_TYPER of a distributor with 288 interrupts, unless the test says otherwise.
     fn read_register32(&self, pa: Pa) -> u32 {
+        if let Some(bus) = self.pci.as_ref().filter(|bus| bus.has(pa.get())) {
+            return bus.read(pa.get());
+        }
         let smmu = self.smmu.read(pa.get());
         let other = || self.registers.get(&pa.get()).map(|value| *value as u32);
         smmu.or_else(other).unwrap_or(8)
@@ -215,11 +223,18 @@ impl PhysicalMemory for FakeMemory {
     }
 
     fn write_register32(&mut self, pa: Pa, value: u32) {
+        if let Some(bus) = self.pci.as_mut().filter(|bus| bus.has(pa.get())) {
+            return bus.write(pa.get(), value);
+        }
         self.smmu.write(pa.get(), value.into());
     }
 
     fn write_register(&mut self, pa: Pa, value: u64) {
         self.smmu.write(pa.get(), value);
+    }
+
+    fn reach_registers(&mut self, _: core::ops::Range<u64>) -> Result<bool, MapError> {
+        Ok(self.pci.is_some())
     }
 
     fn order(&self) {}

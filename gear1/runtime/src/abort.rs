@@ -16,7 +16,7 @@ use gear1_core::vgic::SGIR;
 use crate::machine::{Cpu, Guest, Loaded};
 use crate::vcpu::Handled;
 use crate::vgic::{SGI_EXIT, Sent};
-use crate::{channel, ffa, inject, vcpu, vgic, vgic_mmio};
+use crate::{channel, ffa, inject, pci, vcpu, vgic, vgic_mmio};
 
 /// PSTATE.EL and, with AArch32, a mode that is EL0's only when zero below.
 const PSTATE_EL: u64 = 0xc;
@@ -93,7 +93,8 @@ fn gone(loaded: &Loaded) -> Handled {
 }
 
 /// Answers an access to a device that Gear1 or Gear2 emulates. The most frequent comes first: the
-/// virtual GIC, then doorbells, then all that Gear2 knows.
+/// virtual GIC, then doorbells, then configuration space of PCI functions, then all that Gear2
+/// knows.
 #[inline(always)]
 fn emulate(mut guest: Guest<'_>, syndrome: Syndrome, ipa: u64) -> Handled {
     let loaded = guest.loaded;
@@ -105,6 +106,9 @@ fn emulate(mut guest: Guest<'_>, syndrome: Syndrome, ipa: u64) -> Handled {
         && let Some(resume) = channel::access(guest.reborrow(), abort, ipa)
     {
         return resume;
+    }
+    if pci::is_at(loaded, ipa) {
+        return pci::access(guest, abort, ipa);
     }
     if guest.cpu.data.real_time != RealTime::No {
         // Nobody emulates devices for it.

@@ -22,6 +22,7 @@ use gear1_arch::window::load_piece;
 use gear1_arch::{cpu, firmware, heartbeat, stolen_time};
 use gear1_core::ffa::End;
 use gear1_core::lifecycle::{self, Masters};
+use gear1_core::pci::NOT_ASKED;
 use gear1_core::vgic::VcpuIndex;
 
 use crate::machine::{self, Cpu, Guest, Machine, VmInner};
@@ -223,6 +224,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     vm.state = lifecycle::start(vm.state)?;
     (vm.restarts, vm.is_left) = (false, false);
     vm.masters = Masters::NEW;
+    vm.sized = NOT_ASKED;
     vm_state::thaw(machine, id);
     vm.starts = vm.starts.wrapping_add(1);
     vm.ends = vm.ends.begin_life();

@@ -22,6 +22,7 @@ use gear1_core::lifecycle::{Masters, RunningLife};
 use gear1_core::log::LogRing;
 use gear1_core::mitigations::{Mitigations, SocId};
 use gear1_core::monitors::{DEBUG, PMU};
+use gear1_core::pci::{Asked, NOT_ASKED};
 use gear1_core::pointer_auth::POINTER_AUTH;
 use gear1_core::residents::Residents;
 use gear1_core::vcpu::{CpuShared, IcacheRequests, VcpuShared};
@@ -66,6 +67,8 @@ pub(crate) struct VmInner {
     pub(crate) streams: Streams,
     /// Whether the VM's bus masters were told to stop.
     pub(crate) masters: Masters,
+    /// What the VM has asked of its PCI functions' BARs.
+    pub(crate) sized: Asked,
 }
 
 /// vCPU whose EL1 state and list registers a CPU can hold: what does not change after boot. The
@@ -91,7 +94,8 @@ pub(crate) struct Loaded {
     /// Whether the VM has an emulated PL061.
     pub(crate) has_pl061: bool,
     /// Whether an access to no channel and no interrupt controller is Gear2's, without a further
-    /// look: Gear2 runs the VM, no other VM shares memory with it, and it has no PL061 of Gear1's.
+    /// look: Gear2 runs the VM, no other VM shares memory with it, it has no PL061 of Gear1's, and
+    /// it owns no PCI function apart from its bridge.
     pub(crate) is_plain: bool,
 }
 
@@ -347,6 +351,7 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         is_left: false,
         streams: Streams::new(false),
         masters: Masters::NEW,
+        sized: NOT_ASKED,
     })
 }; MAX_VMS];
 /// Lives that each VM has begun: what CPUs cached of an earlier one is stale.
@@ -504,10 +509,12 @@ pub(crate) fn channels_of(machine: &Machine, vm: VmId) -> &'static [BootChannel]
     machine.boot.channels.get(first..end).unwrap_or_default()
 }
 
-/// Tells whether Gear2 runs a VM that shares no memory and has no PL061 of Gear1's.
+/// Tells whether Gear2 runs a VM that shares no memory, and has no PL061 and no configuration space
+/// of Gear1's.
 fn is_plain(machine: &Machine, vm: VmId) -> bool {
     let boot = boot_vm(machine, vm);
-    boot.real_time == RealTime::No && boot.peers == 0 && !has_pl061(machine, vm)
+    let shares = boot.peers != 0 || boot.pci_space != 0;
+    boot.real_time == RealTime::No && !shares && !has_pl061(machine, vm)
 }
 
 /// Returns the addresses of a VM's channels.

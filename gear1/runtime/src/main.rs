@@ -117,6 +117,7 @@ mod machine;
 mod messages;
 mod monitors;
 mod passthrough;
+mod pci;
 mod realtime;
 mod reply;
 mod run;

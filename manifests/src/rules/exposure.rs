@@ -139,7 +139,11 @@ fn check_sharing<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'
 fn masters_the_bus(vm: &Vm<'_>, board: Option<&Exposed<'_>>) -> bool {
     match board {
         Some(_) if vm.kind == VmKind::Guest => false,
-        Some(board) => board.masters.iter().any(|path| vm.devices.owns(path)),
+        // Of a PCI host bridge a VM may own functions alone.
+        Some(board) => board
+            .masters
+            .iter()
+            .any(|path| vm.devices.owns(path) || vm.devices.owns_below(path)),
         None => vm.kind == VmKind::Device && !vm.devices.is_empty(),
     }
 }

@@ -14,6 +14,7 @@
 pub mod attack;
 pub mod boot;
 pub mod cpu;
+pub mod edu;
 pub mod exception;
 pub mod failing;
 pub mod ffa;

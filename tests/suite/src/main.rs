@@ -52,6 +52,7 @@ mod nbd;
 mod own_devices;
 mod part;
 mod parts;
+mod pci_functions;
 mod pci_linux;
 mod peripherals;
 mod planted;

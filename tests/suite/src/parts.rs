@@ -20,8 +20,8 @@ use crate::{
     bench, board_watchdogs, boards, boot, channels, chaos, coverage, cpu_time, devices, dma,
     documents, examples, firmware, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host,
     hostile, images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, own_devices,
-    pci_linux, peripherals, planted, programs, realtime, refusals, running, schedules, smmu_v2,
-    storage, supervision, tour, tracing, userlands, watchdogs, worst_cases,
+    pci_functions, pci_linux, peripherals, planted, programs, realtime, refusals, running,
+    schedules, smmu_v2, storage, supervision, tour, tracing, userlands, watchdogs, worst_cases,
 };
 
 /// Number of the slowest parts listed at the end: a part that grows is seen before the whole run is
@@ -76,6 +76,7 @@ fn parts() -> Vec<Part> {
     parts.extend(gearctl_sched::parts());
     parts.extend(tracing::parts());
     parts.extend(moves::parts());
+    parts.extend(pci_functions::parts());
     parts.extend(pci_linux::parts());
     parts.extend(storage::parts());
     parts.extend(programs::parts());

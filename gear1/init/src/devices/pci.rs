@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use gearv_manifest::blob::Node;
 
 use super::{Interrupt, Walk, cell, phandle, shared, specifier};
-use crate::fdt::bus::Bus;
+use crate::fdt::bus::{Bus, PciWindow};
 use crate::fdt::text;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
@@ -22,6 +22,8 @@ pub(super) const GENERIC: &str = "pci-host-ecam-generic";
 /// The last bus that there can be, and the size of a bus's configuration space (ECAM).
 const LAST_BUS: u32 = 0xff;
 const BUS_SIZE: u64 = 1 << 20;
+/// Lines of a function: INTA to INTD (PCI Local Bus Specification 3.0, 2.2.6).
+pub(super) const LINES: usize = 4;
 /// Cells of a PCI address and of a PCI interrupt in a row of `interrupt-map`.
 const CHILD_CELLS: usize = 4;
 
@@ -55,11 +57,40 @@ pub(super) fn regions(
         // planted: a VM has configuration space beyond its buses
         space.end = space.end.min(space.start.saturating_add(size));
     }
-    if let Some(ranges) = node.property("ranges") {
-        let windows = bus.pci_windows(ranges);
-        regions.extend(windows.ok_or_else(|| refusal!(Board, "{path}: ranges: no whole windows"))?);
-    }
+    let windows = windows(node, path, bus)?;
+    regions.extend(windows.iter().map(|window| window.region));
     Ok(regions)
+}
+
+/// Returns the windows of a bridge.
+pub(super) fn windows(
+    node: &Node<'_>,
+    path: &str,
+    bus: &Bus<'_, '_>,
+) -> Result<Vec<PciWindow>, Refusal> {
+    let Some(ranges) = node.property("ranges") else {
+        return Ok(Vec::new());
+    };
+    let windows = bus.pci_windows(ranges);
+    windows.ok_or_else(|| refusal!(Board, "{path}: ranges: no whole windows"))
+}
+
+/// What raises an interrupt below a bridge, as a row of `interrupt-map` names it: the three cells of
+/// a function's address, and its line.
+#[derive(Clone, Copy)]
+pub(super) struct Line([u32; CHILD_CELLS]);
+
+impl Line {
+    /// Returns a line, 1 for INTA, of the function with a requester ID.
+    pub(super) const fn new(requester: u32, pin: u32) -> Self {
+        Self([requester << 8, 0, 0, pin])
+    }
+
+    /// Tells whether the two are the same where the mask has bits.
+    fn is(&self, other: &Self, mask: &Self) -> bool {
+        let mut cells = self.0.iter().zip(other.0).zip(mask.0);
+        cells.all(|((own, other), mask)| own & mask == other & mask)
+    }
 }
 
 impl Walk<'_, '_, '_> {
@@ -79,7 +110,7 @@ impl Walk<'_, '_, '_> {
         let mut list: Vec<Interrupt> = Vec::new();
         while cells.len() != 0 {
             let row = self.row(&mut cells);
-            let interrupt = row.ok_or_else(|| {
+            let (_, interrupt) = row.ok_or_else(|| {
                 refusal!(
                     Board,
                     "{path}: interrupt-map: not whole rows that lead to shared interrupts of the \
@@ -93,16 +124,37 @@ impl Walk<'_, '_, '_> {
         Ok(list)
     }
 
+    /// Returns the interrupt that a line leads to; `None`: there is none that a VM can have. The
+    /// mask says which bits of a row count (Devicetree Specification 0.4, 2.4.3.2).
+    pub(super) fn line_interrupt(&self, node: &Node<'_>, line: Line) -> Option<Interrupt> {
+        let mask = node.property("interrupt-map-mask");
+        let mask: Vec<u32> = mask
+            .and_then(|mask| mask.cells())
+            .into_iter()
+            .flatten()
+            .collect();
+        let mask = Line(<[u32; CHILD_CELLS]>::try_from(mask).unwrap_or([u32::MAX; CHILD_CELLS]));
+        let mut cells = node.property("interrupt-map")?.cells()?;
+        while cells.len() != 0 {
+            let (row, interrupt) = self.row(&mut cells)?;
+            if row.is(&line, &mask) {
+                return Some(interrupt);
+            }
+        }
+        None
+    }
+
     /// Reads a row of `interrupt-map`.
-    fn row(&self, cells: &mut impl Iterator<Item = u32>) -> Option<Interrupt> {
-        for _ in 0..CHILD_CELLS {
-            cells.next()?;
+    fn row(&self, cells: &mut impl Iterator<Item = u32>) -> Option<(Line, Interrupt)> {
+        let mut line = [0; CHILD_CELLS];
+        for cell in &mut line {
+            *cell = cells.next()?;
         }
         let named = cells.next()?;
         let gic = self.gic.filter(|gic| phandle(gic) == Some(named))?;
         for _ in 0..cell(&gic, "#address-cells").unwrap_or(0) {
             cells.next()?;
         }
-        shared(&specifier(&gic, cells)?)
+        Some((Line(line), shared(&specifier(&gic, cells)?)?))
     }
 }

@@ -86,6 +86,17 @@ pub(super) fn own(node: &Node<'_>, root: &Node<'_>) -> Option<Vec<(u32, Streams)
     Some(list)
 }
 
+/// Returns the stream of a PCI function behind a bridge, with the phandle of its SMMU; `None`: it
+/// has none, or the bridge's rows cannot be read.
+pub(super) fn of_requester(bridge: &Node<'_>, requester: u32) -> Option<(u32, Streams)> {
+    let rows = rows(bridge)?;
+    let found = rows.into_iter().find_map(|(first, smmu, streams)| {
+        let offset = requester.checked_sub(first)?;
+        (offset < streams.count).then_some((smmu, streams.first + offset))
+    });
+    found.map(|(smmu, first)| (smmu, Streams { first, count: 1 }))
+}
+
 /// Returns the rows of a PCI host bridge's `iommu-map`. One that maps requester IDs which
 /// `iommu-map-mask` has folded before is none that counts IDs.
 pub(super) fn rows(node: &Node<'_>) -> Option<Vec<Row>> {

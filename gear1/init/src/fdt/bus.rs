@@ -14,6 +14,22 @@ use gearv_manifest::blob::{Node, Property};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
+/// A window of a PCI host bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PciWindow {
+    /// Bits 25:24 of the first cell: which space of the bus it leads to.
+    pub(crate) space: u32,
+    /// The first address there.
+    pub(crate) pci: u64,
+    /// Where the CPU sees the window (PA).
+    pub(crate) region: Region,
+}
+
+impl PciWindow {
+    /// Numbers of the memory spaces of 32 and of 64 bits.
+    pub(crate) const MEMORY: [u32; 2] = [2, 3];
+}
+
 /// Address format of a bus, and its translation to the CPU's addresses.
 pub(crate) struct Bus<'b, 'a> {
     address_cells: u32,
@@ -89,19 +105,23 @@ impl<'b, 'a> Bus<'b, 'a> {
         Ok(regions)
     }
 
-    /// Returns the windows of a PCI host bridge on this bus, as the CPU sees them: `ranges` has for
-    /// each the type and the PCI address in three cells, the address here, and the size in two
-    /// cells (the PCI bus binding to Open Firmware). `None`: no whole windows, or one that no bus
-    /// above translates.
-    pub(crate) fn pci_windows(&self, ranges: Property<'_>) -> Option<Vec<Region>> {
+    /// Returns the windows of a PCI host bridge on this bus: `ranges` has for each the type and the
+    /// PCI address in three cells, the address here, and the size in two cells (the PCI bus binding
+    /// to Open Firmware). `None`: no whole windows, or one that no bus above translates.
+    pub(crate) fn pci_windows(&self, ranges: Property<'_>) -> Option<Vec<PciWindow>> {
         let mut cells = ranges.cells()?;
         let mut windows = Vec::new();
         while cells.len() != 0 {
-            let _kind = cells.next()?;
-            let _pci_address = number(&mut cells, 2)?;
+            let space = cells.next()? >> 24 & 3;
+            let pci = number(&mut cells, 2)?;
             let start = self.translate(number(&mut cells, self.address_cells)?)?;
             let size = number(&mut cells, 2)?;
-            windows.push(Region::new(start, start.checked_add(size)?));
+            pci.checked_add(size)?;
+            windows.push(PciWindow {
+                space,
+                pci,
+                region: Region::new(start, start.checked_add(size)?),
+            });
         }
         Some(windows)
     }

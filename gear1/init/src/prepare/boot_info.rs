@@ -72,6 +72,7 @@ pub(super) fn of_machine(
         doorbells: Default::default(),
         pl061: Default::default(),
         masters: [BootMaster::default(); MAX_MASTERS],
+        functions: Default::default(),
         smmu: Default::default(),
         watchdogs: Default::default(),
         feed_period: 0,

@@ -125,6 +125,7 @@ impl<'a> Placed<'a> {
         mappings.extend(shared::mappings(manifest));
         let others = &system.owners.others;
         mappings.extend(others.iter().flat_map(Passthrough::mappings));
+        emulated.extend(system.owners.all().flat_map(Passthrough::emulated));
         let device_vm = system.owners.device_vm.as_ref();
         if let Some((device_vm, shared)) = device_vm.zip(self.shared.as_ref()) {
             mappings.extend(device_vm.mappings(shared, &self.starts));

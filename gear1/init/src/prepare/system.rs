@@ -10,14 +10,16 @@ use alloc::vec::Vec;
 
 use gear1_abi::boot::SHARING_TABLES;
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
+use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::Geometry;
 use gearv_manifest::blob::Blob;
-use gearv_manifest::{Archive, Manifest, Member, Vm};
+use gearv_manifest::{Archive, Manifest, Member, Rule, Vm};
 
 use super::Given;
 use crate::board_watchdog::{self, Fed};
 use crate::device_vm::DeviceVm;
 use crate::devices::as_booted;
+use crate::devices::placed::{self, Rooms};
 use crate::doorbells;
 use crate::fdt::Board;
 use crate::passthrough::{Passthrough, check_kinds, check_owners, check_peers};
@@ -111,6 +113,46 @@ impl<'m, 'a> Owners<'m, 'a> {
             doorbells::check(manifest, owners.all(), tree, faults);
         }
         Ok(owners)
+    }
+
+    /// Places the PCI functions that VMs own apart from their bridges, whose registers and
+    /// interrupts are known only then. One line of the bus may have functions of two VMs.
+    pub(super) fn place_functions<M: PhysicalMemory>(
+        &mut self,
+        board: &Board,
+        memory: &mut M,
+        faults: &mut Vec<Fault>,
+    ) -> Result<(), Refusal> {
+        let mut rooms = Rooms::default();
+        let device_vm = self.device_vm.as_mut().map(|vm| &mut vm.own);
+        for owner in self.others.iter_mut().chain(device_vm) {
+            placed::place(&mut owner.owned, &mut rooms, memory)?;
+        }
+        if !rooms.is_empty() {
+            check_owners(self.all(), faults);
+            self.check_gear2s(board, faults);
+        }
+        Ok(())
+    }
+
+    /// Refuses PCI functions that have an interrupt of Gear2's: the boot UART's, unless a VM has
+    /// the UART, or the SMMU's.
+    fn check_gear2s(&self, board: &Board, faults: &mut Vec<Fault>) {
+        let uart = board
+            .uart
+            .filter(|uart| !self.all().any(|vm| vm.has_uart(uart)));
+        let uart = uart.map(|uart| (uart.intid, "the boot UART"));
+        let smmu = board.smmu.as_ref().and_then(|smmu| smmu.interrupt);
+        let kept = uart
+            .into_iter()
+            .chain(smmu.map(|(intid, _)| (intid, "the SMMU")));
+        for (intid, what) in kept {
+            let mut with_functions = self.all().filter(|vm| vm.owned.bridge.is_some());
+            if let Some(vm) = with_functions.find(|vm| vm.has_interrupt(intid)) {
+                let what = alloc::format!("INTID {intid}, by a PCI function and {what} of Gear2's");
+                faults.push(Fault::new(Rule::DeviceTaken, vm.vm.name, "devices", what));
+            }
+        }
     }
 
     /// Iterates over all VMs that own devices.

@@ -12,8 +12,8 @@ use super::{Given, HandOver, prepare};
 use crate::fdt;
 use crate::region::Region;
 use crate::testing::{
-    FakeMemory, Files, Mapping, POISON, VIRT_GICV2, VIRT_GICV3, flat_image, guest_tree, kernel,
-    mappings, tree,
+    FakeBus, FakeMemory, Files, Mapping, POISON, VIRT_GICV2, VIRT_GICV3, flat_image, guest_tree,
+    kernel, mappings, tree,
 };
 use crate::trees::{Aligned, Tree, cells, smallest, text};
 use gearv_manifest::blob::Blob;
@@ -40,6 +40,8 @@ pub(crate) struct Case {
     pub(crate) smmu_hangs: bool,
     /// The SMMU is an SMMUv2.
     pub(crate) has_smmu_v2: bool,
+    /// The first PCI bus; without one there is no machine to ask.
+    pub(crate) pci: Option<FakeBus>,
 }
 
 /// Files of a Linux guest, of a flat one and of Gear2.
@@ -71,6 +73,7 @@ impl Case {
             smmu: HashMap::new(),
             smmu_hangs: false,
             has_smmu_v2: false,
+            pci: None,
         }
     }
 
@@ -96,6 +99,7 @@ impl Case {
         memory.smmu.id.clone_from(&self.smmu);
         memory.smmu.is_hung = self.smmu_hangs;
         memory.smmu.is_v2 = self.has_smmu_v2;
+        memory.pci.clone_from(&self.pci);
         let given = Given {
             board: &board,
             archive: archive.as_slice(),

@@ -18,8 +18,9 @@
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use test_guests::attack::Random;
+use test_guests::edu::{self, BUFFER, Edu, INTERRUPT, TO_MEMORY};
 use test_guests::ffa::{self, Descriptor, function, regs};
-use test_guests::mmio::{read8, read16, read32, read64, write8, write16, write32, write64};
+use test_guests::mmio::{read8, read16, read32, read64, write8, write16, write32};
 use test_guests::{Machine, check, cpu, gic, guest, psci, report, say, timer};
 
 guest!(main, irq = on_interrupt);
@@ -28,8 +29,7 @@ guest!(main, irq = on_interrupt);
 /// has its PCIe configuration there as long as memory ends below 256 GiB.
 const CONFIGURATION: u64 = 0x40_1000_0000;
 const REGISTERS: u64 = 0x1000_0000;
-/// Device and vendor of `edu`.
-const EDU: u32 = 0x11e8_1234;
+const EDU: Edu = Edu(REGISTERS);
 /// Configuration space: command, first base address.
 const COMMAND: u64 = 0x4;
 const BAR0: u64 = 0x10;
@@ -38,22 +38,6 @@ const MEMORY: u16 = 0b010;
 const MASTER: u16 = 0b100;
 /// Interrupts of the bridge's four lines.
 const LINES: core::ops::Range<u32> = 35..39;
-
-/// Registers of `edu` (QEMU, docs/specs/edu).
-const INTERRUPT_DONE: u64 = 0x64;
-const SOURCE: u64 = 0x80;
-const DESTINATION: u64 = 0x88;
-const COUNT: u64 = 0x90;
-const RUN: u64 = 0x98;
-/// The buffer, as SOURCE and DESTINATION name it.
-const BUFFER: u64 = 0x4_0000;
-/// Bits of RUN.
-const START: u64 = 1;
-const TO_MEMORY: u64 = 2;
-const INTERRUPT: u64 = 4;
-/// A transfer takes 100 ms. QEMU's `edu` copies at the end of that time, by a timer of its own.
-const TRANSFER_US: u64 = 100_000;
-const PATIENCE: u32 = 20;
 
 /// Bytes of the pattern.
 const SIZE: u64 = 64;
@@ -84,7 +68,7 @@ static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
 fn on_interrupt(intid: u32) {
     if LINES.contains(&intid) {
         INTERRUPTS.fetch_add(1, Relaxed);
-        write32(REGISTERS + INTERRUPT_DONE, u32::MAX);
+        EDU.end_interrupt();
     }
 }
 
@@ -139,7 +123,7 @@ fn main(machine: &Machine) {
 /// closed before the VM's memory is given to its next life (G1-DMA-002).
 fn was_stopped(command: u16, own: u64) {
     report::equal("master-is-off", command & MASTER, 0);
-    await_end("late-transfer");
+    EDU.await_end("late-transfer");
     let is_untouched = (0..SIZE).all(|at| read8(own + LATE + at) == 0);
     check!("late-write", is_untouched, "the device has written");
 }
@@ -148,7 +132,7 @@ fn was_stopped(command: u16, own: u64) {
 /// device eight functions.
 fn find() -> Option<u64> {
     let functions = (0..32).map(|device| CONFIGURATION + device * 0x8000);
-    let mut functions = functions.filter(|function| read32(*function) == EDU);
+    let mut functions = functions.filter(|function| read32(*function) == edu::IDENTITY);
     functions.next()
 }
 
@@ -275,29 +259,10 @@ fn lend(tx: u64, page: u64) -> u64 {
 
 /// Has the device copy the pattern's bytes.
 fn begin(source: u64, destination: u64, how: u64) {
-    write64(REGISTERS + SOURCE, source);
-    write64(REGISTERS + DESTINATION, destination);
-    write64(REGISTERS + COUNT, SIZE);
-    write64(REGISTERS + RUN, START | how);
+    EDU.begin(source, destination, SIZE, how);
 }
 
 /// Has the device copy the pattern's bytes, and waits until it has.
 fn transfer(source: u64, destination: u64, how: u64) {
-    begin(source, destination, how);
-    await_end("transfer");
-}
-
-/// Waits until the device has done what it was told last.
-fn await_end(name: &str) {
-    for _ in 0..PATIENCE {
-        timer::sleep_us(TRANSFER_US);
-        if read32(REGISTERS + RUN) & START as u32 == 0 {
-            return;
-        }
-    }
-    let (source, destination) = (read64(REGISTERS + SOURCE), read64(REGISTERS + DESTINATION));
-    report::fail(
-        name,
-        format_args!("{source:x} to {destination:x}: not done"),
-    );
+    EDU.transfer(source, destination, SIZE, how);
 }

@@ -57,6 +57,8 @@ pub(super) enum Finder {
     Chaos,
     /// A device that attacks all memory.
     Dma,
+    /// Two VMs with a function each of one PCI bus.
+    PciFunctions,
     /// A guest with devices of its own.
     OwnDevices,
     /// Firmware that counts how often Gear1 calls it.

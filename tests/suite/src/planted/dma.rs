@@ -11,9 +11,77 @@ const DRIVER: &str = "gear1/core/src/smmu/tests.rs";
 const INIT: &str = "gear1/init/src/smmu/tests.rs";
 const DRIVER_V2: &str = "gear1/core/src/smmu/v2/tests.rs";
 const INIT_V2: &str = "gear1/init/src/smmu/v2/tests.rs";
+const PCI: &str = "gear1/core/src/pci/tests.rs";
+const PLACED: &str = "gear1/init/src/devices/placed/tests.rs";
 const ATTACK: &str = "tests/suite/src/dma.rs";
 
 pub(super) const BUGS: &[Bug] = &[
+    // QEMU's `edu` has no extended configuration space: the test has a function whose first
+    // extended capability is that of address translation services.
+    Bug {
+        name: "a VM has its function's extended configuration space",
+        change: Change::Swap(
+            "self.offset >= CONVENTIONAL_SIZE",
+            "self.offset >= FUNCTION_SIZE",
+        ),
+        breaks: &["G1-DMA-007"],
+        test: PCI,
+        finder: Finder::Host,
+    },
+    // Registers that a VM moves over another VM's take that VM's accesses.
+    Bug {
+        name: "a VM moves its function's registers",
+        change: Change::Swap("sized.note(bar, value)", "space.write(access, value)"),
+        breaks: &["G1-DMA-007"],
+        test: PCI,
+        finder: Finder::Host,
+    },
+    // A reset in between leaves the BARs at 0. Two vCPUs have to meet in a few stores, so the test
+    // resets the function before each of them.
+    Bug {
+        name: "a function answers where another VM's may be",
+        change: Change::Swap("!is_placed(function, space)", "false"),
+        breaks: &["G1-DMA-007"],
+        test: PCI,
+        finder: Finder::Host,
+    },
+    // Each VM would turn the other's function off, or set it up for itself.
+    Bug {
+        name: "a VM has the configuration space of other VMs' functions",
+        change: Change::Swap(" && u64::from(one.vm) == loaded.vm.reg()", ""),
+        breaks: &["G1-DMA-007"],
+        test: "tests/suite/src/pci_functions.rs",
+        finder: Finder::PciFunctions,
+    },
+    Bug {
+        name: "a guest has a PCI function that nothing keeps back",
+        change: Change::Swap("&& !is_behind", "&& false"),
+        breaks: &["G1-DMA-005"],
+        test: PLACED,
+        finder: Finder::Host,
+    },
+    // Firmware's own function would go on to answer, or to write, where a VM's is now.
+    Bug {
+        name: "what firmware has left on stays on beside a VM's function",
+        change: Change::Drop,
+        breaks: &["G1-DMA-007"],
+        test: PLACED,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "two functions answer at one address",
+        change: Change::Drop,
+        breaks: &["G1-DMA-007"],
+        test: PLACED,
+        finder: Finder::Host,
+    },
+    Bug {
+        name: "two VMs own one PCI function",
+        change: Change::Swap("other.space == function.space", "false"),
+        breaks: &["G1-DMA-007"],
+        test: PLACED,
+        finder: Finder::Host,
+    },
     // A function with the number of another bridge's bus has a stream of that bridge's owner.
     // QEMU's board has one bridge, with all buses: the test looks at a smaller bridge's VM.
     Bug {

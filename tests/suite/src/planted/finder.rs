@@ -18,7 +18,7 @@ use super::list::bugs;
 use crate::part::Tally;
 use crate::{
     architecture, board_watchdogs, boot, change, chaos, dma, firmware, gear2_registers, guests,
-    hostile, own_devices, realtime, refusals, supervision, tracing,
+    hostile, own_devices, pci_functions, realtime, refusals, supervision, tracing,
 };
 
 #[cfg(test)]
@@ -116,6 +116,7 @@ impl Finder {
             Finder::Gear2Registers => gear2_registers::registers_under(Some(gear1), &mut tally),
             Finder::Chaos => chaos::attack_other(gear1, None, chaos::FEW / 4, &mut tally),
             Finder::Dma => dma::attacks_other(gear1, &mut tally),
+            Finder::PciFunctions => pci_functions::of_two_vms_other(gear1, &mut tally),
             Finder::OwnDevices => own_devices::owns_other(gear1, &mut tally),
             Finder::Firmware => firmware::counts_other(&gear1, &mut tally),
             Finder::Trace => tracing::run_other(gear1, &mut tally),
