@@ -16,7 +16,8 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("documents: rustdoc", |tally| {
             tally.check("cargo doc", docs::crates().map(drop));
             Ok(())
-        }),
+        })
+        .slow(true),
     ];
     parts.into_iter().map(Part::beside).collect()
 }

@@ -51,7 +51,7 @@ pub(super) fn parts() -> Vec<Part> {
         Part::new("example bare-metal-pair boots", pair),
         Part::new("example mixed-criticality boots", cockpit::part).either(),
         Part::new("example pools boots", pools),
-        Part::new("example doorbells boots", doorbells),
+        Part::new("example doorbells boots", doorbells).slow(true),
     ]
 }
 
