@@ -501,6 +501,16 @@ impl<'a> DevicePatterns<'a> {
         })
     }
 
+    /// Tells whether a function of the PCI host bridge at `path` is named, and not the bridge.
+    #[must_use]
+    pub fn owns_function_of(&self, path: &str) -> bool {
+        let mut patterns = self.iter();
+        patterns.any(|pattern| {
+            let rest = pattern.strip_prefix(path);
+            rest.is_some_and(|rest| rest.starts_with("/pci@"))
+        })
+    }
+
     /// Tells whether `pattern` stands for the node at `path`.
     #[must_use]
     pub fn matches(pattern: &str, path: &str) -> bool {

@@ -100,6 +100,15 @@ impl Owned<'_> {
         self.patterns.owns_below(path)
     }
 
+    /// Tells whether a device of the VM's has this interrupt, or may have: the bus alone tells which
+    /// line a PCI function has.
+    #[must_use]
+    pub fn may_have_interrupt(&self, intid: u32) -> bool {
+        let lines = self.functions.iter().flat_map(|function| function.lines);
+        let mut interrupts = self.interrupts.iter().copied().chain(lines.flatten());
+        interrupts.any(|interrupt| interrupt.intid == intid)
+    }
+
     /// Returns the bridge at `path`, if the VM owns functions of it.
     #[must_use]
     pub fn bridge_at(&self, path: &str) -> Option<&Bridge> {

@@ -102,10 +102,9 @@ impl<'m, 'a> Passthrough<'m, 'a> {
         self.owned.pages.iter().find(|page| page.overlaps(region))
     }
 
-    /// Tells whether a device of the VM's has this interrupt.
+    /// Tells whether a device of the VM's has this interrupt, or may have.
     pub(crate) fn has_interrupt(&self, intid: u32) -> bool {
-        let mut interrupts = self.owned.interrupts.iter();
-        interrupts.any(|interrupt| interrupt.intid == intid)
+        self.owned.may_have_interrupt(intid)
     }
 
     /// Returns the streams of the VM's devices.
@@ -301,13 +300,15 @@ pub fn check_kinds<'p, 'm: 'p, 'a: 'm>(
     }
 }
 
-/// Returns a PCI function of one VM that is the other's too, or the other owns the whole bridge of.
+/// Returns a PCI function of one VM whose device has functions of the other too, or whose whole
+/// bridge the other owns. Functions of one device may reach each other without the SMMU (PCI Express
+/// Base Specification, 6.12), and a device with one function may answer at the others' places.
 fn common_function<'a>(one: &Owned<'a>, other: &Owned<'_>) -> Option<&'a str> {
     let is_others = |function: &&devices::Function<'_>| {
         let mut functions = other.functions.iter();
         let mut pages = other.pages.iter();
         // planted: two VMs own one PCI function
-        functions.any(|other| other.space == function.space)
+        functions.any(|other| other.device() == function.device())
             || pages.any(|page| page.overlaps(&function.space))
     };
     one.functions.iter().find(is_others).map(|one| one.path)

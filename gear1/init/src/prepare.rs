@@ -6,7 +6,8 @@
 //!
 //! One code judges a manifest here and on the developer's machine (`cargo xtask check`), where
 //! memory and the images are missing: `judge` stops short of them. Both see every rule in the
-//! same order, so a manifest that the check takes is taken at boot as well.
+//! same order, so a manifest that the check takes is taken at boot as well, unless a PCI function
+//! that it names is not there: what is on a bus, the bus alone tells.
 //!
 //! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012.
 

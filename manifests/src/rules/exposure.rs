@@ -143,7 +143,7 @@ fn masters_the_bus(vm: &Vm<'_>, board: Option<&Exposed<'_>>) -> bool {
         Some(board) => board
             .masters
             .iter()
-            .any(|path| vm.devices.owns(path) || vm.devices.owns_below(path)),
+            .any(|path| vm.devices.owns(path) || vm.devices.owns_function_of(path)),
         None => vm.kind == VmKind::Device && !vm.devices.is_empty(),
     }
 }

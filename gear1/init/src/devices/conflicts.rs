@@ -61,9 +61,12 @@ impl Walk<'_, '_, '_> {
             let start = uart_page(uart.base).start;
             !gives(&Region::new(start, start + UART_SIZE))
         });
-        let given = self.given.iter();
-        let conflicts = given.filter_map(|(path, region)| {
-            Some((path.clone(), self.conflict(board, uart.as_ref(), region)?))
+        // Of a bridge that VMs share, all that functions may be placed in.
+        let bridge = self.bridge.iter();
+        let bridge = bridge.flat_map(|bridge| bridge.regions().map(|one| (&bridge.path, one)));
+        let given = self.given.iter().map(|(path, region)| (path, *region));
+        let conflicts = given.chain(bridge).filter_map(|(path, region)| {
+            Some((path.clone(), self.conflict(board, uart.as_ref(), &region)?))
         });
         for (path, what) in conflicts.collect::<Vec<_>>() {
             self.refuse(&path, what);

@@ -23,6 +23,8 @@ use crate::fdt::bus::{Bus, PciWindow};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::Region;
 
+/// Bytes of configuration space of a device, which has up to eight functions.
+pub(super) const DEVICE_SIZE: u64 = 8 * FUNCTION_SIZE;
 /// What the last name of a function's path begins with.
 const NAME: &str = "pci@";
 
@@ -37,6 +39,18 @@ pub struct Bridge {
     pub first_bus: u32,
     /// Windows onto the bus's memory space.
     pub(super) windows: Vec<PciWindow>,
+}
+
+impl Bridge {
+    /// Iterates over what the CPU reaches of the bus: configuration space, and the windows onto
+    /// memory space.
+    pub(super) fn regions(&self) -> impl Iterator<Item = Region> {
+        let windows = self.windows.iter();
+        let windows = windows.filter(|one| PciWindow::MEMORY.contains(&one.space));
+        [self.space]
+            .into_iter()
+            .chain(windows.map(|one| one.region))
+    }
 }
 
 /// A function that a VM owns apart from its bridge.
@@ -54,6 +68,12 @@ pub struct Function<'a> {
 }
 
 impl Function<'_> {
+    /// Returns where configuration space of the function's device begins.
+    #[must_use]
+    pub const fn device(&self) -> u64 {
+        self.space.start & !(DEVICE_SIZE - 1)
+    }
+
     /// Returns what the runtime has to know.
     #[must_use]
     pub const fn boot(&self, vm: u32) -> BootFunction {
@@ -123,8 +143,27 @@ impl<'a, 't> Walk<'_, 'a, 't> {
                     self.give_function(node, &bridge, pattern, unit);
                 }
                 self.bridge = Some(bridge);
+                self.check_devices();
             }
             Err(unreadable) => self.cannot_give(unreadable),
+        }
+    }
+
+    /// Refuses functions of a device without the device's first one: drivers find the others by it
+    /// (PCI Local Bus Specification 3.0, 3.2.2.3.4).
+    fn check_devices(&mut self) {
+        let has_first = |function: &Function<'_>| {
+            let mut functions = self.functions.iter();
+            functions.any(|one| one.space.start == function.device())
+        };
+        let functions = self.functions.iter();
+        let alone = functions.filter(|function| !has_first(function));
+        let alone: Vec<&str> = alone.map(|function| function.path).collect();
+        for path in alone {
+            self.refuse(
+                path,
+                "function 0 of its device is not this VM's, by which drivers find the others",
+            );
         }
     }
 
@@ -147,6 +186,9 @@ impl<'a, 't> Walk<'_, 'a, 't> {
             return self.refuse(path, why);
         };
         let start = bridge.space.start + u64::from(place) * FUNCTION_SIZE;
+        if self.functions.iter().any(|one| one.space.start == start) {
+            return self.refuse(path, "the function is named twice");
+        }
         let requester = bridge.first_bus << 8 | place;
         let stream = streams::of_requester(node, requester);
         let is_behind = stream.is_some_and(|(smmu, _)| self.smmu == Some(smmu));
@@ -166,10 +208,16 @@ impl<'a, 't> Walk<'_, 'a, 't> {
             let line = Line::new(requester, pin as u32 + 1);
             self.line_interrupt(node, line)
         };
+        let lines: [Option<Interrupt>; LINES] = core::array::from_fn(line);
+        let mut intids = lines.iter().flatten().map(|interrupt| interrupt.intid);
+        if intids.any(|intid| self.virtual_intids.contains(&intid)) {
+            let why = "a line has an interrupt of the device VM's emulated PL061 blocks";
+            return self.refuse(path, why);
+        }
         self.functions.push(Function {
             path,
             space: Region::new(start, start + FUNCTION_SIZE),
-            lines: core::array::from_fn(line),
+            lines,
             bars: [0; BARS],
             sizes: [0; BARS],
         });
@@ -187,13 +235,14 @@ impl<'a, 't> Walk<'_, 'a, 't> {
 fn bridge(node: &Node<'_>, path: &str, bus: Option<&Bus<'_, '_>>) -> Result<Bridge, Refusal> {
     let bus = bus.ok_or_else(|| refusal!(Board, "{path}: reg: no address of the CPU's"))?;
     let regions = pci::regions(node, path, bus)?;
-    let space = regions.first().map(|space| space.start);
-    let space = space.filter(|space| space.is_multiple_of(BUS_SIZE));
-    let space = space.zip(regions.first()).filter(|(start, space)| {
-        // A bus is whole, so that each function has its place.
-        start.saturating_add(BUS_SIZE) <= space.end
+    let first = regions.first().copied();
+    // A bus is whole, so that each function has its place. 0 stands for none.
+    let space = first.and_then(|space| {
+        let end = space.start.checked_add(BUS_SIZE)?;
+        let is_whole = space.start != 0 && space.start.is_multiple_of(BUS_SIZE);
+        (is_whole && end <= space.end).then(|| Region::new(space.start, end))
     });
-    let (start, _) = space.ok_or_else(|| {
+    let space = space.ok_or_else(|| {
         refusal!(
             Board,
             "{path}: reg: no configuration space of a whole bus, at a multiple of 1 MiB"
@@ -201,7 +250,7 @@ fn bridge(node: &Node<'_>, path: &str, bus: Option<&Bus<'_, '_>>) -> Result<Brid
     })?;
     Ok(Bridge {
         path: path.to_string(),
-        space: Region::new(start, start + BUS_SIZE),
+        space,
         first_bus: pci::buses(node).map_or(0, |(first, _)| first),
         windows: pci::windows(node, path, bus)?,
     })

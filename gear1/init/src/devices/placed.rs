@@ -18,7 +18,7 @@ use gear1_core::addr::Pa;
 use gear1_core::pci::{BUS_SIZE, COMMAND, FIRST_BAR, FUNCTION_SIZE, MEMORY, ROM};
 use gear1_core::physical::PhysicalMemory;
 
-use super::functions::{Bridge, Function};
+use super::functions::{Bridge, DEVICE_SIZE, Function};
 use super::{Interrupt, Owned};
 use crate::fdt::bus::PciWindow;
 use crate::refusal::{Refusal, refusal};
@@ -45,6 +45,19 @@ const HOST_BRIDGE: u32 = 0x0600;
 /// Capability of registers that have fixed addresses instead of BARs (PCI Express Base
 /// Specification, 7.8.5).
 const ENHANCED_ALLOCATION: u32 = 0x14;
+/// Capability of PCI Express, its word of what the device is able to do, and the bits of requester
+/// IDs of functions that are not there (PCI Express Base Specification, 7.5.3.3).
+const EXPRESS: u32 = 0x10;
+const DEVICE_CAPABILITIES: u64 = 4;
+const PHANTOM_FUNCTIONS: u32 = 0b11 << 3;
+/// Where extended capabilities begin, how many there may be, that of virtual functions, and the word
+/// of its control, by which they answer and master the bus (the same, 7.6.2 and 9.3.3).
+const FIRST_EXTENDED: u64 = 0x100;
+const MAX_EXTENDED: u32 = 960;
+const SR_IOV: u32 = 0x10;
+const SR_IOV_CONTROL: u64 = 8;
+/// Bit of the command: the function does not drive its line (6.2.2).
+const INTX_DISABLE: u32 = 1 << 10;
 /// Most capabilities in the 192 bytes behind the header.
 const MAX_CAPABILITIES: u32 = 48;
 /// Flags of a BAR: in I/O space, of 64 bits, and all bits that are no address (6.2.5.1).
@@ -116,7 +129,7 @@ pub(crate) fn place<M: PhysicalMemory>(
 /// Turns all functions of a bus off. A device without several functions may answer for its first
 /// one at the others' addresses (6.2.1). The host bridge is left on, as it passes accesses on.
 fn turn_off<M: PhysicalMemory>(space: u64, memory: &mut M) {
-    for device in (0..BUS_SIZE).step_by((FUNCTION_SIZE * FUNCTIONS) as usize) {
+    for device in (0..BUS_SIZE).step_by(DEVICE_SIZE as usize) {
         for function in 0..FUNCTIONS {
             let mut bus = On {
                 start: space + device + function * FUNCTION_SIZE,
@@ -124,7 +137,7 @@ fn turn_off<M: PhysicalMemory>(space: u64, memory: &mut M) {
             };
             if bus.read(0) != NO_FUNCTION && !bus.is_host_bridge() {
                 // planted: what firmware has left on stays on beside a VM's function
-                bus.write(COMMAND, 0);
+                bus.turn_off();
             }
             if function == 0 && bus.header_type() & SEVERAL_FUNCTIONS == 0 {
                 break;
@@ -158,6 +171,34 @@ impl<M: PhysicalMemory> On<'_, M> {
         self.read(CLASS) >> 16 == HOST_BRIDGE
     }
 
+    /// Has the function answer nowhere, master nothing and drive no line, of which VMs' functions may
+    /// have a part (6.2.2), and its virtual functions neither.
+    fn turn_off(&mut self) {
+        self.write(COMMAND, INTX_DISABLE);
+        if let Some(virtualization) = self.extended(SR_IOV) {
+            self.write(virtualization + SR_IOV_CONTROL, 0);
+        }
+    }
+
+    /// Returns the offset of an extended capability (PCI Express Base Specification, 7.6.3).
+    fn extended(&self, wanted: u32) -> Option<u64> {
+        let mut at = FIRST_EXTENDED;
+        for _ in 0..MAX_EXTENDED {
+            let capability = self.read(at);
+            if capability == 0 || capability == NO_FUNCTION {
+                return None;
+            }
+            if capability & 0xffff == wanted {
+                return Some(at);
+            }
+            at = u64::from(capability >> 20 & !3);
+            if at < FIRST_EXTENDED {
+                return None;
+            }
+        }
+        None
+    }
+
     /// Refuses what is no function that can be given away.
     fn check(&self, path: &str) -> Result<(), Refusal> {
         if self.read(0) == NO_FUNCTION {
@@ -169,7 +210,22 @@ impl<M: PhysicalMemory> On<'_, M> {
                 "{path}: a bridge: functions of the first bus can be given away, and no bridges"
             ));
         }
-        if self.has(ENHANCED_ALLOCATION) {
+        if self.is_alias() {
+            return Err(refusal!(
+                Board,
+                "{path}: its device has one function, function 0"
+            ));
+        }
+        let express = self.capability(EXPRESS);
+        let device = express.map_or(0, |express| self.read(express + DEVICE_CAPABILITIES));
+        if device & PHANTOM_FUNCTIONS != 0 {
+            return Err(refusal!(
+                Board,
+                "{path}: it may use requester IDs of other functions (Phantom Functions), which is \
+                 not supported"
+            ));
+        }
+        if self.capability(ENHANCED_ALLOCATION).is_some() {
             return Err(refusal!(
                 Board,
                 "{path}: its registers have fixed addresses (Enhanced Allocation), which is not \
@@ -179,22 +235,30 @@ impl<M: PhysicalMemory> On<'_, M> {
         Ok(())
     }
 
-    /// Tells whether the function has a capability (6.7).
-    fn has(&self, wanted: u32) -> bool {
+    /// Tells whether what answers may be the device's first function, which a device without others
+    /// may show at all their places (6.2.1).
+    fn is_alias(&self) -> bool {
+        let first = self.start & !(DEVICE_SIZE - 1);
+        let header = self.memory.read_register32(Pa::new(first + HEADER_TYPE));
+        self.start != first && header >> 16 & SEVERAL_FUNCTIONS == 0
+    }
+
+    /// Returns the offset of a capability (6.7).
+    fn capability(&self, wanted: u32) -> Option<u64> {
         let is_there = self.read(STATUS) & HAS_CAPABILITIES != 0;
         let mut at = if is_there { self.read(CAPABILITIES) } else { 0 };
         for _ in 0..MAX_CAPABILITIES {
             at &= 0xfc;
             if at == 0 {
-                return false;
+                return None;
             }
             let capability = self.read(at.into());
             if capability & 0xff == wanted {
-                return true;
+                return Some(at.into());
             }
             at = capability >> 8;
         }
-        false
+        None
     }
 
     /// Places the function's BARs in what is free, and has the function answer there. Returns the
@@ -220,12 +284,19 @@ impl<M: PhysicalMemory> On<'_, M> {
                          {bar}"
                     )
                 })?;
-                self.set(
+                let is_set = self.set(
                     function,
                     bar,
                     [address as u32, (address >> 32) as u32],
                     words,
                 );
+                if !is_set {
+                    let path = function.path;
+                    return Err(refusal!(
+                        Board,
+                        "{path}: BAR {bar} does not keep the address {address:#x}"
+                    ));
+                }
                 pages.push(region);
             }
             bar += words;
@@ -266,15 +337,28 @@ impl<M: PhysicalMemory> On<'_, M> {
         answer
     }
 
-    /// Writes a BAR, and notes what it reads as: the address, and flags that nobody changes.
-    fn set(&mut self, function: &mut Function<'_>, bar: usize, address: [u32; 2], words: usize) {
+    /// Writes a BAR, and notes what it reads as: the address, and flags that nobody changes. Returns
+    /// whether the address is there.
+    fn set(
+        &mut self,
+        function: &mut Function<'_>,
+        bar: usize,
+        address: [u32; 2],
+        words: usize,
+    ) -> bool {
+        let mut is_set = true;
         for (index, word) in address.into_iter().enumerate().take(words) {
             let offset = FIRST_BAR + 4 * (bar + index) as u64;
             self.write(offset, word);
+            let kept = self.read(offset);
+            // Of the second word all bits are address.
+            let flags = if index == 0 { FLAGS } else { 0 };
+            is_set &= kept & !flags == word;
             if let Some(slot) = function.bars.get_mut(bar + index) {
-                *slot = self.read(offset);
+                *slot = kept;
             }
         }
+        is_set
     }
 
     /// Returns the function's interrupt; `None`: it has no line (6.2.4).
@@ -296,13 +380,22 @@ impl<M: PhysicalMemory> On<'_, M> {
     }
 }
 
-/// Takes `size` bytes, a power of two, of the first window with room, aligned to the size. Returns
-/// the address on the bus, and where the CPU sees it.
+/// Takes `size` bytes, a power of two, of a window with room, aligned to the size. A BAR of 64 bits
+/// leaves addresses of 32 bits to others, where it can. Nothing is placed at 0, where a function may
+/// answer for a moment that is reset. Returns the address on the bus, and where the CPU sees it.
 fn take(free: &mut [PciWindow], size: u64, is_64: bool) -> Option<(u64, Region)> {
-    let windows = free.iter_mut();
-    let mut windows = windows.filter(|one| PciWindow::MEMORY.contains(&one.space));
-    windows.find_map(|window| {
-        let start = window.pci.checked_next_multiple_of(size)?;
+    let first = if is_64 {
+        PciWindow::MEMORY[1]
+    } else {
+        PciWindow::MEMORY[0]
+    };
+    let mut windows: Vec<&mut PciWindow> = free
+        .iter_mut()
+        .filter(|one| PciWindow::MEMORY.contains(&one.space))
+        .collect();
+    windows.sort_by_key(|window| window.space != first);
+    windows.into_iter().find_map(|window| {
+        let start = window.pci.max(1).checked_next_multiple_of(size)?;
         let end = start.checked_add(size)?;
         let offset = end.checked_sub(window.pci)?;
         let fits = offset <= window.region.bytes() && (is_64 || end <= 1 << 32);

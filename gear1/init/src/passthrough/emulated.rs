@@ -45,9 +45,8 @@ fn in_place(owned: &Owned<'_>, region: &Region, what: &str) -> Option<String> {
 /// Says that a device of the board has the interrupt of an emulated one.
 fn with_interrupt(owned: &Owned<'_>, intid: u32, what: &str) -> Option<String> {
     // planted: a guest's device has the interrupt of an emulated one
-    let is_taken = owned.interrupts.iter().any(|own| own.intid == intid);
     let why = || alloc::format!("interrupt {intid} is also that of this VM's emulated {what}");
-    is_taken.then(why)
+    owned.may_have_interrupt(intid).then(why)
 }
 
 /// Returns where the VM sees registers of emulated devices.

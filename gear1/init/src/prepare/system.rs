@@ -148,7 +148,11 @@ impl<'m, 'a> Owners<'m, 'a> {
             .chain(smmu.map(|(intid, _)| (intid, "the SMMU")));
         for (intid, what) in kept {
             let mut with_functions = self.all().filter(|vm| vm.owned.bridge.is_some());
-            if let Some(vm) = with_functions.find(|vm| vm.has_interrupt(intid)) {
+            let has = |vm: &&Passthrough<'_, '_>| {
+                let mut interrupts = vm.owned.interrupts.iter();
+                interrupts.any(|interrupt| interrupt.intid == intid)
+            };
+            if let Some(vm) = with_functions.find(has) {
                 let what = alloc::format!("INTID {intid}, by a PCI function and {what} of Gear2's");
                 faults.push(Fault::new(Rule::DeviceTaken, vm.vm.name, "devices", what));
             }

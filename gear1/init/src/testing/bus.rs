@@ -17,6 +17,8 @@ pub(crate) struct FakeFunction {
     pub(crate) words: BTreeMap<u64, u32>,
     /// Of each BAR the bits that can be set, and the flags.
     pub(crate) bars: [(u32, u32); 6],
+    /// BARs keep what is written to them.
+    pub(crate) keeps_address: bool,
     /// Words that were written: the command, BARs and the ROM's.
     written: BTreeMap<u64, u32>,
 }
@@ -32,6 +34,7 @@ impl FakeFunction {
         ];
         Self {
             words: words.into(),
+            keeps_address: true,
             ..Self::default()
         }
     }
@@ -68,10 +71,19 @@ impl FakeFunction {
     pub(crate) fn read(&self, offset: u64) -> u32 {
         let written = self.written.get(&offset).copied().unwrap_or(0);
         match self.bar(offset) {
-            Some((mask, flags)) => written & mask | flags,
+            Some((mask, flags)) if self.keeps_address || written == u32::MAX => {
+                written & mask | flags
+            }
+            Some((_, flags)) => flags,
             None if offset == COMMAND => written | self.words.get(&COMMAND).unwrap_or(&0),
             None if offset == ROM => written,
-            None => self.words.get(&offset).copied().unwrap_or(0),
+            None => {
+                let word = self
+                    .written
+                    .get(&offset)
+                    .or_else(|| self.words.get(&offset));
+                word.copied().unwrap_or(0)
+            }
         }
     }
 }

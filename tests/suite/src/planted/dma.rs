@@ -77,7 +77,7 @@ pub(super) const BUGS: &[Bug] = &[
     },
     Bug {
         name: "two VMs own one PCI function",
-        change: Change::Swap("other.space == function.space", "false"),
+        change: Change::Swap("other.device() == function.device()", "false"),
         breaks: &["G1-DMA-007"],
         test: PLACED,
         finder: Finder::Host,

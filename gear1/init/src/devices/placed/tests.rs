@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use gear1_abi::boot::{BootFunction, IrqOwner};
 
-use super::{COMMAND, FIRST_BAR, FUNCTION_SIZE, MEMORY};
+use super::{COMMAND, FIRST_BAR, FUNCTION_SIZE, INTX_DISABLE, MEMORY};
 use crate::prepare::tests::{Case, stage2};
 use crate::testing::{FakeBus, FakeFunction, FakeMemory, tree};
 use crate::trees::{cells, text};
@@ -93,10 +93,10 @@ fn a_function_gets_addresses_that_its_vm_alone_has() {
     let (memory, info) = case(&["1,0", "2,0"]).booted();
     let disk = told(&info.functions, DISK);
     let low = WINDOW as u32;
-    assert_eq!(disk.bars, [0, low, 0, 0, low + 0x400c, 0]);
+    assert_eq!(disk.bars, [0, low, 0, 0, 0xc, 0x80]);
     assert_eq!(disk.sizes, [0, 0xffff_f000, 0, 0, 0xffff_c00c, 0xffff_ffff]);
     let card = told(&info.functions, CARD);
-    assert_eq!(card.bars, [low + 0x8000, 0, 0xc, 0x80, 0, 0]);
+    assert_eq!(card.bars, [low + 0x1000, 0, 0xc, 0x81, 0, 0]);
     for (place, function) in [(DISK, &disk), (CARD, &card)] {
         for (index, value) in (0..).zip(function.bars) {
             if function.sizes[index as usize] != 0 {
@@ -108,12 +108,13 @@ fn a_function_gets_addresses_that_its_vm_alone_has() {
             MEMORY
         );
     }
+    let long = HIGH_WINDOW + (4 << 30);
     let ends = [
         (WINDOW, WINDOW + 0x1000),
-        (WINDOW + 0x4000, WINDOW + 0x8000),
         // Less than a page has a page.
-        (WINDOW + 0x8000, WINDOW + 0x9000),
-        (HIGH_WINDOW, HIGH_WINDOW + (4 << 30)),
+        (WINDOW + 0x1000, WINDOW + 0x2000),
+        (HIGH_WINDOW, HIGH_WINDOW + 0x4000),
+        (long, long + (4 << 30)),
     ];
     let reached = |vm: usize, at: u64| {
         let leaves = stage2(&memory, info.vms[vm].root);
@@ -125,7 +126,12 @@ fn a_function_gets_addresses_that_its_vm_alone_has() {
         assert!(reached(2, start) && reached(2, end - 0x1000), "{start:#x}");
         assert!(!reached(0, start) && !reached(1, start), "{start:#x}");
     }
-    for space in [FakeBus::BASE, disk.space, WINDOW + 0x1000, WINDOW + 0x9000] {
+    for space in [
+        FakeBus::BASE,
+        disk.space,
+        WINDOW + 0x2000,
+        HIGH_WINDOW + 0x4000,
+    ] {
         assert!(!reached(2, space), "{space:#x}");
     }
     assert_eq!(info.vms[2].pci_space, FakeBus::BASE);
@@ -134,19 +140,21 @@ fn a_function_gets_addresses_that_its_vm_alone_has() {
 
 #[test]
 fn a_function_has_the_interrupt_of_its_line_and_stops_with_its_vm() {
-    let (_, info) = case(&["1,0", "2,1"]).booted();
+    let (_, info) = case(&["1,0", "2,0", "2,1"]).booted();
     let rt = IrqOwner::vm(2).unwrap();
     // Line 1 of device 1, and line 2 of device 2: QEMU's lines rotate by the device.
     let owned = (0..4).map(|line| info.irq_owner[FIRST_LINE + line] == rt);
-    assert_eq!(owned.collect::<Vec<_>>(), [false, true, false, true]);
+    assert_eq!(owned.collect::<Vec<_>>(), [false, true, true, true]);
     let masters = info.masters.iter().filter(|master| master.register != 0);
     let masters: Vec<_> = masters
         .map(|master| (master.register, master.functions, master.vm))
         .collect();
     let space = |place: u64| FakeBus::BASE + place * FUNCTION_SIZE;
-    assert_eq!(masters, [(space(DISK), 1, 2), (space(SECOND), 1, 2)]);
+    let functions = [DISK, CARD, SECOND];
+    assert_eq!(masters, functions.map(|place| (space(place), 1, 2)));
 }
 
+/// Firmware's function has an extended capability of virtual functions, which are on.
 #[test]
 fn functions_that_nobody_owns_are_off() {
     let mut case = case(&["1,0"]);
@@ -154,14 +162,17 @@ fn functions_that_nobody_owns_are_off() {
     for place in [CARD, SECOND] {
         let left_on = bus.functions.get_mut(&place).unwrap();
         left_on.write(COMMAND, 7);
+        left_on
+            .words
+            .extend([(0x100, 0x1400_0001), (0x140, 0x0001_0010)]);
+        left_on.write(0x148, 9);
     }
     case.pci = Some(bus);
     let (memory, _) = case.booted();
     for place in [CARD, SECOND] {
-        assert_eq!(
-            memory.pci.as_ref().unwrap().functions[&place].read(COMMAND),
-            0
-        );
+        let function = &memory.pci.as_ref().unwrap().functions[&place];
+        assert_eq!(function.read(COMMAND), INTX_DISABLE);
+        assert_eq!(function.read(0x148), 0);
     }
 }
 
@@ -224,6 +235,18 @@ fn what_cannot_be_given_away_ends_the_boot() {
             vec!["*"],
             alloc::format!("{stays}*: no device and function"),
         ),
+        (
+            vec!["2,0", "02,0"],
+            alloc::format!("{stays}02,0: the function is named twice"),
+        ),
+        (
+            vec!["2,1"],
+            alloc::format!("{stays}2,1: function 0 of its device is not this VM's"),
+        ),
+        (
+            vec!["1,0", "1,1"],
+            "device tree: /pcie@10000000/pci@1,1: no PCI function".into(),
+        ),
     ];
     for (functions, expected) in cases {
         let refused = case(&functions).refused();
@@ -242,6 +265,11 @@ fn what_the_bus_has_is_judged() {
     assert!(bridge.contains("pci@1,0: a bridge:"), "{bridge}");
     let host = with(FakeFunction::new(0x0600, 0, 0));
     assert!(host.contains("pci@1,0: a bridge:"), "{host}");
+    let mut phantom = FakeFunction::new(STORAGE, 0, 1);
+    let words = [(4, 1 << 20), (0x34, 0x40), (0x40, 0x10), (0x44, 1 << 3)];
+    phantom.words.extend(words);
+    let phantom = with(phantom);
+    assert!(phantom.contains("(Phantom Functions)"), "{phantom}");
     let mut fixed = FakeFunction::new(STORAGE, 0, 1);
     fixed
         .words
@@ -253,6 +281,14 @@ fn what_the_bus_has_is_judged() {
     assert!(
         large.contains("no room left for 0x80000000 bytes of BAR 0"),
         "{large}"
+    );
+    // The bit above the size does not stay, where the first address of the window has one.
+    let mut stuck = FakeFunction::new(STORAGE, 0, 1).with_bar(0, 0x1000);
+    stuck.keeps_address = false;
+    let stuck = with(stuck);
+    assert!(
+        stuck.contains("BAR 0 does not keep the address 0x10000000"),
+        "{stuck}"
     );
     let odd = with(FakeFunction::new(STORAGE, 0, 5));
     assert!(odd.contains("leads line 5 to no shared interrupt"), "{odd}");
@@ -354,4 +390,63 @@ fn the_vm_sees_a_bridge_with_one_bus() {
         Some(cells(&[1]))
     );
     assert!(property(BRIDGE, "interrupt-map").is_some());
+}
+
+/// A device with one function answers at the place of another one too.
+#[test]
+fn an_alias_is_no_function() {
+    let mut case = case(&["1,0", "1,1"]);
+    let mut bus = bus();
+    let disk = bus.functions[&DISK].clone();
+    bus.functions.insert(DISK + 1, disk);
+    case.pci = Some(bus);
+    let refused = case.refused();
+    assert!(
+        refused.contains("pci@1,1: its device has one function"),
+        "{refused}"
+    );
+}
+
+/// Functions of one device may reach each other behind the SMMU's back.
+#[test]
+fn a_device_has_one_owner() {
+    let mut case = case(&["2,0"]);
+    case.manifest =
+        case.manifest
+            .set(LINUX, "kind", text("device"))
+            .set(LINUX, "devices", list(&["2,1"]));
+    let refused = case.refused();
+    assert!(
+        refused.contains("2,1: function 0 of its device"),
+        "{refused}"
+    );
+}
+
+/// A window onto the bus is none onto memory.
+#[test]
+fn a_bridge_over_memory_is_refused() {
+    let mut case = case(&["1,0"]);
+    let window = [0x0200_0000, 0, 0x1000_0000, 0, 0x5000_0000, 0, 0x1000_0000];
+    case.board = case.board.set(BRIDGE, "ranges", cells(&window));
+    let refused = case.refused();
+    assert!(
+        refused.contains("(/pcie@10000000: it lies in memory)"),
+        "{refused}"
+    );
+}
+
+/// Which line a function has, the bus alone tells: none may be that of an emulated device.
+#[test]
+fn a_line_is_not_that_of_an_emulated_device() {
+    let mut case = case(&[]);
+    let interrupt = cells(&[FIRST_LINE as u32]);
+    case.manifest = case
+        .manifest
+        .set(RT, "devices", text("/pl031@9010000"))
+        .set(LINUX, "devices", list(&["1,0"]))
+        .set(LINUX, "trusts-dma", Vec::new())
+        .set("/vms/linux/console", "interrupt", interrupt);
+    let refused = case.refused();
+    let expected = "interrupt 35 is also that of this VM's emulated console";
+    assert!(refused.contains(expected), "{refused}");
 }
