@@ -9,6 +9,7 @@
 use core::fmt;
 
 use crate::GUEST_DTB_PREFIX;
+use crate::words::is_zero;
 
 #[cfg(test)]
 mod tests;
@@ -175,12 +176,6 @@ fn name_text(field: &[u8]) -> Option<&str> {
     let length = field.iter().position(|&byte| byte == 0)?;
     let name = core::str::from_utf8(field.get(..length)?).ok()?;
     (!name.is_empty()).then_some(name)
-}
-
-/// Tells whether all bytes are zeroes.
-fn is_zero(bytes: &[u8]) -> bool {
-    let (words, rest) = bytes.as_chunks();
-    words.iter().all(|word| u64::from_ne_bytes(*word) == 0) && rest.iter().all(|&byte| byte == 0)
 }
 
 /// Reads the header's field `index`: eight hexadecimal digits.

@@ -3,7 +3,7 @@
 //! [`Blob::new`] checks the header and walks the whole structure block once, by `fdt-rs` (`check`)
 //! and by a reader of our own (`token`), which have to agree. What remains is infallible navigation
 //! by the latter (`node`, `property`), which passes over names that nobody asked for: [`Blob::new`]
-//! has read each of them.
+//! has read each of them. Whoever asks much makes an index first (`index`).
 //!
 //! Invariant: no bytes, however damaged, panic or are read out of bounds.
 
@@ -14,6 +14,7 @@ pub use self::property::Property;
 pub use self::token::FDT_NOP;
 
 mod check;
+mod index;
 mod node;
 mod property;
 #[cfg(test)]
@@ -98,6 +99,8 @@ pub struct Blob<'a> {
     cells: &'a [u32],
     /// The structure block's first cell.
     start: usize,
+    /// Words of the index, one for each cell of the structure block; empty: there is no index.
+    index: &'a [u32],
 }
 
 impl<'a> Blob<'a> {
@@ -160,6 +163,7 @@ impl<'a> Blob<'a> {
             strings: strings.ok_or(BlobError::Layout)?,
             cells: check::cells(block),
             start: header.structure / CELL,
+            index: &[],
         })
     }
 

@@ -23,16 +23,28 @@ pub fn judge<'a>(
     board: Option<&Board<'_>>,
     sink: &mut dyn FnMut(ManifestError<'a>),
 ) -> Judged<'a> {
-    let mut report = Report::new(sink);
     let mut manifest = Manifest::EMPTY;
-    let is_manifest = read_blob(&mut manifest, blob, &mut report);
-    if is_manifest {
-        keep_sound(&mut manifest, board, &mut report);
-    }
+    let (is_manifest, error_count) = judge_into(&mut manifest, blob, board, sink);
     Judged {
         manifest: is_manifest.then_some(manifest),
-        error_count: report.error_count,
+        error_count,
     }
+}
+
+/// Judges a manifest as [`judge`] does, in place. Returns whether it is one, and the number of
+/// errors.
+fn judge_into<'a>(
+    manifest: &mut Manifest<'a>,
+    blob: &'a [u8],
+    board: Option<&Board<'_>>,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> (bool, usize) {
+    let mut report = Report::new(sink);
+    let is_manifest = read_blob(manifest, blob, &mut report);
+    if is_manifest {
+        keep_sound(manifest, board, &mut report);
+    }
+    (is_manifest, report.error_count)
 }
 
 /// Leaves out the VMs with an error, and judges the others by the rules of the board. What a rule of
@@ -51,15 +63,29 @@ fn keep_sound<'a>(
 }
 
 /// Judges `blob` on `board`; returns the manifest only if no rule is broken.
-pub fn validate<'a>(
+#[cfg(test)]
+pub(crate) fn validate<'a>(
     blob: &'a [u8],
     board: &Board<'_>,
     sink: &mut dyn FnMut(ManifestError<'a>),
 ) -> Result<Manifest<'a>, Refused> {
-    let judged = judge(blob, Some(board), sink);
-    let error_count = judged.error_count;
-    let manifest = judged.manifest.filter(|_| error_count == 0);
-    manifest.ok_or(Refused { error_count })
+    let mut manifest = Manifest::EMPTY;
+    validate_into(&mut manifest, blob, board, sink)?;
+    Ok(manifest)
+}
+
+/// Reads `blob` into `manifest`, which is empty, and judges it on `board`; an error tells that a
+/// rule is broken. In place, as a manifest is large, and each move of it is a copy.
+pub fn validate_into<'a>(
+    manifest: &mut Manifest<'a>,
+    blob: &'a [u8],
+    board: &Board<'_>,
+    sink: &mut dyn FnMut(ManifestError<'a>),
+) -> Result<(), Refused> {
+    match judge_into(manifest, blob, Some(board), sink) {
+        (true, 0) => Ok(()),
+        (_, error_count) => Err(Refused { error_count }),
+    }
 }
 
 /// Judges what a manifest that broke no other rule has scheduled where, on a machine with

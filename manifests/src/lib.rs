@@ -27,6 +27,7 @@ mod nearest;
 mod node_path;
 mod read;
 mod rules;
+mod words;
 
 #[cfg(test)]
 mod testing;
@@ -37,9 +38,11 @@ pub use digest::check_digests;
 pub use error::{Found, ManifestError, NodePath, Refused, Rule, Severity};
 pub use found::Load;
 pub use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VCPUS_PER_VM, MAX_VMS, VmId};
+#[cfg(test)]
+pub(crate) use judge::validate;
 #[cfg(any(test, feature = "host"))]
 pub use judge::warn;
-pub use judge::{Judged, judge, judge_scheduling, validate};
+pub use judge::{Judged, judge, judge_scheduling, validate_into};
 pub use list::List;
 pub use model::{
     AsBooted, Balancer, BoardWatchdog, Budget, BusMaster, Channel, ChannelEnd, Console, CpuList,

@@ -440,7 +440,7 @@ impl Vm<'_> {
 
 /// Names, one behind the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Names<'a>(pub(crate) &'a [u8]);
+pub struct Names<'a>(pub(crate) &'a str);
 
 impl<'a> Names<'a> {
     /// Tells whether there is none.
@@ -452,25 +452,35 @@ impl<'a> Names<'a> {
     /// Returns the names as the blob has them, each with its zero.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
-        self.0
+        self.0.as_bytes()
     }
 
     /// Iterates over the names.
     pub fn iter(&self) -> impl Iterator<Item = &'a str> + Clone + use<'a> {
-        let text = core::str::from_utf8(self.0).unwrap_or("");
-        text.split_terminator('\0')
+        terminated(self.0)
     }
+}
+
+/// Iterates over texts that stand one behind the other, each with its NUL. A boot does so several
+/// times for each node of a board's tree, and the library's search for a character takes a call for
+/// each text.
+fn terminated<'a>(mut rest: &'a str) -> impl Iterator<Item = &'a str> + Clone + use<'a> {
+    core::iter::from_fn(move || {
+        let length = rest.bytes().position(|byte| byte == 0)?;
+        let text = rest.get(..length)?;
+        rest = rest.get(length + 1..)?;
+        Some(text)
+    })
 }
 
 /// Paths of nodes in the board's device tree; a `*` at the end stands for the rest of a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DevicePatterns<'a>(pub(crate) &'a [u8]);
+pub struct DevicePatterns<'a>(pub(crate) &'a str);
 
 impl<'a> DevicePatterns<'a> {
     /// Iterates over the patterns.
     pub fn iter(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let text = core::str::from_utf8(self.0).unwrap_or("");
-        text.split_terminator('\0')
+        terminated(self.0)
     }
 
     /// Tells whether there is no pattern.
@@ -482,12 +492,11 @@ impl<'a> DevicePatterns<'a> {
     /// Tells whether the node at `path`, or one above it, is named.
     #[must_use]
     pub fn owns(&self, path: &str) -> bool {
-        let ends = path.match_indices('/').map(|(at, _)| at).skip(1);
-        let above = ends.filter_map(|end| path.get(..end));
-        let nodes = above.chain([path]);
-        self.iter().any(|pattern| {
-            let mut nodes = nodes.clone();
-            nodes.any(|node| Self::matches(pattern, node))
+        let is_at_or_below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+        self.iter().any(|pattern| match pattern.strip_suffix('*') {
+            // The name that begins so ends with the path or at the next slash.
+            Some(start) => !start.is_empty() && path.starts_with(start),
+            None => !pattern.is_empty() && path.strip_prefix(pattern).is_some_and(is_at_or_below),
         })
     }
 

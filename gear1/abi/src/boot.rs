@@ -376,6 +376,8 @@ pub struct BootGear2 {
     pub image: BootRegion,
     /// Source in the archive and destination of the image file.
     pub load: BootLoad,
+    /// Heap. Init leaves image and heap as the memory was: real-time VMs do not wait for Gear2.
+    pub heap: BootRegion,
     /// Deadline of a Gear2 loop from an event to the next decision, in counter ticks; 0: Gear1 does
     /// not supervise Gear2.
     pub period: u64,

@@ -13,6 +13,7 @@
 
 use alloc::vec::Vec;
 use core::arch::asm;
+use core::cell::Cell;
 use core::ops::Range;
 use core::ptr;
 
@@ -29,7 +30,6 @@ use crate::mmio::Mmio;
 use crate::uart::BootUart;
 use crate::{barrier, bulk};
 
-mod by_block;
 mod entry;
 mod heap;
 mod memcpy;
@@ -70,6 +70,9 @@ pub struct Machine {
     mapped: Vec<Range<u64>>,
     shared: Vec<Range<u64>>,
     writable: Vec<Range<u64>>,
+    /// Start and end of the one of `writable` that was written last: most writes are words of
+    /// tables, one beside the other.
+    last_written: Cell<(u64, u64)>,
     devices: Vec<Range<u64>>,
 }
 
@@ -91,6 +94,7 @@ impl Machine {
             mapped: Vec::new(),
             shared: Vec::new(),
             writable: Vec::new(),
+            last_written: Cell::new((0, 0)),
             devices: Vec::new(),
         };
         // The identity map of the image has served its purpose; RAM is mapped in pages around it.
@@ -199,6 +203,7 @@ impl Machine {
             return None;
         }
         self.writable = without(&self.writable, &pages);
+        self.last_written.set((0, 0));
         self.shared.push(pages);
         // SAFETY: the caller's conditions. All of it is mapped, for good. It is not in init's image,
         // and it was just taken out of what `PhysicalMemory` writes, to which `map_ram` never adds
@@ -261,14 +266,25 @@ impl Machine {
     }
 
     /// Returns `pa` as a pointer to `size` bytes that init may write, or stops the machine.
+    #[inline]
     fn writable(&self, pa: Pa, size: u64) -> *mut u8 {
         let end = pa.get().saturating_add(size);
-        let inside = |range: &Range<u64>| range.start <= pa.get() && end <= range.end;
-        assert!(
-            self.writable.iter().any(inside),
-            "write to {pa:#x}, {size:#x} bytes: not init's"
-        );
+        let (first, behind) = self.last_written.get();
+        if pa.get() < first || behind < end {
+            self.last_written.set(self.find_writable(pa.get()..end));
+        }
         ptr::with_exposed_provenance_mut(pa.get() as usize)
+    }
+
+    /// Returns the writable range that holds `bytes`, or stops the machine.
+    #[inline(never)]
+    fn find_writable(&self, bytes: Range<u64>) -> (u64, u64) {
+        let inside = |range: &&Range<u64>| range.start <= bytes.start && bytes.end <= range.end;
+        let Some(range) = self.writable.iter().find(inside) else {
+            let Range { start, end } = bytes;
+            panic!("write to {start:#x} to {end:#x}: not init's");
+        };
+        (range.start, range.end)
     }
 }
 
@@ -316,7 +332,13 @@ impl PhysicalMemory for Machine {
     fn zero(&mut self, pa: Pa, size: u64) {
         let target = self.writable(pa, size);
         // SAFETY: `writable` says that it is memory to which no reference points.
-        unsafe { by_block::zero(target, size as usize) };
+        unsafe { bulk::zero(target, size as usize) };
+    }
+
+    fn wipe(&mut self, pa: Pa, size: u64) {
+        let target = self.writable(pa, size);
+        // SAFETY: `writable` says that it is memory to which no reference points.
+        unsafe { bulk::wipe(target, size as usize) };
     }
 
     fn write_boot_info(&mut self, pa: Pa, info: &BootInfo) {
@@ -325,7 +347,7 @@ impl PhysicalMemory for Machine {
             .cast::<BootInfo>();
         assert!(target.is_aligned(), "BootInfo at {pa:#x}");
         // SAFETY: `writable` says that it is memory to which no reference points; it is aligned.
-        unsafe { target.write(*info) };
+        unsafe { ptr::copy_nonoverlapping(info, target, 1) };
     }
 
     fn write_gear2_info(&mut self, pa: Pa, info: &Gear2Info) {
@@ -340,7 +362,7 @@ impl PhysicalMemory for Machine {
     fn clean(&mut self, pa: Pa, size: u64) {
         let start = self.writable(pa, size);
         // SAFETY: `writable` says that the bytes are mapped.
-        unsafe { by_block::clean(start, size as usize) };
+        unsafe { bulk::clean(start, size as usize) };
     }
 
     fn read_register8(&self, pa: Pa) -> u8 {
@@ -426,7 +448,7 @@ impl TableMemory for EarlyTables {
         self.next += TABLE_SIZE;
         let start = ptr::with_exposed_provenance_mut(table as usize);
         // SAFETY: the table lies inside the image, and was given to nobody before.
-        unsafe { by_block::zero(start, TABLE_SIZE as usize) };
+        unsafe { bulk::zero(start, TABLE_SIZE as usize) };
         barrier::dsb_ishst();
         Some(Pa::new(table.wrapping_sub(self.offset)))
     }

@@ -19,7 +19,7 @@ use gear1_abi::layout::el2;
 use crate::handover::Handover;
 use crate::this_cpu::LocalCpu;
 use crate::window::release_cpu;
-use crate::{cache, firmware};
+use crate::{bulk, firmware};
 
 global_asm!(
     r#"
@@ -175,13 +175,13 @@ pub unsafe fn start_secondary(
     args.entry
         .store((gear1_main as *const ()).addr() as u64, Ordering::Relaxed);
     // Last in memory, too: the CPU, which looks at it with its caches off, may be waiting for it.
-    let va = core::ptr::from_ref(args).addr() as u64;
-    let bytes = size_of::<SecondaryArgs>() as u64;
+    let start = core::ptr::from_ref(args).cast_mut().cast::<u8>();
+    let bytes = size_of::<SecondaryArgs>();
     // SAFETY: `args` is a static of this image, and so mapped.
-    unsafe { cache::clean_invalidate_range(va, bytes) };
+    unsafe { bulk::clean(start, bytes) };
     args.owner.store(cpu.mpidr | VALID, Ordering::Relaxed);
     // SAFETY: as above.
-    unsafe { cache::clean_invalidate_range(va, bytes) };
+    unsafe { bulk::clean(start, bytes) };
     if info.enable_method == EnableMethod::SpinTable {
         // SAFETY: init took the release address of each CPU that there is from the board's device
         // tree, and no VM has that memory. The boot page begins with the entry of secondary CPUs,

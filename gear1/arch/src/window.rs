@@ -18,7 +18,7 @@ use gear1_core::pci::{self, Access, FUNCTION_SIZE};
 use crate::handover::Handover;
 use crate::mmio::Mmio;
 use crate::this_cpu::LocalCpu;
-use crate::{barrier, bulk, cache, tlb};
+use crate::{barrier, bulk, tlb};
 
 const PAGES: u64 = WINDOW_SIZE / PAGE_SIZE;
 /// Level-3 page: valid, AttrIndx 0 (Normal write-back), `AP[1]` RES1, inner
@@ -170,7 +170,7 @@ impl Window {
     /// its caches off and must find the written data.
     fn clean(&self) {
         // SAFETY: `size` bytes from `address` are mapped for this window.
-        unsafe { cache::clean_invalidate_range(self.address(), self.size) };
+        unsafe { bulk::clean(self.address() as *mut u8, self.size as usize) };
     }
 }
 

@@ -30,6 +30,11 @@ pub trait PhysicalMemory {
     /// Cleans a range, so that accesses with caches off and instruction fetches see the written
     /// data.
     fn clean(&mut self, pa: Pa, size: u64);
+    /// Writes zeroes and cleans the range, in one pass where the machine can.
+    fn wipe(&mut self, pa: Pa, size: u64) {
+        self.zero(pa, size);
+        self.clean(pa, size);
+    }
     /// Reads an 8-bit device register.
     fn read_register8(&self, pa: Pa) -> u8;
     /// Reads a 16-bit device register.

@@ -70,10 +70,11 @@ pub fn describe<M: PhysicalMemory>(region: Region, number: u8, align: u64, memor
     if let Some(last) = uuid.last_mut() {
         *last = number;
     }
-    memory.zero(start, DATA_OFFSET);
+    memory.wipe(start, DATA_OFFSET);
     let place = Pa::new(start.get() + BLOCK_OFFSET);
-    memory.write(place, &block(region.bytes(), align, uuid));
-    memory.clean(start, DATA_OFFSET);
+    let block = block(region.bytes(), align, uuid);
+    memory.write(place, &block);
+    memory.clean(place, block.len() as u64);
 }
 
 /// Returns the checksum that Linux calls `nd_fletcher64`.

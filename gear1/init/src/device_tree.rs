@@ -160,9 +160,9 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// the board's leads to a node of Gear1's.
     fn new(board: &Blob<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
         let root = &board.root();
-        let mut seen = Seen::default();
-        seen.look(root);
-        let gic = seen.gic;
+        let mut survey = Survey::default();
+        survey.look(root);
+        let gic = survey.gic;
         let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
         Ok(Self {
             facts,
@@ -171,7 +171,7 @@ impl<'f, 'a> Maker<'f, 'a> {
             gic_phandle: devices::phandle(&gic),
             interrupt_cells: devices::cell(&gic, "#interrupt-cells")
                 .map_or(3, |count| count.clamp(3, 4)),
-            next_phandle: seen.highest_phandle.saturating_add(1),
+            next_phandle: survey.highest_phandle.saturating_add(1),
         })
     }
 
@@ -193,8 +193,8 @@ impl<'f, 'a> Maker<'f, 'a> {
     fn copy(&mut self, node: &Node<'_>, path: &str) {
         for child in node.children() {
             let name = child.name();
-            let is_memory = text(&child, "device_type") == Some("memory");
-            let replaced = path.is_empty() && (REPLACED.contains(&name) || is_memory);
+            let is_memory = || text(&child, "device_type") == Some("memory");
+            let replaced = path.is_empty() && (REPLACED.contains(&name) || is_memory());
             if replaced || is_compatible(&child, devices::PSCI) {
                 continue;
             }
@@ -550,14 +550,14 @@ impl<'f, 'a> Maker<'f, 'a> {
 
 /// Facts of the board's tree that new nodes need, found by one walk over all nodes.
 #[derive(Default)]
-struct Seen<'t> {
+struct Survey<'t> {
     /// The interrupt controller.
     gic: Option<Node<'t>>,
     /// The highest phandle, behind which new ones are free; 0: there is none.
     highest_phandle: u32,
 }
 
-impl<'t> Seen<'t> {
+impl<'t> Survey<'t> {
     /// Looks at a node and at those below; the blob's reader has bounded how deep they nest.
     fn look(&mut self, node: &Node<'t>) {
         if self.gic.is_none() && devices::is_gic(node) {

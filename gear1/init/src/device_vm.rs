@@ -130,8 +130,7 @@ impl<'m, 'a> DeviceVm<'m, 'a> {
         let what = "the device VM's control region";
         let slice = free.take(dax::DATA_OFFSET + size, MEMORY_ALIGN, what)?;
         let start = slice.get() + dax::DATA_OFFSET;
-        memory.zero(Pa::new(start), size);
-        memory.clean(Pa::new(start), size);
+        memory.wipe(Pa::new(start), size);
         Ok(Shared {
             control: Region::new(start, start + size),
             pages: self.take_pages(free, memory)?,

@@ -134,6 +134,7 @@ pub fn resolve<'a>(
 ) -> Result<Owned<'a>, Refusal> {
     let root = tree.root();
     let mut walk = Walk::new((manifest, vm), virtual_intids, root, faults);
+    walk.gic_version = board.gic.version;
     walk.smmu = board.smmu.as_ref().and_then(|smmu| smmu.phandle);
     let bus = Bus::root(&root)?;
     walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
@@ -156,6 +157,8 @@ struct Walk<'w, 'a, 't> {
     virtual_intids: Range<u32>,
     /// Node of the interrupt controller.
     gic: Option<Node<'t>>,
+    /// Version of the interrupt controller.
+    gic_version: u32,
     /// The registers that are given away, with the path of their node.
     given: Vec<(String, Region)>,
     interrupts: Vec<Interrupt>,
@@ -197,6 +200,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             root,
             virtual_intids,
             gic: find(&root, &is_gic),
+            gic_version: 0,
             given: Vec::new(),
             interrupts: Vec::new(),
             masters: Vec::new(),
@@ -328,7 +332,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         regions: Result<Vec<Region>, Refusal>,
         interrupts: Result<Vec<Interrupt>, Refusal>,
     ) -> Result<(), Refusal> {
-        if let Some(why) = keeps(node, self.gic.as_ref()) {
+        if let Some(why) = keeps(node, self.gic_version) {
             self.refuse(path, why);
             return Ok(());
         }
@@ -434,10 +438,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
 /// Returns why no VM may own a node, if none may. An ITS writes to memory that the VM names, without
 /// a stage 2 in between. A PCI host bridge other than the generic one has registers of its own, with
 /// which the VM could move its windows.
-fn keeps(node: &Node<'_>, gic: Option<&Node<'_>>) -> Option<&'static str> {
+fn keeps(node: &Node<'_>, gic_version: u32) -> Option<&'static str> {
     if is_gic(node) || is_compatible(node, GIC_PARTS) {
         Some("it is the interrupt controller's")
-    } else if is_driven(node, gic_version(gic)) {
+    } else if is_driven(node, gic_version) {
         Some("it is Gear1's, which drives it")
     } else if pci::is_bridge(node) && !is_compatible(node, &[pci::GENERIC]) {
         Some("a PCI host bridge cannot be passed through, except for pci-host-ecam-generic")
@@ -506,14 +510,6 @@ fn find_path<'t>(node: &Node<'t>, path: &str, wanted: u32) -> Option<(Node<'t>, 
 /// Tells whether the node is the interrupt controller.
 pub(crate) fn is_gic(node: &Node<'_>) -> bool {
     is_compatible(node, GIC) && !is_disabled(node)
-}
-
-/// Returns the version of an interrupt controller, as the board has it.
-fn gic_version(gic: Option<&Node<'_>>) -> u32 {
-    match gic.is_some_and(|gic| is_compatible(gic, &["arm,gic-v3"])) {
-        true => 3,
-        false => 2,
-    }
 }
 
 /// Tells whether firmware has turned a device off, or it is broken (Devicetree Specification 0.4,

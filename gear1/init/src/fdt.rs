@@ -69,6 +69,10 @@ const GICC_64K: u64 = 0x2_0000;
 /// Distance between two redistributors of a GICv3, unless `redistributor-stride` names another.
 const GICR_STRIDE: u64 = 0x2_0000;
 
+/// Most words of an index: a tenth of init's heap, which the trees of VMs share. A tree has a word for
+/// each four bytes of nodes and properties.
+const MAX_INDEX: usize = 0x4000;
+
 /// A physical CPU, as firmware describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
@@ -175,6 +179,20 @@ pub fn read(bytes: &[u8]) -> Found {
     }
 }
 
+/// Returns the tree with an index, which is made in `words`: a boot reads all of the tree a dozen
+/// times. A tree that is too large for that is read without one.
+#[must_use]
+pub fn indexed<'w>(tree: &Blob<'w>, words: &'w mut Vec<u32>) -> Blob<'w> {
+    if tree.structure_cells() > MAX_INDEX {
+        return *tree;
+    }
+    words.resize(tree.structure_cells(), 0);
+    tree.indexed(
+        words,
+        &mut alloc::vec![0; tree.strings().len().min(MAX_INDEX)],
+    )
+}
+
 /// Returns what `tree` says of the machine. A refusal is printed on the console beside it.
 #[must_use]
 pub fn describe(tree: &Blob<'_>) -> Found {
@@ -269,7 +287,7 @@ struct Seen {
     /// UARTs of all known kinds, with their paths: which one is the console is known later.
     uarts: Vec<(String, Uart)>,
     feedable: Vec<Feedable>,
-    smmu: smmu::Seen,
+    smmu: smmu::Smmus,
     /// The conduit of PSCI; `None`: the board has none.
     psci: Option<EnableMethod>,
 }

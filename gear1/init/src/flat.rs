@@ -40,22 +40,33 @@ impl<'f> Flat<'f> {
         Pa::new(image.get() + (address - self.header.base))
     }
 
+    /// Takes pages for the image alone, which may hold anything.
+    pub fn take(&self, free: &mut FreeMemory) -> Result<Pa, Refusal> {
+        free.take(self.size(), PAGE_SIZE, self.name)
+    }
+
+    /// Returns the bytes that the image takes in memory, bss included, in whole pages.
+    const fn size(&self) -> u64 {
+        let header = &self.header;
+        (header.bss_end - header.base).next_multiple_of(PAGE_SIZE)
+    }
+
     /// Copies the image into pages of its own, its bss zero. The rest of the last page is zero,
-    /// too, so that a mapping of whole pages shows nothing else.
+    /// too, so that a mapping of whole pages shows nothing else. All of it is in memory, and not
+    /// only in caches: CPUs start with their MMU off.
     pub fn load<M: PhysicalMemory>(
         &self,
         free: &mut FreeMemory,
         memory: &mut M,
     ) -> Result<Pa, Refusal> {
-        let header = &self.header;
-        let size = (header.bss_end - header.base).next_multiple_of(PAGE_SIZE);
-        let image = free.take(size, PAGE_SIZE, self.name)?;
+        let (header, size) = (&self.header, self.size());
+        let image = self.take(free)?;
         let in_file = (header.data_end - header.base) as usize;
         let in_file = self.file.get(..in_file).unwrap_or(self.file);
         let copied = in_file.len() as u64;
         memory.write(image, in_file);
-        memory.zero(Pa::new(image.get() + copied), size - copied);
-        memory.clean(image, size);
+        memory.clean(image, copied);
+        memory.wipe(Pa::new(image.get() + copied), size - copied);
         Ok(image)
     }
 }
@@ -68,8 +79,9 @@ pub fn zeroed<M: PhysicalMemory>(
     size: u64,
     what: &str,
 ) -> Result<Pa, Refusal> {
-    let start = zeroed_in_caches(free, memory, size, what)?;
-    memory.clean(start, size.next_multiple_of(PAGE_SIZE));
+    let size = size.next_multiple_of(PAGE_SIZE);
+    let start = free.take(size, PAGE_SIZE, what)?;
+    memory.wipe(start, size);
     Ok(start)
 }
 

@@ -4,12 +4,12 @@
 //! every stack; Gear2 sees nothing of Gear1 and of no VM.
 //!
 //! All of Gear2's accesses to memory are cacheable, as HCR_EL2.DC is set while Gear2 runs (Arm ARM
-//! D19.2.48). Memory is therefore not cleaned after it is written, but for the image, which
-//! instruction fetches read.
+//! D19.2.48). Memory is therefore not cleaned after it is written.
 //!
-//! Nothing is added to Gear2's stage 2 later: a restart renews the contents of the image, by the
-//! runtime, at the same place. Manifest and information are copies that Gear2 can only read, so a
-//! failed Gear2 leaves them to the next one as they were.
+//! Nothing is added to Gear2's stage 2 later. The runtime fills the image, as it does at a restart,
+//! and wipes the heap, at the places that are found here: CPUs of real-time VMs start before, and
+//! the image and the heap take longer than all of a small VM. Manifest and information are copies
+//! that Gear2 can only read, so a failed Gear2 leaves them to the next one as they were.
 //!
 //! Requirements: G1-MEM-004.
 
@@ -71,8 +71,8 @@ pub struct Loaded {
     pub boot: BootGear2,
 }
 
-/// Loads Gear2 and all that it reads. Each piece gets its own pages, so that each has rights of its
-/// own.
+/// Places Gear2, and loads all that it reads beside its image. Each piece gets its own pages, so
+/// that each has rights of its own.
 pub fn load<M: PhysicalMemory>(
     sources: &Sources<'_>,
     free: &mut FreeMemory,
@@ -80,19 +80,20 @@ pub fn load<M: PhysicalMemory>(
 ) -> Result<Loaded, Refusal> {
     // The image is the archive's, and may be another build's: magic, ABI and base are compared.
     let flat = Flat::parse(sources.image, GEAR2_MAGIC, gear2::IMAGE, "gear2.bin")?;
-    let image = flat.load(free, memory)?;
+    let image = flat.take(free)?;
     let mut mappings = Vec::from(segments(&flat, image));
     mappings.push(load_manifest(sources, free, memory)?);
     mappings.push(load_information(sources, free, memory)?);
     add_stacks(sources, free, memory, &mut mappings)?;
-    mappings.push(take_heap(sources, free, memory)?);
+    let heap = take_heap(sources, free)?;
+    mappings.push(heap);
     mappings.extend(sources.shared.map(control_region));
     mappings.extend(sources.trace.iter().flat_map(|rings| rings.mappings()));
     mappings.extend(sources.uart.map(|uart| {
         let page = Pa::new(uart.page());
         piece(gear2::UART, page, PAGE_SIZE, Attributes::DEVICE, "UART")
     }));
-    let boot = boot(sources, &flat, image);
+    let boot = boot(sources, &flat, image, &heap);
     Ok(Loaded { mappings, boot })
 }
 
@@ -170,21 +171,16 @@ fn add_stacks<M: PhysicalMemory>(
 
 /// Takes the heap, of the size that the manifest gives, in whole blocks, which the translation of
 /// Gear2's accesses needs fewest entries for.
-fn take_heap<M: PhysicalMemory>(
-    sources: &Sources<'_>,
-    free: &mut FreeMemory,
-    memory: &mut M,
-) -> Result<Mapping, Refusal> {
+fn take_heap(sources: &Sources<'_>, free: &mut FreeMemory) -> Result<Mapping, Refusal> {
     let size = sources.manifest.gear2.memory_bytes;
     let heap = free.take(size, MEMORY_ALIGN, "Gear2's heap")?;
-    memory.zero(heap, size);
     Ok(piece(gear2::HEAP, heap, size, Attributes::DATA, "heap"))
 }
 
 /// Returns what the runtime is to know of Gear2: entry, image, and the times in ticks that bound
 /// how long a loop may take and how often Gear2 may fail. The image file stays in the archive, from
 /// which a restart loads Gear2 again.
-fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa) -> BootGear2 {
+fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa, heap: &Mapping) -> BootGear2 {
     let header = &flat.header;
     let manifest = sources.manifest;
     let hz = u64::from(sources.counter_hz);
@@ -203,6 +199,11 @@ fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa) -> BootGear2 {
             destination: image.get(),
             size: header.data_end - header.base,
             stride: 0,
+        },
+        heap: BootRegion {
+            ipa: heap.ipa,
+            pa: heap.pa,
+            size: heap.size,
         },
         period: u64::from(manifest.gear2.period_ms(sources.board.is_virtual)) * hz / 1000,
         el1: manifest.gear2.privilege == Privilege::El1,

@@ -12,6 +12,7 @@
 
 extern crate alloc;
 
+use alloc::vec::Vec;
 use core::panic::PanicInfo;
 
 use gear1_abi::ABI_VERSION;
@@ -60,6 +61,8 @@ fn gear1_init_main(mut machine: Machine) -> ! {
 fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     let (tree, device_tree) = share_device_tree(machine)?;
     let tree = Blob::new(tree).map_err(|error| refuse(Culprit::Board, error.text()))?;
+    let mut index = Vec::new();
+    let tree = fdt::indexed(&tree, &mut index);
     let found = fdt::describe(&tree);
     if let Some(uart) = found.console {
         // SAFETY: the board's device tree says that this UART is there.

@@ -98,7 +98,8 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;
     let blob = member(&archive, MANIFEST_MEMBER)?.data;
     let taken = taken(given);
-    let manifest = read_manifest(blob, given, &taken)?;
+    let mut manifest = Manifest::EMPTY;
+    read_manifest(&mut manifest, blob, given, &taken)?;
     let mut faults = Vec::new();
     let mut owners = Owners::find(&manifest, &given.tree, given.board, &mut faults)?;
     // planted: a manifest that breaks a rule is taken
@@ -170,19 +171,20 @@ fn taken(given: &Given<'_>) -> Vec<Region> {
     board.reserved.iter().copied().chain(own).collect()
 }
 
-/// Reads the manifest by all rules, with the board's facts. One message is printed before the
-/// machine stops: the first error, and how many there are.
+/// Reads the manifest by all rules, with the board's facts, into `manifest`, which is empty. One
+/// message is printed before the machine stops: the first error, and how many there are.
 fn read_manifest<'a>(
+    manifest: &mut Manifest<'a>,
     blob: &'a [u8],
     given: &Given<'_>,
     taken: &[Region],
-) -> Result<Manifest<'a>, Refusal> {
+) -> Result<(), Refusal> {
     let mut first: Option<String> = None;
     let mut sink = |error: ManifestError<'_>| {
         first.get_or_insert_with(|| error.to_string());
     };
     let read = with_facts(given.board, taken, |facts| {
-        gearv_manifest::validate(blob, facts, &mut sink)
+        gearv_manifest::validate_into(manifest, blob, facts, &mut sink)
     });
     read.map_err(|refused| {
         let first = first.unwrap_or_default();

@@ -44,8 +44,7 @@ pub fn take(free: &mut FreeMemory, manifest: &Manifest<'_>) -> Result<(), Refusa
 pub fn fill<M: PhysicalMemory>(manifest: &Manifest<'_>, memory: &mut M) {
     for (shared, number) in manifest.shared.iter().zip(FIRST_NUMBER..) {
         let region = shared.region();
-        memory.zero(Pa::new(region.start), region.bytes());
-        memory.clean(Pa::new(region.start), region.bytes());
+        memory.wipe(Pa::new(region.start), region.bytes());
         dax::describe(region, number, dax::DATA_OFFSET, memory);
     }
 }

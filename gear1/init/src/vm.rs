@@ -355,16 +355,14 @@ impl Prepared<'_> {
         self.tree.as_ref().map_or(Pa::new(0), behind)
     }
 
-    /// Keeps the finished device tree and the seeds for every later start.
+    /// Keeps the finished device tree and the seeds for every later start. Nothing is cleaned: the
+    /// runtime alone reads them, and its accesses are cacheable as init's are.
     fn keep<M: PhysicalMemory>(&self, memory: &mut M) {
         if let Some((bytes, kept)) = &self.tree {
             memory.write(*kept, bytes);
-            memory.clean(*kept, bytes.len() as u64);
         }
         if let Some(seeds) = &self.seeds {
-            let pool = self.seed_pool();
-            memory.write(pool, &seeds.pool);
-            memory.clean(pool, seeds.pool.len() as u64);
+            memory.write(self.seed_pool(), &seeds.pool);
         }
     }
 
@@ -380,11 +378,11 @@ impl Prepared<'_> {
         let mut behind = start;
         // In ascending order, without overlap: `linux::place` saw to it.
         for (at, bytes) in files.chain(trees) {
-            memory.zero(Pa::new(behind), at - behind);
+            memory.wipe(Pa::new(behind), at - behind);
             memory.write(Pa::new(at), bytes);
+            memory.clean(Pa::new(at), bytes.len() as u64);
             behind = at + bytes.len() as u64;
         }
-        memory.zero(Pa::new(behind), end - behind);
-        memory.clean(Pa::new(start), self.memory.size);
+        memory.wipe(Pa::new(behind), end - behind);
     }
 }

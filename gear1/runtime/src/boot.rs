@@ -282,7 +282,8 @@ fn begin_work(cpu: &mut Cpu, machine: &'static Machine) {
     }
 }
 
-/// Says how the interrupts that have an owner trigger, turns on the other CPUs, and wipes init.
+/// Says how the interrupts that have an owner trigger, turns on the other CPUs, loads Gear2, and
+/// wipes init.
 fn start_others(cpu: &Cpu, machine: &Machine) {
     let boot = machine.boot;
     // Bound: MAX_INTIDS (1020).
@@ -293,10 +294,11 @@ fn start_others(cpu: &Cpu, machine: &Machine) {
             Gic::configure_spi(intid, edge);
         }
     }
-    // Real-time VMs start first, but for one on the boot CPU: they depend on no other VM, and the
-    // wipe takes longer than all that the runtime does before it. Init is in no stage 2, so that a
-    // VM beside it cannot reach it.
+    // Real-time VMs start first, but for one on the boot CPU: they depend on no other VM and not on
+    // Gear2, and each wipe takes longer than all that the runtime does before it. Init is in no
+    // stage 2, so that a VM beside it cannot reach it.
     start_cpus(cpu, machine.handover, |other| other.real_time);
+    supervise::load(cpu, machine);
     // SAFETY: the runtime starts, and no page of a guest is mapped on this CPU.
     unsafe { wipe_init(cpu.local(), machine.handover) };
     start_cpus(cpu, machine.handover, |other| other.gear2);

@@ -105,6 +105,24 @@ fn wait(cpu: &mut Cpu, machine: &Machine) {
     barrier::yield_hint();
 }
 
+/// Loads Gear2's image and wipes its heap, before Gear2 runs on any CPU. Each CPU drops old
+/// instructions in [`enter_anew`].
+pub(crate) fn load(cpu: &Cpu, machine: &Machine) {
+    let gear2 = &machine.boot.gear2;
+    let image = core::slice::from_ref(&gear2.load);
+    // Bound: two regions.
+    for (region, loads) in [(&gear2.image, image), (&gear2.heap, Default::default())] {
+        let regions = core::slice::from_ref(region);
+        let mut done = 0;
+        // Bound: Gear2's image and heap / 32 KiB.
+        while done < region.size {
+            // SAFETY: what init handed over for Gear2, which no CPU runs yet.
+            unsafe { load_piece(cpu.local(), regions, loads, done, 0) };
+            done = done.saturating_add(PIECE);
+        }
+    }
+}
+
 /// Copies Gear2's image anew and zeroes its bss. Nobody executes it meanwhile; each CPU drops the
 /// old instructions in [`enter_anew`].
 fn renew(cpu: &mut Cpu, machine: &Machine) {

@@ -12,6 +12,7 @@ use fdt_rs::prelude::FallibleIterator;
 
 use super::token::{BEGIN_NODE, Token};
 use super::{Blob, BlobError, CELL, MAX_DEPTH};
+use crate::words::{self, is_ascii};
 
 impl<'a> Blob<'a> {
     /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes.
@@ -21,13 +22,14 @@ impl<'a> Blob<'a> {
         let mut depth = 0_usize;
         let mut root_seen = false;
         let mut may_have_property = false;
+        let ascii = ascii_end(self.strings);
         loop {
             // The offset goes into the message: a damaged file is looked at with a dump of it.
             let offset = position * CELL;
             let structure = Err(BlobError::Structure { offset });
             match self.checked_token(&tree, &mut position)? {
                 Some(Token::Begin(name)) => {
-                    if depth == 0 && root_seen || core::str::from_utf8(name).is_err() {
+                    if depth == 0 && root_seen || !self.is_text(name, position) {
                         return structure;
                     }
                     root_seen = true;
@@ -40,7 +42,8 @@ impl<'a> Blob<'a> {
                     }
                 }
                 Some(Token::Property(property))
-                    if may_have_property && property.checked_name().is_some() => {}
+                    if may_have_property
+                        && (property.name_offset < ascii || property.checked_name().is_some()) => {}
                 Some(Token::Property(_)) => return structure,
                 Some(Token::End) => {
                     may_have_property = false;
@@ -54,6 +57,16 @@ impl<'a> Blob<'a> {
                 None => return structure,
             }
         }
+    }
+
+    /// Tells whether the name of a node, which ends before cell `behind`, is text. Nearly all are
+    /// ASCII, of which a cell is looked at at once: the bytes behind the name are NULs, or count as
+    /// a doubt.
+    fn is_text(&self, name: &[u8], behind: usize) -> bool {
+        let start = behind.saturating_sub(name.len() / CELL + 1);
+        let cells = self.cells.get(start..behind).unwrap_or_default();
+        let all = cells.iter().fold(0, |all, cell| all | cell);
+        all & 0x8080_8080 == 0 || core::str::from_utf8(name).is_ok()
     }
 
     /// Reads the token at cell `at` twice, and moves `at` behind it; `None` at the end of the tree.
@@ -95,6 +108,26 @@ impl<'a> Blob<'a> {
     }
 }
 
+/// Returns the offset in the strings block before which each name is ASCII and ends: behind the last
+/// NUL if all of the block is ASCII, and 0 otherwise. Names of the specification are ASCII, and a
+/// tree names each of them dozens of times.
+fn ascii_end(strings: &[u8]) -> usize {
+    match is_ascii(strings) {
+        true => strings.iter().rposition(|&byte| byte == 0),
+        false => None,
+    }
+    .map_or(0, |last| last + 1)
+}
+
+/// Returns the text of a name of a checked tree. Most names are looked at several times.
+#[expect(unsafe_code, reason = "names are checked once, by `Blob::new`")]
+pub(super) fn checked_text(name: &[u8]) -> &str {
+    debug_assert!(core::str::from_utf8(name).is_ok());
+    // SAFETY: a node or a property comes from a `Blob`, which only `Blob::new` makes, and which
+    // borrows its bytes. `check_structure` has found that the names of all of them are UTF-8.
+    unsafe { core::str::from_utf8_unchecked(name) }
+}
+
 #[expect(unsafe_code, reason = "fdt-rs has no safe constructor")]
 fn construct(bytes: &[u8]) -> Result<DevTree<'_>, BlobError> {
     // SAFETY: `DevTree::new` asks for bytes that are 32-bit aligned and exactly as long as the
@@ -104,12 +137,9 @@ fn construct(bytes: &[u8]) -> Result<DevTree<'_>, BlobError> {
     unsafe { DevTree::new(bytes) }.map_err(|_| BlobError::Layout)
 }
 
-/// Returns the bytes as cells, without those behind the last whole one. A cell of a slice of bytes
-/// would be loaded a byte at a time, as no type says that it is aligned.
-#[expect(unsafe_code, reason = "core has no safe view of bytes as words")]
+/// Returns the bytes as cells, without those behind the last whole one.
 pub(super) fn cells(bytes: &[u8]) -> &[u32] {
-    // SAFETY: any four bytes are a `u32`.
-    let (before, cells, _) = unsafe { bytes.align_to() };
+    let (before, cells, _) = words::cells(bytes);
     // `check_kind` has checked the alignment, without which there is no cell.
     if before.is_empty() { cells } else { &[] }
 }

@@ -4,6 +4,8 @@
 
 use core::ops::Range;
 
+use super::check::checked_text;
+use super::index::name_bit;
 use super::property::Property;
 use super::{Blob, CELL};
 
@@ -25,8 +27,7 @@ impl<'a> Node<'a> {
     /// Returns the node's name with its unit address; the root's is empty.
     #[must_use]
     pub fn name(&self) -> &'a str {
-        // `Blob::new` has checked the text.
-        core::str::from_utf8(self.name).unwrap_or_default()
+        checked_text(self.name)
     }
 
     /// Returns the range of the node's tokens, from the start of the blob: its beginning and its
@@ -47,6 +48,14 @@ impl<'a> Node<'a> {
             blob: self.blob,
             at: self.at,
         }
+    }
+
+    /// Returns the tokens of all properties, as they are.
+    #[must_use]
+    pub fn all_property_tokens(&self) -> &'a [u8] {
+        let end = self.blob.end_of_properties(self.at) * CELL;
+        let tokens = self.blob.bytes.get(self.at * CELL..end);
+        tokens.unwrap_or_default()
     }
 
     /// Returns the tokens of the properties that `keeps` wants, as they are, in pieces: a property
@@ -89,15 +98,31 @@ impl<'a> Node<'a> {
     pub fn children(&self) -> Children<'a> {
         Children {
             blob: self.blob,
-            at: self.at,
+            at: self.blob.end_of_properties(self.at),
             is_in_child: false,
         }
     }
 
     /// Returns the first property with this name.
+    #[inline(always)]
     #[must_use]
     pub fn property(&self, name: &str) -> Option<Property<'a>> {
+        // Inlined, so that the bit of a constant name is a constant.
+        self.property_by(name, name_bit(name.as_bytes()))
+    }
+
+    /// Returns the first property with this name, whose [`name_bit`] is `bit`.
+    fn property_by(&self, name: &str, bit: u32) -> Option<Property<'a>> {
+        if self.blob.lacks_name(self.at, bit) {
+            return None;
+        }
         self.blob.find_property(self.at, name)
+    }
+
+    /// Tells whether an index says that the node has no property with this name.
+    #[cfg(test)]
+    pub(super) fn lacks(&self, name: &str) -> bool {
+        self.blob.lacks_name(self.at, name_bit(name.as_bytes()))
     }
 
     /// Returns the first child with this name.

@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use super::CELL;
+use super::check::checked_text;
 use super::text::{is_name, text_length};
 
 /// Cells of a property's token, length and name offset.
@@ -41,8 +42,9 @@ impl<'a> Property<'a> {
     /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &'a str {
-        // `Blob::new` has found a name.
-        self.checked_name().unwrap_or_default()
+        let length = text_length(self.names);
+        let name = length.and_then(|length| self.names.get(..length));
+        checked_text(name.unwrap_or_default())
     }
 
     /// Returns the name, `None` if there is none.
@@ -96,8 +98,10 @@ impl<'a> Property<'a> {
     /// Returns the value as one string, if it is one.
     #[must_use]
     pub fn text(&self) -> Option<&'a str> {
-        let (last, text) = self.value.split_last()?;
-        let text = core::str::from_utf8(text).ok()?;
-        (*last == 0 && !text.contains('\0')).then_some(text)
+        let length = text_length(self.value)?;
+        // The first NUL is the last byte.
+        let text = self.value.get(..length)?;
+        let is_one = length + 1 == self.value.len();
+        is_one.then(|| core::str::from_utf8(text).ok())?
     }
 }

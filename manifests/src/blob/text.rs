@@ -1,6 +1,7 @@
 //! Texts that end in a NUL, looked at by cells: names of nodes and properties, and string lists.
 
 use super::CELL;
+use crate::words::cells;
 
 /// Tells whether the name at the front of `names`, which ends in a NUL, is `name`.
 pub(super) fn is_name(names: &[u8], name: &str) -> bool {
@@ -23,12 +24,15 @@ pub(super) fn first_zero(cell: u32) -> Option<usize> {
 
 /// Returns the number of bytes before the first NUL, `None` if there is no NUL.
 pub(super) fn text_length(bytes: &[u8]) -> Option<usize> {
-    let (cells, rest) = bytes.as_chunks::<CELL>();
+    let (before, cells, behind) = cells(bytes);
+    if let Some(length) = before.iter().position(|&byte| byte == 0) {
+        return Some(length);
+    }
     for (index, cell) in cells.iter().enumerate() {
-        if let Some(length) = first_zero(u32::from_le_bytes(*cell)) {
-            return Some(index * CELL + length);
+        if let Some(length) = first_zero(u32::from_le(*cell)) {
+            return Some(before.len() + index * CELL + length);
         }
     }
-    let length = rest.iter().position(|&byte| byte == 0)?;
-    Some(cells.len() * CELL + length)
+    let length = behind.iter().position(|&byte| byte == 0)?;
+    Some(before.len() + size_of_val(cells) + length)
 }

@@ -19,6 +19,15 @@ const PROPERTY: u32 = 3;
 /// Token without meaning: a node or property that is overwritten with it is no longer in the tree.
 pub const FDT_NOP: u32 = 4;
 
+/// Kind of a token that is passed over.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    Nop,
+    Begin,
+    Property,
+    End,
+}
+
 /// A token of the structure block that means something; NOPs are passed over.
 #[derive(Clone, Copy)]
 pub(super) enum Token<'a> {
@@ -52,8 +61,8 @@ impl<'a> Blob<'a> {
         }
     }
 
-    /// Returns the first property with this name from cell `at` on. Values and names of the
-    /// properties before it are not looked at: most lookups are for properties that are not there.
+    /// Returns the first property with this name from cell `at` on. Values of the properties before
+    /// it are not looked at.
     pub(super) fn find_property(&self, mut at: usize, name: &str) -> Option<Property<'a>> {
         // Bounded: every token moves the position on, and the structure block is finite.
         loop {
@@ -83,9 +92,12 @@ impl<'a> Blob<'a> {
         property
     }
 
-    /// Returns the first cell from `at` on that belongs to no property: a node, or the end of the
-    /// node around `at`.
+    /// Returns the first cell behind the properties of the node whose name ends before cell `at`: a
+    /// node's, or that of the end of the node.
     pub(super) fn end_of_properties(&self, mut at: usize) -> usize {
+        if let Some(end) = self.indexed_end_of_properties(at) {
+            return end;
+        }
         // Bounded: every token moves the position on, and the structure block is finite.
         while let Some(behind) = match self.cell(at) {
             Some(FDT_NOP) => Some(at + 1),
@@ -113,29 +125,42 @@ impl<'a> Blob<'a> {
 
     /// Returns the first cell behind the end of the node whose name ends before cell `at`.
     pub(super) fn end_of_node(&self, mut at: usize) -> usize {
+        if let Some(end) = self.indexed_end(at) {
+            return end;
+        }
         // Nodes below are part of it, so their ends are counted.
         let mut depth = 1_usize;
         // Bounded: every token moves the position on, and the structure block is finite.
         while depth > 0
-            && let Some((behind, nodes)) = self.behind_token(at)
+            && let Some((behind, step)) = self.step(at)
         {
             at = behind;
-            depth = depth.wrapping_add_signed(nodes);
+            match step {
+                Step::Begin => depth += 1,
+                Step::End => depth -= 1,
+                Step::Nop | Step::Property => {}
+            }
         }
         at
     }
 
-    /// Returns the first cell behind the token at cell `at`, and by how much the token changes the
-    /// depth.
+    /// Returns the first cell behind the token at cell `at`, and the token's kind; `None` at the end
+    /// of the tree.
     #[inline(always)]
-    fn behind_token(&self, at: usize) -> Option<(usize, isize)> {
+    pub(super) fn step(&self, at: usize) -> Option<(usize, Step)> {
         match self.cell(at)? {
-            FDT_NOP => Some((at + 1, 0)),
-            PROPERTY => Some((self.behind_property(at)?, 0)),
-            BEGIN_NODE => Some((self.behind_text(at + 1)?, 1)),
-            END_NODE => Some((at + 1, -1)),
+            FDT_NOP => Some((at + 1, Step::Nop)),
+            PROPERTY => Some((self.behind_property(at)?, Step::Property)),
+            BEGIN_NODE => Some((self.behind_text(at + 1)?, Step::Begin)),
+            END_NODE => Some((at + 1, Step::End)),
             _ => None,
         }
+    }
+
+    /// Tells whether cell `at` is a NOP or the token of a property.
+    #[inline(always)]
+    pub(super) fn is_property_or_nop(&self, at: usize) -> bool {
+        matches!(self.cell(at), Some(PROPERTY | FDT_NOP))
     }
 
     /// Returns the first cell from `at` on that is no NOP.
@@ -149,10 +174,19 @@ impl<'a> Blob<'a> {
 
     /// Returns the name at cell `at`, and the first cell behind it.
     fn node_name(&self, at: usize) -> Option<(&'a [u8], usize)> {
-        let behind = self.behind_text(at)?;
+        let behind = match self.indexed_end_of_name(at.wrapping_sub(1)) {
+            Some(behind) => behind,
+            None => self.behind_text(at)?,
+        };
         let last = u32::from_le(*self.cells.get(behind - 1)?);
         let length = (behind - 1 - at) * CELL + first_zero(last)?;
         Some((self.bytes_from(at)?.get(..length)?, behind))
+    }
+
+    /// Returns the offset in the strings block of the name of the property whose token is at cell
+    /// `at`.
+    pub(super) fn name_offset(&self, at: usize) -> Option<usize> {
+        self.number(at + 2)
     }
 
     /// Returns the property whose token is at cell `at`.

@@ -160,13 +160,13 @@ impl<'a> Section<'a> {
     }
 
     /// Reads one or more strings, each with its end.
-    pub(super) fn texts(&self, name: &str, report: &mut Report<'_, 'a>) -> &'a [u8] {
+    pub(super) fn texts(&self, name: &str, report: &mut Report<'_, 'a>) -> &'a str {
         let value = self.typed(name, report, |property| {
             let text = core::str::from_utf8(property.value).ok()?;
             // A cell whose last byte is 0 would pass for a string. Names have no control characters.
             let is_cell = text.bytes().any(|byte| matches!(byte, 1..b' '));
-            // Kept as bytes, each string with its NUL: `Names` takes them apart without a heap.
-            (text.ends_with('\0') && !is_cell).then_some(property.value)
+            // Kept as one, each string with its NUL: `Names` takes them apart without a heap.
+            (text.ends_with('\0') && !is_cell).then_some(text)
         });
         value.unwrap_or_default()
     }

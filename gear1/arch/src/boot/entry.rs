@@ -51,8 +51,10 @@ global_asm!(
     cmp x22, x23
     b.eq gear1_init_misplaced
 
-    // Dirty lines of the boot loader must not be evicted onto the words written below.
-    mov x0, x20
+    // Dirty lines of the boot loader must not be evicted onto the words written below. What was
+    // loaded is clean by the boot protocol (Linux, Documentation/arch/arm64/booting.rst), and
+    // nothing of it is written before the caches are on.
+    adrp x0, __bss_start
     adrp x1, __bss_end
     bl 30f
     adrp x0, __bss_start

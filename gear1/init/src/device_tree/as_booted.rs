@@ -74,15 +74,14 @@ impl Maker<'_, '_> {
         let all = &self.facts.owned.as_booted;
         let place = all.iter().position(|kept| kept.device == path);
         let is_kept = is_below || place.is_some();
-        for property in node.properties() {
-            let is_dropped = OWNED_DROPPED.iter().any(|name| property.is_called(name))
-                || is_kept && (is_supply(&property) || property.is_called("clocks"))
-                || is_below && property.is_called("clock-names");
-            // planted: a device asks for what firmware has set up
-            if !is_dropped {
-                self.out.copy(&property);
-            }
-        }
+        let is_dropped = |property: &Property<'_>| {
+            OWNED_DROPPED.iter().any(|name| property.is_called(name))
+                || is_kept && (is_supply(property) || property.is_called("clocks"))
+                || is_below && property.is_called("clock-names")
+        };
+        // planted: a device asks for what firmware has set up
+        self.out
+            .properties_that(node, |property| !is_dropped(property));
         if let Some((place, kept)) = place.and_then(|place| Some((place, all.get(place)?))) {
             self.fixed_clocks(place, kept);
         }

@@ -87,17 +87,25 @@ impl Writer {
         }
     }
 
-    /// Copies the node's properties but those in `without`.
+    /// Copies the node's properties but those in `without`. Most nodes have none of those, and all
+    /// of their properties are copied as one piece.
     pub(crate) fn properties(&mut self, node: &Node<'_>, without: &[&str]) {
-        let keeps = |property: &Property<'_>| !without.iter().any(|name| property.is_called(name));
-        node.property_tokens(keeps)
-            .for_each(|tokens| self.bytes(tokens));
+        if without.iter().all(|name| node.property(name).is_none()) {
+            self.bytes(node.all_property_tokens());
+        } else {
+            let is_left_out = |one: &Property<'_>| without.iter().any(|name| one.is_called(name));
+            self.properties_that(node, |property| !is_left_out(property));
+        }
     }
 
-    /// Copies a property of the tree that is copied from.
-    pub(crate) fn copy(&mut self, property: &Property<'_>) {
-        self.token(property.name_offset as u32, property.value.len());
-        self.bytes(property.value);
+    /// Copies the node's properties that `keeps` wants.
+    pub(crate) fn properties_that(
+        &mut self,
+        node: &Node<'_>,
+        keeps: impl Fn(&Property<'_>) -> bool,
+    ) {
+        node.property_tokens(keeps)
+            .for_each(|tokens| self.bytes(tokens));
     }
 
     /// Copies the nodes below `node` as they are: their properties' names keep their places.

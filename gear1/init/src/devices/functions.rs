@@ -174,7 +174,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         } else if self.bridge.is_some() {
             Some("the VM owns functions of another bridge, and has one bus")
         } else {
-            keeps(node, self.gic.as_ref())
+            keeps(node, self.gic_version)
         }
     }
 

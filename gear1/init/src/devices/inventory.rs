@@ -14,8 +14,7 @@ use gearv_manifest::blob::{Blob, Node};
 
 use super::masters::{is_translated, stop_of};
 use super::{
-    GIC_PARTS, NOT_DEVICES, cell, find, gic_version, is_disabled, is_driven, is_gic, pci, phandle,
-    shared,
+    GIC_PARTS, NOT_DEVICES, cell, find, is_disabled, is_driven, is_gic, pci, phandle, shared,
 };
 use crate::fdt::bus::Bus;
 use crate::fdt::{is_compatible, path_below};
@@ -113,6 +112,14 @@ pub fn bus_masters(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<String> {
     let smmu = find(&root, &is_smmu).and_then(|smmu| phandle(&smmu));
     add_masters(manifest, (&root, ""), (&root, smmu), &mut list);
     list
+}
+
+/// Returns the version of a board's interrupt controller, of which nothing but the node is known.
+fn gic_version(gic: Option<&Node<'_>>) -> u32 {
+    match gic.is_some_and(|gic| is_compatible(gic, &["arm,gic-v3"])) {
+        true => 3,
+        false => 2,
+    }
 }
 
 /// Adds the bus masters below a node, a node's children before itself.

@@ -76,13 +76,13 @@ pub(crate) fn is_driven(node: &Node<'_>, gic_version: u32) -> bool {
 
 /// The SMMUs of a board, as a walk over its nodes finds them.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct Smmus {
     v3: Option<Smmu>,
     /// An SMMUv2, or what is wrong with it: which GIC there is decides whether that matters.
     v2: Option<Result<Smmu, Refusal>>,
 }
 
-impl Seen {
+impl Smmus {
     /// Reads the node of an SMMU that is compatible with `name`.
     pub(super) fn add(
         &mut self,

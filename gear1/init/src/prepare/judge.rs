@@ -14,7 +14,7 @@ use gearv_manifest::{Exposed, Manifest, ManifestError};
 use super::system::Owners;
 use super::with_facts;
 use crate::devices;
-use crate::fdt::Board;
+use crate::fdt::{self, Board};
 use crate::layout::{self, FreeMemory};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::shared;
@@ -32,6 +32,8 @@ pub fn judge(
     sink: &mut dyn FnMut(&ManifestError<'_>),
 ) -> Result<usize, Refusal> {
     let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
+    let mut index = Vec::new();
+    let tree = fdt::indexed(&tree, &mut index);
     let judged = with_facts(board, &board.reserved, |facts| {
         gearv_manifest::judge(blob, Some(facts), &mut |error| sink(&error))
     });

@@ -100,13 +100,14 @@ impl Case {
         memory.smmu.is_hung = self.smmu_hangs;
         memory.smmu.is_v2 = self.has_smmu_v2;
         memory.pci.clone_from(&self.pci);
+        let mut index = Vec::new();
         let given = Given {
             board: &board,
             archive: archive.as_slice(),
             runtime: &self.runtime,
             init: INIT,
             device_tree: DEVICE_TREE,
-            tree: Blob::new(blob.as_slice()).unwrap(),
+            tree: fdt::indexed(&Blob::new(blob.as_slice()).unwrap(), &mut index),
             boot_cpu: self.boot_cpu,
             pa_range: 4,
             counter_hz: 62_500_000,

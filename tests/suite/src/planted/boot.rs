@@ -192,7 +192,10 @@ pub(super) const BUGS: &[Bug] = &[
     // device VM would wait without a word; the test looks for each property that names a supply.
     Bug {
         name: "a device asks for what firmware has set up",
-        change: Change::Swap("!is_dropped", "!is_dropped || is_supply(&property)"),
+        change: Change::Swap(
+            "!is_dropped(property)",
+            "!is_dropped(property) || is_supply(property)",
+        ),
         breaks: &["G1-BOOT-014"],
         test: "gear1/init/src/device_tree/tests.rs",
         finder: Finder::Host,

@@ -1,0 +1,122 @@
+//! Tests of the index: a tree answers the same with it and without it.
+
+use std::string::String;
+use std::vec;
+use std::vec::Vec;
+
+use proptest::collection::vec;
+use proptest::prelude::{any, proptest};
+use proptest::sample::Index;
+
+use super::name_bit;
+use crate::blob::{Blob, FDT_NOP, Node};
+use crate::testing::{Aligned, Tree, cells, smallest, text};
+
+/// Names that trees here have, and others with their bits.
+const NAMES: &[&str] = &[
+    "compatible",
+    "version",
+    "vcpus",
+    "memory-mib",
+    "kernel",
+    "a",
+    "b",
+    "empty",
+    "",
+    "none",
+    "z",
+];
+
+/// Returns all that can be asked of a node and of those below.
+fn answers(node: &Node<'_>) -> Vec<String> {
+    let range = |range: core::ops::Range<usize>| std::format!("{range:?}");
+    let mut list = vec![node.name().into(), range(node.tokens())];
+    list.extend(node.properties().map(|one| range(one.tokens())));
+    let named = NAMES.iter().map(|name| node.property(name));
+    list.extend(named.map(|found| std::format!("{:?}", found.map(|one| one.offset))));
+    let kept = node.property_tokens(|one| !one.is_called("a"));
+    list.extend(kept.map(|tokens| std::format!("{tokens:x?}")));
+    list.push(std::format!("{:x?}", node.child_tokens()));
+    for child in node.children() {
+        let found = node.child(child.name()).map(|found| found.tokens());
+        list.push(std::format!("{found:?}"));
+        list.extend(answers(&child));
+    }
+    list
+}
+
+/// Compares the answers with an index, and with too few words for one.
+fn compare(bytes: &[u8]) {
+    let Ok(tree) = Blob::new(bytes) else { return };
+    let expected = answers(&tree.root());
+    let (count, names) = (tree.structure_cells(), tree.strings().len());
+    for (count, names) in [
+        (count, names),
+        (count, 0),
+        (count - 1, names),
+        (count + 5, names),
+    ] {
+        let mut words = vec![0; count];
+        let indexed = tree.indexed(&mut words, &mut vec![0; names]);
+        assert_eq!(answers(&indexed.root()), expected);
+    }
+}
+
+fn sample() -> Tree {
+    Tree::default()
+        .set("/", "a", cells(&[1, 2]))
+        .set("/", "b", Vec::new())
+        .set("/x/y", "a", text("deep"))
+        .set("/x", "empty", Vec::new())
+        .node("/x/z")
+        .node("/long-name-of-several-cells@1000/b")
+        .set("/w", "z", vec![1, 2, 3])
+}
+
+#[test]
+fn a_tree_answers_the_same_with_an_index() {
+    let bytes = sample().flatten();
+    compare(bytes.as_slice());
+    compare(smallest().flatten().as_slice());
+    let tree = Blob::new(bytes.as_slice()).unwrap();
+    let mut words = vec![0; tree.structure_cells()];
+    let indexed = tree.indexed(&mut words, &mut vec![0; tree.strings().len()]);
+    let x = indexed.root().child("x").unwrap();
+    // The index is used: it knows what the node has not.
+    assert!(x.property("empty").is_some() && x.lacks("b") && !x.lacks("empty"));
+    assert!(!tree.root().child("x").unwrap().lacks("b"));
+}
+
+#[test]
+fn names_of_a_node_have_bits_of_their_own() {
+    let names = [
+        "compatible",
+        "reg",
+        "interrupts",
+        "status",
+        "phandle",
+        "ranges",
+    ];
+    let bits = names.map(|name| name_bit(name.as_bytes()));
+    assert_eq!(bits.iter().fold(0, |all, bit| all | bit).count_ones(), 6);
+    assert_ne!(name_bit(b"interrupts"), name_bit(b"interrupt-parent"));
+}
+
+proptest! {
+    #[test]
+    fn damaged_trees_answer_the_same(
+        changes in vec((any::<Index>(), any::<u8>()), 0..4),
+        nops in vec(any::<Index>(), 0..4),
+    ) {
+        let mut bytes = sample().flatten().as_slice().to_vec();
+        for place in nops {
+            let place = place.index(bytes.len() / 4) * 4;
+            bytes[place..place + 4].copy_from_slice(&FDT_NOP.to_be_bytes());
+        }
+        for (place, value) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        compare(Aligned::new(&bytes).as_slice());
+    }
+}

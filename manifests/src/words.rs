@@ -1,0 +1,58 @@
+//! Bytes as whole words, of which one load takes many: a word of a slice of bytes would be loaded a
+//! byte at a time, as no type says that it is aligned.
+
+/// Returns the bytes before the first aligned word, the words, and the bytes behind.
+#[expect(unsafe_code, reason = "core has no safe view of bytes as words")]
+pub(crate) fn words(bytes: &[u8]) -> (&[u8], &[u64], &[u8]) {
+    // SAFETY: any eight bytes are a `u64`.
+    unsafe { bytes.align_to() }
+}
+
+/// Returns the bytes before the first aligned cell of four bytes, the cells, and the bytes behind.
+#[expect(unsafe_code, reason = "core has no safe view of bytes as words")]
+pub(crate) fn cells(bytes: &[u8]) -> (&[u8], &[u32], &[u8]) {
+    // SAFETY: any four bytes are a `u32`.
+    unsafe { bytes.align_to() }
+}
+
+/// Tells whether all bytes are zeroes.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    let (before, words, behind) = words(bytes);
+    let (rounds, rest) = words.as_chunks::<4>();
+    let is_zero = |words: &[u64]| words.iter().fold(0, |all, word| all | word) == 0;
+    rounds.iter().all(|round| is_zero(round))
+        && is_zero(rest)
+        && before.iter().chain(behind).all(|&byte| byte == 0)
+}
+
+/// Tells whether all bytes are ASCII.
+pub(crate) fn is_ascii(bytes: &[u8]) -> bool {
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let (before, words, behind) = words(bytes);
+    let high = words.iter().fold(0, |all, word| all | word) & HIGH;
+    high == 0 && before.is_ascii() && behind.is_ascii()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Tests of both questions at each place of the one byte that decides.
+
+    use super::{is_ascii, is_zero};
+
+    #[test]
+    fn one_byte_decides_wherever_it_is() {
+        for start in 0..8 {
+            for end in start..100 {
+                let mut bytes = [0_u8; 100];
+                assert!(is_zero(&bytes[start..end]) && is_ascii(&bytes[start..end]));
+                for at in 0..100 {
+                    bytes[at] = 0x80;
+                    let is_inside = (start..end).contains(&at);
+                    assert_eq!(is_zero(&bytes[start..end]), !is_inside);
+                    assert_eq!(is_ascii(&bytes[start..end]), !is_inside);
+                    bytes[at] = 0;
+                }
+            }
+        }
+    }
+}
