@@ -36,6 +36,7 @@ use gearv_manifest::blob::{Blob, Node, Property};
 
 use self::bus::{Bus, number};
 use self::cpus::{psci_method, read_cpus};
+pub use self::index::indexed;
 pub(crate) use self::paths::{path_below, stdout_path};
 pub(crate) use self::pmu::PMUS;
 pub use self::smmu::{Smmu, SmmuKind, SmmuV2};
@@ -46,6 +47,7 @@ use crate::region::{Region, merged};
 pub(crate) mod bus;
 mod clusters;
 mod cpus;
+mod index;
 mod paths;
 mod pmu;
 pub(crate) mod smmu;
@@ -68,10 +70,6 @@ pub(crate) const GICC_SIZE: u64 = 0x2000;
 const GICC_64K: u64 = 0x2_0000;
 /// Distance between two redistributors of a GICv3, unless `redistributor-stride` names another.
 const GICR_STRIDE: u64 = 0x2_0000;
-
-/// Most words of an index: a tenth of init's heap, which the trees of VMs share. A tree has a word for
-/// each four bytes of nodes and properties.
-const MAX_INDEX: usize = 0x4000;
 
 /// A physical CPU, as firmware describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,20 +175,6 @@ pub fn read(bytes: &[u8]) -> Found {
             board: Err(refusal!(Board, "{error}")),
         },
     }
-}
-
-/// Returns the tree with an index, which is made in `words`: a boot reads all of the tree a dozen
-/// times. A tree that is too large for that is read without one.
-#[must_use]
-pub fn indexed<'w>(tree: &Blob<'w>, words: &'w mut Vec<u32>) -> Blob<'w> {
-    if tree.structure_cells() > MAX_INDEX {
-        return *tree;
-    }
-    words.resize(tree.structure_cells(), 0);
-    tree.indexed(
-        words,
-        &mut alloc::vec![0; tree.strings().len().min(MAX_INDEX)],
-    )
 }
 
 /// Returns what `tree` says of the machine. A refusal is printed on the console beside it.

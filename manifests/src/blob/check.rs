@@ -119,15 +119,6 @@ fn ascii_end(strings: &[u8]) -> usize {
     .map_or(0, |last| last + 1)
 }
 
-/// Returns the text of a name of a checked tree. Most names are looked at several times.
-#[expect(unsafe_code, reason = "names are checked once, by `Blob::new`")]
-pub(super) fn checked_text(name: &[u8]) -> &str {
-    debug_assert!(core::str::from_utf8(name).is_ok());
-    // SAFETY: a node or a property comes from a `Blob`, which only `Blob::new` makes, and which
-    // borrows its bytes. `check_structure` has found that the names of all of them are UTF-8.
-    unsafe { core::str::from_utf8_unchecked(name) }
-}
-
 #[expect(unsafe_code, reason = "fdt-rs has no safe constructor")]
 fn construct(bytes: &[u8]) -> Result<DevTree<'_>, BlobError> {
     // SAFETY: `DevTree::new` asks for bytes that are 32-bit aligned and exactly as long as the

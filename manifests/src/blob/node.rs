@@ -4,9 +4,9 @@
 
 use core::ops::Range;
 
-use super::check::checked_text;
 use super::index::name_bit;
 use super::property::Property;
+use super::text::checked_text;
 use super::{Blob, CELL};
 
 /// A node of a checked tree.

@@ -3,8 +3,7 @@
 use core::ops::Range;
 
 use super::CELL;
-use super::check::checked_text;
-use super::text::{is_name, text_length};
+use super::text::{checked_text, is_name, text_length};
 
 /// Cells of a property's token, length and name offset.
 pub(super) const PROPERTY_HEADER: usize = 3;

@@ -36,3 +36,12 @@ pub(super) fn text_length(bytes: &[u8]) -> Option<usize> {
     let length = behind.iter().position(|&byte| byte == 0)?;
     Some(before.len() + size_of_val(cells) + length)
 }
+
+/// Returns the text of a name of a checked tree. Most names are looked at several times.
+#[expect(unsafe_code, reason = "names are checked once, by `Blob::new`")]
+pub(super) fn checked_text(name: &[u8]) -> &str {
+    debug_assert!(core::str::from_utf8(name).is_ok());
+    // SAFETY: a node or a property comes from a `Blob`, which only `Blob::new` makes, and which
+    // borrows its bytes. `check_structure` has found that the names of all of them are UTF-8.
+    unsafe { core::str::from_utf8_unchecked(name) }
+}
