@@ -217,7 +217,8 @@ impl Config {
     // policy are large, and the stack is small.
     #[inline(never)]
     fn read(info: &Gear2Info, blob: &[u8]) -> Result<Self, StartError> {
-        let mut manifest = Manifest::EMPTY;
+        // In the heap: on the stack the manifest left 208 bytes to the deepest rule.
+        let mut manifest = Box::new(Manifest::EMPTY);
         let mut reasons = Vec::new();
         let mut sink = |error: ManifestError<'_>| reasons.push(error.to_string());
         let read = gearv_manifest::read_into(&mut manifest, blob, &mut sink);
