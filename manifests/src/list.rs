@@ -61,7 +61,8 @@ impl<T: Copy, const N: usize> List<T, N> {
 
     /// Iterates over the items in the order in which they were pushed.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.items.iter().take(self.count).flatten()
+        let used = self.items.get(..self.count).unwrap_or_default();
+        used.iter().flatten()
     }
 }
 

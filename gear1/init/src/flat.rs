@@ -46,7 +46,7 @@ impl<'f> Flat<'f> {
     }
 
     /// Returns the bytes that the image takes in memory, bss included, in whole pages.
-    const fn size(&self) -> u64 {
+    pub const fn size(&self) -> u64 {
         let header = &self.header;
         (header.bss_end - header.base).next_multiple_of(PAGE_SIZE)
     }

@@ -190,10 +190,10 @@ fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa, heap: &Mapping) -> Bo
         image: BootRegion {
             ipa: header.base,
             pa: image.get(),
-            size: header.bss_end - header.base,
+            size: flat.size(),
         },
-        // Up to the end of the initialized data: the bss behind it is wiped by the runtime, which
-        // knows both ends.
+        // Up to the end of the initialized data: the runtime, which knows both ends, wipes the bss
+        // behind it and the rest of the last page, which Gear2 can read.
         load: BootLoad {
             source: sources.image_at.get(),
             destination: image.get(),
@@ -214,7 +214,7 @@ fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa, heap: &Mapping) -> Bo
 }
 
 /// Returns the mapping of a part of Gear2, grown to whole pages. The rest of the last page is zero:
-/// it was taken and wiped with the part.
+/// it was taken, and is wiped, with the part.
 fn piece(ipa: u64, pa: Pa, size: u64, attributes: Attributes, what: &'static str) -> Mapping {
     Mapping {
         space: Space::Gear2,

@@ -64,9 +64,9 @@ impl<'a> Blob<'a> {
     /// a doubt.
     fn is_text(&self, name: &[u8], behind: usize) -> bool {
         let start = behind.saturating_sub(name.len() / CELL + 1);
-        let cells = self.cells.get(start..behind).unwrap_or_default();
-        let all = cells.iter().fold(0, |all, cell| all | cell);
-        all & 0x8080_8080 == 0 || core::str::from_utf8(name).is_ok()
+        let all = |cells: &[u32]| cells.iter().fold(0, |all, cell| all | cell);
+        let is_ascii = |cells| all(cells) & 0x8080_8080 == 0;
+        self.cells.get(start..behind).is_some_and(is_ascii) || core::str::from_utf8(name).is_ok()
     }
 
     /// Reads the token at cell `at` twice, and moves `at` behind it; `None` at the end of the tree.

@@ -50,9 +50,10 @@ struct Pass<'i> {
 
 impl<'a> Blob<'a> {
     /// Returns the tree with an index in `words`, of which there is one for each of
-    /// [`Blob::structure_cells`], and all are zero. `names`, one for each byte of
-    /// [`Blob::strings`], is needed for the pass alone. With fewer words of either the tree stays
-    /// without an index, or names are looked at again.
+    /// [`Blob::structure_cells`]. `names`, one for each byte of [`Blob::strings`], is needed for the
+    /// pass alone. With fewer words of either the tree stays without an index, or names are looked
+    /// at again. What is in both before is lost: a word of another tree would lead to cells that
+    /// [`Blob::new`] has not checked.
     #[must_use]
     pub fn indexed<'b>(&self, words: &'b mut [u32], names: &mut [u32]) -> Blob<'b>
     where
@@ -61,6 +62,8 @@ impl<'a> Blob<'a> {
         let Some(cells) = words.get_mut(..self.structure_cells()) else {
             return *self;
         };
+        cells.fill(0);
+        names.fill(0);
         let mut pass = Pass {
             cells: &mut *cells,
             names,

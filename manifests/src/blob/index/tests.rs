@@ -56,9 +56,12 @@ fn compare(bytes: &[u8]) {
         (count - 1, names),
         (count + 5, names),
     ] {
-        let mut words = vec![0; count];
-        let indexed = tree.indexed(&mut words, &mut vec![0; names]);
-        assert_eq!(answers(&indexed.root()), expected);
+        // What was in the words before does not matter: here what leads to another cell.
+        for before in [0, 9] {
+            let mut words = vec![before; count];
+            let indexed = tree.indexed(&mut words, &mut vec![before; names]);
+            assert_eq!(answers(&indexed.root()), expected);
+        }
     }
 }
 
