@@ -50,7 +50,6 @@ pub mod pointer_auth;
 pub mod psci;
 pub mod residents;
 pub mod set_way;
-pub mod size_class;
 pub mod smmu;
 pub mod stage1;
 pub mod stage2;
