@@ -45,10 +45,12 @@ pub fn blob(options: &Options, initrd: Option<Range<u64>>) -> Vec<u8> {
         .child(uart())
         .child(device())
         .child(doorbell());
-    let root = match options.disk {
-        Some(_) => root.child(disk()),
-        None => root,
-    };
+    let cards = [
+        (options.disk.is_some(), layout::DISK, layout::DISK_INTID),
+        (options.net.is_some(), layout::CARD, layout::CARD_INTID),
+    ];
+    let cards = cards.iter().filter(|(is_there, ..)| *is_there);
+    let root = cards.fold(root, |root, &(_, at, intid)| root.child(virtio(at, intid)));
     tree.root = root.0;
     tree.to_dtb()
 }
@@ -178,13 +180,14 @@ fn doorbell() -> Node {
         .with("interrupts", [SPI, intid, EDGE])
 }
 
-/// The virtio disk. Coherent, as the VMM's thread accesses the guest's memory by the caches.
-fn disk() -> Node {
-    node(format!("virtio_mmio@{:x}", layout::DISK))
+/// A virtio device, whose kind its registers tell. Coherent, as whoever serves it accesses the
+/// guest's memory by the caches.
+fn virtio(at: u64, intid: u32) -> Node {
+    node(format!("virtio_mmio@{at:x}"))
         .with("compatible", "virtio,mmio")
-        .with("reg", reg(&[(layout::DISK, layout::PAGE)]))
+        .with("reg", reg(&[(at, layout::PAGE)]))
         // An edge, for the same reason as the doorbell's.
-        .with("interrupts", [SPI, layout::DISK_INTID - FIRST_SPI, EDGE])
+        .with("interrupts", [SPI, intid - FIRST_SPI, EDGE])
         .with("dma-coherent", [0_u8; 0])
 }
 

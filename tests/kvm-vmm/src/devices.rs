@@ -1,4 +1,5 @@
-//! Devices that the VMM emulates itself: the PL011, one register and the disk.
+//! Devices that the VMM emulates itself: the PL011, one register, the disk and the network card's
+//! registers.
 
 use std::io::{self, Write as _};
 use std::sync::Mutex;
@@ -8,6 +9,7 @@ use kvm_ioctls::VmFd;
 use kvm_vmm::layout;
 use kvm_vmm::pl011::Pl011;
 
+use crate::card::Card;
 use crate::disk::Disk;
 use crate::failure::Failure;
 
@@ -16,12 +18,13 @@ use crate::failure::Failure;
 const LONGEST_LINE: usize = 256;
 
 /// The devices of a VM; its vCPUs' threads share them. One lock for those that guests access
-/// rarely; the disk has its own.
+/// rarely; disk and card have their own.
 pub(crate) struct Devices {
     /// Text before each line of the console.
     prefix: &'static str,
     state: Mutex<State>,
     disk: Option<Disk>,
+    card: Option<Card>,
 }
 
 /// State that two vCPUs could change at a time.
@@ -38,20 +41,24 @@ struct State {
 
 impl Devices {
     /// All devices are idle.
-    pub(crate) fn new(prefix: &'static str, disk: Option<Disk>) -> Devices {
+    pub(crate) fn new(prefix: &'static str, disk: Option<Disk>, card: Option<Card>) -> Devices {
         let state = Mutex::new(State::default());
         Devices {
             prefix,
             state,
             disk,
+            card,
         }
     }
 
     /// Answers a load of `data.len()` bytes; where nothing is, zeroes are read. Devices are told
     /// apart by page, since the device tree gives each device one.
     pub(crate) fn read(&self, address: u64, data: &mut [u8]) {
-        if let Some((disk, offset)) = self.disk_at(address) {
+        if let Some((disk, offset)) = at(&self.disk, layout::DISK, address) {
             return disk.read(offset, data);
+        }
+        if let Some((card, offset)) = at(&self.card, layout::CARD, address) {
+            return card.read(offset, data);
         }
         let state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         let value = match address & !(layout::PAGE - 1) {
@@ -73,8 +80,11 @@ impl Devices {
         let length = data.len().min(bytes.len());
         bytes[..length].copy_from_slice(&data[..length]);
         let value = u32::from_le_bytes(bytes);
-        if let Some((disk, offset)) = self.disk_at(address) {
+        if let Some((disk, offset)) = at(&self.disk, layout::DISK, address) {
             return disk.write(offset, value);
+        }
+        if let Some((card, offset)) = at(&self.card, layout::CARD, address) {
+            return card.write(offset, value);
         }
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         match address & !(layout::PAGE - 1) {
@@ -91,19 +101,20 @@ impl Devices {
         Ok(())
     }
 
-    /// Returns the disk, and the place among its registers, if the address is one.
-    fn disk_at(&self, address: u64) -> Option<(&Disk, u64)> {
-        let offset = address.checked_sub(layout::DISK)?;
-        let disk = self.disk.as_ref().filter(|_| offset < layout::PAGE)?;
-        Some((disk, offset))
-    }
-
     /// Writes what stands on an unfinished line. Called before the process ends, since the last
     /// line of a guest may have no end.
     pub(crate) fn flush(&self) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         state.flush(self.prefix)
     }
+}
+
+/// Returns a device whose registers begin at `start`, and the place among them, if there is one and
+/// the address is its.
+fn at<T>(device: &Option<T>, start: u64, address: u64) -> Option<(&T, u64)> {
+    let offset = address.checked_sub(start)?;
+    let device = device.as_ref().filter(|_| offset < layout::PAGE)?;
+    Some((device, offset))
 }
 
 impl State {

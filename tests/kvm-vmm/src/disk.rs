@@ -90,7 +90,10 @@ impl Disk {
     pub(crate) fn write(&self, offset: u64, value: u32) -> Result<(), Failure> {
         let mut transport = self.transport.lock().unwrap_or_else(|e| e.into_inner());
         match transport.write(offset, value, &self.medium.memory) {
-            Some(Event::Started(queue)) => self.start(&transport, queue),
+            Some(Event::Started(queues)) => match queues.into_iter().next() {
+                Some(queue) => self.start(&transport, queue),
+                None => Ok(()),
+            },
             Some(Event::Reset) => self.stop(),
             None => Ok(()),
         }

@@ -16,6 +16,8 @@ pub const DEVICE: u64 = 0x0a00_0000;
 pub const DOORBELL: u64 = 0x0a00_1000;
 /// Registers of the disk.
 pub const DISK: u64 = 0x0a00_2000;
+/// Registers of the network card.
+pub const CARD: u64 = 0x0a00_3000;
 /// A page of memory that two VMs of a process share.
 pub const SHARED: u64 = 0x0a01_0000;
 /// Size of a device's registers, in bytes.
@@ -29,5 +31,7 @@ pub const UART_INTID: u32 = 33;
 pub const DOORBELL_INTID: u32 = 40;
 /// INTID of the disk.
 pub const DISK_INTID: u32 = 41;
+/// INTID of the network card.
+pub const CARD_INTID: u32 = 42;
 /// Interrupts of the GIC, private ones included.
 pub const INTIDS: u32 = 64;

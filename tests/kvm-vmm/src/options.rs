@@ -12,6 +12,7 @@ Each group is a VM; two VMs have a doorbell each that interrupts the other one. 
   kernel=FILE       an arm64 Image
   initrd=FILE       its initial RAM disk [none]
   disk=FILE         its virtio disk, a file or a block device [none]
+  net=NAME          the tap device behind its virtio network card [none]
   cmdline=TEXT      its command line [empty]
   memory=MIB        its RAM [512]
   cpus=N,N,...      a vCPU each, pinned to that CPU of the host [0]
@@ -61,6 +62,8 @@ pub struct Options {
     pub initrd: Option<PathBuf>,
     /// The file or block device behind its virtio disk.
     pub disk: Option<PathBuf>,
+    /// The tap device behind its network card, which is made if there is none.
+    pub net: Option<String>,
     /// The kernel's command line.
     pub cmdline: String,
     /// RAM in MiB.
@@ -99,6 +102,7 @@ impl Options {
             kernel: PathBuf::new(),
             initrd: None,
             disk: None,
+            net: None,
             cmdline: String::new(),
             memory_mib: 512,
             cpus: vec![0],
@@ -127,6 +131,7 @@ impl Options {
             "kernel" => self.kernel = value.into(),
             "initrd" => self.initrd = Some(value.into()),
             "disk" => self.disk = Some(value.into()),
+            "net" => self.net = Some(tap(value)?),
             "cmdline" => value.clone_into(&mut self.cmdline),
             "memory" => self.memory_mib = between(value, 16, 1 << 20)?,
             "cpus" => self.cpus = cpus(value)?,
@@ -154,6 +159,14 @@ fn between(value: &str, least: u64, most: u64) -> Result<u64, String> {
     number
         .filter(|number| (least..=most).contains(number))
         .ok_or_else(|| format!("a number from {least} to {most}"))
+}
+
+/// Linux cuts a longer name of a network device (`IFNAMSIZ`), and another device would be used.
+fn tap(value: &str) -> Result<String, String> {
+    match value.len() {
+        1..=15 => Ok(value.to_owned()),
+        _ => Err("a name of 1 to 15 characters".to_owned()),
+    }
 }
 
 /// Negative values need CAP_SYS_NICE, which the kernel checks.

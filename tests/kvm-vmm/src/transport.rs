@@ -1,4 +1,4 @@
-//! Registers of a virtio device with one queue behind MMIO (virtio 1.2, 4.2.2).
+//! Registers of a virtio device behind MMIO (virtio 1.2, 4.2.2).
 //!
 //! What the device does is not here: a write that starts or resets the device is returned as an
 //! [`Event`].
@@ -86,8 +86,8 @@ const HALF: u32 = 32;
 /// What a write has done to the device.
 #[derive(Debug)]
 pub enum Event {
-    /// The driver is ready, and this is the queue.
-    Started(Queue),
+    /// The driver is ready, and these are the queues.
+    Started(Vec<Queue>),
     /// The driver wants the device to forget all.
     Reset,
 }
@@ -96,6 +96,16 @@ pub enum Event {
 #[derive(Clone, Debug, Default)]
 pub struct InterruptStatus(Arc<AtomicU32>);
 
+/// Who raises the interrupts of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Raiser {
+    /// A thread of this program, which sets InterruptStatus first.
+    Thread,
+    /// The host's kernel, which cannot set the register: the register says of each interrupt that
+    /// buffers were used, and the driver looks at its rings.
+    Kernel,
+}
+
 impl InterruptStatus {
     /// Notes that buffers were used. Before the interrupt, whose handler reads the register.
     pub fn set(&self) {
@@ -103,7 +113,7 @@ impl InterruptStatus {
     }
 }
 
-/// What the driver says of the queue. Addresses are guest-physical.
+/// What the driver says of a queue. Addresses are guest-physical.
 #[derive(Clone, Copy, Debug, Default)]
 struct Setup {
     size: u32,
@@ -122,33 +132,48 @@ pub struct Transport {
     queue_size: u16,
     offered: u64,
     config: Vec<u8>,
+    raiser: Raiser,
     interrupt: InterruptStatus,
     accepted: u64,
     /// Halves of the features that the driver looks at and sets.
     offered_half: u32,
     accepted_half: u32,
     status: u32,
-    /// The queue that the driver sets up. There is only number 0.
+    /// The queue that the driver sets up.
     selected: u32,
-    setup: Setup,
+    setups: Vec<Setup>,
 }
 
 impl Transport {
-    /// Makes the registers of a device of this kind, with features and configuration of its own.
+    /// Makes the registers of a device of this kind, with features and configuration of its own. It
+    /// has one queue, and interrupts are a thread's.
     pub fn new(kind: u32, queue_size: u16, features: u64, config: Vec<u8>) -> Transport {
         Transport {
             kind,
             queue_size,
             offered: FEATURES | features,
             config,
+            raiser: Raiser::Thread,
             interrupt: InterruptStatus::default(),
             accepted: 0,
             offered_half: 0,
             accepted_half: 0,
             status: 0,
             selected: 0,
-            setup: Setup::default(),
+            setups: vec![Setup::default()],
         }
+    }
+
+    /// Gives the device so many queues, whose interrupts are the host kernel's.
+    pub fn with_kernel_queues(mut self, count: usize) -> Transport {
+        self.raiser = Raiser::Kernel;
+        self.setups = vec![Setup::default(); count];
+        self
+    }
+
+    /// Returns the features that the driver has accepted.
+    pub fn accepted(&self) -> u64 {
+        self.accepted
     }
 
     /// Returns the register InterruptStatus.
@@ -173,14 +198,16 @@ impl Transport {
     /// Returns the register at an offset.
     fn word(&self, offset: u64) -> u32 {
         let half = |value: u64, half: u32| value.checked_shr(half * HALF).unwrap_or(0) as u32;
+        let setup = self.setups.get(self.selected as usize);
         match offset as u32 {
             register::MAGIC => MAGIC,
             register::VERSION => VERSION,
             register::DEVICE_ID => self.kind,
             register::VENDOR_ID => VENDOR,
             register::DEVICE_FEATURES => half(self.offered, self.offered_half.min(HALF)),
-            register::QUEUE_NUM_MAX if self.selected == 0 => self.queue_size.into(),
-            register::QUEUE_READY if self.selected == 0 => self.setup.is_ready.into(),
+            register::QUEUE_NUM_MAX if setup.is_some() => self.queue_size.into(),
+            register::QUEUE_READY => setup.is_some_and(|setup| setup.is_ready).into(),
+            register::INTERRUPT_STATUS if self.raiser == Raiser::Kernel => USED_BUFFERS,
             register::INTERRUPT_STATUS => self.interrupt.0.load(Ordering::SeqCst),
             register::STATUS => self.status,
             _ => 0,
@@ -198,8 +225,7 @@ impl Transport {
                 self.interrupt.0.fetch_and(!value, Ordering::SeqCst);
             }
             register::STATUS => return self.set_status(value, memory),
-            offset if self.selected == 0 => self.set_up(offset, value),
-            _ => {}
+            offset => self.set_up(offset, value),
         }
         None
     }
@@ -216,9 +242,11 @@ impl Transport {
         self.accepted = self.accepted & !mask | value & mask & self.offered;
     }
 
-    /// Takes what the driver says of the queue.
+    /// Takes what the driver says of the selected queue.
     fn set_up(&mut self, offset: u32, value: u32) {
-        let setup = &mut self.setup;
+        let Some(setup) = self.setups.get_mut(self.selected as usize) else {
+            return;
+        };
         let low = |address: &mut u64| *address = *address >> HALF << HALF | u64::from(value);
         let high =
             |address: &mut u64| *address = u64::from(value) << HALF | u64::from(*address as u32);
@@ -247,16 +275,16 @@ impl Transport {
         if !starts {
             return None;
         }
-        let queue = self.queue(memory);
-        if queue.is_none() {
+        let queues = self.setups.iter().map(|setup| self.queue(setup, memory));
+        let queues: Option<Vec<Queue>> = queues.collect();
+        if queues.is_none() {
             self.status |= NEEDS_RESET;
         }
-        queue.map(Event::Started)
+        queues.map(Event::Started)
     }
 
-    /// Returns the queue, if the driver has described one.
-    fn queue(&self, memory: &GuestMemoryMmap) -> Option<Queue> {
-        let setup = &self.setup;
+    /// Returns a queue, if the driver has described one.
+    fn queue(&self, setup: &Setup, memory: &GuestMemoryMmap) -> Option<Queue> {
         let [descriptors, available, used] =
             [setup.descriptors, setup.available, setup.used].map(GuestAddress);
         let mut queue = Queue::new(self.queue_size).ok()?;
@@ -276,6 +304,6 @@ impl Transport {
         self.interrupt.0.store(0, Ordering::SeqCst);
         (self.accepted, self.offered_half, self.accepted_half) = (0, 0, 0);
         (self.status, self.selected) = (0, 0);
-        self.setup = Setup::default();
+        self.setups.fill(Setup::default());
     }
 }

@@ -26,6 +26,7 @@ use kvm_vmm::{device_tree, layout};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
+use crate::card::Card;
 use crate::devices::Devices;
 use crate::disk::Disk;
 use crate::failure::Failure;
@@ -141,8 +142,10 @@ fn make(
     }
     let disk = options.disk.as_deref();
     let disk = disk.map(|path| Disk::open(&fd, path, &memory, failed.clone()));
+    let card = options.net.as_deref();
+    let card = card.map(|name| Card::open(&fd, name, &memory));
     let vm = Vm {
-        devices: Devices::new(prefix, disk.transpose()?),
+        devices: Devices::new(prefix, disk.transpose()?, card.transpose()?),
         fd,
         _memory: memory,
         _shared: Arc::clone(shared),

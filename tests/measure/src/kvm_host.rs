@@ -29,7 +29,7 @@ use workbench::expect::Session;
 use workbench::initramfs::with_busybox;
 use workbench::qemu::{Boot, Console, Machine, Qemu};
 use workbench::tree::Tree;
-use workbench::{kernel_modules, payloads, workspace};
+use workbench::{apps_userland, kernel_modules, payloads, workspace};
 
 /// Line that the host prints before the guest's first line.
 pub const GUEST_STARTS: &str = "KVM host: guest starts";
@@ -79,6 +79,11 @@ pub struct KvmHost {
     pub disk: Option<PathBuf>,
     /// Whether the VMM serves the host's disk to the guest.
     pub serves_disk: bool,
+    /// Tap device behind the guest's network card, which the VMM makes. `None`: there is no card.
+    pub tap: Option<String>,
+    /// Whether the peer of the network's workloads runs beside the guest, with that tap device on its
+    /// bridge.
+    pub has_peer: bool,
     /// Shell script that runs the VMM in place of the one run that the other fields describe, for
     /// more VMs than two. The kernel is `/guest/kernel`, and `$1` the version of the guests' GIC.
     pub script: Option<String>,
@@ -108,6 +113,8 @@ impl Default for KvmHost {
             background: String::new(),
             disk: None,
             serves_disk: false,
+            tap: None,
+            has_peer: false,
             script: None,
         }
     }
@@ -171,16 +178,39 @@ impl KvmHost {
         tree.file("guest/arguments", self.arguments());
         let poll = self.halt_poll_ns.map(|ns| ns.to_string());
         tree.file("guest/halt-poll", poll.unwrap_or_default());
-        let background = format!("#!/bin/sh\n{}\n", self.background);
+        let peer = self.tap.iter().filter(|_| self.has_peer);
+        let peer: String = peer.map(|tap| format!("peer {tap} &\n")).collect();
+        let background = format!("#!/bin/sh\n{peer}{}\n", self.background);
         tree.program("guest/background", background);
         if let Some(script) = &self.script {
             tree.program("guest/script", script.as_str());
         }
-        if self.disk.is_some() {
-            kernel_modules::add(&mut tree, &["virtio_mmio", "virtio_blk"])?;
+        if self.has_peer {
+            apps_userland::add_peer(&mut tree)?;
+        }
+        let modules = self.modules();
+        if !modules.is_empty() {
+            kernel_modules::add(&mut tree, &modules)?;
         }
         tree.program("init", INIT);
         Ok(tree)
+    }
+
+    /// Returns the modules of the host's disk, of the guest's card and of the peer's network.
+    fn modules(&self) -> Vec<&'static str> {
+        let disk: &[&str] = match self.disk {
+            Some(_) => &["virtio_mmio", "virtio_blk"],
+            None => &[],
+        };
+        let card: &[&str] = match self.tap {
+            Some(_) => &["tun", "vhost_net"],
+            None => &[],
+        };
+        let peer: &[&str] = match self.has_peer {
+            true => &apps_userland::PEER_MODULES,
+            false => &[],
+        };
+        [disk, card, peer].concat()
     }
 
     fn host_memory_mib(&self, initramfs: &Path) -> Result<u32> {
@@ -209,6 +239,9 @@ impl KvmHost {
         }
         if self.serves_disk {
             text += &format!("disk={HOST_DISK}\n");
+        }
+        if let Some(tap) = &self.tap {
+            text += &format!("net={tap}\n");
         }
         text += &format!("cmdline={command_line}\nmemory={}\n", self.memory_mib);
         text += &format!("cpus={}\nseed={}\ngic=GIC\n", list(cpus), "5a".repeat(32));

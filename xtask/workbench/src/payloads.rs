@@ -102,6 +102,15 @@ const SYSBENCH: PackageSet<'_> = PackageSet {
     by_hand: "apt-get download sysbench:arm64 and all that it depends on",
 };
 
+/// A web server, a key-value store and a small compiler. Apart from the others, as memcached's
+/// package wants perl.
+const SERVERS: PackageSet<'_> = PackageSet {
+    name: "servers",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Closure(&["nginx", "memcached", "tcc"]),
+    by_hand: "apt-get download nginx:arm64 memcached:arm64 tcc:arm64 and all that they depend on",
+};
+
 /// Programs that serve devices by the vhost-user protocol, and the libraries of [`SCREENS`].
 const BACKENDS: PackageSet<'_> = PackageSet {
     name: "vhost-user-programs",
@@ -372,6 +381,11 @@ pub fn programs() -> Result<PathBuf> {
 /// Returns where sysbench for arm64 and all its libraries are unpacked.
 pub fn sysbench() -> Result<PathBuf> {
     fetch::unpacked(&Cache::open()?, &SYSBENCH)
+}
+
+/// Returns where nginx, memcached and tcc for arm64 and all their libraries are unpacked.
+pub fn servers() -> Result<PathBuf> {
+    fetch::unpacked(&Cache::open()?, &SERVERS)
 }
 
 /// Returns where programs for arm64 that serve devices, and all their libraries, are unpacked.

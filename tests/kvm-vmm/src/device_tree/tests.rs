@@ -9,6 +9,7 @@ fn options(gic: Gic) -> Options {
         kernel: "/k".into(),
         initrd: None,
         disk: None,
+        net: None,
         cmdline: "console=ttyAMA0 quiet".to_owned(),
         memory_mib: 96,
         cpus: vec![0, 1, 2],
@@ -38,19 +39,24 @@ fn the_kernel_is_told_what_was_asked_for() {
 }
 
 #[test]
-fn a_disk_is_described_if_there_is_one() {
-    let with_disk = Options {
+fn disk_and_card_are_described_if_there_are_any() {
+    let with_both = Options {
         disk: Some("/dev/vda".into()),
+        net: Some("tap0".to_owned()),
         ..options(Gic::V3)
     };
-    let name = format!("virtio_mmio@{:x}", layout::DISK);
-    let dtb = blob(&with_disk, None);
-    let disk = Blob::new(&dtb).unwrap().root().child(&name).unwrap();
-    assert_eq!(cells(&disk, "reg"), [0, layout::DISK as u32, 0, 0x1000]);
-    assert_eq!(cells(&disk, "interrupts"), [0, layout::DISK_INTID - 32, 1]);
-    assert!(disk.property("dma-coherent").is_some());
-    let dtb = blob(&options(Gic::V3), None);
-    assert!(Blob::new(&dtb).unwrap().root().child(&name).is_none());
+    let (both, none) = (blob(&with_both, None), blob(&options(Gic::V3), None));
+    for (at, intid) in [
+        (layout::DISK, layout::DISK_INTID),
+        (layout::CARD, layout::CARD_INTID),
+    ] {
+        let name = format!("virtio_mmio@{at:x}");
+        let device = Blob::new(&both).unwrap().root().child(&name).unwrap();
+        assert_eq!(cells(&device, "reg"), [0, at as u32, 0, 0x1000]);
+        assert_eq!(cells(&device, "interrupts"), [0, intid - 32, 1]);
+        assert!(device.property("dma-coherent").is_some());
+        assert!(Blob::new(&none).unwrap().root().child(&name).is_none());
+    }
 }
 
 #[test]

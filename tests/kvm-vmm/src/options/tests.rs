@@ -21,13 +21,14 @@ fn what_is_not_given_has_a_default() {
 fn all_options_are_taken() {
     let seed = "0f".repeat(32);
     let line = format!(
-        "kernel=/k initrd=/i disk=/d cmdline=quiet=1 memory=64 cpus=1,3 gic=2 seed={seed} fifo=50 free=7"
+        "kernel=/k initrd=/i disk=/d net=tap0 cmdline=quiet=1 memory=64 cpus=1,3 gic=2 seed={seed} fifo=50 free=7"
     );
     let vms = parse(&line).unwrap();
     let expected = Options {
         kernel: "/k".into(),
         initrd: Some("/i".into()),
         disk: Some("/d".into()),
+        net: Some("tap0".to_owned()),
         cmdline: "quiet=1".to_owned(),
         memory_mib: 64,
         cpus: vec![1, 3],
@@ -67,6 +68,7 @@ fn what_is_wrong_is_named() {
         ("kernel=/k cpus=1,", "cpus=1,"),
         ("kernel=/k cpus=0,0,0,0,0,0,0,0,0", "8 vCPUs"),
         ("kernel=/k memory=1", "memory=1"),
+        ("kernel=/k net=a-name-of-16-abc", "1 to 15 characters"),
         ("kernel=/k seed=00", "64 hexadecimal digits"),
         ("kernel=/k fifo=0", "1 to 99"),
         ("kernel=/k nice=20", "-20 to 19"),

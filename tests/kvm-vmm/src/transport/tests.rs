@@ -91,8 +91,11 @@ fn a_ready_driver_starts_the_device_with_its_queue() {
         store(&mut disk, &[(register::DRIVER_FEATURES, accepted)]);
         store(&mut disk, &queue(64));
         let started = store(&mut disk, &[(register::STATUS, DRIVER_OK)]);
-        let Some(Event::Started(queue)) = started else {
+        let Some(Event::Started(queues)) = started else {
             panic!("{started:?}");
+        };
+        let [queue] = &queues[..] else {
+            panic!("{queues:?}");
         };
         assert_eq!((queue.size(), queue.desc_table()), (64, RAM));
         assert_eq!(queue.avail_ring(), RAM + 0x1000);
@@ -147,4 +150,29 @@ fn an_interrupt_stays_until_it_is_acknowledged() {
     assert_eq!(load(&disk, register::INTERRUPT_STATUS), 1);
     store(&mut disk, &[(register::INTERRUPT_ACK, 1)]);
     assert_eq!(load(&disk, register::INTERRUPT_STATUS), 0);
+}
+
+#[test]
+fn a_card_has_queues_whose_interrupts_are_the_kernels() {
+    let mut card = Transport::new(1, 256, 0, Vec::new()).with_kernel_queues(2);
+    assert_eq!(load(&card, register::INTERRUPT_STATUS), 1);
+    store(&mut card, &[(register::INTERRUPT_ACK, 1)]);
+    assert_eq!(load(&card, register::INTERRUPT_STATUS), 1);
+    store(&mut card, &queue(64));
+    // The second queue is none yet.
+    let half = store(&mut card, &[(register::STATUS, DRIVER_OK)]);
+    assert!(half.is_none(), "{half:?}");
+    store(&mut card, &[(register::STATUS, 0)]);
+    for (number, size) in [(0, 64), (1, 128)] {
+        store(&mut card, &[(register::QUEUE_SEL, number)]);
+        store(&mut card, &queue(size));
+    }
+    let started = store(&mut card, &[(register::STATUS, DRIVER_OK)]);
+    let Some(Event::Started(queues)) = started else {
+        panic!("{started:?}");
+    };
+    let sizes: Vec<u16> = queues.iter().map(|queue| queue.size()).collect();
+    assert_eq!(sizes, [64, 128]);
+    store(&mut card, &[(register::QUEUE_SEL, 2)]);
+    assert_eq!(load(&card, register::QUEUE_NUM_MAX), 0);
 }

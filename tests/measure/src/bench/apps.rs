@@ -33,8 +33,8 @@ use figures::{Figure, parse};
 use places::{PLACES, Place, SHORT, SLICE};
 pub use size::Size;
 
-/// Beginning of the names of the workloads whose exits and interrupts are split by kind.
-const SPLIT: &str = "fio";
+/// Beginnings of the names of the workloads whose exits and interrupts are split by kind.
+const SPLIT: [&str; 2] = ["fio", "tcp"];
 /// Manifest with a device VM and a guest whose disk it serves. Both run the script, one after the
 /// other.
 const MANIFEST: &str = "bench-apps";
@@ -46,6 +46,8 @@ const DISK_BYTES: u64 = 128 << 20;
 /// Memory of the native machine and of KVM's guest: as much as each VM of the manifest has, so that
 /// memory pressure does not differ between places.
 const MEMORY_MIB: u32 = 768;
+/// Tap device behind the card of KVM's guest.
+const TAP: &str = "tap0";
 /// Lines after which no workload ends: those of a kernel, of the script, and of GearV.
 const FATAL: &[&str] = &[
     "Kernel panic",
@@ -70,8 +72,10 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     let file = workspace::target_dir().join("bench/apps.json");
     let all = measure(qemu, size, &places, &file)?;
     print!("{}", figures::table(&all));
-    print!("{}", figures::kinds(&all, SPLIT));
-    print!("{}", figures::interrupts(&all, SPLIT));
+    for begin in SPLIT {
+        print!("{}", figures::kinds(&all, begin));
+        print!("{}", figures::interrupts(&all, begin));
+    }
     print!("{}", figures::gear2_cost(&all));
     println!("\nas JSON: {}", file.display());
     Ok(())
@@ -198,6 +202,8 @@ fn under_kvm(qemu: &Qemu, size: Size, place: &Place) -> Result<String> {
         background: KVM_COUNTER.to_owned(),
         disk: machine.disk.clone(),
         serves_disk: true,
+        tap: Some(TAP.to_owned()),
+        has_peer: true,
         ..KvmHost::default()
     };
     let directory = workspace::output_dir().join(format!("apps-{}", place.file_name()));

@@ -55,3 +55,15 @@ fn cpu_0_is_not_isolated() {
     let refused = host.build(std::path::Path::new("/nonexistent"));
     assert!(refused.unwrap_err().to_string().contains("CPU 0"));
 }
+
+#[test]
+fn a_card_brings_its_tap_device_and_modules() {
+    let host = KvmHost {
+        tap: Some("tap0".to_owned()),
+        has_peer: true,
+        ..KvmHost::default()
+    };
+    assert!(host.arguments().contains("\nnet=tap0\n"));
+    assert_eq!(host.modules(), ["tun", "vhost_net", "bridge", "tun"]);
+    assert!(KvmHost::default().modules().is_empty());
+}

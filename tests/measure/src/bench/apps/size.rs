@@ -20,12 +20,16 @@ pub(super) enum Part {
 /// Amount of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// MiB that fio reads and writes, and that sysbench writes to memory.
+    /// MiB that fio reads and writes, that sysbench writes to memory, and that streams move.
     mib: u32,
     /// Number of sysbench's prime searches.
     events: u32,
     /// Number of messages of each hackbench pair.
     loops: u32,
+    /// Number of requests to a peer, and to servers.
+    requests: u32,
+    /// Number of times that the tree of sources is unpacked and compiled.
+    trees: u32,
     /// Number of passes of our kernels; Dhrystone's rounds in ten thousands.
     times: u32,
     /// Elements of each array of `stream`.
@@ -37,9 +41,11 @@ pub struct Size {
 impl Size {
     /// What the suite runs.
     pub(super) const SHORTEST: Size = Size {
-        mib: 2,
+        mib: 8,
         events: 20,
         loops: 2,
+        requests: 50,
+        trees: 2,
         times: 10,
         elements: 10_000,
         kib: 64,
@@ -49,6 +55,8 @@ impl Size {
         mib: 16,
         events: 500,
         loops: 20,
+        requests: 2000,
+        trees: 2,
         times: 25,
         elements: 100_000,
         kib: 1536,
@@ -58,6 +66,8 @@ impl Size {
         mib: 100,
         events: 10_000,
         loops: 100,
+        requests: 10_000,
+        trees: 20,
         times: 20,
         elements: 2_000_000,
         kib: 16 << 10,
@@ -82,6 +92,8 @@ impl Size {
             mib,
             events,
             loops,
+            requests,
+            trees,
             times,
             elements,
             kib,
@@ -89,7 +101,8 @@ impl Size {
         let names = self.names(part).join(",");
         format!(
             "apps.names={names} apps.mib={mib} apps.events={events} apps.loops={loops} \
-             apps.times={times} apps.elements={elements} apps.kib={kib}"
+             apps.requests={requests} apps.trees={trees} apps.times={times} \
+             apps.elements={elements} apps.kib={kib}"
         )
     }
 
@@ -98,10 +111,29 @@ impl Size {
         let disk = ["fio", "fio-depth-1-cpu0", "fio-depth-1-cpu1"];
         let sysbench = ["sysbench-cpu", "sysbench-memory"];
         let mut names = match part {
-            Part::All => [&disk[..], &sysbench, &KERNELS, &["hackbench"]].concat(),
+            Part::All => [
+                &disk[..],
+                &sysbench,
+                &KERNELS,
+                &["hackbench"],
+                &NETWORK,
+                &SERVERS,
+                &SOURCES,
+            ]
+            .concat(),
             Part::Slice => return vec!["dhrystone"],
-            Part::Short => return vec!["fio", "sysbench-cpu", "dhrystone"],
-            Part::Gear2 => return vec!["fio", "fio-depth-1-cpu0", "sysbench-cpu"],
+            Part::Short => {
+                return vec![
+                    "fio",
+                    "sysbench-cpu",
+                    "dhrystone",
+                    "tcp-rr",
+                    "nginx",
+                    "memcached",
+                    "compile",
+                ];
+            }
+            Part::Gear2 => return vec!["fio", "fio-depth-1-cpu0", "sysbench-cpu", "tcp-rr"],
             Part::OneCpu => [&KERNELS[..], &["hackbench"]].concat(),
         };
         if self == Size::FULL {
@@ -115,6 +147,12 @@ impl Size {
 
 /// Our own workloads.
 const KERNELS: [&str; 4] = ["dhrystone", "stream", "copy", "modify"];
+/// What netperf does.
+const NETWORK: [&str; 3] = ["tcp-rr", "tcp-stream", "tcp-maerts"];
+/// Servers that the peer loads.
+const SERVERS: [&str; 2] = ["nginx", "memcached"];
+/// Files in memory. `compile` makes the tree that `unpack` unpacks.
+const SOURCES: [&str; 2] = ["unpack", "compile"];
 /// Hackbench with the papers' numbers of groups.
 const GROUPS: [&str; 5] = [
     "hackbench-2",
@@ -131,7 +169,7 @@ mod tests {
     #[test]
     fn the_script_is_told_names_and_sizes() {
         let words = Size::of(false).words(Part::Gear2);
-        let names = "apps.names=fio,fio-depth-1-cpu0,sysbench-cpu apps.mib=16 ";
+        let names = "apps.names=fio,fio-depth-1-cpu0,sysbench-cpu,tcp-rr apps.mib=16 ";
         assert!(words.starts_with(names), "{words}");
         assert!(words.ends_with(" apps.elements=100000 apps.kib=1536"));
     }
