@@ -328,7 +328,7 @@ fn a_followed_log_tells_of_all_cpus_and_of_what_it_missed() {
 fn version_names_all_parts() {
     let text = gearctl(&["version"]).unwrap();
     assert!(
-        text.contains("gear1_abi: 1.10\ngear2_protocol: 3.9\n"),
+        text.contains("gear1_abi: 1.9\ngear2_protocol: 3.9\n"),
         "{text}"
     );
 }

@@ -44,8 +44,8 @@ fn in_place(owned: &Owned<'_>, region: &Region, what: &str) -> Option<String> {
 
 /// Says that a device of the board has the interrupt of an emulated one.
 fn with_interrupt(owned: &Owned<'_>, intid: u32, what: &str) -> Option<String> {
-    // planted: a guest's device has the interrupt of an emulated one
     let why = || alloc::format!("interrupt {intid} is also that of this VM's emulated {what}");
+    // planted: a guest's device has the interrupt of an emulated one
     owned.may_have_interrupt(intid).then(why)
 }
 
