@@ -93,7 +93,8 @@ impl<'a> Manifest<'a> {
         devices.filter(move |(_, device)| device.vm == vm)
     }
 
-    /// Iterates over the VMs with virtio devices. A VM's position is the number of its register page.
+    /// Iterates over the VMs with virtio devices. A VM's position is the number of its register
+    /// page.
     pub fn virtio_vms(&self) -> impl Iterator<Item = &Vm<'a>> {
         let has_any = |vm: &&Vm<'_>| self.virtio_of(vm.id).next().is_some();
         self.vms.iter().filter(has_any)
@@ -510,13 +511,12 @@ impl<'a> DevicePatterns<'a> {
         })
     }
 
-    /// Tells whether a function of the PCI host bridge at `path` is named, and not the bridge.
-    #[must_use]
-    pub fn owns_function_of(&self, path: &str) -> bool {
-        let mut patterns = self.iter();
-        patterns.any(|pattern| {
-            let rest = pattern.strip_prefix(path);
-            rest.is_some_and(|rest| rest.starts_with("/pci@"))
+    /// Iterates over the functions of the PCI host bridge at `path` that are named apart from the
+    /// bridge: each path, and its unit address.
+    pub fn functions_of(&self, path: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.iter().filter_map(move |pattern| {
+            let unit = pattern.strip_prefix(path)?.strip_prefix("/pci@")?;
+            Some((pattern, unit))
         })
     }
 

@@ -140,14 +140,15 @@ pub struct BootFunction {
     pub vm: u32,
     /// BARs, as init has placed them (PCI addresses). One in I/O space, which no VM has, is 0.
     pub bars: [u32; BARS],
-    /// What each BAR reads as when all ones were written; 0: there is none.
+    /// Value of each BAR when all ones were written; 0: the function has no such BAR.
     pub sizes: [u32; BARS],
 }
 
 /// Most ranges of StreamIDs that VMs own.
 pub const MAX_STREAM_RANGES: usize = 16;
 
-/// Most tables of the second level of the SMMU's stream table. A VM's stop goes through all entries.
+/// Most tables of the second level of the SMMU's stream table. A VM's stop goes through all
+/// entries.
 pub const MAX_STREAM_TABLES: usize = 8;
 
 /// StreamIDs of devices whose accesses go through a VM's stage 2.
@@ -470,7 +471,8 @@ pub struct BootInfo {
     pub feed_period: u64,
     /// Counter ticks in two cycles of a clock of 32 kHz, for which some devices have to wait.
     pub settle_ticks: u64,
-    /// Bytes of each CPU's ring of [`trace`](crate::trace) records, a power of two; 0: there are none.
+    /// Bytes of each CPU's ring of [`trace`](crate::trace) records, a power of two; 0: there are
+    /// none.
     pub trace_size: u64,
     /// Whether each CPU writes its ring from its start on.
     pub trace_from_boot: bool,

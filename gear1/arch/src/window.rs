@@ -1,6 +1,6 @@
 //! Windows, the only way the runtime reaches a guest's memory and a guest's devices: to load a VM,
-//! for what changes hands, and for configuration space of PCI functions. Each CPU has two (source and destination) of 64 KiB; what they map
-//! changes, and is nothing between two uses.
+//! for what changes hands, and for configuration space of PCI functions. Each CPU has two (source
+//! and destination) of 64 KiB; what they map changes, and is nothing between two uses.
 //!
 //! Requirements: G1-MEM-003, G1-MEM-015, G1-DMA-002.
 
@@ -13,7 +13,7 @@ use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{PIECE, WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
 use gear1_core::guest_memory::GuestMemory;
 use gear1_core::lifecycle::{Register, stop_master};
-use gear1_core::pci::{self, Access, FUNCTION_SIZE};
+use gear1_core::pci::{self, Access, FUNCTION_SIZE, NO_FUNCTION};
 
 use crate::handover::Handover;
 use crate::mmio::Mmio;
@@ -34,8 +34,6 @@ const FUNCTIONS_AT_ONCE: u64 = PAGES;
 const COMMAND_MASK: u32 = 0xffff;
 /// Bus Master Enable: 0 keeps a function from memory, and a bridge from passing requests up.
 const BUS_MASTER: u32 = 1 << 2;
-/// What the vendor and device of a function read as that is not there.
-const NO_FUNCTION: u32 = u32::MAX;
 
 /// Selector of one of a CPU's two windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,15 +11,17 @@
 //!
 //! Requirements: G1-DMA-007.
 
-use gear1_abi::boot::{BARS, BootFunction, MAX_PCI_FUNCTIONS};
+use gear1_abi::boot::{BARS, BootFunction, MAX_FUNCTIONS, MAX_PCI_FUNCTIONS};
 
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a function's configuration space in ECAM, and of a bus's (PCIe 7.2.2).
+/// Bytes of a function's configuration space in ECAM (PCIe 7.2.2).
 pub const FUNCTION_SIZE: u64 = 0x1000;
-/// Configuration space of a bus.
-pub const BUS_SIZE: u64 = FUNCTION_SIZE * 256;
+/// Bytes of a bus's configuration space.
+pub const BUS_SIZE: u64 = FUNCTION_SIZE * MAX_FUNCTIONS as u64;
+/// What the vendor and the device of a function read as that is not there (PCI 6.1).
+pub const NO_FUNCTION: u32 = u32::MAX;
 
 /// Offset of the command register, and its bits: the function answers in I/O space, in memory
 /// space, and masters the bus (PCI 6.2.2).
@@ -63,15 +65,15 @@ pub struct Access {
     size_log2: u8,
 }
 
-/// What an access reaches.
+/// Register that an access reaches.
 enum Target {
-    /// The function itself.
+    /// A register of the function's own.
     Function,
-    /// This BAR.
+    /// The BAR with this number.
     Bar(usize),
-    /// What reads as zero.
+    /// A register that reads as zero.
     Zero,
-    /// What reads as all ones, as a register does that is not there.
+    /// A register that is not there, and reads as all ones.
     Absent,
 }
 
@@ -117,7 +119,7 @@ impl Access {
         shifted.wrapping_shl(unused).wrapping_shr(unused)
     }
 
-    /// Returns what the access reaches.
+    /// Returns the register that the access reaches.
     const fn target(self) -> Target {
         // planted: a VM has its function's extended configuration space
         if self.offset >= CONVENTIONAL_SIZE {
@@ -148,7 +150,7 @@ impl Access {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizedBars(u8);
 
-/// What a VM has asked of its functions' BARs, by the function's place in the hand-over.
+/// BARs that show their size to a VM, by their function's place in the hand-over.
 pub type Asked = [SizedBars; MAX_PCI_FUNCTIONS];
 
 /// A VM that has not asked yet.

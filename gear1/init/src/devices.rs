@@ -100,12 +100,12 @@ impl Owned<'_> {
         self.patterns.owns_below(path)
     }
 
-    /// Tells whether a device of the VM's has this interrupt, or may have: the bus alone tells which
-    /// line a PCI function has.
+    /// Tells whether a device of the VM's has this interrupt, or may have: the bus alone tells
+    /// which line a PCI function has.
     #[must_use]
     pub fn may_have_interrupt(&self, intid: u32) -> bool {
-        let lines = self.functions.iter().flat_map(|function| function.lines);
-        let mut interrupts = self.interrupts.iter().copied().chain(lines.flatten());
+        let lines = self.functions.iter().flat_map(Function::interrupts);
+        let mut interrupts = self.interrupts.iter().copied().chain(lines);
         interrupts.any(|interrupt| interrupt.intid == intid)
     }
 
@@ -259,7 +259,8 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             }
             let parent = cell(&child, "interrupt-parent").or(parent);
             self.resolve_node(&child, &path, bus, parent)?;
-            if pci::is_bridge(&child) && self.has_functions(&path) {
+            let mut functions = self.vm.devices.functions_of(&path);
+            if pci::is_bridge(&child) && functions.next().is_some() {
                 // Nodes below describe functions, which the bus tells of.
                 self.give_functions(&child, &path, bus);
                 continue;
@@ -435,9 +436,9 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
     }
 }
 
-/// Returns why no VM may own a node, if none may. An ITS writes to memory that the VM names, without
-/// a stage 2 in between. A PCI host bridge other than the generic one has registers of its own, with
-/// which the VM could move its windows.
+/// Returns why no VM may own a node, if none may. An ITS writes to memory that the VM names,
+/// without a stage 2 in between. A PCI host bridge other than the generic one has registers of its
+/// own, with which the VM could move its windows.
 fn keeps(node: &Node<'_>, gic_version: u32) -> Option<&'static str> {
     if is_gic(node) || is_compatible(node, GIC_PARTS) {
         Some("it is the interrupt controller's")

@@ -265,8 +265,8 @@ fn check_counts<'p, 'm: 'p, 'a: 'm>(
 type Counted<'a> = fn(&Owned<'a>) -> usize;
 
 /// Refuses a guest with devices behind the SMMU that shares memory by FF-A, unless the manifest
-/// trusts the guest: each change waits for the accesses that its devices have begun, and Gear1 halts
-/// if one never ends.
+/// trusts the guest: each change waits for the accesses that its devices have begun, and Gear1
+/// halts if one never ends.
 pub fn check_peers<'p, 'm: 'p, 'a: 'm>(
     manifest: &Manifest<'a>,
     owners: impl Iterator<Item = &'p Passthrough<'m, 'a>>,
@@ -301,8 +301,9 @@ pub fn check_kinds<'p, 'm: 'p, 'a: 'm>(
 }
 
 /// Returns a PCI function of one VM whose device has functions of the other too, or whose whole
-/// bridge the other owns. Functions of one device may reach each other without the SMMU (PCI Express
-/// Base Specification, 6.12), and a device with one function may answer at the others' places.
+/// bridge the other owns. Functions of one device may reach each other without the SMMU (PCI
+/// Express Base Specification, 6.12), and a device with one function may answer at the others'
+/// places.
 fn common_function<'a>(one: &Owned<'a>, other: &Owned<'_>) -> Option<&'a str> {
     let is_others = |function: &&devices::Function<'_>| {
         let mut functions = other.functions.iter();

@@ -104,7 +104,7 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let mut owners = Owners::find(&manifest, &given.tree, given.board, &mut faults)?;
     // planted: a manifest that breaks a rule is taken
     none_of(&faults)?;
-    owners.place_functions(given.board, memory, &mut faults)?;
+    owners.place_functions(memory, &mut faults)?;
     none_of(&faults)?;
     // planted: a file with another digest is taken
     check_digests(&manifest, &archive)?;

@@ -67,8 +67,8 @@ pub(crate) struct VmInner {
     pub(crate) streams: Streams,
     /// Whether the VM's bus masters were told to stop.
     pub(crate) masters: Masters,
-    /// What the VM has asked of its PCI functions' BARs.
-    pub(crate) sized: Asked,
+    /// BARs of the VM's PCI functions that show their size.
+    pub(crate) asked: Asked,
 }
 
 /// vCPU whose EL1 state and list registers a CPU can hold: what does not change after boot. The
@@ -351,7 +351,7 @@ static VMS: [TicketLock<VmInner>; MAX_VMS] = [const {
         is_left: false,
         streams: Streams::new(false),
         masters: Masters::NEW,
-        sized: NOT_ASKED,
+        asked: NOT_ASKED,
     })
 }; MAX_VMS];
 /// Lives that each VM has begun: what CPUs cached of an earlier one is stale.

@@ -32,7 +32,7 @@ pub(crate) fn access(guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
     loaded.shared.count(ExitReason::PciConfig);
     exception::skip_instruction();
     let mut vm = loaded.inner.lock();
-    let found = function_at(loaded, &mut vm.sized, ipa).and_then(|(function, sized)| {
+    let found = function_at(loaded, &mut vm.asked, ipa).and_then(|(function, sized)| {
         let place = Access::new(ipa % FUNCTION_SIZE, abort.size_log2())?;
         // SAFETY: `function` is of the hand-over, and handlers of aborts have no page mapped.
         let space = unsafe { FunctionSpace::map(guest.cpu.local(), function) };

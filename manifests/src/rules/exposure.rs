@@ -71,8 +71,8 @@ pub(crate) fn check<'a>(
 }
 
 /// Warns of the first CPU that neither Gear2 nor a real-time VM has, if a CPU behind it is used: a
-/// list that ends early is mostly meant, one with a gap is not. Without `cpus` in /gear2 there is no
-/// such CPU; a VM that was left out may own it.
+/// list that ends early is mostly meant, one with a gap is not. Without `cpus` in /gear2 there is
+/// no such CPU; a VM that was left out may own it.
 fn check_idle_cpus<'a>(manifest: &Manifest<'a>, board: &Exposed<'_>, report: &mut Report<'_, 'a>) {
     let all = CpuSet::first(board.cpu_count);
     let idle = all.without(manifest.gear2_cpus(board.cpu_count));
@@ -143,7 +143,7 @@ fn masters_the_bus(vm: &Vm<'_>, board: Option<&Exposed<'_>>) -> bool {
         Some(board) => board
             .masters
             .iter()
-            .any(|path| vm.devices.owns(path) || vm.devices.owns_function_of(path)),
+            .any(|path| vm.devices.owns(path) || vm.devices.functions_of(path).next().is_some()),
         None => vm.kind == VmKind::Device && !vm.devices.is_empty(),
     }
 }

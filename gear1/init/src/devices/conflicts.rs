@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use gearv_manifest::{Rule, VmKind};
 
-use super::{Interrupt, Walk};
+use super::{Function, Interrupt, Walk};
 use crate::fdt::{Board, Uart};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, pages};
@@ -80,9 +80,11 @@ impl Walk<'_, '_, '_> {
         }
     }
 
-    /// Refuses a device whose interrupt is one of Gear2's too: one owner alone can end it.
+    /// Refuses a device whose interrupt is one of Gear2's too, and a PCI function with a line to
+    /// one: one owner alone can end it.
     fn check_interrupt(&mut self, intid: u32, whose: &str) {
-        let mut interrupts = self.interrupts.iter();
+        let lines = self.functions.iter().flat_map(Function::interrupts);
+        let mut interrupts = self.interrupts.iter().copied().chain(lines);
         if interrupts.any(|interrupt| interrupt.intid == intid) {
             let why = alloc::format!("interrupt {intid} is also {whose}, which is Gear2's");
             let fault = Fault::new(Rule::DeviceTaken, self.vm.name, "devices", why);

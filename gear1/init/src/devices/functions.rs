@@ -25,8 +25,6 @@ use crate::region::Region;
 
 /// Bytes of configuration space of a device, which has up to eight functions.
 pub(super) const DEVICE_SIZE: u64 = 8 * FUNCTION_SIZE;
-/// What the last name of a function's path begins with.
-const NAME: &str = "pci@";
 
 /// Host bridge of which a VM owns functions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +54,7 @@ impl Bridge {
 /// A function that a VM owns apart from its bridge.
 #[derive(Clone, Debug)]
 pub struct Function<'a> {
-    /// Its path in the manifest.
+    /// Path in the manifest.
     pub path: &'a str,
     /// Configuration space (PA).
     pub space: Region,
@@ -72,6 +70,11 @@ impl Function<'_> {
     #[must_use]
     pub const fn device(&self) -> u64 {
         self.space.start & !(DEVICE_SIZE - 1)
+    }
+
+    /// Iterates over the interrupts of which the function may have one: the bus alone tells which.
+    pub(super) fn interrupts(&self) -> impl Iterator<Item = Interrupt> + use<> {
+        self.lines.into_iter().flatten()
     }
 
     /// Returns what the runtime has to know.
@@ -91,7 +94,7 @@ impl Function<'_> {
 struct Place(u32);
 
 impl Place {
-    /// Reads the last name of a path behind [`NAME`]: the device, and the function behind a comma.
+    /// Reads a unit address: the device, and the function behind a comma.
     fn read(unit: &str) -> Option<Self> {
         let (device, function) = unit.split_once(',')?;
         let number = |text: &str, end: u32| {
@@ -103,21 +106,7 @@ impl Place {
     }
 }
 
-/// Tells whether a pattern names a function below the bridge at `path`, and not the bridge.
-fn unit_below<'a>(pattern: &'a str, path: &str) -> Option<&'a str> {
-    pattern
-        .strip_prefix(path)?
-        .strip_prefix('/')?
-        .strip_prefix(NAME)
-}
-
 impl<'a, 't> Walk<'_, 'a, 't> {
-    /// Tells whether the VM owns functions of the bridge at `path`.
-    pub(super) fn has_functions(&self, path: &str) -> bool {
-        let mut patterns = self.vm.devices.iter();
-        patterns.any(|pattern| unit_below(pattern, path).is_some())
-    }
-
     /// Gives the VM the functions that it owns of a bridge, apart from the bridge.
     pub(super) fn give_functions(
         &mut self,
@@ -125,10 +114,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         path: &str,
         bus: Option<&Bus<'_, 't>>,
     ) {
-        let patterns = self.vm.devices.iter();
-        let named: Vec<_> = patterns
-            .filter_map(|pattern| Some((pattern, unit_below(pattern, path)?)))
-            .collect();
+        let named: Vec<_> = self.vm.devices.functions_of(path).collect();
         let Some((first, _)) = named.first() else {
             return;
         };
@@ -209,8 +195,8 @@ impl<'a, 't> Walk<'_, 'a, 't> {
             self.line_interrupt(node, line)
         };
         let lines: [Option<Interrupt>; LINES] = core::array::from_fn(line);
-        let mut intids = lines.iter().flatten().map(|interrupt| interrupt.intid);
-        if intids.any(|intid| self.virtual_intids.contains(&intid)) {
+        let mut interrupts = lines.iter().flatten();
+        if interrupts.any(|interrupt| self.virtual_intids.contains(&interrupt.intid)) {
             let why = "a line has an interrupt of the device VM's emulated PL061 blocks";
             return self.refuse(path, why);
         }

@@ -101,9 +101,9 @@ fn intids(node: &Node<'_>) -> Vec<u32> {
     interrupts.map(|interrupt| interrupt.intid).collect()
 }
 
-/// Returns the paths of the enabled devices that master the bus and reach all memory: those that can
-/// be stopped, those whose nodes tell of DMA, and PCI host bridges. Devices behind the SMMU that
-/// Gear1 drives are not among them.
+/// Returns the paths of the enabled devices that master the bus and reach all memory: those that
+/// can be stopped, those whose nodes tell of DMA, and PCI host bridges. Devices behind the SMMU
+/// that Gear1 drives are not among them.
 #[must_use]
 pub fn bus_masters(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<String> {
     let (root, mut list) = (tree.root(), Vec::new());

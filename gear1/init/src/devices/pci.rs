@@ -9,6 +9,7 @@
 
 use alloc::vec::Vec;
 
+use gear1_core::pci::BUS_SIZE;
 use gearv_manifest::blob::Node;
 
 use super::{Interrupt, Walk, cell, phandle, shared, specifier};
@@ -19,9 +20,8 @@ use crate::region::Region;
 
 /// Compatible string of the bridge that a VM may own.
 pub(super) const GENERIC: &str = "pci-host-ecam-generic";
-/// The last bus that there can be, and the size of a bus's configuration space (ECAM).
+/// The last bus that there can be.
 const LAST_BUS: u32 = 0xff;
-const BUS_SIZE: u64 = 1 << 20;
 /// Lines of a function: INTA to INTD (PCI Local Bus Specification 3.0, 2.2.6).
 pub(super) const LINES: usize = 4;
 /// Cells of a PCI address and of a PCI interrupt in a row of `interrupt-map`.
@@ -75,8 +75,8 @@ pub(super) fn windows(
     windows.ok_or_else(|| refusal!(Board, "{path}: ranges: no whole windows"))
 }
 
-/// What raises an interrupt below a bridge, as a row of `interrupt-map` names it: the three cells of
-/// a function's address, and its line.
+/// What raises an interrupt below a bridge, as a row of `interrupt-map` names it: the three cells
+/// of a function's address, and its line.
 #[derive(Clone, Copy)]
 pub(super) struct Line([u32; CHILD_CELLS]);
 

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use gear1_abi::boot::BARS;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::Pa;
-use gear1_core::pci::{BUS_SIZE, COMMAND, FIRST_BAR, FUNCTION_SIZE, MEMORY, ROM};
+use gear1_core::pci::{BUS_SIZE, COMMAND, FIRST_BAR, FUNCTION_SIZE, MEMORY, NO_FUNCTION, ROM};
 use gear1_core::physical::PhysicalMemory;
 
 use super::functions::{Bridge, DEVICE_SIZE, Function};
@@ -24,10 +24,6 @@ use crate::fdt::bus::PciWindow;
 use crate::refusal::{Refusal, refusal};
 use crate::region::{Region, merged};
 
-/// Functions of a device.
-const FUNCTIONS: u64 = 8;
-/// What the identity of a function reads as that is not there (6.1).
-const NO_FUNCTION: u32 = u32::MAX;
 /// Words of the header: status, class, header type, capabilities, interrupt pin (6.1).
 const STATUS: u64 = 4;
 const CLASS: u64 = 8;
@@ -50,8 +46,8 @@ const ENHANCED_ALLOCATION: u32 = 0x14;
 const EXPRESS: u32 = 0x10;
 const DEVICE_CAPABILITIES: u64 = 4;
 const PHANTOM_FUNCTIONS: u32 = 0b11 << 3;
-/// Where extended capabilities begin, how many there may be, that of virtual functions, and the word
-/// of its control, by which they answer and master the bus (the same, 7.6.2 and 9.3.3).
+/// Where extended capabilities begin, how many there may be, that of virtual functions, and the
+/// word of its control, by which they answer and master the bus (the same, 7.6.2 and 9.3.3).
 const FIRST_EXTENDED: u64 = 0x100;
 const MAX_EXTENDED: u32 = 960;
 const SR_IOV: u32 = 0x10;
@@ -130,9 +126,9 @@ pub(crate) fn place<M: PhysicalMemory>(
 /// one at the others' addresses (6.2.1). The host bridge is left on, as it passes accesses on.
 fn turn_off<M: PhysicalMemory>(space: u64, memory: &mut M) {
     for device in (0..BUS_SIZE).step_by(DEVICE_SIZE as usize) {
-        for function in 0..FUNCTIONS {
+        for function in (0..DEVICE_SIZE).step_by(FUNCTION_SIZE as usize) {
             let mut bus = On {
-                start: space + device + function * FUNCTION_SIZE,
+                start: space + device + function,
                 memory,
             };
             if bus.read(0) != NO_FUNCTION && !bus.is_host_bridge() {
@@ -171,8 +167,8 @@ impl<M: PhysicalMemory> On<'_, M> {
         self.read(CLASS) >> 16 == HOST_BRIDGE
     }
 
-    /// Has the function answer nowhere, master nothing and drive no line, of which VMs' functions may
-    /// have a part (6.2.2), and its virtual functions neither.
+    /// Has the function answer nowhere, master nothing and drive no line, of which VMs' functions
+    /// may have a part (6.2.2), and its virtual functions neither.
     fn turn_off(&mut self) {
         self.write(COMMAND, INTX_DISABLE);
         if let Some(virtualization) = self.extended(SR_IOV) {
@@ -337,8 +333,8 @@ impl<M: PhysicalMemory> On<'_, M> {
         answer
     }
 
-    /// Writes a BAR, and notes what it reads as: the address, and flags that nobody changes. Returns
-    /// whether the address is there.
+    /// Writes a BAR, and notes what it reads as: the address, and flags that nobody changes.
+    /// Returns whether the address is there.
     fn set(
         &mut self,
         function: &mut Function<'_>,
@@ -381,8 +377,9 @@ impl<M: PhysicalMemory> On<'_, M> {
 }
 
 /// Takes `size` bytes, a power of two, of a window with room, aligned to the size. A BAR of 64 bits
-/// leaves addresses of 32 bits to others, where it can. Nothing is placed at 0, where a function may
-/// answer for a moment that is reset. Returns the address on the bus, and where the CPU sees it.
+/// leaves addresses of 32 bits to others, where it can. Nothing is placed at 0, where a function
+/// may answer for a moment that is reset. Returns the address on the bus, and where the CPU sees
+/// it.
 fn take(free: &mut [PciWindow], size: u64, is_64: bool) -> Option<(u64, Region)> {
     let first = if is_64 {
         PciWindow::MEMORY[1]

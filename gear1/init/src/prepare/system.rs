@@ -13,7 +13,7 @@ use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::Geometry;
 use gearv_manifest::blob::Blob;
-use gearv_manifest::{Archive, Manifest, Member, Rule, Vm};
+use gearv_manifest::{Archive, Manifest, Member, Vm};
 
 use super::Given;
 use crate::board_watchdog::{self, Fed};
@@ -100,7 +100,8 @@ impl<'m, 'a> Owners<'m, 'a> {
             fed: board_watchdog::find(manifest, board, faults),
         };
         check_owners(owners.all(), faults);
-        // A VM, or a node of /bus-masters or /as-booted, may have been left out for an error of its own.
+        // A VM, or a node of /bus-masters or /as-booted, may have been left out for an error of its
+        // own.
         if manifest.is_complete {
             check_kinds(manifest, owners.all(), faults);
             as_booted::check(manifest, owners.all().map(|owner| &owner.owned), faults);
@@ -119,7 +120,6 @@ impl<'m, 'a> Owners<'m, 'a> {
     /// interrupts are known only then. One line of the bus may have functions of two VMs.
     pub(super) fn place_functions<M: PhysicalMemory>(
         &mut self,
-        board: &Board,
         memory: &mut M,
         faults: &mut Vec<Fault>,
     ) -> Result<(), Refusal> {
@@ -130,33 +130,8 @@ impl<'m, 'a> Owners<'m, 'a> {
         }
         if !rooms.is_empty() {
             check_owners(self.all(), faults);
-            self.check_gear2s(board, faults);
         }
         Ok(())
-    }
-
-    /// Refuses PCI functions that have an interrupt of Gear2's: the boot UART's, unless a VM has
-    /// the UART, or the SMMU's.
-    fn check_gear2s(&self, board: &Board, faults: &mut Vec<Fault>) {
-        let uart = board
-            .uart
-            .filter(|uart| !self.all().any(|vm| vm.has_uart(uart)));
-        let uart = uart.map(|uart| (uart.intid, "the boot UART"));
-        let smmu = board.smmu.as_ref().and_then(|smmu| smmu.interrupt);
-        let kept = uart
-            .into_iter()
-            .chain(smmu.map(|(intid, _)| (intid, "the SMMU")));
-        for (intid, what) in kept {
-            let mut with_functions = self.all().filter(|vm| vm.owned.bridge.is_some());
-            let has = |vm: &&Passthrough<'_, '_>| {
-                let mut interrupts = vm.owned.interrupts.iter();
-                interrupts.any(|interrupt| interrupt.intid == intid)
-            };
-            if let Some(vm) = with_functions.find(has) {
-                let what = alloc::format!("INTID {intid}, by a PCI function and {what} of Gear2's");
-                faults.push(Fault::new(Rule::DeviceTaken, vm.vm.name, "devices", what));
-            }
-        }
     }
 
     /// Iterates over all VMs that own devices.
@@ -191,8 +166,8 @@ impl<'m, 'a> Owners<'m, 'a> {
         all.any(|owner| owner.vm.id == vm.id && !owner.streams().is_empty())
     }
 
-    /// Returns what a VM's CPUs reach and its devices behind the SMMU do not: the CPU interface of a
-    /// GICv2 (IPA).
+    /// Returns what a VM's CPUs reach and its devices behind the SMMU do not: the CPU interface of
+    /// a GICv2 (IPA).
     pub(super) fn hidden(&self, vm: &Vm<'_>, board: &Board) -> Option<Region> {
         let interface = vm::cpu_interface(vm, board).filter(|_| self.has_streams(vm))?;
         Some(Region::new(interface.ipa, interface.ipa + interface.size))
