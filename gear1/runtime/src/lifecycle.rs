@@ -224,7 +224,7 @@ pub(crate) fn start(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
     vm.state = lifecycle::start(vm.state)?;
     (vm.restarts, vm.is_left) = (false, false);
     vm.masters = Masters::NEW;
-    vm.sized = NOT_ASKED;
+    vm.asked = NOT_ASKED;
     vm_state::thaw(machine, id);
     vm.starts = vm.starts.wrapping_add(1);
     vm.ends = vm.ends.begin_life();

@@ -116,6 +116,8 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine) {
         let mut done = 0;
         // Bound: Gear2's image and heap / 32 KiB.
         while done < region.size {
+            // A real-time VM's CPU, which runs by now, may have halted.
+            stop::obey();
             // SAFETY: what init handed over for Gear2, which no CPU runs yet.
             unsafe { load_piece(cpu.local(), regions, loads, done, 0) };
             done = done.saturating_add(PIECE);
