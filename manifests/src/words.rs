@@ -25,31 +25,22 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
         && before.iter().chain(behind).all(|&byte| byte == 0)
 }
 
-/// Tells whether all bytes are ASCII.
-pub(crate) fn is_ascii(bytes: &[u8]) -> bool {
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    let (before, words, behind) = words(bytes);
-    let high = words.iter().fold(0, |all, word| all | word) & HIGH;
-    high == 0 && before.is_ascii() && behind.is_ascii()
-}
-
 #[cfg(test)]
 mod tests {
-    //! Tests of both questions at each place of the one byte that decides.
+    //! Tests at each place of the one byte that decides.
 
-    use super::{is_ascii, is_zero};
+    use super::is_zero;
 
     #[test]
     fn one_byte_decides_wherever_it_is() {
         for start in 0..8 {
             for end in start..100 {
                 let mut bytes = [0_u8; 100];
-                assert!(is_zero(&bytes[start..end]) && is_ascii(&bytes[start..end]));
+                assert!(is_zero(&bytes[start..end]));
                 for at in 0..100 {
                     bytes[at] = 0x80;
                     let is_inside = (start..end).contains(&at);
                     assert_eq!(is_zero(&bytes[start..end]), !is_inside);
-                    assert_eq!(is_ascii(&bytes[start..end]), !is_inside);
                     bytes[at] = 0;
                 }
             }

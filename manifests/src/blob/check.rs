@@ -12,7 +12,7 @@ use fdt_rs::prelude::FallibleIterator;
 
 use super::token::{BEGIN_NODE, Token};
 use super::{Blob, BlobError, CELL, MAX_DEPTH};
-use crate::words::{self, is_ascii};
+use crate::words;
 
 impl<'a> Blob<'a> {
     /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes.
@@ -108,11 +108,11 @@ impl<'a> Blob<'a> {
     }
 }
 
-/// Returns the offset in the strings block before which each name is ASCII and ends: behind the last
-/// NUL if all of the block is ASCII, and 0 otherwise. Names of the specification are ASCII, and a
-/// tree names each of them dozens of times.
+/// Returns the offset in the strings block before which each name is ASCII and ends: behind the
+/// last NUL if all of the block is ASCII, and 0 otherwise. Names of the specification are ASCII,
+/// and a tree names each of them dozens of times.
 fn ascii_end(strings: &[u8]) -> usize {
-    match is_ascii(strings) {
+    match strings.is_ascii() {
         true => strings.iter().rposition(|&byte| byte == 0),
         false => None,
     }

@@ -50,10 +50,10 @@ struct Pass<'i> {
 
 impl<'a> Blob<'a> {
     /// Returns the tree with an index in `words`, of which there is one for each of
-    /// [`Blob::structure_cells`]. `names`, one for each byte of [`Blob::strings`], is needed for the
-    /// pass alone. With fewer words of either the tree stays without an index, or names are looked
-    /// at again. What is in both before is lost: a word of another tree would lead to cells that
-    /// [`Blob::new`] has not checked.
+    /// [`Blob::structure_cells`]. `names`, one for each byte of [`Blob::strings`], is needed for
+    /// the pass alone. With fewer words of either the tree stays without an index, or names are
+    /// looked at again. What is in both before is lost: a word of another tree would lead to cells
+    /// that [`Blob::new`] has not checked.
     #[must_use]
     pub fn indexed<'b>(&self, words: &'b mut [u32], names: &mut [u32]) -> Blob<'b>
     where
@@ -95,8 +95,8 @@ impl<'a> Blob<'a> {
         self.index_word(at.wrapping_sub(1))
     }
 
-    /// Returns the first cell behind the properties of the node whose name ends before cell `at`, if
-    /// there is an index.
+    /// Returns the first cell behind the properties of the node whose name ends before cell `at`,
+    /// if there is an index.
     #[inline(always)]
     pub(super) fn indexed_end_of_properties(&self, at: usize) -> Option<usize> {
         let begins = self.is_property_or_nop(at);

@@ -144,8 +144,8 @@ impl<'a> Blob<'a> {
         at
     }
 
-    /// Returns the first cell behind the token at cell `at`, and the token's kind; `None` at the end
-    /// of the tree.
+    /// Returns the first cell behind the token at cell `at`, and the token's kind; `None` at the
+    /// end of the tree.
     #[inline(always)]
     pub(super) fn step(&self, at: usize) -> Option<(usize, Step)> {
         match self.cell(at)? {
