@@ -1,8 +1,9 @@
 //! Rings of trace records: what a CPU trapped for, and when.
 //!
-//! Gear1 writes a ring for each CPU, while that CPU traces: a record for each exception from a guest
-//! or from Gear2. Gear2 maps the rings and cannot write them. The newest records overwrite the
-//! oldest; the position counts all that were ever written, so that a reader knows what it has lost.
+//! Gear1 writes a ring for each CPU, while that CPU traces: a record for each exception from a
+//! guest or from Gear2. Gear2 maps the rings and cannot write them. The newest records overwrite
+//! the oldest; the position counts all that were ever written, so that a reader knows what it has
+//! lost.
 //!
 //! A record holds no register of a guest but the syndrome of its exit: no value, no address.
 //!
@@ -12,8 +13,8 @@ use crate::exit::ExitReason;
 use crate::id::{MAX_VCPUS, VcpuId};
 use crate::layout::PAGE_SIZE;
 
-/// Start of a ring; the records follow at once. Lies at the end of a page, so that the records begin
-/// with the next one.
+/// Start of a ring; the records follow at once. Lies at the end of a page, so that the records
+/// begin with the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
@@ -31,13 +32,13 @@ pub struct Header {
 
 /// Bytes of a [`Header`].
 pub const HEADER_SIZE: u64 = size_of::<Header>() as u64;
-/// Words of a record: the physical counter; the syndrome in the upper half, the reference to the vCPU
-/// in the lower one, zero for Gear2.
+/// Words of a record: the physical counter; the syndrome in the upper half, the reference to the
+/// vCPU in the lower one, zero for Gear2.
 pub const RECORD_WORDS: usize = 2;
 /// Bytes of a record.
 pub const RECORD_SIZE: u64 = 8 * RECORD_WORDS as u64;
-/// Newest records of a full ring that a reader leaves out at its old end: the writer may have begun to
-/// overwrite them before its position says so.
+/// Newest records of a full ring that a reader leaves out at its old end: the writer may have begun
+/// to overwrite them before its position says so.
 pub const UNSAFE_RECORDS: u64 = 64;
 
 /// Offset of the header from the start of a CPU's piece.
@@ -130,8 +131,8 @@ impl Cause {
     }
 }
 
-/// Exits that a syndrome alone tells apart. Which reason of a group an exit had depends on addresses
-/// and states that a record does not hold, so records and counters are compared by group.
+/// Exits that a syndrome alone tells apart. Which reason of a group an exit had depends on
+/// addresses and states that a record does not hold, so records and counters are compared by group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Group {
@@ -198,8 +199,8 @@ impl Group {
     }
 }
 
-/// Returns the records that a reader at `cursor` can get from a ring of `size` bytes, both in bytes of
-/// the position: the first one that is sure, and how many bytes were lost before.
+/// Returns the records that a reader at `cursor` can get from a ring of `size` bytes, both in bytes
+/// of the position: the first one that is sure, and how many bytes were lost before.
 #[must_use]
 pub const fn readable(position: u64, size: u64, cursor: u64) -> (u64, u64) {
     let kept = size.saturating_sub(UNSAFE_RECORDS * RECORD_SIZE);

@@ -1,5 +1,6 @@
 //! Zeroing and cleaning of memory by the CPU's blocks, and copying, many bytes a round: the
-//! compiler's own loops take a word a round, and how long a piece takes is how long interrupts wait.
+//! compiler's own loops take a word a round, and how long a piece takes is how long interrupts
+//! wait.
 //!
 //! Requirements: G1-BOOT-004, G1-MEM-015, G1-RUN-011.
 
@@ -83,8 +84,8 @@ fn zva_block() -> Option<usize> {
 ///
 /// # Safety
 ///
-/// They are mapped as Normal memory, writable, and nothing else refers to them. `DC ZVA` of Device
-/// memory would be an alignment fault (Arm ARM C5.3, DC ZVA).
+/// The bytes are mapped as Normal memory, writable, and nothing else refers to them. `DC ZVA` of
+/// Device memory would be an alignment fault (Arm ARM C5.3, DC ZVA).
 #[inline(never)]
 pub(crate) unsafe fn zero(start: *mut u8, size: usize) {
     let Some(block) = zva_block() else {

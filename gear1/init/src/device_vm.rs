@@ -3,8 +3,8 @@
 //!
 //! Owns the layout of the device VM's window, its stage 2 beyond its own memory, and the first
 //! contents of all shared memory. Invariants: of all VMs only the device VM can write a served
-//! guest's register page, and no alias of that page is cached; every channel has its own address, and ends
-//! in its own line or interrupt.
+//! guest's register page, and no alias of that page is cached; every channel has its own address,
+//! and ends in its own line or interrupt.
 //!
 //! | offset in the window | behind it |
 //! |---|---|

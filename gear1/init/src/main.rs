@@ -149,8 +149,8 @@ fn greet(board: &Board) {
 
 /// Maps the board's memory, which init fills, of the interrupt controller the redistributors, of
 /// which it reads whose they are, and the page that tells how many interrupts there are, the
-/// watchdogs, which tell of the last reset, and the SMMU. Memory with `no-map` stays unmapped: a speculative
-/// access there may be an error.
+/// watchdogs, which tell of the last reset, and the SMMU. Memory with `no-map` stays unmapped: a
+/// speculative access there may be an error.
 fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     for region in subtract(&board.memory, &board.no_map) {
         // SAFETY: the board's device tree says that this is memory.

@@ -1,8 +1,8 @@
 //! A small tree of C sources, for the workloads that unpack and compile one: a kernel's would take
 //! an emulated machine hours.
 //!
-//! The files are made by a generator whose numbers are the same in each run, so that every place has
-//! the same bytes. They need no header of a libc.
+//! The files are made by a generator whose numbers are the same in each run, so that every place
+//! has the same bytes. They need no header of a libc.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,6 +1,6 @@
 //! A virtio network card, as users' VMMs have it: the host's kernel moves the frames between the
-//! queues and a tap device (vhost-net), is notified by ioeventfds and raises the interrupt by irqfds.
-//! The VMM answers the registers alone.
+//! queues and a tap device (vhost-net), is notified by ioeventfds and raises the interrupt by
+//! irqfds. The VMM answers the registers alone.
 
 use std::fmt::Display;
 use std::fs::File;

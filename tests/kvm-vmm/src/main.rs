@@ -2,8 +2,8 @@
 //!
 //! A process has one VM, or two whose doorbells interrupt each other. The interrupt controller,
 //! PSCI and the timers are KVM's; the VMM answers a PL011, whose bytes are its standard output, one
-//! register, a virtio disk, and the registers of a virtio network card, whose frames the host's kernel
-//! moves. It ends when the first VM turns off: code 0, or 1 when something went wrong.
+//! register, a virtio disk, and the registers of a virtio network card, whose frames the host's
+//! kernel moves. It ends when the first VM turns off: code 0, or 1 when something went wrong.
 
 #[cfg(target_arch = "aarch64")]
 mod card;

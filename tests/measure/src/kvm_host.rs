@@ -81,8 +81,8 @@ pub struct KvmHost {
     pub serves_disk: bool,
     /// Tap device behind the guest's network card, which the VMM makes. `None`: there is no card.
     pub tap: Option<String>,
-    /// Whether the peer of the network's workloads runs beside the guest, with that tap device on its
-    /// bridge.
+    /// Whether the peer of the network's workloads runs beside the guest, with that tap device on
+    /// its bridge.
     pub has_peer: bool,
     /// Shell script that runs the VMM in place of the one run that the other fields describe, for
     /// more VMs than two. The kernel is `/guest/kernel`, and `$1` the version of the guests' GIC.

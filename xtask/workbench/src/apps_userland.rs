@@ -50,8 +50,8 @@ pub fn initramfs(out_dir: &Path) -> Result<PathBuf> {
     tree.write_initramfs(out_dir.join("apps-initramfs.cpio"))
 }
 
-/// Adds the servers, their settings and the compiler. The user whom servers want is root, as busybox
-/// has no other.
+/// Adds the servers, their settings and the compiler. The user whom servers want is root, as
+/// busybox has no other.
 fn add_servers(tree: &mut Tree) -> Result<()> {
     let programs = ["nginx", "memcached", "tcc"];
     programs::add(tree, &payloads::servers()?, &programs)?;

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use gearv_manifest::blob::Blob;
 
-/// Most words of an index, for which `gear1-init.ld` has 64 KiB of init's heap beside what the trees of
-/// VMs need. A tree has a word for each four bytes of nodes and properties.
+/// Most words of an index, for which `gear1-init.ld` has 64 KiB of init's heap beside what the
+/// trees of VMs need. A tree has a word for each four bytes of nodes and properties.
 const MAX_INDEX: usize = 0x4000;
 
 /// Returns the tree with an index, which is made in `words`: a boot reads all of the tree a dozen

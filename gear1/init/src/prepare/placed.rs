@@ -158,8 +158,8 @@ impl<'a> Placed<'a> {
         })
     }
 
-    /// Returns the mapping of a real-time VM's heartbeat, at the manifest's address. The page is one
-    /// of those that tell other VMs their stolen time.
+    /// Returns the mapping of a real-time VM's heartbeat, at the manifest's address. The page is
+    /// one of those that tell other VMs their stolen time.
     fn heartbeat(&self, vm: &Vm<'_>) -> Option<Mapping> {
         let page = self.runtime.stolen_time.get() + vm.id.reg() * PAGE_SIZE;
         vm.heartbeat().map(|region| Mapping {
@@ -389,8 +389,8 @@ fn next_roots<M: PhysicalMemory>(
     })
 }
 
-/// Loads Gear2 from the archive, with its UART and the INTID of its other interrupt. `shared` is the
-/// region that it shares with the device model.
+/// Loads Gear2 from the archive, with its UART and the INTID of its other interrupt. `shared` is
+/// the region that it shares with the device model.
 fn load_gear2<M: PhysicalMemory>(
     system: &System<'_, '_>,
     (uart, smmu_intid): (Option<Uart>, u32),

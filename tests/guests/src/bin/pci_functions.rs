@@ -43,8 +43,8 @@ const ABSENT: u32 = u32::MAX;
 const SIZE: u64 = 64;
 const MIB: u64 = 1 << 20;
 
-/// Where the device's registers are, its line, and the line's interrupts so far. The timer, by which
-/// the guest waits, interrupts as well.
+/// Where the device's registers are, its line, and the line's interrupts so far. The timer, by
+/// which the guest waits, interrupts as well.
 static DEVICE_AT: AtomicU64 = AtomicU64::new(0);
 static LINE: AtomicU32 = AtomicU32::new(0);
 static INTERRUPTS: AtomicU32 = AtomicU32::new(0);

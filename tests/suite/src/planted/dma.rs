@@ -250,8 +250,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: INIT_V2,
         finder: Finder::Host,
     },
-    // Streams of devices that no VM owns pass, as after a reset. No machine of QEMU's has an SMMUv2,
-    // so the model follows a stream through the registers, here and below.
+    // Streams of devices that no VM owns pass, as after a reset. No machine of QEMU's has an
+    // SMMUv2, so the model follows a stream through the registers, here and below.
     Bug {
         name: "a stream that matches nothing passes",
         change: Change::Swap("CONTROL::USFCFG::SET + ", ""),

@@ -1,8 +1,9 @@
 #!/bin/sh
-# The init of `cargo xtask bench --apps`, everywhere: runs each workload in its least size, then in the size that is
-# asked for, and prints `APP <name> <ns> <operations> <operations in the least size>`. As GearV's guest it waits for a
-# line before each run; as GearV's device VM it runs them, then the guest's, with GDM's counters around each run that
-# is no least one. The kernel's command line has names and sizes.
+# The init of `cargo xtask bench --apps`, everywhere: runs each workload in its least size, then in
+# the size that is asked for, and prints `APP <name> <ns> <operations> <operations in the least
+# size>`. As GearV's guest it waits for a line before each run; as GearV's device VM it runs them,
+# then the guest's, with GDM's counters around each run that is no least one. The kernel's command
+# line has names and sizes.
 . /etc/begin
 mkdir -p /dev/shm
 mount -t tmpfs shm /dev/shm
@@ -10,8 +11,8 @@ mount -t tmpfs run /run
 mount -t tmpfs tmp /tmp
 # Without messages: a module has no device everywhere. The guests' memory is the device VM's alone.
 load_modules > /dev/null 2>&1
-# The least and the full size of a workload must have the same page faults: where a buffer lies decides whether it gets
-# a huge page.
+# The least and the full size of a workload must have the same page faults: where a buffer lies
+# decides whether it gets a huge page.
 echo 0 > /proc/sys/kernel/randomize_va_space
 echo never > /sys/kernel/mm/transparent_hugepage/enabled
 
@@ -35,9 +36,10 @@ marked=
 program() {
     $marked "$@" > /run/log 2>&1
 }
-# The network. The peer is a process of the kernel that serves the measured card, so that no time outside of the machine
-# is waited for: idle CPUs would tick, and TCP would repeat what it has sent. Where no card is served, the measured
-# programs are in a network of their own, whose card is the end of a pair: what the host has for containers.
+# The network. The peer is a process of the kernel that serves the measured card, so that no time
+# outside of the machine is waited for: idle CPUs would tick, and TCP would repeat what it has sent.
+# Where no card is served, the measured programs are in a network of their own, whose card is the
+# end of a pair: what the host has for containers.
 peer=10.9.0.1
 client=
 network() {
@@ -170,8 +172,8 @@ work() {
         ;;
     esac
 }
-# Runs each program once. A program's first run has its pages mapped, and Linux reads CTR_EL0 for the instruction cache
-# of each, which a hypervisor may trap.
+# Runs each program once. A program's first run has its pages mapped, and Linux reads CTR_EL0 for
+# the instruction cache of each, which a hypervisor may trap.
 warm_up() {
     for name in $names; do
         case $name in
@@ -181,7 +183,8 @@ warm_up() {
     done
     marked="workload count"
 }
-# Runs the least size, whose instructions are subtracted: a program's start is none of its operations.
+# Runs the least size, whose instructions are subtracted: a program's start is none of its
+# operations.
 least() {
     size=least
     work "$1" > /run/least || echo "FAIL least $1"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The peer of the network's workloads: a process of the kernel that serves the measured card, at the address of a
-# bridge. Arguments: the network devices that the bridge joins, which may appear later.
+# The peer of the network's workloads: a process of the kernel that serves the measured card, at the
+# address of a bridge. Arguments: the network devices that the bridge joins, which may appear later.
 for scope in all default; do
     # Without solicitations of routers, which would be a part of whatever is measured at that time.
     echo 1 > /proc/sys/net/ipv6/conf/$scope/disable_ipv6
