@@ -38,10 +38,7 @@ pub(super) fn text_length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Returns the text of a name of a checked tree. Most names are looked at several times.
-#[expect(unsafe_code, reason = "names are checked once, by `Blob::new`")]
 pub(super) fn checked_text(name: &[u8]) -> &str {
     debug_assert!(core::str::from_utf8(name).is_ok());
-    // SAFETY: a node or a property comes from a `Blob`, which only `Blob::new` makes, and which
-    // borrows its bytes. `check_structure` has found that the names of all of them are UTF-8.
-    unsafe { core::str::from_utf8_unchecked(name) }
+    core::str::from_utf8(name).unwrap_or_default()
 }
