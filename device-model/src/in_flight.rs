@@ -7,8 +7,8 @@
 //! what is noted.
 //!
 //! Invariant: the queue's position is the used index plus the number of noted requests. A GDM that
-//! is killed between a completion and the end of its note leaves [`InFlight::published`] one behind
-//! the used index, which names the request.
+//! is killed between completions and the end of their notes leaves [`InFlight::published`] behind
+//! the used index, and the used ring names the requests in between.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,18 +75,19 @@ impl InFlight {
     }
 
     /// Returns the requests that whoever had the queue before has not completed, and passes over
-    /// them in the guest's ring. The note of the last completion may lack its end, if GDM was
+    /// them in the guest's ring. The notes of the last completions may lack their end, if GDM was
     /// killed there.
     pub(crate) fn resume(&self, ring: &mut Vring) -> Result<Vec<u16>, Broken> {
         let used = ring.used();
-        if self.published() != used {
-            if self.published().wrapping_add(1) != used {
-                return Err(Broken::Ring);
-            }
-            // planted: a request whose completion was the last act of a gdm is done again
-            self.remove(ring.last_completed()?);
-            self.publish(used);
+        let behind = used.wrapping_sub(self.published());
+        if behind > ring.size() {
+            return Err(Broken::Ring);
         }
+        for back in 1..=behind {
+            // planted: a request whose completion was the last act of a gdm is done again
+            self.remove(ring.completed_at(used.wrapping_sub(back))?);
+        }
+        self.publish(used);
         let heads = self.in_order(used);
         ring.pass_over(heads.len() as u16);
         Ok(heads)
@@ -101,10 +102,10 @@ impl InFlight {
         }
     }
 
-    /// Ends the note of a request that the used ring names last. The completion comes first: a GDM
-    /// that is killed in between leaves a note too many, never one too few.
-    pub(crate) fn end(&self, head: u16, ring: &Vring) {
-        self.remove(head);
+    /// Ends the notes of the requests that the used ring names last. The completion comes first: a
+    /// GDM that is killed in between leaves notes too many, never one too few.
+    pub(crate) fn end(&self, heads: impl IntoIterator<Item = u16>, ring: &Vring) {
+        heads.into_iter().for_each(|head| self.remove(head));
         self.publish(ring.used());
     }
 

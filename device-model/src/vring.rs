@@ -19,6 +19,7 @@ use crate::mapping::Memory;
 use crate::state::{DeviceState, Word};
 use order::Rings;
 pub(crate) use order::Shared;
+pub use order::Used;
 
 mod order;
 
@@ -150,9 +151,10 @@ impl Vring {
         self.queue.set_next_avail(next);
     }
 
-    /// Returns the request that the used ring names last.
-    pub fn last_completed(&self) -> Result<u16, Broken> {
-        let head = self.rings.last_completed(&self.memory);
+    /// Returns the request that the used ring names at `position`, one of the last
+    /// [`Self::size`] ones.
+    pub fn completed_at(&self, position: u16) -> Result<u16, Broken> {
+        let head = self.rings.completed_at(&self.memory, position);
         head.map_err(broken)
     }
 
@@ -237,7 +239,14 @@ impl Vring {
     /// Completes a request; `written` bytes of it were written. Requests are completed in the order
     /// of taking, or noted (`in_flight.rs`).
     pub fn complete(&mut self, head: u16, written: u64) -> Result<(), Broken> {
-        self.finish(head, written, None)
+        self.complete_all(&[Used::new(head, written)])
+    }
+
+    /// Completes requests that belong together: the driver sees all of them at once. One that sees
+    /// fewer buffers than a frame has drops the frame (virtio 1.2, 5.1.6.4).
+    pub fn complete_all(&mut self, all: &[Used]) -> Result<(), Broken> {
+        self.count(all.len());
+        self.rings.complete(&self.memory, all).map_err(broken)
     }
 
     /// Completes a request as [`Self::complete`] does. `status` is its last byte, at `place` of the
@@ -251,22 +260,16 @@ impl Vring {
     ) -> Result<(), Broken> {
         let address = chain.writable.address(place).ok_or(Broken::Address)?;
         // The status counts too (virtio 1.2, 2.7.8.2).
-        let written = written.saturating_add(1);
-        self.finish(chain.head, written, Some((address.0, status)))
+        let used = Used::new(chain.head, written.saturating_add(1));
+        self.count(1);
+        let answered = self.rings.answer(&self.memory, used, (address.0, status));
+        answered.map_err(broken)
     }
 
-    /// Completes a request, counted before the guest can see it: a GDM that starts meanwhile would
-    /// take the device for one that has done nothing.
-    fn finish(
-        &mut self,
-        head: u16,
-        written: u64,
-        status: Option<order::Status>,
-    ) -> Result<(), Broken> {
-        let written = u32::try_from(written).unwrap_or(u32::MAX);
-        self.state.count(Word::Requests, 1);
-        let done = self.rings.complete(&self.memory, head, written, status);
-        done.map_err(broken)
+    /// Counts requests before the guest can see that they are completed: a GDM that starts meanwhile
+    /// would take the device for one that has done nothing.
+    fn count(&self, requests: usize) {
+        self.state.count(Word::Requests, requests as u64);
     }
 
     /// Asks the guest not to notify: the device looks by itself.

@@ -151,7 +151,7 @@ impl Awaited {
         }
         ring.state().count(Word::Errors, 1);
         ring.complete(chain.head, written as u64)?;
-        notes.end(chain.head, ring);
+        notes.end([chain.head], ring);
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ use crate::progress;
 use crate::sandbox::Role;
 use crate::state::{DeviceState, NOTED_QUEUES, Word};
 use crate::transport::Identity;
-use crate::vring::{Broken, Chain, Vring};
+use crate::vring::{Broken, Chain, Used, Vring};
 use relay::Relay;
 use screen::Screen;
 use session::{Bounds, Session};
@@ -420,20 +420,34 @@ fn open_screen(
     Ok(screen)
 }
 
-/// Passes what the backend has completed to the guest.
+/// Passes what the backend has completed to the guest, at once: the buffers of a frame belong
+/// together, and only the backend knows which these are.
+fn pass_completions(relay: &mut Relay, notes: InFlight, ring: &mut Vring) -> Result<(), Fault> {
+    let mut all = Vec::new();
+    let taken = take_completions(relay, notes, &mut all);
+    // Before a completion that cannot be, the backend may have completed others.
+    if !all.is_empty() {
+        let written = all.iter().map(|used| u64::from(used.written)).sum();
+        ring.state().count(Word::BytesIn, written);
+        ring.complete_all(&all)?;
+        notes.end(all.iter().map(|used| used.head), ring);
+    }
+    taken
+}
+
+/// Takes all that the backend has completed.
 ///
 /// Each head is looked up in the notes. A head that a backend completes twice would stand in the
 /// used ring twice, and the driver may use that head for another request by then.
-fn pass_completions(relay: &mut Relay, notes: InFlight, ring: &mut Vring) -> Result<(), Fault> {
-    while let Some((head, written)) = relay.complete()? {
+fn take_completions(relay: &mut Relay, notes: InFlight, all: &mut Vec<Used>) -> Result<(), Fault> {
+    while let Some(used) = relay.complete()? {
         // planted: a backend completes a request twice
-        if !notes.has(head) {
+        if !notes.has(used.head) || all.iter().any(|other| other.head == used.head) {
+            let head = used.head;
             let why = format!("the backend completes request {head}, which it does not have");
             return Err(Fault::Backend(why));
         }
-        ring.state().count(Word::BytesIn, u64::from(written));
-        ring.complete(head, u64::from(written))?;
-        notes.end(head, ring);
+        all.push(used);
     }
     Ok(())
 }

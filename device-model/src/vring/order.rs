@@ -2,7 +2,7 @@
 //! (virtio 1.2, 2.7).
 //!
 //! Invariants: a driver that sees the used index sees all bytes that the request wrote, the last
-//! one included. A device that asks whether an interrupt is wanted and a driver that asks whether
+//! one included. Completions that belong together, as the buffers of one frame do, are seen at once. A device that asks whether an interrupt is wanted and a driver that asks whether
 //! there are used entries: one of them sees the other's store. The same holds for a driver that
 //! makes a request available and a device that stops looking. The tests try this in the orders that
 //! a CPU with a store buffer allows.
@@ -56,6 +56,25 @@ pub(crate) struct Rings {
     pub(crate) completed: u16,
 }
 
+/// An entry of the used ring: a request that is completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// Names the request.
+    pub head: u16,
+    /// Bytes that the device wrote.
+    pub written: u32,
+}
+
+impl Used {
+    /// Returns the entry of a request of which `written` bytes were written.
+    pub fn new(head: u16, written: u64) -> Self {
+        Self {
+            head,
+            written: u32::try_from(written).unwrap_or(u32::MAX),
+        }
+    }
+}
+
 /// The last byte of a request: its status, and where it goes.
 pub(crate) type Status = (u64, u8);
 
@@ -70,35 +89,45 @@ impl Rings {
         memory.load(self.used + INDEX, Ordering::Acquire)
     }
 
-    /// Returns the request in the last entry of the used ring.
-    pub(crate) fn last_completed<M: Shared>(&self, memory: &M) -> Result<u16, M::Error> {
-        let last = self.next_used.wrapping_sub(1);
-        let place = u64::from(last.checked_rem(self.size).unwrap_or(0));
-        let at = self.used + ENTRIES + place * USED_SIZE;
-        memory.load(at, Ordering::Relaxed)
+    /// Returns the request that the used ring names at `position`, one of the last `size` ones.
+    pub(crate) fn completed_at<M: Shared>(
+        &self,
+        memory: &M,
+        position: u16,
+    ) -> Result<u16, M::Error> {
+        memory.load(self.entry(position), Ordering::Relaxed)
     }
 
-    /// Completes the oldest request taken: its status, if it has one, then the entry, then the
-    /// index.
-    pub(crate) fn complete<M: Shared>(
-        &mut self,
-        memory: &M,
-        head: u16,
-        written: u32,
-        status: Option<Status>,
-    ) -> Result<(), M::Error> {
-        // planted: the status comes behind the used index
-        if let Some((address, status)) = status {
-            memory.write(address, &[status])?;
+    /// Completes requests: their entries, then the index, by which the driver sees all of them at
+    /// once (virtio 1.2, 2.7.8 and 5.1.6.4).
+    pub(crate) fn complete<M: Shared>(&mut self, memory: &M, all: &[Used]) -> Result<(), M::Error> {
+        for used in all {
+            let entry = u64::from(used.head) | u64::from(used.written) << 32;
+            memory.write(self.entry(self.next_used), &entry.to_le_bytes())?;
+            self.next_used = self.next_used.wrapping_add(1);
+            // planted: the buffers of a frame are seen one by one
+            self.completed = self.completed.wrapping_add(1);
         }
-        let place = u64::from(self.next_used.checked_rem(self.size).unwrap_or(0));
-        let entry = u64::from(head) | u64::from(written) << 32;
-        let at = self.used + ENTRIES + place * USED_SIZE;
-        memory.write(at, &entry.to_le_bytes())?;
-        self.next_used = self.next_used.wrapping_add(1);
-        self.completed = self.completed.wrapping_add(1);
         // planted: the used index waits for nothing
         memory.store(self.used + INDEX, self.next_used, Ordering::Release)
+    }
+
+    /// Completes a request whose last byte is its status.
+    pub(crate) fn answer<M: Shared>(
+        &mut self,
+        memory: &M,
+        used: Used,
+        (address, status): Status,
+    ) -> Result<(), M::Error> {
+        // planted: the status comes behind the used index
+        memory.write(address, &[status])?;
+        self.complete(memory, &[used])
+    }
+
+    /// Returns the address of the used ring's entry at `position`.
+    fn entry(&self, position: u16) -> u64 {
+        let place = u64::from(position.checked_rem(self.size).unwrap_or(0));
+        self.used + ENTRIES + place * USED_SIZE
     }
 
     /// Returns whether the driver wants an interrupt for the requests completed since the last

@@ -179,7 +179,7 @@ fn policies(tally: &mut Tally) -> Result<()> {
 /// sizes are too short for: runs differ by a tenth.
 const MOST_BY_NATIVE: f64 = 1.2;
 /// Applications whose device is part of the figure, which have no such limit.
-const WITH_DEVICE: [&str; 4] = ["fio", "tcp-rr", "nginx", "memcached"];
+const WITH_DEVICE: [&str; 5] = ["fio", "tcp-rr", "tcp-maerts", "nginx", "memcached"];
 
 /// Runs some of the applications of `bench --apps` in small sizes, so that the command still works
 /// when somebody needs it.

@@ -358,7 +358,7 @@ impl Block {
             count(ring, &request, status);
             ring.answer(&request.chain, request.room, status.byte(), written)?;
             // planted: a completed request stays noted
-            notes.end(request.chain.head, ring);
+            notes.end([request.chain.head], ring);
             self.flights.spare.push(request);
         }
         if self.flights.is_empty() {

@@ -9,7 +9,7 @@ use crate::backend::{Progress, TURN};
 use crate::rate::Shared;
 use crate::state::Word;
 use crate::sys::{self, Direction};
-use crate::vring::{Broken, Chain, Vring};
+use crate::vring::{Broken, Chain, Used, Vring};
 
 /// `struct virtio_net_hdr_mrg_rxbuf`.
 pub(super) const HEADER: usize = 12;
@@ -66,6 +66,8 @@ pub(super) struct Pair {
     frame_length: usize,
     /// Taken for receiving, and not completed yet.
     chains: Vec<Chain>,
+    /// The frame's buffers, between two frames those of the last one.
+    used: Vec<Used>,
 }
 
 impl Pair {
@@ -79,6 +81,7 @@ impl Pair {
             frame: vec![0; MOST],
             frame_length: 0,
             chains: Vec::new(),
+            used: Vec::with_capacity(MOST_CHAINS),
         }
     }
 
@@ -173,12 +176,14 @@ impl Pair {
         }
         self.set_buffer_count(count as u16);
         let mut rest = self.frame.get(..self.frame_length).unwrap_or_default();
+        self.used.clear();
         for chain in self.chains.drain(..count.min(self.chains.len())) {
             let written = chain.writable.write(ring.memory(), 0, rest);
             rest = rest.get(written..).unwrap_or_default();
             ring.state().count(Word::BytesIn, written as u64);
-            ring.complete(chain.head, written as u64)?;
+            self.used.push(Used::new(chain.head, written as u64));
         }
+        ring.complete_all(&self.used)?;
         Ok(true)
     }
 

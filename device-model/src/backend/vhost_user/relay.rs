@@ -19,7 +19,7 @@ use crate::in_flight::MAX_REQUESTS;
 use crate::mapping::Memory;
 use crate::state::NOTED_QUEUES;
 use crate::sys;
-use crate::vring::{Shared, Vring};
+use crate::vring::{Shared, Used, Vring};
 
 /// Address of the rings among the backend's memory: no guest has RAM from there on. A guest that
 /// names it reaches the rings of its own device, and GDM believes nothing that it reads there.
@@ -132,9 +132,9 @@ impl Relay {
         Ok(flags.map_err(in_words)? & NO_NOTIFY == 0)
     }
 
-    /// Takes the next completion: the request, and how many bytes were written. The backend may
-    /// write anything at any time, so that each word is read once and judged before it is used.
-    pub(super) fn complete(&mut self) -> Result<Option<(u16, u32)>, String> {
+    /// Takes the next completion. The backend may write anything at any time, so that each word is
+    /// read once and judged before it is used.
+    pub(super) fn complete(&mut self) -> Result<Option<Used>, String> {
         let index = self.used_index()?;
         let (done, given) = (
             index.wrapping_sub(self.taken),
@@ -156,7 +156,7 @@ impl Relay {
         let head = u16::try_from(head).ok().filter(|head| *head < self.size);
         let head = head.ok_or("the backend completes a request that cannot be")?;
         self.taken = self.taken.wrapping_add(1);
-        Ok(Some((head, written)))
+        Ok(Some(Used { head, written }))
     }
 
     /// Tells whether all requests before `base` are completed: the backend has nothing in progress.

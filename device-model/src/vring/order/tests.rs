@@ -13,7 +13,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::{Condvar, Mutex, MutexGuard};
 use shuttle::{Config, FailurePersistence, Runner, thread};
 
-use super::{ENTRIES, INDEX, NO_EVENT, Rings, Shared, USED_SIZE};
+use super::{ENTRIES, INDEX, NO_EVENT, Rings, Shared, USED_SIZE, Used};
 
 const SIZE: u16 = 4;
 const AVAILABLE: u64 = 0;
@@ -228,10 +228,13 @@ fn in_many_orders(event_index: bool, device: fn(Device, Rings), driver: fn(&Mach
 /// Completes requests, one after the other.
 fn completes(device: Device, mut rings: Rings) {
     for number in 0..REQUESTS {
-        let status = Some((STATUS + u64::from(number), 0xa0 + number as u8));
-        rings
-            .complete(&device, number, 7 + u32::from(number), status)
-            .unwrap();
+        let status = (STATUS + u64::from(number), 0xa0 + number as u8);
+        let written = 7 + u32::from(number);
+        let used = Used {
+            head: number,
+            written,
+        };
+        rings.answer(&device, used, status).unwrap();
         if rings.wants_interrupt(&device).unwrap() {
             device.0.change(|inner| inner.interrupt = true);
         }
@@ -275,6 +278,32 @@ fn what_is_completed_is_whole_and_told_of() {
     for event_index in [false, true] {
         in_many_orders(event_index, completes, collects);
     }
+}
+
+/// Completes all requests at once, as the buffers of a frame.
+fn completes_a_frame(device: Device, mut rings: Rings) {
+    let used = |head| Used { head, written: 7 };
+    let all: Vec<Used> = (0..REQUESTS).map(used).collect();
+    rings.complete(&device, &all).unwrap();
+}
+
+/// Sees all buffers of the frame, or none.
+fn collects_a_frame(machine: &Machine, _rings: Rings) {
+    let mut seen = 0;
+    while seen == 0 {
+        seen = machine.get(USED + INDEX);
+        thread::yield_now();
+    }
+    assert_eq!(seen, REQUESTS, "a part of the frame");
+    for number in 0..REQUESTS {
+        let entry = USED + ENTRIES + USED_SIZE * u64::from(number);
+        assert_eq!(machine.get(entry), number);
+    }
+}
+
+#[test]
+fn the_buffers_of_a_frame_are_seen_at_once() {
+    in_many_orders(false, completes_a_frame, collects_a_frame);
 }
 
 /// Looks for requests, and sleeps when there is none.

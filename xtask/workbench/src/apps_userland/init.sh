@@ -202,6 +202,12 @@ interrupts() {
         kind { for (i = 2; i <= cpus + 1; i++) count[kind] += sign * $i }
         END { for (kind in count) printf " %s=%d", kind, count[kind] }' /run/before /proc/interrupts
 }
+# Prints the receive errors that the driver of a VM's card has counted. TCP goes on behind lost
+# frames, so that a workload alone does not fail.
+receive_errors() {
+    [ -n "$uses_network" ] && [ -z "$client" ] &&
+        grep -v '^0$' /sys/class/net/eth0/statistics/rx_*errors
+}
 run() {
     cat /proc/interrupts > /run/before
     begin=$(now)
@@ -213,6 +219,7 @@ run() {
     else
         echo "FAIL $1: $(tail -n 3 /run/log | tr '\n' ' ')"
     fi
+    errors=$(receive_errors) && echo "FAIL $1: frames were lost: $errors"
 }
 counters() {
     echo "COUNTERS $1 $(gearctl stats --json)"

@@ -222,25 +222,30 @@ fn a_request_completes_once() {
     assert_eq!(bad.guest.used_index(0), 1);
 }
 
-/// A GDM that was killed between a completion and the end of its note: the request is not handed
-/// over again, and the one behind it is.
+/// A GDM that was killed between two completions and the ends of their notes: these requests are
+/// not handed over again, and the third one is.
 #[test]
 fn what_a_killed_gdm_completed_last_is_not_done_again() {
     let mut bad = Bad::new(|_| Act::Well);
     bad.offer();
-    bad.guest
-        .request(0, 2, &[(DATA, 16, false), (DATA + 16, 1, true)]);
+    for head in [2, 4] {
+        bad.guest
+            .request(0, head, &[(DATA, 16, false), (DATA + 16, 1, true)]);
+    }
     bad.guest.turn();
     let notes = InFlight::of(bad.guest.state(), 0);
-    assert_eq!((notes.in_order(0), notes.published()), (vec![0, 2], 0));
+    assert_eq!((notes.in_order(0), notes.published()), (vec![0, 2, 4], 0));
     bad.guest.kill_gdm();
     let used = bad.guest.rings[0].used();
-    bad.guest.put(used, &[0, 0, 1, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
+    let index = [0, 0, 2, 0];
+    let entries = [[4, 0, 0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 1, 0, 0, 0]];
+    bad.guest
+        .put(used, &[&index[..], &entries.concat()].concat());
     let socket = format!("{}/socket", bad.directory.text());
     bad.guest
         .start_gdm_of(arrivals(node(&socket), bounds(SHORT)));
-    until(&mut bad.guest, "the start", |_| notes.published() == 1);
-    assert_eq!(notes.in_order(1), [0]);
+    until(&mut bad.guest, "the start", |_| notes.published() == 2);
+    assert_eq!(notes.in_order(2), [2]);
 }
 
 #[test]

@@ -128,6 +128,7 @@ impl Size {
                     "sysbench-cpu",
                     "dhrystone",
                     "tcp-rr",
+                    "tcp-maerts",
                     "nginx",
                     "memcached",
                     "compile",

@@ -65,7 +65,10 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     Bug::on_host(
         BY_FAULTS,
         "a backend completes a request twice",
-        Change::Swap("!notes.has(head)", "false"),
+        Change::Swap(
+            "!notes.has(used.head) || all.iter().any(|other| other.head == used.head)",
+            "false",
+        ),
     ),
     // The guest has the completion, and GDM was killed before the end of its note. The window is
     // one store: the test makes the state by hand.

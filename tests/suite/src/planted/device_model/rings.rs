@@ -17,8 +17,18 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         BY_ORDER,
         "the status comes behind the used index",
         Change::Swap(
-            "        if let",
-            "        memory.store(self.used + INDEX, self.next_used.wrapping_add(1), Ordering::Release)?;\n        if let",
+            "memory.write(",
+            "memory.store(self.used + INDEX, self.next_used.wrapping_add(1), Ordering::Release)?;\n        memory.write(",
+        ),
+    ),
+    // A driver that looks between two stores sees a part of a frame, and drops the frame: TCP goes
+    // on after a timeout, so that nothing is lost but time.
+    Bug::on_host(
+        BY_ORDER,
+        "the buffers of a frame are seen one by one",
+        Change::Swap(
+            "self.completed.wrapping_add(1);",
+            "self.completed.wrapping_add(1);\n            memory.store(self.used + INDEX, self.next_used, Ordering::Release)?;",
         ),
     ),
     // The entry may become visible behind its index. x86 hosts keep stores in order, so the model
