@@ -17,7 +17,7 @@ use crate::part::{Part, Tally};
 const BOOT: Duration = Duration::from_secs(300);
 const RUN: Duration = Duration::from_secs(300);
 
-/// The bare-metal guest is enough for each run; Linux takes longer.
+/// Behind `--slow`: the benchmarks need KVM, and nothing of GearV's runs in them.
 pub(super) fn parts() -> Vec<Part> {
     vec![
         Part::new("KVM: bare-metal guest", |tally| {
@@ -30,7 +30,7 @@ pub(super) fn parts() -> Vec<Part> {
             tally.check("bench", run(&host, "bench", "DONE\n"));
             Ok(())
         })
-        .beside(),
+        .slow(true),
         Part::new("KVM: Linux guest", linux).slow(true),
     ]
 }
