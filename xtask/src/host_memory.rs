@@ -7,8 +7,7 @@ use gear1_abi::info::Gear2Info;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::table::MapError;
-use gear1_init::fdt::{Board, SmmuKind};
-use gear1_init::region::Region;
+use gear1_init::fdt::{Board, Smmu, SmmuKind};
 
 /// The granule of init's tables.
 const PAGE: u64 = 4096;
@@ -25,8 +24,8 @@ pub(crate) struct HostMemory {
     /// Device registers that init reads: the redistributors' types. The one device that init reads
     /// while it places memory.
     registers: HashMap<u64, u64>,
-    /// Registers of the SMMU, whether it is an SMMUv2, and its registers as init has written them.
-    smmu: Option<(Region, bool)>,
+    /// The SMMU, and its registers as init has written them, by their addresses.
+    smmu: Option<Smmu>,
     smmu_registers: HashMap<u64, u32>,
     /// Hand-over from init.
     pub boot_info: Option<Box<BootInfo>>,
@@ -45,28 +44,30 @@ impl HostMemory {
         HostMemory {
             pages: HashMap::new(),
             registers: (0..).zip(&board.cpus).map(typer).collect(),
-            smmu: board.smmu.as_ref().map(|smmu| {
-                let is_v2 = matches!(smmu.kind, SmmuKind::V2(_));
-                (smmu.registers, is_v2)
-            }),
+            smmu: board.smmu.clone(),
             smmu_registers: HashMap::new(),
             boot_info: None,
         }
     }
 
-    /// Returns the offset of one of the SMMU's registers.
-    fn in_smmu(&self, pa: Pa) -> Option<u64> {
-        let (registers, _) = self.smmu?;
-        let offset = pa.get().checked_sub(registers.start)?;
-        (offset < registers.bytes()).then_some(offset)
+    /// Returns the SMMU and where registers of it begin, if one of them is at the address.
+    fn in_smmu(&self, pa: Pa) -> Option<(&Smmu, u64)> {
+        let smmu = self.smmu.as_ref()?;
+        let mut regions = smmu.regions();
+        let region = regions.find(|region| (region.start..region.end).contains(&pa.get()))?;
+        Some((smmu, region.start))
     }
 
     /// Returns a register of an SMMU that has all that Gear1 asks for, as no tree tells otherwise,
     /// and that does at once what it is told (Arm IHI 0070, 6.3; Arm IHI 0062, 9.6).
-    fn smmu_register(&self, offset: u64) -> u32 {
-        let written = |offset| self.smmu_registers.get(&offset).copied().unwrap_or(0);
-        let is_v2 = self.smmu.is_some_and(|(_, is_v2)| is_v2);
+    fn smmu_register(&self, kind: &SmmuKind, base: u64, offset: u64) -> u32 {
+        let at = |offset| self.smmu_registers.get(&(base + offset));
+        let written = |offset| at(offset).copied().unwrap_or(0);
+        let is_v2 = matches!(kind, SmmuKind::V2(_));
         match offset {
+            // IMCTR of an IPMMU's contexts, whose bit 1 is the flush that is done.
+            0..0x200 if matches!(kind, SmmuKind::Ipmmu(_)) => written(offset) & !2,
+            _ if matches!(kind, SmmuKind::Ipmmu(_)) => written(offset),
             // An SMMUv2's IDR0: stage 2, 15 bits of StreamIDs to be matched by 128 registers. IDR1:
             // 16 context banks, two halves of 16 pages of 4 KiB. IDR2: 4 KiB pages, 48 bits.
             0x20 if is_v2 => 1 << 29 | 1 << 27 | 15 << 9 | 128,
@@ -169,7 +170,7 @@ impl PhysicalMemory for HostMemory {
     /// Returns all ones but for the SMMU: no tree tells how many interrupts a distributor has.
     fn read_register32(&self, pa: Pa) -> u32 {
         match self.in_smmu(pa) {
-            Some(offset) => self.smmu_register(offset),
+            Some((smmu, base)) => self.smmu_register(&smmu.kind, base, pa.get() - base),
             None => u32::MAX,
         }
     }
@@ -181,8 +182,8 @@ impl PhysicalMemory for HostMemory {
 
     /// The SMMU alone is written.
     fn write_register32(&mut self, pa: Pa, value: u32) {
-        if let Some(offset) = self.in_smmu(pa) {
-            self.smmu_registers.insert(offset, value);
+        if self.in_smmu(pa).is_some() {
+            self.smmu_registers.insert(pa.get(), value);
         }
     }
 

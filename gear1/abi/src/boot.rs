@@ -180,11 +180,14 @@ pub struct BootSmmu {
     /// mapped at [`layout::el2::SMMU_STREAMS`](crate::layout::el2::SMMU_STREAMS). Streams of a VM
     /// that init has not loaded are shut.
     pub stream_tables: u32,
-    /// Context banks of an SMMUv2 in use: the first ones.
+    /// Context banks of an SMMUv2 in use: the first ones. Contexts of an IPMMU that VMs have.
     pub banks: u32,
+    /// Units of an IPMMU, the main one first, a page each; 0: the SMMU is none.
+    pub units: u32,
     /// Bits of a StreamID that an SMMUv2 does not tell streams apart by.
     pub ignored: u32,
-    /// Streams with an owner. All others abort.
+    /// Streams with an owner. All others abort. Micro-TLB *n* of an IPMMU's unit *u* is stream
+    /// 64 *u* + *n*; the numbers of unit 0 are those of contexts, one for each VM.
     pub streams: [BootStreams; MAX_STREAM_RANGES],
 }
 

@@ -73,7 +73,8 @@ pub mod el2 {
     /// Registers of [`crate::boot::BootInfo::watchdogs`], one page each.
     pub const WATCHDOGS: u64 = 0x8003_3000_0000;
     /// Registers of the SMMU: an SMMUv3's two pages of 64 KiB, or as many bytes of an SMMUv2's as
-    /// [`BootSmmu::size`](crate::boot::BootSmmu::size) says.
+    /// [`BootSmmu::size`](crate::boot::BootSmmu::size) says, or those of an IPMMU's units, a page
+    /// each.
     pub const SMMU: u64 = 0x8003_4000_0000;
     /// CPU *i*'s windows for guest memory: `WINDOWS + i * WINDOW_STRIDE`, two
     /// windows of [`WINDOW_SIZE`] each (source, then destination).

@@ -1,8 +1,10 @@
 //! The SMMU, where init has mapped it: registers, queues and stream table entries of an SMMUv3. An
-//! SMMUv2 has registers alone ([`v2`]).
+//! SMMUv2 and an IPMMU have registers alone ([`v2`], [`ipmmu`]).
 //!
 //! Requirements: G1-DMA-002, G1-DMA-003.
 
+pub mod beside_gicv2;
+pub mod ipmmu;
 pub mod v2;
 
 use core::ptr;
@@ -102,7 +104,7 @@ impl HostSmmu for SmmuV3 {
         queue.issue(self, commands.get(first..)?)
     }
 
-    fn is_done(&self, queue: &Queue, ticket: Ticket) -> bool {
+    fn is_done(&mut self, queue: &mut Queue, ticket: Ticket) -> bool {
         queue.is_done(self, ticket)
     }
 

@@ -1,5 +1,5 @@
 //! SMMUv3: the driver of a System MMU that translates devices' accesses by the VMs' stage 2
-//! (Arm IHI 0070). The other System MMU is [`v2`]; what the runtime has either do is [`host`].
+//! (Arm IHI 0070). The others are [`v2`] and [`ipmmu`]; what the runtime has each do is [`host`].
 //!
 //! Owns the use of the registers and the events. Init starts the SMMU; the runtime reads events,
 //! has the SMMU forget what it has cached ([`command`]), and shuts a VM's streams while the VM is
@@ -15,6 +15,7 @@
 pub mod command;
 pub mod event;
 pub mod host;
+pub mod ipmmu;
 pub mod stream;
 #[cfg(test)]
 mod tests;
@@ -183,7 +184,7 @@ pub enum Unfit {
     Queues,
     /// An SMMUv2 with fewer stream match registers than VMs' devices take.
     Matches,
-    /// An SMMUv2 with fewer context banks than VMs own devices.
+    /// An SMMUv2 or an IPMMU with fewer contexts than VMs own devices.
     Contexts,
 }
 

@@ -20,8 +20,8 @@ use gearv_manifest::blob::{Blob, Node};
 use gearv_manifest::{AsBooted, DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
-use crate::fdt::smmu::is_driven;
-use crate::fdt::{Board, FIRST_SPI, SPI, is_compatible, path_below};
+use crate::fdt::smmu::{is_driven, is_ipmmu};
+use crate::fdt::{Board, FIRST_SPI, Names, SPI, is_compatible, path_below};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, merged, pages};
 
@@ -135,7 +135,11 @@ pub fn resolve<'a>(
     let root = tree.root();
     let mut walk = Walk::new((manifest, vm), virtual_intids, root, faults);
     walk.gic_version = board.gic.version;
-    walk.smmu = board.smmu.as_ref().and_then(|smmu| smmu.phandle);
+    walk.smmu = board
+        .smmu
+        .as_ref()
+        .map(|smmu| smmu.names.clone())
+        .unwrap_or_default();
     let bus = Bus::root(&root)?;
     walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
     if walk.shares_pages() {
@@ -172,8 +176,8 @@ struct Walk<'w, 'a, 't> {
     /// PCI functions that are given away one by one, and their bridge.
     functions: Vec<Function<'a>>,
     bridge: Option<Bridge>,
-    /// Phandle of the SMMU that Gear1 drives.
-    smmu: Option<u32>,
+    /// Names of the SMMU that Gear1 drives.
+    smmu: Names,
     /// Devices that may reach all memory, and whose VM is not trusted with that.
     untrusted: Vec<String>,
     /// Other devices that may reach all memory, with their registers.
@@ -209,7 +213,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             streams: Vec::new(),
             functions: Vec::new(),
             bridge: None,
-            smmu: None,
+            smmu: Names::default(),
             untrusted: Vec::new(),
             neighbours: Vec::new(),
             matched: Vec::new(),
@@ -222,7 +226,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
     /// the VM in one page are one range.
     fn owned(self) -> Owned<'a> {
         let streams = self.streams.iter();
-        let streams = streams.filter(|(phandle, _)| Some(*phandle) == self.smmu);
+        let streams = streams.filter_map(|(phandle, streams)| streams.of(&self.smmu, *phandle));
         let given = self.given.iter();
         let regions = given.map(|(_, region)| pages(region)).collect();
         Owned {
@@ -232,7 +236,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             masters: self.masters,
             kinds: self.kinds,
             as_booted: self.as_booted,
-            streams: streams.map(|(_, streams)| *streams).collect(),
+            streams: streams.collect(),
             functions: self.functions,
             bridge: self.bridge,
         }
@@ -442,7 +446,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
 fn keeps(node: &Node<'_>, gic_version: u32) -> Option<&'static str> {
     if is_gic(node) || is_compatible(node, GIC_PARTS) {
         Some("it is the interrupt controller's")
-    } else if is_driven(node, gic_version) {
+    } else if is_driven(node, gic_version) || gic_version == 2 && is_ipmmu(node) {
         Some("it is Gear1's, which drives it")
     } else if pci::is_bridge(node) && !is_compatible(node, &[pci::GENERIC]) {
         Some("a PCI host bridge cannot be passed through, except for pci-host-ecam-generic")

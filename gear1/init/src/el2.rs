@@ -225,8 +225,11 @@ impl<M: PhysicalMemory> AddressSpace<'_, '_, M> {
         let Some(smmu) = smmu else {
             return Ok(());
         };
-        let (registers, size) = smmu.registers();
-        self.map(el2::SMMU, registers, size, Rights::Device)?;
+        let mut at = el2::SMMU;
+        for registers in smmu.registers() {
+            self.map(at, registers.start, registers.bytes(), Rights::Device)?;
+            at += registers.bytes();
+        }
         let smmu::Parts::V3(v3) = &smmu.parts else {
             return Ok(());
         };

@@ -20,6 +20,7 @@
 //! | PMUs | `interrupts` | whether VMs may have one |
 //! | watchdogs, PL061 | `reg` | what the manifest may have Gear1 feed |
 //! | `arm,smmu-v3`; with a GICv2 `arm,smmu-v2`, `arm,mmu-500` | `reg`, `interrupts` | SMMU |
+//! | with a GICv2 `renesas,ipmmu-r8a77*`, `renesas,prr` | `reg`, `interrupts` | IPMMU |
 //! | `arm,armv8-timer` | `clock-frequency` | frequency of the counter |
 //! | `/chosen` | `linux,initrd-*`, `rng-seed`, `kaslr-seed` | archive, random bytes |
 //!
@@ -39,7 +40,7 @@ use self::cpus::{psci_method, read_cpus};
 pub use self::index::indexed;
 pub(crate) use self::paths::{path_below, stdout_path};
 pub(crate) use self::pmu::PMUS;
-pub use self::smmu::{Smmu, SmmuKind, SmmuV2};
+pub use self::smmu::{Ipmmu, Names, Smmu, SmmuKind, SmmuV2, Unit};
 pub use self::watchdogs::Feedable;
 use crate::refusal::{Refusal, refusal};
 use crate::region::{Region, merged};

@@ -18,10 +18,11 @@ use core::panic::PanicInfo;
 use gear1_abi::ABI_VERSION;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_arch::boot::Machine;
-use gear1_init::fdt::{self, Board};
+use gear1_init::fdt::{self, Board, Smmu};
 use gear1_init::prepare::{Given, HandOver, prepare};
 use gear1_init::refusal::{Culprit, Refusal};
 use gear1_init::region::{Region, subtract};
+use gear1_init::smmu::ipmmu;
 use gearv_manifest::blob::Blob;
 
 mod console;
@@ -76,6 +77,9 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     board.has_pmu &= machine.has_pmu();
     greet(&board);
     map_memory(machine, &board)?;
+    if let Some(said) = ipmmu::settle(&mut board, machine) {
+        log::info!("{said}");
+    }
     let archive = share_archive(machine, &board)?;
     let init = machine.image();
     let given = Given {
@@ -161,8 +165,8 @@ fn map_memory(machine: &mut Machine, board: &Board) -> Result<(), Refusal> {
     let watchdogs = board.feedable.iter();
     let watchdogs = watchdogs.filter(|device| device.watchdog.timeouts().is_some());
     let watchdogs = watchdogs.map(|device| device.page..device.page + PAGE_SIZE);
-    let smmu = board.smmu.iter();
-    let smmu = smmu.map(|smmu| smmu.registers.start..smmu.registers.end);
+    let smmu = board.smmu.iter().flat_map(Smmu::reached);
+    let smmu = smmu.map(|registers| registers.start..registers.end);
     let interrupts = [redistributors, distributor];
     for registers in interrupts.into_iter().chain(watchdogs).chain(smmu) {
         let mapped = machine.map_device(registers);

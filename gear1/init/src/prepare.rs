@@ -94,10 +94,10 @@ pub struct HandOver {
 pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<HandOver, Refusal> {
     check_board(given)?;
     // First of all: what firmware left a device to do would go on in memory that is given out.
-    smmu::seize(given.board, memory)?;
+    let mut taken = taken(given);
+    smmu::seize(given.board, &mut taken, memory)?;
     let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;
     let blob = member(&archive, MANIFEST_MEMBER)?.data;
-    let taken = taken(given);
     let mut manifest = Manifest::EMPTY;
     read_manifest(&mut manifest, blob, given, &taken)?;
     let mut faults = Vec::new();

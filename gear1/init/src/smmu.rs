@@ -20,8 +20,10 @@ use crate::devices::Streams;
 use crate::fdt::{Board, Smmu, SmmuKind};
 use crate::layout::FreeMemory;
 use crate::refusal::{Refusal, refusal};
+use crate::region::Region;
 use crate::table_memory::BootTables;
 
+pub mod ipmmu;
 #[cfg(test)]
 mod tests;
 pub mod v2;
@@ -54,9 +56,11 @@ pub struct Placed {
     pub parts: Parts,
 }
 
-/// What the two versions of an SMMU have each.
+/// What each version of an SMMU has.
 #[derive(Clone, Debug)]
 pub enum Parts {
+    /// An IPMMU's registers.
+    Ipmmu(ipmmu::Contexts),
     /// An SMMUv2's registers.
     V2(v2::Contexts),
     /// An SMMUv3's memory.
@@ -64,21 +68,31 @@ pub enum Parts {
 }
 
 /// Makes every access of every device behind the board's SMMU abort. Firmware may have left devices
-/// that still write, as a network card by which it has loaded the archive.
-pub fn seize<M: PhysicalMemory>(board: &Board, memory: &mut M) -> Result<(), Refusal> {
+/// that still write, as a network card by which it has loaded the archive. What this takes of
+/// memory for good is added to what is `taken`.
+pub fn seize<M: PhysicalMemory>(
+    board: &Board,
+    taken: &mut Vec<Region>,
+    memory: &mut M,
+) -> Result<(), Refusal> {
     let Some(found) = &board.smmu else {
         return Ok(());
     };
+    if let SmmuKind::Ipmmu(kind) = &found.kind {
+        let empty = ipmmu::take_empty(board, taken, memory)?;
+        let seized = ipmmu::Units::new(found, kind, memory).seize(empty);
+        return seized.map_err(|Stuck| stuck(found));
+    }
     let mut device = Registers::new(memory, found.registers.start, Pa::new(0));
     let seized = match found.kind {
         SmmuKind::V2(_) => smmu::v2::seize(&mut device, found.registers.bytes()),
-        SmmuKind::V3 => smmu::seize(&mut device),
+        _ => smmu::seize(&mut device),
     };
     seized.map_err(|Stuck| stuck(found))
 }
 
 /// Refuses streams that their VM's stage 2 cannot keep: those of an SMMUv3 beside a GICv2, whose
-/// runtime drives an SMMUv2, and what an SMMUv2 asks of the VMs.
+/// runtime has no driver of it, and what an SMMUv2 and an IPMMU ask of the VMs.
 pub fn check(
     board: &Board,
     owned: &[OwnedStreams],
@@ -89,6 +103,7 @@ pub fn check(
     };
     let path = &found.path;
     match &found.kind {
+        SmmuKind::Ipmmu(_) => check_peers(path, "an IPMMU", owned, manifest),
         SmmuKind::V2(v2) => v2::check(path, v2, owned, manifest),
         // planted: an SMMUv3 is given to the runtime of a GICv2
         SmmuKind::V3 if board.gic.version == 2 => Err(refusal!(
@@ -96,6 +111,31 @@ pub fn check(
             "{path}: a VM owns devices behind it, and Gear1 does not drive an SMMUv3 beside a GICv2"
         )),
         SmmuKind::V3 => Ok(()),
+    }
+}
+
+/// Refuses a VM whose stage 2 may change: devices of an SMMUv2 or an IPMMU, `what`, walk tables that
+/// are copies in part, and in memory alone.
+fn check_peers(
+    path: &str,
+    what: &str,
+    owned: &[OwnedStreams],
+    manifest: &Manifest<'_>,
+) -> Result<(), Refusal> {
+    let mut vms = owned
+        .iter()
+        .filter_map(|one| manifest.vms.iter().nth(one.vm));
+    // planted: a device behind an SMMUv2 keeps what its VM has shared
+    match vms.find(|vm| manifest.peers(vm).next().is_some()) {
+        Some(vm) => {
+            let name = vm.name;
+            Err(refusal!(
+                Board,
+                "{path}: a VM owns devices behind it, and {name} has ffa-peers: what devices of \
+                 {what} reach does not change"
+            ))
+        }
+        None => Ok(()),
     }
 }
 
@@ -111,6 +151,11 @@ pub fn place<M: PhysicalMemory>(
         return Ok(None);
     };
     let (size, owned, parts) = match &found.kind {
+        SmmuKind::Ipmmu(kind) => {
+            let units = ipmmu::Units::new(found, kind, memory);
+            let contexts = ipmmu::place(found, &owned, pa_range, &units)?;
+            (contexts.size(), owned, Parts::Ipmmu(contexts))
+        }
         SmmuKind::V2(v2) => {
             let owned = v2::without_ignored(owned, v2.ignored);
             let device = Registers::new(memory, found.registers.start, Pa::new(0));
@@ -137,10 +182,16 @@ impl Placed {
         self.found.interrupt.map_or(0, |(intid, _)| intid)
     }
 
-    /// Returns where the registers begin (PA), and how many bytes the runtime uses.
+    /// Returns the registers that the runtime uses, which it sees side by side.
     #[must_use]
-    pub const fn registers(&self) -> (u64, u64) {
-        (self.found.registers.start, self.size)
+    pub fn registers(&self) -> Vec<Region> {
+        match &self.parts {
+            Parts::Ipmmu(contexts) => contexts.units.clone(),
+            Parts::V2(_) | Parts::V3(_) => {
+                let start = self.found.registers.start;
+                alloc::vec![Region::new(start, start + self.size)]
+            }
+        }
     }
 
     /// Starts the SMMU and tells the runtime. `info` has each VM's stage 2, in `tables`.
@@ -153,6 +204,7 @@ impl Placed {
     ) -> Result<(), Refusal> {
         self.tell(info, counter_hz);
         match &self.parts {
+            Parts::Ipmmu(contexts) => contexts.start(&self.found, machine, info, tables),
             Parts::V2(contexts) => contexts.start(&self.found, machine, info, tables),
             Parts::V3(v3) => v3.start(&self.found, &self.owned, info, tables.memory),
         }
@@ -207,6 +259,36 @@ const fn stage2_of(info: &BootInfo, vm: &BootVm) -> Stage2 {
     }
 }
 
+/// Returns the VMs that own streams, in order.
+fn vms_of(owned: &[OwnedStreams]) -> Vec<usize> {
+    let mut vms: Vec<usize> = owned.iter().map(|one| one.vm).collect();
+    vms.sort_unstable();
+    vms.dedup();
+    vms
+}
+
+/// Makes the stage 2 of each VM's devices, in memory: an SMMU that walks without a look into the
+/// CPUs' caches finds them there, and nobody changes them (G1-DMA-006). `info` has each VM's.
+fn stages_of<M: PhysicalMemory>(
+    vms: &[usize],
+    machine: &view::Machine<'_>,
+    info: &BootInfo,
+    tables: &mut BootTables<'_, M>,
+) -> Result<Vec<Stage2>, Refusal> {
+    let mut stages = Vec::new();
+    for vm in vms {
+        let cpus = info.vms.get(*vm).map(|vm| stage2_of(info, vm));
+        let cpus = cpus.ok_or_else(|| refusal!(Manifest, "no VM {vm}"))?;
+        let root = view::of(machine, *vm, Pa::new(cpus.root), tables)?.get();
+        stages.push(Stage2 { root, ..cpus });
+    }
+    // planted: an SMMUv2 walks what is still in a cache
+    tables
+        .memory
+        .clean(Pa::new(machine.pool.start), machine.pool.bytes());
+    Ok(stages)
+}
+
 /// Says what the SMMU lacks.
 fn lacks(found: &Smmu, unfit: Unfit) -> Refusal {
     let path = &found.path;
@@ -218,7 +300,7 @@ fn lacks(found: &Smmu, unfit: Unfit) -> Refusal {
         Unfit::Addresses => "its physical addresses have fewer bits than stage 2",
         Unfit::Queues => "its queues have less than a page, or cannot be moved",
         Unfit::Matches => "it has fewer stream match registers than their streams take",
-        Unfit::Contexts => "it has fewer context banks than VMs own devices",
+        Unfit::Contexts => "it has fewer contexts than VMs own devices",
     };
     refusal!(Board, "{path}: a VM owns devices behind it, and {what}")
 }

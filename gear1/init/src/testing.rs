@@ -59,8 +59,8 @@ pub(crate) struct FakeMemory {
     pub(crate) pci: Option<FakeBus>,
 }
 
-/// Registers of an SMMUv3 as QEMU's `virt` has it, or of an SMMUv2 with 4 KiB pages in its place,
-/// which QEMU does not have: commands are done at once.
+/// Registers of an SMMUv3 as QEMU's `virt` has it, or in its place what QEMU does not have: an
+/// SMMUv2 with 4 KiB pages, or an IPMMU. Commands are done at once.
 #[derive(Default)]
 pub(crate) struct FakeSmmu {
     /// Values by offset, as they were written.
@@ -71,6 +71,8 @@ pub(crate) struct FakeSmmu {
     pub(crate) is_hung: bool,
     /// It is an SMMUv2.
     pub(crate) is_v2: bool,
+    /// It is an IPMMU.
+    pub(crate) is_ipmmu: bool,
 }
 
 impl FakeSmmu {
@@ -84,6 +86,11 @@ impl FakeSmmu {
             .filter(|offset| *offset < 0x2_0000)?;
         let value = |offset| self.written.get(&offset).map_or(0, |value| *value as u32);
         let id = self.id.get(&offset).copied();
+        if self.is_ipmmu {
+            // IMCTR of a context reads as flushing for as long as that lasts.
+            let flushes = offset % 0x1000 < 0x200 && offset % 0x40 == 0 && !self.is_hung;
+            return Some(id.unwrap_or(value(offset) & !(u32::from(flushes) << 1)));
+        }
         if self.is_v2 {
             return Some(match offset {
                 // Stage 2, stream matching, 15 bits of StreamIDs, 48 register groups.

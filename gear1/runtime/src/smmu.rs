@@ -61,8 +61,8 @@ pub(crate) fn turn(machine: &Machine, vm: VmId, streams: &mut Streams, opens: bo
         };
         streams.told(opens, ticket);
     }
-    let queue = queue();
-    streams.are_done(&*queue, &device)
+    let mut queue = queue();
+    streams.are_done(&mut *queue, &mut device)
 }
 
 /// Makes the SMMU forget what a VM's stage 2 was, and waits until no device uses it any longer.
@@ -80,7 +80,7 @@ pub(crate) fn invalidate(machine: &Machine, vm: VmId) {
     while cpu::now().wrapping_sub(begin) < machine.boot.smmu.patience {
         let mut queue = queue();
         ticket = ticket.or_else(|| device.forget(&mut queue, vmid, false));
-        if ticket.is_some_and(|ticket| device.is_done(&queue, ticket)) {
+        if ticket.is_some_and(|ticket| device.is_done(&mut queue, ticket)) {
             return;
         }
         drop(queue);

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use gear1_init::fdt::Board;
+use gear1_init::fdt::{Board, SmmuKind};
 use gear1_init::region::{Region, subtract};
 use workbench::board::{self, BoardTree, Name};
 use workbench::manifest::compile_text;
@@ -266,6 +266,25 @@ fn keeps_rules(name: &str, board: &BoardTree, tools: &Tools) -> Result<()> {
     Ok(())
 }
 
+/// The main unit of an IPMMU, its interrupt, and the units that Gear1 drives and leaves alone, by
+/// their addresses.
+type IpmmuFacts = (u64, Option<(u32, bool)>, [Vec<u64>; 2]);
+
+/// Returns what a board's tree tells of its IPMMU. Each tree has its units in its own order.
+fn ipmmu(board: &Board) -> Option<IpmmuFacts> {
+    let smmu = board.smmu.as_ref()?;
+    let SmmuKind::Ipmmu(ipmmu) = &smmu.kind else {
+        return None;
+    };
+    let mut sorted = [&ipmmu.others[..ipmmu.driven], &ipmmu.others[ipmmu.driven..]].map(|units| {
+        let mut starts: Vec<u64> = units.iter().map(|unit| unit.registers.start).collect();
+        starts.sort_unstable();
+        starts
+    });
+    sorted[1].extend(ipmmu.product);
+    Some((smmu.registers.start, smmu.interrupt, sorted))
+}
+
 /// Compares the properties that Gear1 reads from two trees of the R-Car H3. Whatever Gear1 reads
 /// must be the same, or the tests on the short tree say nothing about the board.
 fn have_equal_facts(own: &Board, small: &Board) -> Result<()> {
@@ -278,5 +297,7 @@ fn have_equal_facts(own: &Board, small: &Board) -> Result<()> {
     ensure!(gic[0] == gic[1], "another GIC: {gic:?}");
     let is_same = own.enable_method == small.enable_method;
     ensure!(is_same, "another way to start CPUs");
+    let ipmmus = [own, small].map(ipmmu);
+    ensure!(ipmmus[0] == ipmmus[1], "another IPMMU: {ipmmus:x?}");
     Ok(())
 }

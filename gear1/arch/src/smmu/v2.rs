@@ -68,7 +68,7 @@ impl HostSmmu for SmmuV2 {
         v2::is_done(self).then(|| v2::forget(self, vmid))
     }
 
-    fn is_done(&self, _queue: &(), _ticket: ()) -> bool {
+    fn is_done(&mut self, _queue: &mut (), _ticket: ()) -> bool {
         v2::is_done(self)
     }
 

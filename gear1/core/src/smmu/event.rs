@@ -17,6 +17,19 @@ register_bitfields! { u64,
     ],
 }
 
+/// Numbers of events, by which faults of the other SMMUs are told as well.
+pub(super) mod number {
+    pub(in crate::smmu) const UNSUPPORTED: u8 = 0x01;
+    pub(in crate::smmu) const BAD_STREAM: u8 = 0x02;
+    pub(in crate::smmu) const BAD_ENTRY: u8 = 0x04;
+    pub(in crate::smmu) const WALK: u8 = 0x0b;
+    pub(in crate::smmu) const TRANSLATION: u8 = 0x10;
+    pub(in crate::smmu) const ADDRESS_SIZE: u8 = 0x11;
+    pub(in crate::smmu) const ACCESS: u8 = 0x12;
+    pub(in crate::smmu) const PERMISSION: u8 = 0x13;
+    pub(in crate::smmu) const TLB_CONFLICT: u8 = 0x20;
+}
+
 /// Tells whether records of events with this number tell the access (7.3.2 to 7.3.20): F_UUT,
 /// F_WALK_EABT, F_TRANSLATION, F_ADDR_SIZE, F_ACCESS and F_PERMISSION.
 const fn tells_access(number: u8) -> bool {

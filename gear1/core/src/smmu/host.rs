@@ -1,5 +1,5 @@
-//! The seam to the physical SMMU: what an SMMUv2 and an SMMUv3 both do for the runtime. A runtime
-//! image drives one of them, so that every call is direct.
+//! The seam to the physical SMMU: what an SMMUv2, an SMMUv3 and an IPMMU each do for the
+//! runtime.
 //!
 //! Requirements: G1-DMA-002, G1-DMA-003.
 
@@ -27,7 +27,7 @@ pub trait HostSmmu {
     ) -> Option<Self::Ticket>;
     /// Tells whether the SMMU has done what it was told: no access uses any longer what it was to
     /// forget.
-    fn is_done(&self, queue: &Self::Queue, ticket: Self::Ticket) -> bool;
+    fn is_done(&mut self, queue: &mut Self::Queue, ticket: Self::Ticket) -> bool;
     /// Takes the next event. `is_owned` tells whether a VM owns a stream. Calls do not overlap.
     fn take_event(&mut self, is_owned: impl Fn(u32) -> bool) -> Option<Event>;
     /// Makes every later access of every device abort, or has asked for that: an SMMU that does not
@@ -65,7 +65,7 @@ impl<T: Copy> Streams<T> {
     }
 
     /// Tells whether the SMMU has done what it was told last.
-    pub fn are_done<S>(&mut self, queue: &S::Queue, device: &S) -> bool
+    pub fn are_done<S>(&mut self, queue: &mut S::Queue, device: &mut S) -> bool
     where
         S: HostSmmu<Ticket = T>,
     {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use gearv_manifest::{Rule, VmKind};
 
 use super::{Function, Interrupt, Walk};
-use crate::fdt::{Board, Uart};
+use crate::fdt::{Board, Smmu, Uart};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, pages};
 
@@ -106,13 +106,13 @@ impl Walk<'_, '_, '_> {
             Region::new(board.gic.gicd, board.gic.gicd + 0x1_0000),
             Region::new(board.gic.gicr, board.gic.gicr + board.gicr_size),
         ];
-        let smmu = board.smmu.as_ref().map(|smmu| smmu.registers);
+        let smmu: Vec<Region> = board.smmu.iter().flat_map(Smmu::regions).collect();
         let uart = uart.map(|uart| uart_page(uart.base));
         let console = self.vm.console.map(|console| uart_page(console.ipa));
         // planted: a VM gets pages of the interrupt controller
         if is_over(&gic) {
             Some("it lies in a page of the interrupt controller")
-        } else if is_over(smmu.as_slice()) {
+        } else if is_over(&smmu) {
             Some("it lies in the registers of the SMMU")
         } else if is_over(&board.memory) {
             Some("it lies in memory")

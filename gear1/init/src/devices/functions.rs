@@ -177,7 +177,7 @@ impl<'a, 't> Walk<'_, 'a, 't> {
         }
         let requester = bridge.first_bus << 8 | place;
         let stream = streams::of_requester(node, requester);
-        let is_behind = stream.is_some_and(|(smmu, _)| self.smmu == Some(smmu));
+        let is_behind = stream.is_some_and(|(smmu, own)| own.of(&self.smmu, smmu).is_some());
         // planted: a guest has a PCI function that nothing keeps back
         if self.is_judged() && !is_behind {
             self.untrusted.push(path.to_string());

@@ -17,7 +17,7 @@ use super::{
     GIC_PARTS, NOT_DEVICES, cell, find, is_disabled, is_driven, is_gic, pci, phandle, shared,
 };
 use crate::fdt::bus::Bus;
-use crate::fdt::{is_compatible, path_below};
+use crate::fdt::{Names, is_compatible, path_below};
 use crate::refusal::Refusal;
 use crate::region::Region;
 
@@ -109,8 +109,8 @@ pub fn bus_masters(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<String> {
     let (root, mut list) = (tree.root(), Vec::new());
     let version = gic_version(find(&root, &is_gic).as_ref());
     let is_smmu = |node: &Node<'_>| is_driven(node, version) && !is_disabled(node);
-    let smmu = find(&root, &is_smmu).and_then(|smmu| phandle(&smmu));
-    add_masters(manifest, (&root, ""), (&root, smmu), &mut list);
+    let smmu = Names::of_one(find(&root, &is_smmu).and_then(|smmu| phandle(&smmu)));
+    add_masters(manifest, (&root, ""), (&root, &smmu), &mut list);
     list
 }
 
@@ -123,11 +123,11 @@ fn gic_version(gic: Option<&Node<'_>>) -> u32 {
 }
 
 /// Adds the bus masters below a node, a node's children before itself.
-/// `smmu`: its phandle, in the tree below the root.
+/// `smmu`: its names, in the tree below the root.
 fn add_masters(
     manifest: &Manifest<'_>,
     (node, path): (&Node<'_>, &str),
-    (root, smmu): (&Node<'_>, Option<u32>),
+    (root, smmu): (&Node<'_>, &Names),
     list: &mut Vec<String>,
 ) {
     for child in node.children().filter(|child| !is_disabled(child)) {
@@ -135,8 +135,8 @@ fn add_masters(
         let tells = DMA.iter().any(|name| child.property(name).is_some());
         add_masters(manifest, (&child, &path), (root, smmu), list);
         let masters = stop_of(manifest, &child).is_some() || tells || pci::is_bridge(&child);
-        let is_smmu = smmu.is_some() && phandle(&child) == smmu;
-        if masters && !is_smmu && !smmu.is_some_and(|smmu| is_translated(&child, root, smmu)) {
+        let is_smmu = phandle(&child).is_some_and(|own| smmu.stream(own, 0, 1).is_some());
+        if masters && !is_smmu && !is_translated(&child, root, smmu) {
             list.push(path);
         }
     }

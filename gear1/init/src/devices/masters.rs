@@ -15,9 +15,9 @@ use gear1_abi::layout::PAGE_SIZE;
 use gearv_manifest::blob::Node;
 use gearv_manifest::{BusMaster, Manifest, Rule, VmKind};
 
-use super::{NOT_DEVICES, Walk, is_disabled, pci, streams};
+use super::{NOT_DEVICES, Streams, Walk, is_disabled, pci, streams};
 use crate::fdt::bus::Bus;
-use crate::fdt::path_below;
+use crate::fdt::{Names, path_below};
 use crate::refusal::{Fault, Refusal};
 use crate::region::{Region, pages};
 
@@ -205,8 +205,7 @@ impl<'t> Walk<'_, '_, 't> {
 
     /// Tells whether a device may reach memory that is not its VM's.
     fn may_reach_all(&self, node: &Node<'_>) -> bool {
-        let is_behind = |smmu| is_translated(node, &self.root, smmu);
-        !is_passive(node) && !self.smmu.is_some_and(is_behind)
+        !is_passive(node) && !is_translated(node, &self.root, &self.smmu)
     }
 
     /// Notes a device of a guest that may reach all memory, unless the manifest trusts the guest
@@ -274,20 +273,21 @@ fn is_passive(node: &Node<'_>) -> bool {
 
 /// Tells whether all accesses of a device, or of all functions behind a bridge, go through this
 /// SMMU.
-pub(super) fn is_translated(node: &Node<'_>, root: &Node<'_>, smmu: u32) -> bool {
+pub(super) fn is_translated(node: &Node<'_>, root: &Node<'_>, smmu: &Names) -> bool {
     if pci::is_bridge(node) {
         return streams::rows(node).is_some_and(|rows| covers(node, smmu, rows));
     }
     let own = streams::own(node, root).unwrap_or_default();
-    !own.is_empty() && own.iter().all(|(phandle, _)| *phandle == smmu)
+    let is_behind = |(phandle, streams): &(u32, Streams)| streams.of(smmu, *phandle).is_some();
+    !own.is_empty() && own.iter().all(is_behind)
 }
 
 /// Tells whether `iommu-map` leads each requester ID of the bridge's buses to this SMMU: 256 a bus.
-fn covers(bridge: &Node<'_>, smmu: u32, mut rows: Vec<streams::Row>) -> bool {
+fn covers(bridge: &Node<'_>, smmu: &Names, mut rows: Vec<streams::Row>) -> bool {
     let Some((first, last)) = pci::buses(bridge) else {
         return false;
     };
-    rows.retain(|(_, named, _)| *named == smmu);
+    rows.retain(|(_, named, streams)| streams.of(smmu, *named).is_some());
     rows.sort_by_key(|(requester, ..)| *requester);
     let begin = u64::from(first) << 8;
     let reached = rows.iter().fold(begin, |reached, (requester, _, streams)| {

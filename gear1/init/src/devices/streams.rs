@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use gearv_manifest::blob::Node;
 
 use super::{cell, find, phandle};
+use crate::fdt::Names;
 use crate::refusal::{Refusal, refusal};
 
 /// Consecutive StreamIDs.
@@ -29,6 +30,13 @@ impl Streams {
     #[must_use]
     pub const fn overlaps(&self, other: &Self) -> bool {
         (self.first as u64) < other.end() && (other.first as u64) < self.end()
+    }
+
+    /// Returns the SMMU's own numbers of streams that a node names by this phandle; `None`: they
+    /// are not the SMMU's.
+    pub(super) fn of(&self, smmu: &Names, phandle: u32) -> Option<Self> {
+        let first = smmu.stream(phandle, self.first, self.count)?;
+        Some(Self { first, ..*self })
     }
 }
 
@@ -63,7 +71,7 @@ pub(super) fn of(
 }
 
 /// Returns the streams of a device itself. Each IOMMU says by how many cells it names a stream; the
-/// first is the StreamID, where the IOMMU is an SMMU.
+/// first is the StreamID, where the IOMMU is an SMMU, or the number of a micro-TLB.
 pub(super) fn own(node: &Node<'_>, root: &Node<'_>) -> Option<Vec<(u32, Streams)>> {
     let mut list = Vec::new();
     let Some(property) = node.property("iommus") else {

@@ -1,10 +1,9 @@
 //! The board's SMMU, which Gear1 drives (Linux's bindings `arm,smmu-v3` and `arm,smmu`, of which
-//! the latter is the SMMUv2's).
+//! the latter is the SMMUv2's). [`ipmmu`] reads an R-Car's IPMMU.
 //!
 //! Requirements: G1-DMA-001, G1-DMA-006.
 
 use alloc::string::{String, ToString};
-
 use alloc::vec::Vec;
 
 use gear1_abi::layout::PAGE_SIZE;
@@ -15,6 +14,11 @@ use super::bus::Bus;
 use super::{FIRST_SPI, SPI, is_compatible};
 use crate::refusal::{Refusal, refusal};
 use crate::region::{Region, pages};
+
+mod ipmmu;
+
+pub(crate) use self::ipmmu::is_ipmmu;
+pub use self::ipmmu::{Ipmmu, Unit};
 
 /// Compatible string of an SMMUv3.
 pub(crate) const SMMU_V3: &str = "arm,smmu-v3";
@@ -32,9 +36,9 @@ const EDGES: u32 = 0b11;
 pub struct Smmu {
     /// Path of the node.
     pub path: String,
-    /// Phandle, by which nodes of devices name the SMMU.
-    pub phandle: Option<u32>,
-    /// Registers, of which Gear1 uses the first. No VM has any.
+    /// Phandles, by which nodes of devices name the SMMU.
+    pub names: Names,
+    /// Registers, of which Gear1 uses the first; of an IPMMU those of the main unit. No VM has any.
     pub registers: Region,
     /// INTID of the events' interrupt, and whether it is edge-triggered.
     pub interrupt: Option<(u32, bool)>,
@@ -42,9 +46,67 @@ pub struct Smmu {
     pub kind: SmmuKind,
 }
 
+impl Smmu {
+    /// Iterates over all registers, of which no VM has any.
+    pub fn regions(&self) -> impl Iterator<Item = Region> {
+        let others = match &self.kind {
+            SmmuKind::Ipmmu(ipmmu) => ipmmu.others.as_slice(),
+            SmmuKind::V2(_) | SmmuKind::V3 => &[],
+        };
+        let others = others.iter().map(|unit| unit.registers);
+        [self.registers].into_iter().chain(others)
+    }
+
+    /// Iterates over the registers that init uses, that of an IPMMU's SoC included.
+    pub fn reached(&self) -> impl Iterator<Item = Region> {
+        let (others, product) = match &self.kind {
+            SmmuKind::Ipmmu(ipmmu) => (ipmmu.driven, ipmmu.product_page()),
+            SmmuKind::V2(_) | SmmuKind::V3 => (0, None),
+        };
+        self.regions().take(others + 1).chain(product)
+    }
+}
+
+/// A name of the SMMU in nodes of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name {
+    phandle: u32,
+    /// The SMMU's stream that is number 0 behind this phandle.
+    first: u32,
+    /// How many streams there are.
+    count: u64,
+}
+
+/// Phandles by which nodes of devices name an SMMU: one, or one for each unit of an IPMMU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names(Vec<Name>);
+
+impl Names {
+    /// Returns the names of an SMMU with one phandle, if it has that.
+    pub(crate) fn of_one(phandle: Option<u32>) -> Self {
+        let name = phandle.map(|phandle| Name {
+            phandle,
+            first: 0,
+            count: 1 << u32::BITS,
+        });
+        Self(name.into_iter().collect())
+    }
+
+    /// Returns the SMMU's number of the first of `count` streams that a node names by a phandle;
+    /// `None`: they are not this SMMU's.
+    pub(crate) fn stream(&self, phandle: u32, first: u32, count: u32) -> Option<u32> {
+        let end = u64::from(first) + u64::from(count);
+        let mut names = self.0.iter().filter(|name| name.phandle == phandle);
+        let name = names.find(|name| end <= name.count)?;
+        name.first.checked_add(first)
+    }
+}
+
 /// Versions of an SMMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SmmuKind {
+    /// IPMMU of an R-Car Gen3.
+    Ipmmu(Ipmmu),
     /// SMMUv2.
     V2(SmmuV2),
     /// SMMUv3.
@@ -65,7 +127,7 @@ pub struct SmmuV2 {
 /// Tells whether the name is one of an SMMU.
 pub(super) fn is_known(name: &[u8]) -> bool {
     let mut names = SMMU_V2.iter().chain([&SMMU_V3]);
-    names.any(|one| one.as_bytes() == name)
+    names.any(|one| one.as_bytes() == name) || ipmmu::is_known(name)
 }
 
 /// Tells whether Gear1 drives the SMMU of this node on a board with this version of the GIC, if the
@@ -80,6 +142,7 @@ pub(super) struct Smmus {
     v3: Option<Smmu>,
     /// An SMMUv2, or what is wrong with it: which GIC there is decides whether that matters.
     v2: Option<Result<Smmu, Refusal>>,
+    ipmmu: ipmmu::Nodes,
 }
 
 impl Smmus {
@@ -91,6 +154,10 @@ impl Smmus {
         path: &str,
         bus: &Bus<'_, '_>,
     ) -> Result<(), Refusal> {
+        if ipmmu::is_known(name) {
+            self.ipmmu.add(node, name, path, bus);
+            return Ok(());
+        }
         let is_v2 = name != SMMU_V3.as_bytes();
         let found = read(node, path, bus, is_v2);
         if is_v2 {
@@ -111,12 +178,17 @@ impl Smmus {
     }
 
     /// Returns the SMMU that Gear1 drives on a board with this version of the GIC. Beside a GICv3,
-    /// an SMMUv2 is as if it was not there ([`is_driven`]).
+    /// an SMMUv2 or an IPMMU is as if it was not there ([`is_driven`]).
     pub(super) fn driven(self, gic_version: u32) -> Result<Option<Smmu>, Refusal> {
-        match self.v2.filter(|_| gic_version == 2) {
-            Some(found) => only(self.v3.as_ref(), found?).map(Some),
-            None => Ok(self.v3),
+        if gic_version != 2 {
+            return Ok(self.v3);
         }
+        let mut first = self.v3;
+        let v2 = self.v2.transpose()?;
+        for found in v2.into_iter().chain(self.ipmmu.whole()?) {
+            first = Some(only(first.as_ref(), found)?);
+        }
+        Ok(first)
     }
 }
 
@@ -167,7 +239,7 @@ fn read(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, is_v2: bool) -> Result<S
     };
     Ok(Smmu {
         path: path.to_string(),
-        phandle: cell(node, "phandle"),
+        names: Names::of_one(cell(node, "phandle")),
         registers: pages(registers),
         interrupt,
         kind,

@@ -21,7 +21,7 @@ use super::system::{System, member, pool_size};
 use crate::device_vm::{Shared, memory_attributes};
 use crate::doorbells;
 use crate::el2::{self, Driven, Runtime};
-use crate::fdt::{Board, GICC_SIZE, Uart};
+use crate::fdt::{Board, GICC_SIZE, Smmu, Uart};
 use crate::gear2;
 use crate::layout::{self, FreeMemory};
 use crate::partition::{Ground, Mapping, Partition, Purpose, Roots, Space};
@@ -185,7 +185,8 @@ impl<'a> Placed<'a> {
         gear1.extend(gic_registers(board));
         let fed = system.owners.fed.iter();
         gear1.extend(fed.map(|fed| (fed.region(), "what Gear1 feeds")));
-        gear1.extend(board.smmu.iter().map(|smmu| (smmu.registers, "the SMMU")));
+        let smmu = board.smmu.iter().flat_map(Smmu::regions);
+        gear1.extend(smmu.map(|registers| (registers, "the SMMU")));
         gear1.extend(self.runtime_memory());
         Ground {
             memory: &board.memory,

@@ -11,6 +11,7 @@ use gear1_abi::layout::{PAGE_SIZE, el2, gear2};
 use super::{Given, HandOver, prepare};
 use crate::fdt;
 use crate::region::Region;
+use crate::smmu::ipmmu;
 use crate::testing::{
     FakeBus, FakeMemory, Files, Mapping, POISON, VIRT_GICV2, VIRT_GICV3, flat_image, guest_tree,
     kernel, mappings, tree,
@@ -40,6 +41,8 @@ pub(crate) struct Case {
     pub(crate) smmu_hangs: bool,
     /// The SMMU is an SMMUv2.
     pub(crate) has_smmu_v2: bool,
+    /// The SMMU is an IPMMU.
+    pub(crate) has_ipmmu: bool,
     /// The first PCI bus; without one there is no machine to ask.
     pub(crate) pci: Option<FakeBus>,
 }
@@ -73,6 +76,7 @@ impl Case {
             smmu: HashMap::new(),
             smmu_hangs: false,
             has_smmu_v2: false,
+            has_ipmmu: false,
             pci: None,
         }
     }
@@ -99,7 +103,9 @@ impl Case {
         memory.smmu.id.clone_from(&self.smmu);
         memory.smmu.is_hung = self.smmu_hangs;
         memory.smmu.is_v2 = self.has_smmu_v2;
+        memory.smmu.is_ipmmu = self.has_ipmmu;
         memory.pci.clone_from(&self.pci);
+        ipmmu::settle(&mut board, &memory);
         let mut index = Vec::new();
         let given = Given {
             board: &board,

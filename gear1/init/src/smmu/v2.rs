@@ -10,11 +10,10 @@ use alloc::vec::Vec;
 use gear1_abi::boot::BootInfo;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::smmu::stream::Stage2;
 use gear1_core::smmu::v2::{self, Match, Needs, Shape};
 use gearv_manifest::Manifest;
 
-use super::{OwnedStreams, Registers, lacks, stage2_of, stuck, view};
+use super::{OwnedStreams, Registers, lacks, stuck, view};
 use crate::devices::Streams;
 use crate::fdt::{Smmu, SmmuV2};
 use crate::refusal::{Refusal, refusal};
@@ -68,22 +67,7 @@ pub(super) fn check(
             "another VM owns the same stream, but for stream-match-mask",
         ));
     }
-    let shares = |one: &&OwnedStreams| {
-        let vm = manifest.vms.iter().nth(one.vm);
-        vm.is_some_and(|vm| manifest.peers(vm).next().is_some())
-    };
-    // planted: a device behind an SMMUv2 keeps what its VM has shared
-    if let Some(vm) = owned
-        .iter()
-        .find(shares)
-        .and_then(|one| manifest.vms.iter().nth(one.vm))
-    {
-        let name = vm.name;
-        return Err(refuse(&alloc::format!(
-            "{name} has ffa-peers: what devices of an SMMUv2 reach does not change"
-        )));
-    }
-    Ok(())
+    super::check_peers(path, "an SMMUv2", owned, manifest)
 }
 
 /// Returns streams by the bits that tell them apart.
@@ -102,9 +86,7 @@ pub(super) fn place<M: PhysicalMemory>(
     pa_range: u64,
     device: &Registers<'_, M>,
 ) -> Result<(u64, Contexts), Refusal> {
-    let mut vms: Vec<usize> = owned.iter().map(|one| one.vm).collect();
-    vms.sort_unstable();
-    vms.dedup();
+    let vms = super::vms_of(owned);
     let blocks: Vec<_> = vms
         .iter()
         .enumerate()
@@ -149,16 +131,8 @@ impl Contexts {
         info: &mut BootInfo,
         tables: &mut BootTables<'_, M>,
     ) -> Result<(), Refusal> {
-        let mut stages = Vec::new();
-        for vm in &self.vms {
-            stages.push(self.stage_of(*vm, machine, info, tables)?);
-        }
-        // The SMMU's walks need not be coherent with the CPUs' caches (SMMU_IDR0.CTTW): what
-        // devices walk is in memory, and nobody changes it (G1-DMA-006).
-        // planted: an SMMUv2 walks what is still in a cache
-        tables
-            .memory
-            .clean(Pa::new(machine.pool.start), machine.pool.bytes());
+        // The SMMU's walks need not be coherent with the CPUs' caches (SMMU_IDR0.CTTW).
+        let stages = super::stages_of(&self.vms, machine, info, tables)?;
         let matches: Vec<Match> = self
             .blocks
             .iter()
@@ -170,20 +144,6 @@ impl Contexts {
         info.smmu.banks = self.vms.len() as u32;
         info.smmu.ignored = self.ignored;
         Ok(())
-    }
-
-    /// Returns the stage 2 of a VM's devices.
-    fn stage_of<M: PhysicalMemory>(
-        &self,
-        vm: usize,
-        machine: &view::Machine<'_>,
-        info: &BootInfo,
-        tables: &mut BootTables<'_, M>,
-    ) -> Result<Stage2, Refusal> {
-        let cpus = info.vms.get(vm).map(|vm| stage2_of(info, vm));
-        let cpus = cpus.ok_or_else(|| refusal!(Manifest, "no VM {vm}"))?;
-        let root = view::of(machine, vm, Pa::new(cpus.root), tables)?.get();
-        Ok(Stage2 { root, ..cpus })
     }
 
     /// Returns the match of a block. The streams of a VM that is not loaded are shut.

@@ -9,7 +9,7 @@
 use tock_registers::register_bitfields;
 
 use super::{CBFRSYNRA, Device, FAR, FSR, FSYNR0, GFAR, GFSR, GFSYNR0, GFSYNR1, Shape};
-use crate::smmu::event::{Access, Event};
+use crate::smmu::event::{Access, Event, number};
 
 register_bitfields! { u32,
     /// SMMU_sGFSR and SMMU_CBn_FSR, where the two have a bit in common.
@@ -55,18 +55,6 @@ register_bitfields! { u32,
 
 /// Bits of either status that tell of a fault. The others tell of its format.
 const FAULTS: u32 = 0xc000_01ff;
-
-/// Events of an SMMUv3 (Arm IHI 0070, 7.3) that say what a fault says.
-mod number {
-    pub(super) const UNSUPPORTED: u8 = 0x01;
-    pub(super) const BAD_STREAM: u8 = 0x02;
-    pub(super) const BAD_ENTRY: u8 = 0x04;
-    pub(super) const WALK: u8 = 0x0b;
-    pub(super) const TRANSLATION: u8 = 0x10;
-    pub(super) const ADDRESS_SIZE: u8 = 0x11;
-    pub(super) const ACCESS: u8 = 0x12;
-    pub(super) const PERMISSION: u8 = 0x13;
-}
 
 /// Registers that keep a fault, by their offsets.
 struct Record {

@@ -290,7 +290,7 @@ fn what_an_smmuv2_cannot_keep_is_refused() {
             1 << 29 | 1 << 27 | 15 << 9,
             "it has fewer stream match registers",
         ),
-        (0x24, 3 << 28, "it has fewer context banks"),
+        (0x24, 3 << 28, "it has fewer contexts"),
         (
             0x28,
             1 << 12 | 1 << 4,
