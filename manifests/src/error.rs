@@ -84,6 +84,9 @@ rules_and_warnings! {
     /// The device VM sees no memory but that of the guests whose devices it serves.
     DumpOfNoServed = "M-VM-012", "only a guest with virtio devices can be dumped",
         "remove dump, or give the guest a virtio device";
+    /// No deadline of Gear1's comes while firmware waits at EL3 for its source.
+    RealTimeFirmware = "M-VM-013", "a real-time VM does not wait in firmware",
+        "remove firmware-trng";
 
     /// A GICv2 names the targets of an interrupt by 8 bits.
     VcpuCount = "M-CPU-001", "a VM has 1 to 8 vCPUs", "write vcpus = <1> to <8>";

@@ -324,6 +324,8 @@ pub struct Vm<'a> {
     pub pmu: bool,
     /// Whether the VM has pointer authentication, on CPUs that have it.
     pub pointer_auth: bool,
+    /// Whether its calls of the TRNG service go to firmware, on CPUs without a source of their own.
+    pub firmware_trng: bool,
     /// Whether the registers of its vCPUs are shown when it has ended.
     pub last_words: bool,
     /// Whether the device VM may read the registers of its vCPUs while it is paused.

@@ -235,13 +235,16 @@ fn check_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 
 }
 
 /// Judges the CPUs of a real-time VM, which nobody else runs on: no loop of Gear2 could serve a
-/// console there.
+/// console there, and firmware's time would be the VM's.
 fn check_own_cpus<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     if vm.console.is_some() {
         report.error(error(Rule::RealTimeConsole, vm, "console"));
     }
     if vm.cpus.len() != vm.vcpu_count {
         report.error(error(Rule::RealTimeCpus, vm, "cpus"));
+    }
+    if vm.firmware_trng {
+        report.error(error(Rule::RealTimeFirmware, vm, "firmware-trng"));
     }
     // Without `cpus` in /gear2 the two cannot meet: Gear2 has what real-time VMs leave.
     if let Some(cpu) = common(vm.cpus.set(), manifest.gear2_cpus(MAX_CPUS)) {

@@ -360,6 +360,8 @@ pub struct BootVm {
     pub pmu: bool,
     /// Whether the VM has pointer authentication, on CPUs that have it.
     pub pointer_auth: bool,
+    /// Whether the VM's calls of the TRNG service go to firmware where the CPU has no source.
+    pub firmware_trng: bool,
     /// Whether Gear2 may read the registers of the VM's vCPUs when it has ended.
     pub last_words: bool,
     /// Whether Gear2 may read the registers of the VM's vCPUs that do not run.

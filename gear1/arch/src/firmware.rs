@@ -1,12 +1,13 @@
-//! Calls into firmware: PSCI, and the mitigations of Arm's architecture, by SMC. A spin-table is
-//! `window::release_cpu`.
+//! Calls into firmware: PSCI, the mitigations of Arm's architecture, and random numbers, by SMC. A
+//! spin-table is `window::release_cpu`.
 //!
-//! Requirements: G1-PSCI-003, G1-CPU-012.
+//! Requirements: G1-PSCI-003, G1-CPU-012, G1-CPU-017.
 
 use core::arch::asm;
 
 use gear1_abi::boot::EnableMethod;
 use gear1_core::mitigations::{Answers, NO_FIRMWARE, SocId, function};
+use gear1_core::trng;
 
 const PSCI_VERSION: u64 = 0x8400_0000;
 const PSCI_FEATURES: u64 = 0x8400_000a;
@@ -22,22 +23,29 @@ const SYSTEM_OFF: u64 = 0x8400_0008;
 const SYSTEM_RESET: u64 = 0x8400_0009;
 
 fn call(method: EnableMethod, function: u64, a: u64, b: u64, c: u64) -> i64 {
-    let result: u64;
+    let [result, ..] = call_all(method, [function, a, b, c]);
+    result as i64
+}
+
+/// Calls the function in X0 with arguments in X1 to X3, and returns X0 to X3.
+#[inline(always)]
+fn call_all(method: EnableMethod, [function, a, b, c]: [u64; 4]) -> [u64; 4] {
+    let (x0, x1, x2, x3): (u64, u64, u64, u64);
     match method {
         EnableMethod::PsciSmc => {
             // SAFETY: SMC goes to EL3 firmware, which keeps X18 to X30 and SP
             // (SMCCC 1.0 keeps less than 1.1; X0 to X17 are declared lost).
             unsafe {
-                asm!("smc #0", inout("x0") function => result, inout("x1") a => _, inout("x2") b => _,
-                    inout("x3") c => _, out("x4") _, out("x5") _, out("x6") _, out("x7") _, out("x8") _,
+                asm!("smc #0", inout("x0") function => x0, inout("x1") a => x1, inout("x2") b => x2,
+                    inout("x3") c => x3, out("x4") _, out("x5") _, out("x6") _, out("x7") _, out("x8") _,
                     out("x9") _, out("x10") _, out("x11") _, out("x12") _, out("x13") _, out("x14") _,
                     out("x15") _, out("x16") _, out("x17") _, options(nostack));
             }
         }
         // HVC from EL2 would come back to our own vectors, and a spin-table has no calls.
-        EnableMethod::PsciHvc | EnableMethod::SpinTable => return -1,
+        EnableMethod::PsciHvc | EnableMethod::SpinTable => return [u64::MAX, 0, 0, 0],
     }
-    result as i64
+    [x0, x1, x2, x3]
 }
 
 /// Turns on the CPU with `mpidr` at the physical address `entry`, MMU off. Returns the PSCI error.
@@ -112,4 +120,16 @@ pub fn soc_id(method: EnableMethod) -> SocId {
 /// Has firmware carry out workaround 1 or 3 on this CPU.
 pub fn work_around(method: EnableMethod, function: u32) {
     call_32(method, function.into(), 0);
+}
+
+/// Tells whether firmware has the TRNG service. A version is not negative (Arm DEN 0098).
+pub fn has_trng(method: EnableMethod) -> bool {
+    let version = trng::function::VERSION.into();
+    has_features(method) && call_32(method, version, 0) >= trng::VERSION as i32
+}
+
+/// Calls a function of the TRNG service. Lasts as long as firmware waits for its source.
+#[inline(never)]
+pub fn trng(method: EnableMethod, function: u64, argument: u64) -> trng::Results {
+    call_all(method, [function, argument, 0, 0])
 }

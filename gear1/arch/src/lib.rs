@@ -61,6 +61,8 @@ pub mod pointer_auth;
 #[cfg(target_arch = "aarch64")]
 pub mod pool;
 #[cfg(target_arch = "aarch64")]
+pub mod random;
+#[cfg(target_arch = "aarch64")]
 pub mod regs;
 #[cfg(target_arch = "aarch64")]
 pub mod root;

@@ -44,6 +44,10 @@ register_bitfields! { u64,
         TFP OFFSET(10) NUMBITS(1) [],
         TZ OFFSET(8) NUMBITS(1) [],
     ],
+    /// ID_AA64ISAR0_EL1.
+    pub(crate) ISAR0 [
+        RNDR OFFSET(60) NUMBITS(4) [],
+    ],
     /// ID_AA64PFR0_EL1.
     pub(crate) PFR0 [
         RAS OFFSET(28) NUMBITS(4) [],

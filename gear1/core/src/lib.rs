@@ -57,5 +57,6 @@ pub mod supervise;
 pub mod syndrome;
 pub mod table;
 pub mod timer;
+pub mod trng;
 pub mod vcpu;
 pub mod vgic;

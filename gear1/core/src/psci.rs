@@ -95,8 +95,8 @@ pub enum Call {
     SystemOff,
     /// SYSTEM_RESET, SYSTEM_RESET2.
     SystemReset,
-    /// None of these: the architecture's workarounds, the vendor hypervisor range and everything
-    /// unknown.
+    /// None of these: the architecture's workarounds, random numbers, the vendor hypervisor range
+    /// and everything unknown.
     Other,
 }
 

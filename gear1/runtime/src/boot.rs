@@ -3,7 +3,7 @@
 //! The boot CPU fills what all CPUs read, [`machine`], before it starts another
 //! CPU. From then on that state is constant, and no lock covers it.
 //!
-//! Requirements: G1-BOOT-009, G1-BOOT-011, G1-CPU-004, G1-CPU-012.
+//! Requirements: G1-BOOT-009, G1-BOOT-011, G1-CPU-004, G1-CPU-012, G1-CPU-017.
 
 use core::sync::atomic::Ordering;
 
@@ -70,6 +70,9 @@ fn start_machine() {
         kicks: kicks(boot),
         pa_range: Geometry::from_vtcr(boot.vtcr_el2).pa_range(),
         soc_id: firmware::soc_id(boot.enable_method),
+        // Bound: MAX_VMS (16).
+        firmware_trng: boot.vms.iter().any(|vm| vm.firmware_trng)
+            && firmware::has_trng(boot.enable_method),
     };
     // Bound: MAX_VMS (16).
     for (number, vm) in (0..boot.vm_count as usize).zip(&boot.vms) {

@@ -23,7 +23,7 @@ use gear1_core::vcpu::{Requests, VcpuShared};
 
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
 use crate::vcpu::Handled;
-use crate::{ffa, kick, lifecycle, messages, realtime, vcpu, vm_state, wait};
+use crate::{ffa, kick, lifecycle, messages, realtime, trng, vcpu, vm_state, wait};
 
 /// Size of a vCPU's structure in the VM's page of stolen time; the next vCPU's follows.
 const STOLEN_TIME_SIZE: u64 = size_of::<guest::StolenTime>() as u64;
@@ -192,11 +192,12 @@ fn feature(cpu: &Cpu, machine: &Machine, id: u32) -> u64 {
 
 /// Passes workaround 1 or 3 to firmware where this CPU needs it, and answers SMCCC_ARCH_SOC_ID. On
 /// a CPU that needs no workaround the call does nothing, and none is refused that
-/// SMCCC_ARCH_FEATURES has offered on another CPU. There is no other call.
+/// SMCCC_ARCH_FEATURES has offered on another CPU. There is no other call but those of random
+/// numbers.
 #[inline(never)]
-fn architecture(cpu: &mut Cpu, machine: &Machine) {
+fn architecture(cpu: &mut Cpu, loaded: &Loaded) {
     let [x0, x1, ..] = cpu.frame().x;
-    let id = x0 as u32;
+    let (id, machine) = (x0 as u32, loaded.machine);
     let result = match id {
         function::SOC_ID => machine.soc_id.answer(x1 as u32),
         function::WORKAROUND_1 | function::WORKAROUND_3 => {
@@ -207,6 +208,7 @@ fn architecture(cpu: &mut Cpu, machine: &Machine) {
             // Not needed here is success, too.
             offered.min(0)
         }
+        _ if trng::answer(cpu, loaded) => return,
         _ => answer::NOT_SUPPORTED,
     };
     cpu.frame().set_reg(0, i64::from(result) as u64);
@@ -254,10 +256,9 @@ fn cpu_off(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
     vcpu::leave_as_is(guest.reborrow(), reason, &Event::Off(id))
 }
 
-/// The architecture's workarounds, the vendor-specific hypervisor services of [`guest`], and what
-/// does not exist. The functions
-/// that Gear1 knows are answered here; the rest of the vendor's range is Gear2's, which a real-time
-/// VM's CPU does not have.
+/// The architecture's workarounds, random numbers, the vendor-specific hypervisor services of
+/// [`guest`], and what does not exist. The functions that Gear1 knows are answered here; the rest of
+/// the vendor's range is Gear2's, which a real-time VM's CPU does not have.
 #[inline(never)]
 pub(crate) fn vendor(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
     let [x0, x1, ..] = guest.cpu.frame().x;
@@ -268,7 +269,7 @@ pub(crate) fn vendor(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
         guest::GEARV_VERSION => guest.cpu.frame().set_reg(0, u64::from(ABI_VERSION)),
         guest::CALL_UID => call_uid(guest.cpu),
         _ if to_gear2 => return hypercall(guest.reborrow()),
-        _ => architecture(guest.cpu, guest.loaded.machine),
+        _ => architecture(guest.cpu, guest.loaded),
     }
     shared.count(reason);
     Handled::Same

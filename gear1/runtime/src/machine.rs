@@ -332,6 +332,8 @@ pub(crate) struct Machine {
     pub(crate) pa_range: u64,
     /// Answers to SMCCC_ARCH_SOC_ID.
     pub(crate) soc_id: SocId,
+    /// Whether firmware's TRNG service is there for the VMs that may call it.
+    pub(crate) firmware_trng: bool,
 }
 
 pub(crate) static CPUS: Cpus<CpuData> =

@@ -126,6 +126,7 @@ mod smmu_driver;
 mod supervise;
 mod sysreg;
 mod timer;
+mod trng;
 mod vcpu;
 mod vgic;
 mod vgic_mmio;

@@ -101,6 +101,7 @@ pub const VM_PROPERTIES: &[&str] = &[
     "debug",
     "pmu",
     "pointer-authentication",
+    "firmware-trng",
     "last-words",
     "dump",
     "no-autostart",

@@ -1,11 +1,13 @@
 //! Firmware at EL3 that counts: how often Gear1 has it empty the branch predictors, against the
 //! changes of VM that a guest brings about.
 //!
-//! Requirements: G1-CPU-012, G1-CPU-013.
+//! Requirements: G1-CPU-012, G1-CPU-013, G1-CPU-017.
 //!
 //! No guest can see a call of firmware, and QEMU has no branch predictor. QEMU's `virt` with a
 //! secure state has EL3, and the guest `el3` is the firmware there: it prints its count at each of
 //! the guest's marks. The guest knows how many changes lie between two marks.
+//!
+//! The same firmware gives random numbers that a guest can tell from a CPU's.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +23,7 @@ use workbench::workspace;
 use xtask::run;
 use xtask::smoke::{BOOT, focus, ready, shell};
 
-use crate::guests::count_verdicts;
+use crate::guests::{count_verdicts, wait_for_done};
 use crate::part::{Part, Tally};
 
 /// Addresses of Gear1, as in `el3.s`, and of the archive, both in the machine's memory. The
@@ -44,6 +46,8 @@ const LINUX: [(&str, &str); 3] = [
 ];
 /// Checks of the guest: six answers by each conduit, the messages, and the other vCPU.
 const CHECKS: usize = 14;
+/// Checks of the two guests that ask for random numbers.
+const TRNG_CHECKS: usize = 2 * 17 + 2;
 
 pub(super) fn parts() -> Vec<Part> {
     let counts = Part::new("firmware at EL3 counts changes of VM", |tally| {
@@ -60,7 +64,10 @@ pub(super) fn parts() -> Vec<Part> {
         }
         Ok(())
     });
-    vec![counts, linux.slow(true)]
+    let random = Part::new("firmware at EL3 gives random numbers", |tally| {
+        random_under("cortex-a57", None, tally)
+    });
+    vec![counts, random, linux.slow(true)]
 }
 
 /// The kernel of a guest has branch predictors hardened by firmware, and no store bypassed, as the
@@ -81,6 +88,22 @@ fn linux_on(model: &str) -> Result<()> {
 /// Has the firmware count under another Gear1.
 pub(super) fn counts_other(gear1: &Path, tally: &mut Tally) -> Result<()> {
     on("cortex-a57", Some(gear1), tally)
+}
+
+/// Has the firmware give random numbers under another Gear1.
+pub(super) fn random_other(gear1: &Path, tally: &mut Tally) -> Result<()> {
+    random_under("cortex-a57", Some(gear1), tally)
+}
+
+/// A VM that may call firmware has its random numbers, and the VM beside it has none. The CPU has
+/// no source of its own.
+fn random_under(model: &str, gear1: Option<&Path>, tally: &mut Tally) -> Result<()> {
+    let mut session = start(model, "firmware-trng", gear1)?;
+    let ended = wait_for_done(&mut session, 2, TIMEOUT);
+    let passed = count_verdicts(session.transcript(), tally);
+    ended.with_context(|| last_words(&session))?;
+    ensure!(passed == TRNG_CHECKS, "{passed} of {TRNG_CHECKS} checks");
+    Ok(())
 }
 
 /// On a CPU that needs the calls, each phase has as many as changes.

@@ -28,7 +28,7 @@ use xtask::run;
 use crate::gdb::{Gdb, General};
 use crate::guests;
 use crate::part::{Part, Tally};
-use crate::table::TARGET_TESTS;
+use crate::table::target_tests;
 
 const MANIFEST: &str = "secrets";
 /// The returns of `NEXT` that are looked at, unless one way to Gear2 is rare. Each stop costs
@@ -79,7 +79,7 @@ fn gear2_registers(tally: &mut Tally) -> Result<()> {
 /// Looks at what Gear2 sees under another Gear1, or under the usual one. The guests' own verdicts
 /// are asked for as well: they check that their registers come back.
 pub(super) fn registers_under(gear1: Option<PathBuf>, tally: &mut Tally) -> Result<()> {
-    let row = TARGET_TESTS.iter().find(|row| row.manifest == MANIFEST);
+    let row = target_tests().find(|row| row.manifest == MANIFEST);
     let row = row.with_context(|| format!("the table has no {MANIFEST}"))?;
     let manifest = workspace::root().join(format!("tests/manifests/{MANIFEST}.dts"));
     let mut images = build_images::build(&manifest)?;

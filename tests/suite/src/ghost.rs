@@ -17,7 +17,7 @@ use xtask::run;
 
 use crate::guests::conclude;
 use crate::part::{Part, Tally};
-use crate::table::{TARGET_TESTS, TargetTest};
+use crate::table::{TargetTest, target_tests};
 use crate::{chaos, copy};
 
 /// The target directory of the checking image, and the runtime's features. Checking code never
@@ -44,9 +44,7 @@ const MANIFESTS: [&str; 8] = [
 
 /// Guests run beside: their limits of time are wide, and the target directory is their own.
 pub(super) fn parts() -> Vec<Part> {
-    let rows = TARGET_TESTS
-        .iter()
-        .filter(|row| MANIFESTS.contains(&row.manifest));
+    let rows = target_tests().filter(|row| MANIFESTS.contains(&row.manifest));
     let guests = rows.map(|row| {
         let name = format!("the ghost beside Gear1: guest {}", row.manifest);
         let part = Part::new(name, move |tally| boot(row, &image()?, tally));
@@ -150,7 +148,7 @@ const SWAPPED: [Swapped; 3] = [
 /// Shows that the checking image halts where owner and borrower are swapped. Guest `ffa` shares,
 /// lends and reclaims, which the swapped states need.
 fn swapped(tally: &mut Tally) -> Result<()> {
-    let row = TARGET_TESTS.iter().find(|row| row.manifest == "ffa");
+    let row = target_tests().find(|row| row.manifest == "ffa");
     let row = row.context("the manifest is in the table")?;
     let copy = copy::fresh(copy::FOR_IMAGES)?;
     for swapped in &SWAPPED {

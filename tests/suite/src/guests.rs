@@ -15,7 +15,7 @@ use workbench::{build_images, workspace};
 use xtask::run;
 
 use crate::part::{Part, Tally};
-use crate::table::{TARGET_TESTS, TargetTest};
+use crate::table::{TargetTest, target_tests};
 
 /// The QEMU that the guests run on; the Debian guests run on all that are supported.
 const QEMU: u32 = 10;
@@ -25,7 +25,7 @@ const FAILURES: &[&str] = &["FAIL ", build_images::HALT, build_images::STOPPED];
 const DONE: &str = "DONE";
 
 pub(super) fn parts() -> Vec<Part> {
-    TARGET_TESTS.iter().flat_map(parts_of).collect()
+    target_tests().flat_map(parts_of).collect()
 }
 
 /// Returns the parts of a row: without GearV first, since a guest whose expectations the bare
@@ -102,7 +102,7 @@ pub(super) fn boot_other(
     model: &str,
     tally: &mut Tally,
 ) -> Result<()> {
-    let row = TARGET_TESTS.iter().find(|row| row.manifest == manifest);
+    let row = target_tests().find(|row| row.manifest == manifest);
     let row = row.with_context(|| format!("the table has no {manifest}"))?;
     let mut session = start(row, model, 3, Some(gear1), &log(row, "other-gear1"))?;
     session.give_up_on(FAILURES);

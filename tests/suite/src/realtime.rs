@@ -24,7 +24,7 @@ use xtask::smoke::ESCAPE;
 
 use crate::guests::{conclude, count_verdicts};
 use crate::part::{Part, Tally};
-use crate::table::TARGET_TESTS;
+use crate::table::target_tests;
 use machine::TIMEOUT;
 pub(crate) use machine::{CHECKING, Serial, images};
 pub(crate) use windows::{undisturbed, windows};
@@ -60,7 +60,7 @@ pub(super) fn stop_other(gear1: PathBuf, tally: &mut Tally) -> Result<()> {
 fn locks(tally: &mut Tally) -> Result<()> {
     let gear1 = build_images::build_gear1_of(workspace::root(), CHECKING, "image,check-locks")?;
     for manifest in ["rt-passthrough", "rt-emulated", "heartbeat"] {
-        let row = TARGET_TESTS.iter().find(|row| row.manifest == manifest);
+        let row = target_tests().find(|row| row.manifest == manifest);
         let row = row.context("the manifest is in the table")?;
         let machine = Machine {
             cpus: row.cpus,

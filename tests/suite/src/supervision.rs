@@ -22,7 +22,7 @@ use xtask::smoke::ESCAPE;
 use crate::board_watchdogs;
 use crate::guests::{self, count_verdicts, whole_lines};
 use crate::part::{Part, Tally};
-use crate::table::TARGET_TESTS;
+use crate::table::target_tests;
 
 mod kills;
 
@@ -232,7 +232,7 @@ fn rows_of(
     tally: &mut Tally,
     row: impl Fn(&str) -> Option<Row>,
 ) -> Result<Vec<Row>> {
-    let test = TARGET_TESTS.iter().find(|test| test.manifest == manifest);
+    let test = target_tests().find(|test| test.manifest == manifest);
     let transcript = guests::run_row(test.context("the manifest is in the table")?, tally)?;
     let rows: Vec<Row> = whole_lines(&transcript)
         .iter()

@@ -5,6 +5,8 @@
 //!
 //! A row on several models depends on what the CPU has; the others would find the same anywhere.
 
+mod features;
+
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TargetTest {
@@ -73,8 +75,12 @@ const ALL_MODELS: &[&str] = &[
     "neoverse-n1",
 ];
 
-/// All rows.
-pub(super) const TARGET_TESTS: &[TargetTest] = &[
+/// Returns all rows.
+pub(super) fn target_tests() -> impl Iterator<Item = &'static TargetTest> {
+    ROWS.iter().chain(features::ROWS)
+}
+
+const ROWS: &[TargetTest] = &[
     // The VM behind the guest is whom a target beyond the guest's own vCPUs would reach.
     TargetTest {
         manifest: "psci",
@@ -341,38 +347,6 @@ pub(super) const TARGET_TESTS: &[TargetTest] = &[
     TargetTest {
         manifest: "debug-own-el1",
         cpus: 1,
-        ..DEFAULT
-    },
-    // A real-time VM has the registers themselves, without traps or switches.
-    TargetTest {
-        manifest: "rt-monitors",
-        gicv2: true,
-        models: &["cortex-a57", "max"],
-        icount: true,
-        passes: 20,
-        ..DEFAULT
-    },
-    // Two guests and a bystander on one CPU. Instructions are counted exactly, which takes icount.
-    TargetTest {
-        manifest: "monitors",
-        native: Some("monitors"),
-        models: MODELS,
-        slow_models: SLOW_MODELS,
-        gicv2: true,
-        cpus: 1,
-        icount: true,
-        guests: 3,
-        passes: 2 * 28 + 4,
-        ..DEFAULT
-    },
-    // The Cortex-A57 has none, and a manifest that asks for it changes nothing there.
-    TargetTest {
-        manifest: "pointer-auth",
-        native: Some("pointer_auth"),
-        models: &["max", "cortex-a57"],
-        cpus: 1,
-        guests: 3,
-        passes: 6,
         ..DEFAULT
     },
     // Two instances on one CPU: each wait of one runs the other.

@@ -138,6 +138,7 @@ fn fill_switches(slot: &mut BootVm, vm: &Vm<'_>) {
     slot.debug = vm.debug;
     slot.pmu = vm.pmu;
     slot.pointer_auth = vm.pointer_auth;
+    slot.firmware_trng = vm.firmware_trng;
     slot.last_words = vm.last_words;
     slot.dump = vm.dump;
 }

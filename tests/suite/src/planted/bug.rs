@@ -63,6 +63,8 @@ pub(super) enum Finder {
     OwnDevices,
     /// Firmware that counts how often Gear1 calls it.
     Firmware,
+    /// Firmware that gives random numbers.
+    FirmwareTrng,
     /// A device VM that traces a guest.
     Trace,
     /// A guest that a device VM dumps.

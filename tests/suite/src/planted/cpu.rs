@@ -13,6 +13,7 @@ const TRANSITIONS: &str = "gear1/core/src/vcpu/tests/transitions.rs";
 const RULES: &str = "tests/suite/src/architecture.rs";
 const MONITORS: &str = "tests/guests/src/bin/monitors.rs";
 const MITIGATIONS: &str = "gear1/core/src/mitigations/tests.rs";
+const TRNG: &str = "gear1/core/src/trng/tests.rs";
 const FAULTS: &str = "tests/guests/src/bin/faults.rs";
 
 pub(super) const BUGS: &[Bug] = &[
@@ -59,6 +60,48 @@ pub(super) const BUGS: &[Bug] = &[
         breaks: &["G1-CPU-015"],
         test: "tests/guests/src/bin/pointer_auth.rs",
         finder: Finder::Guest("pointer-auth", "max"),
+    },
+    // Firmware is asked for whoever calls. A VM that the manifest does not allow it has the CPU at
+    // EL3, and no deadline of Gear1's comes until its source has given.
+    Bug {
+        name: "any guest keeps a CPU at EL3",
+        change: Change::Swap("loaded.boot.firmware_trng && ", ""),
+        breaks: &["G1-CPU-017"],
+        test: "tests/guests/src/bin/trng.rs",
+        finder: Finder::FirmwareTrng,
+    },
+    // A guest may fill in what it was not given: it takes these bits for entropy too.
+    Bug {
+        name: "what firmware leaves in other registers is random",
+        change: Change::Swap("(word, mask)| word & mask", "(word, _)| word"),
+        breaks: &["G1-CPU-017"],
+        test: TRNG,
+        finder: Finder::Host,
+    },
+    // Each register gets its word in whole. No kernel notices: it asks for whole words.
+    Bug {
+        name: "unused bits are random",
+        change: Change::Swap("value & mask", "value"),
+        breaks: &["G1-CPU-016"],
+        test: TRNG,
+        finder: Finder::Host,
+    },
+    // A guest seeds its generator with zeros and is told that they are random. QEMU's source never
+    // fails.
+    Bug {
+        name: "a source without entropy gives zeros",
+        change: Change::Swap("return [ret::NO_ENTROPY, 0, 0, 0]", "{}"),
+        breaks: &["G1-CPU-016"],
+        test: TRNG,
+        finder: Finder::Host,
+    },
+    // SMC32 passes W1; what a 64-bit kernel has in the upper half is whatever was there before.
+    Bug {
+        name: "the upper half of a 32-bit argument counts",
+        change: Change::Swap("request(word, u32::BITS)", "request(x1, u32::BITS)"),
+        breaks: &["G1-CPU-016"],
+        test: TRNG,
+        finder: Finder::Host,
     },
     // The call is made once, and never again.
     Bug {

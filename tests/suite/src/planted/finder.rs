@@ -119,6 +119,7 @@ impl Finder {
             Finder::PciFunctions => pci_functions::of_two_vms_other(gear1, &mut tally),
             Finder::OwnDevices => own_devices::owns_other(gear1, &mut tally),
             Finder::Firmware => firmware::counts_other(&gear1, &mut tally),
+            Finder::FirmwareTrng => firmware::random_other(&gear1, &mut tally),
             Finder::Trace => tracing::run_other(gear1, &mut tally),
             Finder::Dump => hostile::dumps_other(gear1, &mut tally),
             Finder::Microcontroller => {

@@ -148,6 +148,7 @@ const TABLE: &[Row] = &[
     ("debug", "", ""),
     ("pmu", "", ""),
     ("pointer-authentication", "", ""),
+    ("firmware-trng", "", ""),
     ("last-words", "", ""),
     ("dump", "", ""),
     ("power-button", "", ""),

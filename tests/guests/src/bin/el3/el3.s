@@ -85,6 +85,11 @@ called:
     on      w0, 0x84000000, version     // PSCI_VERSION
     on      w0, 0x80000000, version     // SMCCC_VERSION
     on      w0, 0x8400000a, success     // PSCI_FEATURES
+    on      w0, 0xc4000053, ones        // TRNG_RND, SMC64
+    on      w0, 0x84000053, empty       // TRNG_RND, SMC32
+    on      w0, 0x84000052, uuid        // TRNG_GET_UUID
+    on      w0, 0x84000051, success     // TRNG_FEATURES
+    on      w0, 0x84000050, version_1   // TRNG_VERSION
     on      w0, 0x84000008, off         // SYSTEM_OFF
 refuse:
     mov     x0, #-1
@@ -106,6 +111,28 @@ soc:                                    // version 0x04268123, revision 7
     cbz     w1, 1f
     mov     w0, #7
 1:  eret
+// Random numbers: all ones, more than anybody asks for, and more than a word as the status.
+ones:
+    mov     x0, #0x5a5a00000000
+    b       fill
+empty:                                  // NO_ENTROPY
+    mov     x0, #0x5a5a00000000
+    orr     x0, x0, #0xffffffff
+    eor     x0, x0, #2
+fill:
+    mov     x1, #-1
+    mov     x2, #-1
+    mov     x3, #-1
+    eret
+uuid:
+    ldr     x0, =0x5a5a12345678
+    ldr     x1, =0x5a5a9abcdef0
+    ldr     x2, =0x5a5a0fedcba9
+    ldr     x3, =0x5a5a87654321
+    eret
+version_1:
+    mov     w0, #0x10000
+    eret
 count:
     ldr     x2, [sp]
     add     x2, x2, #1
