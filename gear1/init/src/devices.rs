@@ -446,8 +446,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
 fn keeps(node: &Node<'_>, gic_version: u32) -> Option<&'static str> {
     if is_gic(node) || is_compatible(node, GIC_PARTS) {
         Some("it is the interrupt controller's")
-    } else if is_driven(node, gic_version) || gic_version == 2 && is_ipmmu(node) {
+    } else if is_driven(node, gic_version) {
         Some("it is Gear1's, which drives it")
+    } else if gic_version == 2 && is_ipmmu(node) {
+        Some("it decides what bus masters reach, and Gear1 drives or closes it where it can")
     } else if pci::is_bridge(node) && !is_compatible(node, &[pci::GENERIC]) {
         Some("a PCI host bridge cannot be passed through, except for pci-host-ecam-generic")
     } else if is_compatible(node, PSCI) {

@@ -80,8 +80,7 @@ pub fn seize<M: PhysicalMemory>(
     };
     if let SmmuKind::Ipmmu(kind) = &found.kind {
         let empty = ipmmu::take_empty(board, taken, memory)?;
-        let seized = ipmmu::Units::new(found, kind, memory).seize(empty);
-        return seized.map_err(|Stuck| stuck(found));
+        return ipmmu::seize(found, kind, empty, memory).map_err(|Stuck| stuck(found));
     }
     let mut device = Registers::new(memory, found.registers.start, Pa::new(0));
     let seized = match found.kind {

@@ -47,6 +47,9 @@ fn from_node(node: &Node<'_>) -> Tree {
     }
 }
 
+/// A part of a packet, which as a descriptor leads to a table.
+const PACKET: u64 = 0x4800_0003;
+
 /// Physical memory, one page at a time, as it is touched.
 #[derive(Default)]
 pub(crate) struct FakeMemory {
@@ -120,6 +123,13 @@ impl FakeSmmu {
     fn write(&mut self, at: u64, value: u64) {
         let offset = at.checked_sub(Self::BASE).unwrap();
         self.written.insert(offset, value);
+    }
+
+    /// Returns the root of context 1, if it is named and the last micro-TLB was not led anywhere:
+    /// a network card that firmware left on writes there.
+    fn open_table(&self) -> Option<u64> {
+        let is_open = self.is_ipmmu && !self.written.contains_key(&0x36f0);
+        self.written.get(&0x50).copied().filter(|_| is_open)
     }
 }
 
@@ -234,6 +244,9 @@ impl PhysicalMemory for FakeMemory {
             return bus.write(pa.get(), value);
         }
         self.smmu.write(pa.get(), value.into());
+        if let Some(table) = self.smmu.open_table() {
+            self.write_word(Pa::new(table), PACKET);
+        }
     }
 
     fn write_register(&mut self, pa: Pa, value: u64) {

@@ -26,6 +26,8 @@ use crate::machine::{self, Machine};
 use crate::smmu_driver::{HostSmmu, Queue, Smmu, Streams};
 
 static QUEUE: TicketLock<Queue> = TicketLock::new(Smmu::EMPTY);
+/// The SMMU is being turned off, or is: no stream may be opened.
+static IS_CLOSING: AtomicBool = AtomicBool::new(false);
 /// The SMMU was turned off because it did not answer: no command is done any longer, and no access
 /// passes. A real-time VM that outlives the halt ends and starts without the SMMU.
 static IS_OFF: AtomicBool = AtomicBool::new(false);
@@ -56,6 +58,11 @@ pub(crate) fn turn(machine: &Machine, vm: VmId, streams: &mut Streams, opens: bo
         let vmid = machine::boot_vm(machine, vm).vmid;
         // planted: devices of a VM that has ended go on
         device.switch(vmid, opens);
+        if is_closing() {
+            // The streams may have been opened behind the turn-off, which the halt relies on.
+            device.switch(vmid, false);
+            return true;
+        }
         let Some(ticket) = device.forget(&mut queue(), vmid, true) else {
             return false;
         };
@@ -63,6 +70,14 @@ pub(crate) fn turn(machine: &Machine, vm: VmId, streams: &mut Streams, opens: bo
     }
     let mut queue = queue();
     streams.are_done(&mut *queue, &mut device)
+}
+
+/// Tells whether another CPU turns the SMMU off. A CPU that has opened streams and reads `false` has
+/// opened them before the turn-off begins: each side writes, waits by DSB, and goes on (Arm ARM
+/// B2.3).
+fn is_closing() -> bool {
+    barrier::dsb_sy();
+    IS_CLOSING.load(Ordering::Relaxed)
 }
 
 /// Makes the SMMU forget what a VM's stage 2 was, and waits until no device uses it any longer.
@@ -88,6 +103,8 @@ pub(crate) fn invalidate(machine: &Machine, vm: VmId) {
     }
     // What a device may still reach must not become another VM's. The halt names the SMMU, whether
     // or not it has obeyed.
+    IS_CLOSING.store(true, Ordering::Relaxed);
+    barrier::dsb_sy();
     device.shut();
     IS_OFF.store(true, Ordering::Release);
     halt_early(HaltReason::Smmu);

@@ -42,7 +42,8 @@ pub const MICRO_TLBS: u32 = 48;
 pub const MAX_UNITS: u32 = 32;
 /// Bytes of the root of an empty table, which are also its alignment: two tables at level 1.
 pub const EMPTY_ROOT_SIZE: u64 = 0x2000;
-/// Contexts of the main unit. Linux and Xen leave context 0 alone, and so does this driver.
+/// Contexts of the main unit. Linux and Xen turn context 0 off and give it to nobody, as this driver
+/// does.
 const CONTEXTS: u32 = 8;
 /// Context of micro-TLBs that no VM owns: its faults are events.
 pub(super) const NOBODYS: u32 = 1;
@@ -173,6 +174,7 @@ pub fn unfit(device: &impl Device, pa_range: u64, vms: usize) -> Option<Unfit> {
 
 /// Makes every later access of every device behind the `units` abort, without interrupts, whatever
 /// firmware has left. `empty`: address of [`EMPTY_ROOT_SIZE`] bytes of zeroes, in memory.
+/// [`forget_empty`] comes next.
 pub fn seize(device: &mut impl Device, units: u32, empty: u64) -> Result<(), Stuck> {
     for unit in 0..units {
         change(
@@ -193,13 +195,19 @@ pub fn seize(device: &mut impl Device, units: u32, empty: u64) -> Result<(), Stu
         set_up(device, units, (context, &empty), 0)?;
     }
     shut(device, units);
-    // Nothing leads to the others any longer.
-    for (unit, context) in
-        (0..units).flat_map(|unit| (FIRST_OWN..CONTEXTS).map(move |of| (unit, of)))
-    {
+    // Nothing leads to the others any longer. One that firmware left with a fault would interrupt.
+    let others = || [0].into_iter().chain(FIRST_OWN..CONTEXTS);
+    for (unit, context) in (0..units).flat_map(|unit| others().map(move |of| (unit, of))) {
         device.write32(of_context(unit, context, IMCTR), 0);
     }
-    flush::flush(device, units, NOBODYS)
+    Ok(())
+}
+
+/// Has the units forget what they have walked of the empty table. [`seize`] came before, and the
+/// table was zeroed since: until a device was shut it could write there.
+pub fn forget_empty(device: &mut impl Device, units: u32) -> Result<(), Stuck> {
+    flush::flush(device, units, NOBODYS)?;
+    flush::flush(device, units, STOPPED)
 }
 
 /// Makes every later access of every device abort: all micro-TLBs lead to an empty table.
@@ -232,8 +240,10 @@ pub fn start(
     }
     // What firmware's devices have tried since the IPMMU was seized is no event.
     device.write32(of_context(0, NOBODYS, IMSTR), 0);
-    for unit in 0..units {
-        change(device, of_context(unit, NOBODYS, IMCTR), 0, interrupts);
+    change(device, of_context(0, NOBODYS, IMCTR), 0, interrupts);
+    for unit in 1..units {
+        let common = CONTROL::MMUEN::SET.value | interrupts;
+        device.write32(of_context(unit, NOBODYS, IMCTR), common);
     }
     for range in streams {
         if context_of(streams, range.vm) == Some(range.first) {
@@ -263,7 +273,13 @@ fn set_up(
     let common = CONTROL::MMUEN::SET.value | interrupts;
     device.write32(at(IMCTR), common | CONTROL::VA64::SET.value);
     for unit in 1..units {
-        device.write32(of_context(unit, context, IMCTR), common);
+        let at = of_context(unit, context, IMCTR);
+        device.write32(at, common);
+        // No source reads IMCTR of a cache unit. Its end of a flush is to be read there.
+        // planted: a cache unit whose flush cannot be seen is driven
+        if !CONTROL::MMUEN.is_set(device.read32(at)) {
+            return Err(Stuck);
+        }
     }
     flush::flush(device, units, context)
 }

@@ -78,6 +78,23 @@ pub(super) fn take_empty<M: PhysicalMemory>(
     Ok(empty.get())
 }
 
+/// Makes every access of every device behind the units abort. `empty`: address of an empty table
+/// (PA).
+pub(super) fn seize<M: PhysicalMemory>(
+    found: &Smmu,
+    kind: &Ipmmu,
+    empty: u64,
+    memory: &mut M,
+) -> Result<(), Stuck> {
+    let mut units = Units::new(found, kind, memory);
+    let count = units.registers.len() as u32;
+    ipmmu::seize(&mut units, count, empty)?;
+    // A device that firmware left writing may have written there until now.
+    // planted: what a device wrote into the empty table is walked
+    units.memory.wipe(Pa::new(empty), EMPTY_ROOT_SIZE);
+    ipmmu::forget_empty(&mut units, count)
+}
+
 /// Finds a context for each VM that owns micro-TLBs.
 pub(super) fn place<M: PhysicalMemory>(
     found: &Smmu,
@@ -163,13 +180,6 @@ impl<'m, M: PhysicalMemory> Units<'m, M> {
             memory,
             registers: found.regions().take(kind.driven + 1).collect(),
         }
-    }
-
-    /// Makes every access of every device behind the units abort. `empty`: address of an empty
-    /// table (PA).
-    pub(super) fn seize(mut self, empty: u64) -> Result<(), Stuck> {
-        let count = self.registers.len() as u32;
-        ipmmu::seize(&mut self, count, empty)
     }
 
     fn at(&self, offset: usize) -> Pa {

@@ -369,6 +369,33 @@ pub(super) const BUGS: &[Bug] = &[
         test: DRIVER_IPMMU,
         finder: Finder::Host,
     },
+    // No source reads that register of a cache unit: where it reads as 0 each flush seems done.
+    Bug {
+        name: "a cache unit whose flush cannot be seen is driven",
+        change: Change::Swap("!CONTROL", "false && !CONTROL"),
+        breaks: &["G1-DMA-002"],
+        test: DRIVER_IPMMU,
+        finder: Finder::Host,
+    },
+    // A network card that firmware left on may write a packet over the table before it is shut.
+    Bug {
+        name: "what a device wrote into the empty table is walked",
+        change: Change::Drop,
+        breaks: &["G1-DMA-001"],
+        test: INIT_IPMMU,
+        finder: Finder::Host,
+    },
+    // Gear2 takes a bounded number of events at a time.
+    Bug {
+        name: "a device without an owner hides the faults of VMs",
+        change: Change::Swap(
+            "contexts.chain([NOBODYS])",
+            "[NOBODYS].into_iter().chain(contexts)",
+        ),
+        breaks: &["G1-DMA-003"],
+        test: DRIVER_IPMMU,
+        finder: Finder::Host,
+    },
     // Gear2 takes events until there is none.
     Bug {
         name: "a fault of an IPMMU is told for ever",

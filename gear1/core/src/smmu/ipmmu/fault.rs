@@ -1,6 +1,7 @@
 //! Faults of an IPMMU: a status of each context. It tells neither which micro-TLB the access came
 //! by nor whether it was a write, so the event's stream is the context's number and its access is
 //! unknown. Nor does it tell of faults that came behind: each event says that others may be lost.
+//! The address that two registers (IMELAR, IMEUAR) have beside the status is not told.
 //!
 //! Requirements: G1-DMA-003.
 
@@ -24,12 +25,14 @@ register_bitfields! { u32,
     ],
 }
 
-/// Takes a fault out of the registers: of the micro-TLBs that no VM owns, or of one of the `own`
-/// contexts of VMs. Calls do not overlap.
+/// Takes a fault out of the registers: of one of the `own` contexts of VMs, or of the micro-TLBs
+/// that no VM owns. A device without an owner may fault all the time, and comes last: VMs' faults
+/// have to be seen. Calls do not overlap.
 pub fn take(device: &mut impl Device, own: u32) -> Option<Event> {
     let contexts = FIRST_OWN..FIRST_OWN.wrapping_add(own);
     // Bound: contexts (8).
-    for context in [NOBODYS].into_iter().chain(contexts) {
+    // planted: a device without an owner hides the faults of VMs
+    for context in contexts.chain([NOBODYS]) {
         let at = of_context(0, context, IMSTR);
         let status = device.read32(at);
         let Some(number) = number_of(status) else {

@@ -10,6 +10,9 @@ use super::{CONTROL, IMCTR, PATIENCE, of_context};
 use crate::smmu::Stuck;
 use crate::smmu::v2::Device;
 
+/// Bits of IMCTR that cache units have too: INTEN, FLUSH and MMUEN.
+const IN_CACHES: u32 = 0b111;
+
 /// Names a flush: how many flushes are done when it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticket(u32);
@@ -96,11 +99,12 @@ impl Flushes {
     }
 }
 
-/// Has a unit forget a context.
+/// Has a unit forget a context. A cache unit has the main unit's control, without what it lacks.
 fn ask(device: &mut impl Device, unit: u32, context: u32) {
-    let at = of_context(unit, context, IMCTR);
-    let control = device.read32(at);
-    device.write32(at, control | CONTROL::FLUSH::SET.value);
+    let control = device.read32(of_context(0, context, IMCTR));
+    let kept = if unit == 0 { u32::MAX } else { IN_CACHES };
+    let asked = control & kept | CONTROL::FLUSH::SET.value;
+    device.write32(of_context(unit, context, IMCTR), asked);
 }
 
 /// Tells whether a unit has yet to forget a context.

@@ -8,8 +8,8 @@ use gear1_abi::boot::BootStreams;
 
 use super::flush::Flushes;
 use super::{
-    FIRST_OWN, MAX_OWN, MICRO_TLBS, UNIT_STREAMS, fault, has_stage2, seize, shut, start, switch,
-    unfit,
+    FIRST_OWN, MAX_OWN, MICRO_TLBS, UNIT_STREAMS, fault, forget_empty, has_stage2, seize, shut,
+    start, switch, unfit,
 };
 use crate::smmu::event::Event;
 use crate::smmu::stream::Stage2;
@@ -43,6 +43,8 @@ struct Model {
     flushing: HashSet<(usize, usize)>,
     /// Units do at once what they are told.
     is_prompt: bool,
+    /// IMCTR of a cache unit reads as it was written, and not as 0.
+    caches_read: bool,
 }
 
 impl Default for Model {
@@ -54,6 +56,8 @@ impl Default for Model {
             (0x504, 0x0100_0000),
             (UNIT + 0x500, 0xd000_0000),
             (UNIT + 0x300, 5 << 4 | 1),
+            (0, 1 << 2 | 1),
+            (IMSTR, 1),
             (5 * 0x40, 1 << 2 | 1),
             (5 * 0x40 + IMSTR, 1),
             (0x40 + IMSTR, 1),
@@ -63,6 +67,7 @@ impl Default for Model {
             writes: Vec::new(),
             flushing: HashSet::new(),
             is_prompt: true,
+            caches_read: true,
         }
     }
 }
@@ -75,6 +80,7 @@ impl Model {
     fn seized() -> Self {
         let mut model = Self::default();
         seize(&mut model, UNITS, EMPTY).unwrap();
+        forget_empty(&mut model, UNITS).unwrap();
         model
     }
 
@@ -128,6 +134,9 @@ impl Device for Model {
         if place.1 >= 0x200 || !place.1.is_multiple_of(0x40) {
             return self.get(offset);
         }
+        if place.0 != 0 && !self.caches_read {
+            return 0;
+        }
         let is_flushing = u32::from(self.flushing.contains(&place));
         self.get(offset) & !2 | is_flushing << 1
     }
@@ -136,8 +145,8 @@ impl Device for Model {
         let (unit, register) = (offset / UNIT, offset % UNIT);
         assert!(unit < UNITS as usize);
         if register < 0x200 {
-            // Cache units have IMCTR alone, without VA64; context 0 is left alone.
-            assert!(register >= 0x40, "context 0");
+            // Cache units have IMCTR alone, without VA64; context 0 is turned off and not used.
+            assert!(register >= 0x40 || (register, value) == (0, 0), "context 0");
             assert!(unit == 0 || register % 0x40 == 0 && value & !7 == 0);
             let is_status = register % 0x40 == IMSTR;
             if is_status {
@@ -193,12 +202,68 @@ fn an_ipmmu_that_firmware_left_open_is_closed() {
     assert_eq!(model.get(UNIT + 0x500), 0xc000_0000);
     assert_eq!(model.get(0x504), 0x0100_0008);
     // No interrupt, and no context of firmware's.
-    for context in 1..8 {
+    for context in 0..8 {
         for unit in 0..UNITS as usize {
             assert_eq!(model.get(unit * UNIT + context * 0x40) & 4, 0);
         }
     }
-    assert_eq!(model.get(5 * 0x40), 0);
+    assert_eq!([model.get(0), model.get(5 * 0x40)], [0, 0]);
+}
+
+/// Replays writes on these registers, and returns the micro-TLB, the register and the route where
+/// `is_right` is not so.
+fn replay(
+    from: &HashMap<usize, u32>,
+    writes: &[(usize, u32)],
+    mut is_right: impl FnMut(u32, Route) -> bool,
+) -> Option<(u32, usize, Route)> {
+    let mut model = Model {
+        registers: from.clone(),
+        ..Model::default()
+    };
+    for (offset, value) in writes {
+        model.write32(*offset, *value);
+        for stream in [64, 130, 131, 200] {
+            let route = model.route(stream);
+            if !is_right(stream, route) {
+                return Some((stream, *offset, route));
+            }
+        }
+    }
+    None
+}
+
+/// A micro-TLB that was closed once stays closed, whatever is written next.
+///
+/// Requirement: G1-DMA-001.
+#[test]
+fn nothing_passes_again_while_an_ipmmu_is_seized() {
+    let model = Model::seized();
+    let mut closed = HashSet::new();
+    let wrong = replay(
+        &Model::default().registers,
+        &model.writes,
+        |stream, route| {
+            if route == ABORTS {
+                closed.insert(stream);
+            }
+            route == ABORTS || !closed.contains(&stream)
+        },
+    );
+    assert_eq!(wrong, None);
+    assert_eq!(closed.len(), 4);
+}
+
+/// The end of a cache unit's flush is read in a register that no source reads.
+///
+/// Requirement: G1-DMA-002.
+#[test]
+fn cache_units_whose_flush_cannot_be_seen_are_refused() {
+    let mut model = Model {
+        caches_read: false,
+        ..Model::default()
+    };
+    assert_eq!(seize(&mut model, UNITS, EMPTY), Err(Stuck));
 }
 
 /// The tables of a context are there before a micro-TLB leads to it, and nothing passes in between.
@@ -210,18 +275,12 @@ fn nothing_passes_while_an_ipmmu_is_started() {
     let before: HashMap<usize, u32> = model.registers.clone();
     model.writes.clear();
     start(&mut model, UNITS, &STAGES, &STREAMS, |_| true).unwrap();
-    let mut replay = Model {
-        registers: before,
-        ..Model::default()
-    };
-    for (offset, value) in model.writes {
-        replay.write32(offset, value);
-        for stream in [64, 130, 131, 200] {
-            let route = replay.route(stream);
-            let whole = [ABORTS, through(0), through(1)];
-            assert!(whole.contains(&route), "{stream} at {offset:#x}: {route:?}");
-        }
-    }
+    let wrong = replay(&before, &model.writes, |stream, route| match stream {
+        64 | 200 => [ABORTS, through(0)].contains(&route),
+        130 => [ABORTS, through(1)].contains(&route),
+        _ => route == ABORTS,
+    });
+    assert_eq!(wrong, None);
 }
 
 /// Returns where accesses of a VM's micro-TLBs go.
@@ -316,6 +375,11 @@ fn a_fault_is_taken_once_and_names_its_context() {
         assert_eq!(fault::take(&mut model, 2), Some(expected));
         assert_eq!(fault::take(&mut model, 2), None, "{context} is told again");
     }
+    // A device without an owner faults all the time.
+    model.registers.insert(0x40 + IMSTR, 1);
+    model.registers.insert(4 * 0x40 + IMSTR, 1);
+    let streams = [(); 2].map(|()| fault::take(&mut model, 2).map(|event| event.stream));
+    assert_eq!(streams, [Some(4), Some(1)]);
     // Contexts that no VM has, and bits that tell of no fault.
     model.registers.insert(5 * 0x40 + IMSTR, 1);
     model.registers.insert(3 * 0x40 + IMSTR, 1 << 8);

@@ -420,7 +420,7 @@ fn no_unit_is_a_vms() {
         let mut case = case(&[(0, 16)]);
         case.manifest = case.manifest.set(RT, "devices", text(path));
         let refused = case.refused();
-        let expected = "it is Gear1's";
+        let expected = "it decides what bus masters reach";
         assert!(
             refused.contains("M-DEV-008") && refused.contains(expected),
             "{refused}"
