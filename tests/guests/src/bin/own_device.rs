@@ -55,6 +55,8 @@ const OTHERS: [ExitReason; 6] = [
 ];
 
 static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+/// The first vCPU has told that the other one is on: lines of both at once would mix.
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
 static IS_DONE: AtomicBool = AtomicBool::new(false);
 
 fn on_interrupt(_intid: u32) {
@@ -77,6 +79,7 @@ fn main(machine: &Machine) {
     counts("first-cpu");
     let result = psci::cpu_on(1);
     check!("cpu-on", result == psci::result::SUCCESS, "{result}");
+    IS_TOLD.store(true, Ordering::Release);
     cpu::wait_until(|| IS_DONE.load(Ordering::Acquire));
     if !is_again {
         gic::enable(INTID);
@@ -90,6 +93,7 @@ fn main(machine: &Machine) {
 /// The interrupt is made for this vCPU. The first one comes to the other vCPU's CPU, and those
 /// behind it come here.
 fn other(_index: usize) {
+    cpu::wait_until(|| IS_TOLD.load(Ordering::Acquire));
     counts("other-cpu");
     IS_DONE.store(true, Ordering::Release);
 }
