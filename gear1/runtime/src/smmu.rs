@@ -59,9 +59,10 @@ pub(crate) fn turn(machine: &Machine, vm: VmId, streams: &mut Streams, opens: bo
         // planted: devices of a VM that has ended go on
         device.switch(vmid, opens);
         if is_closing() {
-            // The streams may have been opened behind the turn-off, which the halt relies on.
+            // The streams may have been opened behind the turn-off, which the halt relies on. The
+            // caller asks again, and finds the SMMU off when all streams are shut.
             device.switch(vmid, false);
-            return true;
+            return false;
         }
         let Some(ticket) = device.forget(&mut queue(), vmid, true) else {
             return false;
