@@ -5,10 +5,28 @@
 use gear1_core::smmu::event::Event;
 use gear1_core::smmu::host::HostSmmu;
 use gear1_core::smmu::ipmmu::flush::{Flushes, Ticket};
+use gear1_core::smmu::v2::Device;
 
 use super::ipmmu::Ipmmu;
 use super::v2::SmmuV2;
+use crate::barrier;
 use crate::handover::Handover;
+use crate::mmio::Mmio;
+
+/// Both drivers use their registers as they are mapped.
+impl Device for Mmio {
+    fn read32(&self, offset: usize) -> u32 {
+        Mmio::read32(*self, offset)
+    }
+
+    fn write32(&mut self, offset: usize, value: u32) {
+        Mmio::write32(*self, offset, value);
+    }
+
+    fn order(&self) {
+        barrier::dsb_sy();
+    }
+}
 
 /// The one that init has started.
 #[derive(Debug)]

@@ -7,9 +7,7 @@ use gear1_core::smmu::event::Event;
 use gear1_core::smmu::host::HostSmmu;
 use gear1_core::smmu::ipmmu::flush::{Flushes, Ticket};
 use gear1_core::smmu::ipmmu::{self, fault};
-use gear1_core::smmu::v2::Device;
 
-use crate::barrier;
 use crate::handover::Handover;
 use crate::mmio::Mmio;
 
@@ -44,20 +42,6 @@ impl Ipmmu {
     }
 }
 
-impl Device for Ipmmu {
-    fn read32(&self, offset: usize) -> u32 {
-        self.registers.read32(offset)
-    }
-
-    fn write32(&mut self, offset: usize, value: u32) {
-        self.registers.write32(offset, value);
-    }
-
-    fn order(&self) {
-        barrier::dsb_sy();
-    }
-}
-
 impl HostSmmu for Ipmmu {
     type Queue = Flushes;
     type Ticket = Ticket;
@@ -65,7 +49,8 @@ impl HostSmmu for Ipmmu {
 
     fn switch(&mut self, vmid: u16, opens: bool) {
         if let Some(vm) = self.vm_of(vmid) {
-            ipmmu::switch(self, &self.boot.info().smmu.streams, vm, opens);
+            let streams = &self.boot.info().smmu.streams;
+            ipmmu::switch(&mut self.registers, streams, vm, opens);
         }
     }
 
@@ -73,21 +58,21 @@ impl HostSmmu for Ipmmu {
         let streams = &self.boot.info().smmu.streams;
         let context = ipmmu::context_of(streams, self.vm_of(vmid)?)?;
         let units = self.units();
-        queue.begin(self, units, context)
+        queue.begin(&mut self.registers, units, context)
     }
 
     fn is_done(&mut self, queue: &mut Flushes, ticket: Ticket) -> bool {
         let units = self.units();
-        queue.is_done(self, units, ticket)
+        queue.is_done(&mut self.registers, units, ticket)
     }
 
     fn take_event(&mut self, _is_owned: impl Fn(u32) -> bool) -> Option<Event> {
         let own = self.boot.info().smmu.banks;
-        fault::take(self, own)
+        fault::take(&mut self.registers, own)
     }
 
     fn shut(&mut self) {
         let units = self.units();
-        ipmmu::shut(self, units);
+        ipmmu::shut(&mut self.registers, units);
     }
 }

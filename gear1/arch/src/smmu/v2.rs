@@ -5,9 +5,8 @@
 use gear1_abi::layout::el2;
 use gear1_core::smmu::event::Event;
 use gear1_core::smmu::host::HostSmmu;
-use gear1_core::smmu::v2::{self, Device, fault};
+use gear1_core::smmu::v2::{self, fault};
 
-use crate::barrier;
 use crate::handover::Handover;
 use crate::mmio::Mmio;
 
@@ -39,20 +38,6 @@ impl SmmuV2 {
     }
 }
 
-impl Device for SmmuV2 {
-    fn read32(&self, offset: usize) -> u32 {
-        self.registers.read32(offset)
-    }
-
-    fn write32(&mut self, offset: usize, value: u32) {
-        self.registers.write32(offset, value);
-    }
-
-    fn order(&self) {
-        barrier::dsb_sy();
-    }
-}
-
 /// An SMMUv2 has no queue: whoever asks waits for all that anybody has told it.
 impl HostSmmu for SmmuV2 {
     type Queue = ();
@@ -60,23 +45,23 @@ impl HostSmmu for SmmuV2 {
     const EMPTY: () = ();
 
     fn switch(&mut self, vmid: u16, opens: bool) {
-        v2::switch(self, vmid, opens);
+        v2::switch(&mut self.registers, vmid, opens);
     }
 
     fn forget(&mut self, _queue: &mut (), vmid: u16, _has_switched: bool) -> Option<()> {
         // One synchronization at a time: what becomes of a second is not for this driver to know.
-        v2::is_done(self).then(|| v2::forget(self, vmid))
+        v2::is_done(&self.registers).then(|| v2::forget(&mut self.registers, vmid))
     }
 
     fn is_done(&mut self, _queue: &mut (), _ticket: ()) -> bool {
-        v2::is_done(self)
+        v2::is_done(&self.registers)
     }
 
     fn take_event(&mut self, is_owned: impl Fn(u32) -> bool) -> Option<Event> {
-        fault::take(self, self.banks, is_owned)
+        fault::take(&mut self.registers, self.banks, is_owned)
     }
 
     fn shut(&mut self) {
-        v2::shut(self);
+        v2::shut(&mut self.registers);
     }
 }
