@@ -95,7 +95,9 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     check_board(given)?;
     // First of all: what firmware left a device to do would go on in memory that is given out.
     let mut taken = taken(given);
-    smmu::seize(given.board, &mut taken, memory)?;
+    let empty_table = smmu::seize(given.board, &taken, memory)?;
+    // planted: the IPMMU's empty table is memory of a VM
+    taken.extend(empty_table);
     let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;
     let blob = member(&archive, MANIFEST_MEMBER)?.data;
     let mut manifest = Manifest::EMPTY;
@@ -110,20 +112,21 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     check_digests(&manifest, &archive)?;
     doorbells::check_distributor(&manifest, given.board, memory)?;
     let system = System::new(given, &archive, blob, &manifest, &owners)?;
-    hand_over(&system, &taken, memory)
+    hand_over(&system, (&taken, empty_table), memory)
 }
 
 /// Gives out the memory that is not `taken`, and builds all that the runtime finds there. The whole
-/// partition is checked before the first stage 2 exists.
+/// partition is checked before the first stage 2 exists. `empty_table`: what an IPMMU walks for
+/// devices without an owner.
 fn hand_over<M: PhysicalMemory>(
     system: &System<'_, '_>,
-    taken: &[Region],
+    (taken, empty_table): (&[Region], Option<Region>),
     memory: &mut M,
 ) -> Result<HandOver, Refusal> {
     let mut free = FreeMemory::new(&system.given.board.memory, taken);
     let placed = Placed::place(system, &mut free, memory)?;
     let partition = placed.partition(system);
-    partition.check(&placed.ground(system), system.manifest)?;
+    partition.check(&placed.ground(system, empty_table), system.manifest)?;
     let info = placed.build(system, &partition, memory)?;
     memory.write_boot_info(placed.runtime.boot_info, &info);
     memory.clean(placed.runtime.boot_info, size_of::<BootInfo>() as u64);

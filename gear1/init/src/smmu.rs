@@ -56,7 +56,7 @@ pub struct Placed {
     pub parts: Parts,
 }
 
-/// What each version of an SMMU has.
+/// Registers or memory of an SMMU, by its version.
 #[derive(Clone, Debug)]
 pub enum Parts {
     /// An IPMMU's registers.
@@ -68,26 +68,27 @@ pub enum Parts {
 }
 
 /// Makes every access of every device behind the board's SMMU abort. Firmware may have left devices
-/// that still write, as a network card by which it has loaded the archive. What this takes of
-/// memory for good is added to what is `taken`.
+/// that still write, as a network card by which it has loaded the archive. Returns the memory that
+/// an IPMMU needs for that for good, of what is not `taken`.
 pub fn seize<M: PhysicalMemory>(
     board: &Board,
-    taken: &mut Vec<Region>,
+    taken: &[Region],
     memory: &mut M,
-) -> Result<(), Refusal> {
+) -> Result<Option<Region>, Refusal> {
     let Some(found) = &board.smmu else {
-        return Ok(());
+        return Ok(None);
     };
     if let SmmuKind::Ipmmu(kind) = &found.kind {
         let empty = ipmmu::take_empty(board, taken, memory)?;
-        return ipmmu::seize(found, kind, empty, memory).map_err(|Stuck| stuck(found));
+        let seized = ipmmu::seize(found, kind, empty.start, memory);
+        return seized.map(|()| Some(empty)).map_err(|Stuck| stuck(found));
     }
     let mut device = Registers::new(memory, found.registers.start, Pa::new(0));
     let seized = match found.kind {
         SmmuKind::V2(_) => smmu::v2::seize(&mut device, found.registers.bytes()),
         _ => smmu::seize(&mut device),
     };
-    seized.map_err(|Stuck| stuck(found))
+    seized.map(|()| None).map_err(|Stuck| stuck(found))
 }
 
 /// Refuses streams that their VM's stage 2 cannot keep: those of an SMMUv3 beside a GICv2, whose

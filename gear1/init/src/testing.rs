@@ -72,9 +72,9 @@ pub(crate) struct FakeSmmu {
     pub(crate) id: HashMap<u64, u32>,
     /// Changes of control are never acknowledged.
     pub(crate) is_hung: bool,
-    /// It is an SMMUv2.
+    /// The SMMU is an SMMUv2.
     pub(crate) is_v2: bool,
-    /// It is an IPMMU.
+    /// The SMMU is an IPMMU.
     pub(crate) is_ipmmu: bool,
 }
 

@@ -75,8 +75,8 @@ pub(super) fn windows(
     windows.ok_or_else(|| refusal!(Board, "{path}: ranges: no whole windows"))
 }
 
-/// What raises an interrupt below a bridge, as a row of `interrupt-map` names it: the three cells
-/// of a function's address, and its line.
+/// Line of a function below a bridge, as a row of `interrupt-map` names it: the three cells of the
+/// function's address, and the line's number.
 #[derive(Clone, Copy)]
 pub(super) struct Line([u32; CHILD_CELLS]);
 

@@ -175,7 +175,11 @@ impl<'a> Placed<'a> {
     /// Returns what no VM may be given: init and its inputs, which the runtime reads again or
     /// wipes, the interrupt controller, and all that was taken for Gear1. Memory of firmware is not
     /// there: it never was free, so no mapping of memory can reach it.
-    pub(super) fn ground<'g>(&self, system: &System<'g, 'a>) -> Ground<'g> {
+    pub(super) fn ground<'g>(
+        &self,
+        system: &System<'g, 'a>,
+        empty_table: Option<Region>,
+    ) -> Ground<'g> {
         let (given, board) = (system.given, system.given.board);
         let mut gear1 = alloc::vec![
             (given.init, "init"),
@@ -187,6 +191,7 @@ impl<'a> Placed<'a> {
         gear1.extend(fed.map(|fed| (fed.region(), "what Gear1 feeds")));
         let smmu = board.smmu.iter().flat_map(Smmu::regions);
         gear1.extend(smmu.map(|registers| (registers, "the SMMU")));
+        gear1.extend(empty_table.map(|table| (table, "the IPMMU's empty table")));
         gear1.extend(self.runtime_memory());
         Ground {
             memory: &board.memory,

@@ -32,7 +32,7 @@ pub struct Contexts {
     pub(super) units: Vec<Region>,
     /// The VM of each context, from the first of a VM's on.
     vms: Vec<usize>,
-    /// What the runtime is told of owners.
+    /// Owners of contexts and of micro-TLBs, for the runtime.
     streams: Vec<BootStreams>,
 }
 
@@ -62,20 +62,17 @@ pub fn settle<M: PhysicalMemory>(board: &mut Board, memory: &M) -> Option<String
     Some(said)
 }
 
-/// Takes memory for the empty table, which stays `taken`, and returns its address.
+/// Takes memory for the empty table, which is not `taken`, for good.
 pub(super) fn take_empty<M: PhysicalMemory>(
     board: &Board,
-    taken: &mut Vec<Region>,
+    taken: &[Region],
     memory: &mut M,
-) -> Result<u64, Refusal> {
+) -> Result<Region, Refusal> {
     let mut free = FreeMemory::new(&board.memory, taken);
     let what = "the IPMMU's empty table";
     let empty = free.take(EMPTY_ROOT_SIZE, EMPTY_ROOT_SIZE, what)?;
-    let end = empty.get() + EMPTY_ROOT_SIZE;
-    // planted: the IPMMU's empty table is memory of a VM
-    taken.push(Region::new(empty.get(), end));
     memory.wipe(empty, EMPTY_ROOT_SIZE);
-    Ok(empty.get())
+    Ok(Region::new(empty.get(), empty.get() + EMPTY_ROOT_SIZE))
 }
 
 /// Makes every access of every device behind the units abort. `empty`: address of an empty table

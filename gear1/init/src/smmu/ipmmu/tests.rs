@@ -286,7 +286,7 @@ fn what_an_ipmmu_cannot_keep_is_refused() {
     }
 }
 
-/// What no IPMMU keeps back: a guest may own it with `trusts-dma` alone.
+/// Tells whether a guest needs `trusts-dma` for a device that no IPMMU keeps back.
 fn is_refused_to_a_guest(change: impl Fn(&mut Case)) -> bool {
     let mut case = case(&[]);
     case.manifest =
