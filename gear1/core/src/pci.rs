@@ -20,7 +20,7 @@ mod tests;
 pub const FUNCTION_SIZE: u64 = 0x1000;
 /// Bytes of a bus's configuration space.
 pub const BUS_SIZE: u64 = FUNCTION_SIZE * MAX_FUNCTIONS as u64;
-/// What the vendor and the device of a function read as that is not there (PCI 6.1).
+/// Value of the word with vendor and device where no function is (PCI 6.1).
 pub const NO_FUNCTION: u32 = u32::MAX;
 
 /// Offset of the command register, and its bits: the function answers in I/O space, in memory

@@ -275,7 +275,7 @@ fn set_up(
     for unit in 1..units {
         let at = of_context(unit, context, IMCTR);
         device.write32(at, common);
-        // No source reads IMCTR of a cache unit. Its end of a flush is to be read there.
+        // No source reads IMCTR of a cache unit, where the end of that unit's flush is to be read.
         // planted: a cache unit whose flush cannot be seen is driven
         if !CONTROL::MMUEN.is_set(device.read32(at)) {
             return Err(Stuck);

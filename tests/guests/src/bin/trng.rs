@@ -16,7 +16,7 @@ const GET_UUID: u32 = 0x8400_0052;
 const RND_32: u32 = 0x8400_0053;
 const RND_64: u32 = 0xc400_0053;
 const FUNCTIONS: [u32; 5] = [VERSION, FEATURES, GET_UUID, RND_32, RND_64];
-/// What the service does not have: behind its functions, and 64-bit forms of 32-bit functions.
+/// Functions that the service does not have: one behind its own, and 64-bit forms of 32-bit ones.
 const UNKNOWN: [u32; 3] = [0x8400_0054, 0xc400_0050, 0xc400_0052];
 
 const SUCCESS: u64 = 0;
