@@ -22,12 +22,10 @@ use crate::sys;
 /// User and group of the program of channel 0; the others follow. They are free on Debian, and next
 /// to GDM's own.
 const FIRST_ACCOUNT: u32 = crate::sandbox::ACCOUNT + 1;
-/// First pause before a program that ended is started again, and the longest. The pause doubles.
+/// First pause before a program that ended is started again, and the longest. The pause doubles. The
+/// guest's driver waits for it: a start each second costs a CPU little, and so the pause is short.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Longest pause behind a program that ran until GDM ended it. A driver has that done by a reset of
-/// its card, and waits.
-const LONGEST_AFTER_USE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A program that ran for so long starts again after the first pause.
 const LONG_RUN: Duration = Duration::from_secs(30);
 /// Bytes of a program's messages that the log has of each start.
@@ -108,19 +106,13 @@ impl Program {
         let Some(mut child) = self.child.take() else {
             return;
         };
-        let ran = matches!(child.try_wait(), Ok(None));
         // A process that is killed ends when the kernel has done its transfers.
         let _ = child.kill();
         let _ = child.wait();
-        // planted: a reset of a card has its driver wait for long
-        let longest = if ran {
-            LONGEST_AFTER_USE
-        } else {
-            LONGEST_PAUSE
-        };
         // planted: a program that ends at once is started without end
         self.pause = match self.started.elapsed() < LONG_RUN {
-            true => (self.pause * 2).clamp(FIRST_PAUSE, longest),
+            // planted: a reset of a card has its driver wait for long
+            true => (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE),
             false => FIRST_PAUSE,
         };
         self.started = Instant::now();

@@ -187,12 +187,12 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         "a program's memory costs others theirs",
         Change::Drop,
     ),
-    // A program that ran well is ended by each reset of its device. The pause after that is short,
-    // and that after failures is not.
+    // A program that runs well is ended by each reset of its device, and the pause grows without
+    // end.
     Bug::on_host(
         BY_PROGRAM,
         "a reset of a card has its driver wait for long",
-        Change::Become("let longest = LONGEST_PAUSE;"),
+        Change::Swap(".clamp(FIRST_PAUSE, LONGEST_PAUSE)", ".max(FIRST_PAUSE)"),
     ),
     // The lock file is synchronized and not locked. A program of an earlier GDM may have a transfer
     // in progress. No two programs are there in an ordinary run.
