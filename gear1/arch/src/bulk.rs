@@ -149,7 +149,7 @@ pub(crate) unsafe fn clean(start: *mut u8, size: usize) {
         let count = bytes.wrapping_shr(line.trailing_zeros());
         // SAFETY: each line holds a byte of the caller's, and maintenance by address loses nothing:
         // the lines are cleaned, never only invalidated.
-        unsafe { for_each_block!(["dc civac"], 2, first, line, count) };
+        unsafe { for_each_block!(["dc civac"], 3, first, line, count) };
     }
     barrier::dsb_sy();
 }
@@ -177,7 +177,7 @@ pub(crate) unsafe fn wipe(start: *mut u8, size: usize) {
     unsafe { clean(start, head) };
     let first = start.wrapping_add(head);
     // SAFETY: as in `zero` and in `clean`: so many whole blocks are the caller's.
-    let rest = unsafe { for_each_block!(["dc zva", "dc civac"], 3, first, line, count) };
+    let rest = unsafe { for_each_block!(["dc zva", "dc civac"], 4, first, line, count) };
     // SAFETY: the bytes behind the last block are the caller's.
     unsafe { zero_by_pairs(rest, tail) };
     // SAFETY: as above. Its barrier waits for the lines before, too.
