@@ -14,13 +14,13 @@
 use alloc::vec::Vec;
 
 use gear1_abi::boot::BootPl061;
+use gear1_core::seed::SEED_SIZE;
 use gearv_manifest::blob::{Blob, Node};
 use gearv_manifest::{ChannelEnd, VirtioDevice, VirtioKind, Vm, VmKind};
 
 use crate::devices::{self, Bridge, Owned};
 use crate::fdt::bus::cell_counts;
 use crate::fdt::{FIRST_SPI, PMUS, is_compatible, path_below, stdout_path, text};
-use crate::random::SEED_SIZE;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 

@@ -4,9 +4,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::collections::HashMap;
 
-use gear1_abi::boot::{BootInfo, EnableMethod, FRESH_SEEDS, IrqOwner};
+use gear1_abi::boot::{BootInfo, EnableMethod, IrqOwner};
 use gear1_abi::image::{GEAR2_MAGIC, RUNTIME_MAGIC};
 use gear1_abi::layout::{PAGE_SIZE, el2, gear2};
+use gear1_core::seed::{self, Start};
 
 use super::{Given, HandOver, prepare};
 use crate::fdt;
@@ -17,6 +18,7 @@ use crate::testing::{
     kernel, mappings, tree,
 };
 use crate::trees::{Aligned, Tree, cells, smallest, text};
+use crate::vm;
 use gearv_manifest::blob::Blob;
 
 const MIB: u64 = 1 << 20;
@@ -371,9 +373,13 @@ fn a_guest_finds_its_payload_and_zeroes_and_nothing_in_caches() {
         if let Some(source) = archive.get(from_archive..from_archive + load.size as usize) {
             assert_eq!(&bytes[at..end], source);
         } else {
-            assert_eq!(bytes[at..end], memory.read(load.source, load.size as usize));
             let is_tree = bytes[at..at + 4] == [0xd0, 0x0d, 0xfe, 0xed];
-            assert!(is_tree || load.stride != 0);
+            assert!(is_tree != load.is_seed);
+            let source = match load.is_seed {
+                true => seed_of(&info, vm.vmid - vm::FIRST_VMID, 0)[load.source as usize..].into(),
+                false => memory.read(load.source, load.size as usize),
+            };
+            assert_eq!(bytes[at..end], source[..load.size as usize]);
         }
     }
     assert!(bytes == expected);
@@ -386,6 +392,11 @@ fn a_guest_finds_its_payload_and_zeroes_and_nothing_in_caches() {
     );
 }
 
+fn seed_of(info: &BootInfo, vm: u16, number: u32) -> [u8; 40] {
+    let (key, vm) = (&info.seed_key, vm.into());
+    Start { key, vm, number }.seed()
+}
+
 /// G1-BOOT-007: with each start the VM's device tree gets other seeds, in the same places.
 #[test]
 fn each_start_has_its_own_seeds() {
@@ -393,18 +404,20 @@ fn each_start_has_its_own_seeds() {
     prepared.unwrap();
     let info = *memory.boot_info.as_ref().unwrap().1;
     let mut seen = std::collections::BTreeSet::new();
-    for vm in &info.vms[..info.vm_count as usize] {
-        let fresh = vm.loads.iter().filter(|load| load.stride != 0);
-        let sizes: Vec<u64> = fresh.clone().map(|load| load.size).collect();
-        assert_eq!(sizes, [32, 8]);
-        for load in fresh {
-            for start in 0..FRESH_SEEDS {
-                let source = load.source + start * load.stride;
-                let seed = memory.read(source, load.size as usize);
-                assert!(seen.insert(seed), "start {start}");
+    for (vm, number) in info.vms[..info.vm_count as usize].iter().zip(0..) {
+        let parts = vm.loads.iter().filter(|load| load.is_seed);
+        let parts: Vec<_> = parts.map(|load| (load.source, load.size)).collect();
+        assert_eq!(parts, [(0, 32), (32, 8)]);
+        for start in 0..100 {
+            let seed = seed_of(&info, number, start);
+            for (from, size) in &parts {
+                let part = seed[*from as usize..][..*size as usize].to_vec();
+                assert!(seen.insert(part), "start {start}");
             }
         }
     }
+    // The machine's seed decides.
+    assert_ne!(info.seed_key, seed::key(&[]));
 }
 
 #[test]
