@@ -528,7 +528,7 @@ pub(crate) fn is_disabled(node: &Node<'_>) -> bool {
 
 /// Returns the node's phandle.
 pub(crate) fn phandle(node: &Node<'_>) -> Option<u32> {
-    cell(node, "phandle").or_else(|| cell(node, "linux,phandle"))
+    node.phandle()
 }
 
 /// Returns a property of one cell.

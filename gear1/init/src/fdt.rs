@@ -153,8 +153,7 @@ impl Board {
 
 /// Tells whether the node is compatible with one of `names`.
 pub(crate) fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
-    let compatible = node.property("compatible");
-    compatible.is_some_and(|compatible| compatible.has_text_of(names))
+    node.is_compatible(names)
 }
 
 /// Result of reading a board's tree.

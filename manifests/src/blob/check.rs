@@ -15,12 +15,13 @@ use super::{Blob, BlobError, CELL, MAX_DEPTH};
 use crate::words;
 
 impl<'a> Blob<'a> {
-    /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes.
-    pub(super) fn check_structure(&self) -> Result<(), BlobError> {
+    /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes. Returns how
+    /// many nodes there are.
+    pub(super) fn check_structure(&self) -> Result<usize, BlobError> {
         let tree = construct(self.bytes)?;
         let mut position = self.start;
         let mut depth = 0_usize;
-        let mut root_seen = false;
+        let mut nodes = 0;
         let mut may_have_property = false;
         let ascii = ascii_end(self.strings);
         loop {
@@ -29,10 +30,10 @@ impl<'a> Blob<'a> {
             let structure = Err(BlobError::Structure { offset });
             match self.checked_token(&tree, &mut position)? {
                 Some(Token::Begin(name)) => {
-                    if depth == 0 && root_seen || !self.is_text(name, position) {
+                    if depth == 0 && nodes != 0 || !self.is_text(name, position) {
                         return structure;
                     }
-                    root_seen = true;
+                    nodes += 1;
                     // Properties come before nodes (Devicetree Specification 0.4, 5.4.2). A reader
                     // that stops at the first node would miss one behind it.
                     may_have_property = true;
@@ -53,7 +54,7 @@ impl<'a> Blob<'a> {
                     }
                 }
                 // The end, with each node closed: a block that is cut off has lost something.
-                None if depth == 0 && root_seen => return Ok(()),
+                None if depth == 0 && nodes != 0 => return Ok(nodes),
                 None => return structure,
             }
         }

@@ -95,9 +95,6 @@ impl<'a> Blob<'a> {
     /// Returns the first cell behind the properties of the node whose name ends before cell `at`: a
     /// node's, or that of the end of the node.
     pub(super) fn end_of_properties(&self, mut at: usize) -> usize {
-        if let Some(end) = self.indexed_end_of_properties(at) {
-            return end;
-        }
         // Bounded: every token moves the position on, and the structure block is finite.
         while let Some(behind) = match self.cell(at) {
             Some(FDT_NOP) => Some(at + 1),
@@ -125,9 +122,6 @@ impl<'a> Blob<'a> {
 
     /// Returns the first cell behind the end of the node whose name ends before cell `at`.
     pub(super) fn end_of_node(&self, mut at: usize) -> usize {
-        if let Some(end) = self.indexed_end(at) {
-            return end;
-        }
         // Nodes below are part of it, so their ends are counted.
         let mut depth = 1_usize;
         // Bounded: every token moves the position on, and the structure block is finite.
@@ -157,12 +151,6 @@ impl<'a> Blob<'a> {
         }
     }
 
-    /// Tells whether cell `at` is a NOP or the token of a property.
-    #[inline(always)]
-    pub(super) fn is_property_or_nop(&self, at: usize) -> bool {
-        matches!(self.cell(at), Some(PROPERTY | FDT_NOP))
-    }
-
     /// Returns the first cell from `at` on that is no NOP.
     pub(super) fn behind_nops(&self, mut at: usize) -> usize {
         // Bounded: the position moves on, and the structure block is finite.
@@ -174,13 +162,15 @@ impl<'a> Blob<'a> {
 
     /// Returns the name at cell `at`, and the first cell behind it.
     fn node_name(&self, at: usize) -> Option<(&'a [u8], usize)> {
-        let behind = match self.indexed_end_of_name(at.wrapping_sub(1)) {
-            Some(behind) => behind,
-            None => self.behind_text(at)?,
-        };
-        let last = u32::from_le(*self.cells.get(behind - 1)?);
-        let length = (behind - 1 - at) * CELL + first_zero(last)?;
+        let behind = self.behind_text(at)?;
+        let length = self.name_length(at, behind)?;
         Some((self.bytes_from(at)?.get(..length)?, behind))
+    }
+
+    /// Returns the bytes of the name from cell `at` to cell `behind`.
+    pub(super) fn name_length(&self, at: usize, behind: usize) -> Option<usize> {
+        let last = u32::from_le(*self.cells.get(behind - 1)?);
+        Some((behind - 1 - at) * CELL + first_zero(last)?)
     }
 
     /// Returns the offset in the strings block of the name of the property whose token is at cell
@@ -190,7 +180,7 @@ impl<'a> Blob<'a> {
     }
 
     /// Returns the property whose token is at cell `at`.
-    fn property_at(&self, at: usize) -> Option<Property<'a>> {
+    pub(super) fn property_at(&self, at: usize) -> Option<Property<'a>> {
         let value = self.bytes_from(at + PROPERTY_HEADER)?;
         let value = value.get(..self.number(at + 1)?)?;
         let offset = (at + PROPERTY_HEADER) * CELL;
