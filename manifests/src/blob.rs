@@ -9,7 +9,7 @@
 
 use core::fmt;
 
-pub use self::index::Record;
+pub use self::index::{Record, Texts};
 pub use self::node::{Children, Node, Properties};
 pub use self::property::Property;
 pub use self::token::FDT_NOP;
@@ -20,7 +20,7 @@ mod node;
 mod property;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 mod token;
 
 /// First word of a blob (Devicetree Specification 0.4, 5.2).

@@ -3,6 +3,7 @@
 //! Strings are borrowed from the blob. Nothing here is checked: [`crate::read()`] fills it, and the
 //! rules judge it.
 
+use crate::blob::text::text_length;
 use crate::list::List;
 use crate::node_path::NodePath;
 use crate::{
@@ -469,7 +470,7 @@ impl<'a> Names<'a> {
 /// each text.
 fn terminated<'a>(mut rest: &'a str) -> impl Iterator<Item = &'a str> + Clone + use<'a> {
     core::iter::from_fn(move || {
-        let length = rest.bytes().position(|byte| byte == 0)?;
+        let length = text_length(rest.as_bytes())?;
         let text = rest.get(..length)?;
         rest = rest.get(length + 1..)?;
         Some(text)

@@ -16,12 +16,12 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use gear1_abi::boot::BootMaster;
-use gearv_manifest::blob::{Blob, Node};
+use gearv_manifest::blob::{Blob, Node, Texts};
 use gearv_manifest::{AsBooted, DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
 use crate::fdt::smmu::{is_driven, is_ipmmu};
-use crate::fdt::{Board, FIRST_SPI, Names, SPI, is_compatible, path_below};
+use crate::fdt::{Board, FIRST_SPI, Names, SPI, move_below, path_below};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, merged, pages};
 
@@ -45,13 +45,13 @@ pub use streams::Streams;
 pub use inventory::{Device, bus_masters, inventory};
 
 /// Compatible strings of a GIC.
-pub(crate) const GIC: &[&str] = &["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"];
+const GIC: Texts = Texts::new(&["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"]);
 /// Compatible strings of the GIC parts that have nodes of their own.
-const GIC_PARTS: &[&str] = &["arm,gic-v3-its", "arm,gic-v2m-frame"];
+const GIC_PARTS: Texts = Texts::new(&["arm,gic-v3-its", "arm,gic-v2m-frame"]);
 /// Nodes of the root whose `reg` is no register: addresses of memory, affinities, or nothing.
 const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
 /// Nodes of firmware's PSCI, which the VM's own replaces.
-pub(crate) const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
+pub(crate) const PSCI: Texts = Texts::new(&["arm,psci", "arm,psci-0.2", "arm,psci-1.0"]);
 /// Trigger types of an interrupt that are edges.
 const EDGES: u32 = 0b11;
 
@@ -141,7 +141,8 @@ pub fn resolve<'a>(
         .map(|smmu| smmu.names.clone())
         .unwrap_or_default();
     let bus = Bus::root(&root)?;
-    walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
+    let parent = cell(&root, "interrupt-parent");
+    walk.visit(&root, &mut String::new(), Some(&bus), parent)?;
     if walk.shares_pages() {
         walk.note_sharers(&root, "", &bus)?;
     }
@@ -184,8 +185,6 @@ struct Walk<'w, 'a, 't> {
     neighbours: Vec<(String, Region)>,
     /// The patterns that stand for a node.
     matched: Vec<&'a str>,
-    /// The paths of all nodes, while a pattern may be a misspelled one.
-    seen: Vec<String>,
     /// Errors of the manifest, those of other VMs included.
     faults: &'w mut Vec<Fault>,
 }
@@ -217,7 +216,6 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             untrusted: Vec::new(),
             neighbours: Vec::new(),
             matched: Vec::new(),
-            seen: Vec::new(),
             faults,
         }
     }
@@ -247,35 +245,35 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
     fn visit(
         &mut self,
         node: &Node<'t>,
-        path: &str,
+        path: &mut String,
         bus: Option<&Bus<'_, 't>>,
         parent: Option<u32>,
     ) -> Result<(), Refusal> {
+        let length = path.len();
         for child in node.children() {
-            let skipped = path.is_empty() && NOT_DEVICES.contains(&child.name());
-            if skipped {
+            let name = child.name();
+            if length == 0 && NOT_DEVICES.contains(&name) {
                 continue;
             }
-            let path = path_below(path, child.name());
+            move_below(path, length, name);
             if is_disabled(&child) {
-                self.note_disabled(&child, &path, bus);
+                self.note_disabled(&child, path, bus);
                 continue;
             }
             let parent = cell(&child, "interrupt-parent").or(parent);
-            self.resolve_node(&child, &path, bus, parent)?;
-            let mut functions = self.vm.devices.functions_of(&path);
-            if pci::is_bridge(&child) && functions.next().is_some() {
+            self.resolve_node(&child, path, bus, parent)?;
+            if pci::is_bridge(&child) && self.vm.devices.functions_of(path).next().is_some() {
                 // Nodes below describe functions, which the bus tells of.
-                self.give_functions(&child, &path, bus);
+                self.give_functions(&child, path, bus);
                 continue;
             }
             let ranges = child.property("ranges").zip(bus);
             match ranges {
                 Some((ranges, bus)) => {
-                    let below = bus.below(&child, ranges, &path)?;
-                    self.visit(&child, &path, Some(&below), parent)?;
+                    let below = bus.below(&child, ranges, path)?;
+                    self.visit(&child, path, Some(&below), parent)?;
                 }
-                None => self.visit(&child, &path, None, parent)?,
+                None => self.visit(&child, path, None, parent)?,
             }
         }
         Ok(())
@@ -291,7 +289,6 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         bus: Option<&Bus<'_, 't>>,
         parent: Option<u32>,
     ) -> Result<(), Refusal> {
-        self.seen.push(path.to_string());
         let patterns = self.vm.devices.iter();
         let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
         self.matched.extend(matched);
@@ -424,9 +421,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
                 continue;
             }
             let fault = Fault::new(Rule::NoSuchDevice, self.vm.name, "devices", pattern);
-            let seen = self.seen.iter().map(String::as_str);
+            let mut paths = Vec::new();
+            add_paths(&self.root, "", &mut paths);
             self.faults.push(Fault {
-                nearest: nearest_pattern(pattern, seen),
+                nearest: nearest_pattern(pattern, paths.iter().map(String::as_str)),
                 ..fault
             });
         }
@@ -444,18 +442,29 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
 /// without a stage 2 in between. A PCI host bridge other than the generic one has registers of its
 /// own, with which the VM could move its windows.
 fn keeps(node: &Node<'_>, gic_version: u32) -> Option<&'static str> {
-    if is_gic(node) || is_compatible(node, GIC_PARTS) {
+    if is_gic(node) || node.is_compatible(&GIC_PARTS) {
         Some("it is the interrupt controller's")
     } else if is_driven(node, gic_version) {
         Some("it is Gear1's, which drives it")
     } else if gic_version == 2 && is_ipmmu(node) {
         Some("it decides what bus masters reach, and Gear1 drives or closes it where it can")
-    } else if pci::is_bridge(node) && !is_compatible(node, &[pci::GENERIC]) {
+    } else if pci::is_bridge(node) && !node.is_compatible(&pci::GENERIC) {
         Some("a PCI host bridge cannot be passed through, except for pci-host-ecam-generic")
-    } else if is_compatible(node, PSCI) {
+    } else if node.is_compatible(&PSCI) {
         Some("it is firmware's, and each VM has Gear1's")
     } else {
         None
+    }
+}
+
+/// Adds the paths of all enabled devices below a node.
+fn add_paths(node: &Node<'_>, path: &str, paths: &mut Vec<String>) {
+    let is_device = |node: &Node<'_>| !path.is_empty() || !NOT_DEVICES.contains(&node.name());
+    let enabled = node.children().filter(|child| !is_disabled(child));
+    for child in enabled.filter(is_device) {
+        let path = path_below(path, child.name());
+        paths.push(path.clone());
+        add_paths(&child, &path, paths);
     }
 }
 
@@ -516,7 +525,7 @@ fn find_path<'t>(node: &Node<'t>, path: &str, wanted: u32) -> Option<(Node<'t>, 
 
 /// Tells whether the node is the interrupt controller.
 pub(crate) fn is_gic(node: &Node<'_>) -> bool {
-    is_compatible(node, GIC) && !is_disabled(node)
+    node.is_compatible(&GIC) && !is_disabled(node)
 }
 
 /// Tells whether firmware has turned a device off, or it is broken (Devicetree Specification 0.4,

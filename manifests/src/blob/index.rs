@@ -41,6 +41,44 @@ pub struct Record {
     pub(super) phandle: Option<u32>,
 }
 
+/// Strings of which one is looked for in `compatible`, with their bits, which are made by the
+/// compiler for constants.
+#[derive(Clone, Copy, Debug)]
+pub struct Texts {
+    texts: &'static [&'static str],
+    bits: u32,
+}
+
+impl Texts {
+    /// Returns the strings with their bits.
+    #[must_use]
+    pub const fn new(texts: &'static [&'static str]) -> Self {
+        let (mut bits, mut rest) = (0, texts);
+        while let [first, behind @ ..] = rest {
+            bits |= name_bit(first.as_bytes());
+            rest = behind;
+        }
+        Self { texts, bits }
+    }
+
+    /// Iterates over the strings.
+    pub fn iter(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.texts.iter().copied()
+    }
+
+    /// Tells whether a text is one of the strings.
+    #[must_use]
+    pub fn contains(&self, text: &[u8]) -> bool {
+        self.iter().any(|one| one.as_bytes() == text)
+    }
+
+    /// Returns the bits of all.
+    #[inline(always)]
+    pub(super) const fn bits(&self) -> u32 {
+        self.bits
+    }
+}
+
 /// Names of properties that a record tells of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {

@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use super::index::{Record, name_bit};
+use super::index::{Record, Texts, name_bit};
 use super::property::Property;
 use super::text::checked_text;
 use super::{Blob, CELL};
@@ -170,21 +170,19 @@ impl<'a> Node<'a> {
             .is_some_and(|(record, _)| record.names & bit == 0)
     }
 
-    /// Tells whether one of the strings of `compatible` is one of `names`.
+    /// Tells whether one of the strings of `compatible` is one of `texts`.
+    #[inline(always)]
     #[must_use]
-    pub fn is_compatible(&self, names: &[&str]) -> bool {
-        let may_be = |name: &&str| {
-            let record = self.record.is_none_or(|(record, _)| {
-                // Of most names no string has the bit.
-                record.compatible & name_bit(name.as_bytes()) != 0
-            });
-            record
-        };
-        if !names.iter().any(may_be) {
-            return false;
-        }
+    pub fn is_compatible(&self, texts: &Texts) -> bool {
+        let lacks = |(record, _): (&Record, usize)| record.compatible & texts.bits() == 0;
+        // Of most nodes no string has one of the bits.
+        !self.record.is_some_and(lacks) && self.names_compatible(texts)
+    }
+
+    /// Tells, by the strings themselves, whether one of `compatible` is one of `texts`.
+    fn names_compatible(&self, texts: &Texts) -> bool {
         let compatible = self.property("compatible");
-        compatible.is_some_and(|compatible| compatible.has_text_of(names))
+        compatible.is_some_and(|list| list.has_text_of(texts))
     }
 
     /// Returns the number by which other nodes refer to this one: `phandle`, or else

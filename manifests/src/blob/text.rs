@@ -23,7 +23,7 @@ pub(super) fn first_zero(cell: u32) -> Option<usize> {
 }
 
 /// Returns the number of bytes before the first NUL, `None` if there is no NUL.
-pub(super) fn text_length(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn text_length(bytes: &[u8]) -> Option<usize> {
     let (before, cells, behind) = cells(bytes);
     if let Some(length) = before.iter().position(|&byte| byte == 0) {
         return Some(length);

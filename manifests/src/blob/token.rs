@@ -13,11 +13,13 @@ use super::{Blob, CELL};
 /// Token of a node's beginning; the name follows.
 pub(super) const BEGIN_NODE: u32 = 1;
 /// Token of a node's end.
-const END_NODE: u32 = 2;
+pub(super) const END_NODE: u32 = 2;
 /// Token of a property; length, name offset and value follow.
-const PROPERTY: u32 = 3;
+pub(super) const PROPERTY: u32 = 3;
 /// Token without meaning: a node or property that is overwritten with it is no longer in the tree.
 pub const FDT_NOP: u32 = 4;
+/// Token of the tree's end.
+pub(super) const END: u32 = 9;
 
 /// Kind of a token that is passed over.
 #[derive(Clone, Copy)]
@@ -28,39 +30,7 @@ pub(super) enum Step {
     End,
 }
 
-/// A token of the structure block that means something; NOPs are passed over.
-#[derive(Clone, Copy)]
-pub(super) enum Token<'a> {
-    /// A node with this name.
-    Begin(&'a [u8]),
-    Property(Property<'a>),
-    End,
-}
-
 impl<'a> Blob<'a> {
-    /// Reads the token at cell `at` and moves `at` behind it; `None` at the end of the tree, and
-    /// where a structure that was not checked is damaged.
-    pub(super) fn token(&self, at: &mut usize) -> Option<Token<'a>> {
-        *at = self.behind_nops(*at);
-        match self.cell(*at)? {
-            BEGIN_NODE => {
-                let (name, behind) = self.node_name(*at + 1)?;
-                *at = behind;
-                Some(Token::Begin(name))
-            }
-            PROPERTY => {
-                let property = self.property_at(*at)?;
-                *at = self.behind_property(*at)?;
-                Some(Token::Property(property))
-            }
-            END_NODE => {
-                *at += 1;
-                Some(Token::End)
-            }
-            _ => None,
-        }
-    }
-
     /// Returns the first property with this name from cell `at` on. Values of the properties before
     /// it are not looked at.
     pub(super) fn find_property(&self, mut at: usize, name: &str) -> Option<Property<'a>> {
@@ -161,7 +131,7 @@ impl<'a> Blob<'a> {
     }
 
     /// Returns the name at cell `at`, and the first cell behind it.
-    fn node_name(&self, at: usize) -> Option<(&'a [u8], usize)> {
+    pub(super) fn node_name(&self, at: usize) -> Option<(&'a [u8], usize)> {
         let behind = self.behind_text(at)?;
         let length = self.name_length(at, behind)?;
         Some((self.bytes_from(at)?.get(..length)?, behind))
@@ -181,15 +151,21 @@ impl<'a> Blob<'a> {
 
     /// Returns the property whose token is at cell `at`.
     pub(super) fn property_at(&self, at: usize) -> Option<Property<'a>> {
-        let value = self.bytes_from(at + PROPERTY_HEADER)?;
-        let value = value.get(..self.number(at + 1)?)?;
+        let value = self.value(at)?;
         let offset = (at + PROPERTY_HEADER) * CELL;
         Property::new(self.strings, self.number(at + 2)?, value, offset)
     }
 
+    /// Returns the value of the property whose token is at cell `at`.
+    #[inline(always)]
+    pub(super) fn value(&self, at: usize) -> Option<&'a [u8]> {
+        let value = self.bytes_from(at + PROPERTY_HEADER)?;
+        value.get(..self.number(at + 1)?)
+    }
+
     /// Returns the first cell behind the property whose token is at cell `at`.
     #[inline(always)]
-    fn behind_property(&self, at: usize) -> Option<usize> {
+    pub(super) fn behind_property(&self, at: usize) -> Option<usize> {
         Some(at + PROPERTY_HEADER + self.number(at + 1)?.div_ceil(CELL))
     }
 
@@ -213,7 +189,7 @@ impl<'a> Blob<'a> {
 
     /// Returns cell `at` of the blob, `None` behind the structure block.
     #[inline(always)]
-    fn cell(&self, at: usize) -> Option<u32> {
+    pub(super) fn cell(&self, at: usize) -> Option<u32> {
         self.cells.get(at).map(|cell| u32::from_be(*cell))
     }
 

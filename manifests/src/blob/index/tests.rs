@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::{any, proptest};
 use proptest::sample::Index;
 
-use super::{Record, name_bit};
+use super::{Record, Texts, name_bit};
 use crate::blob::{Blob, FDT_NOP, Node};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
 
@@ -30,11 +30,11 @@ const NAMES: &[&str] = &[
 ];
 
 /// Lists of compatible strings, of which trees here have some.
-const COMPATIBLE: [&[&str]; 4] = [
-    &["arm,gic"],
-    &["x", "gearv,manifest"],
-    &["none", "last"],
-    &[],
+const COMPATIBLE: [Texts; 4] = [
+    Texts::new(&["arm,gic"]),
+    Texts::new(&["x", "gearv,manifest"]),
+    Texts::new(&["none", "last"]),
+    Texts::new(&[]),
 ];
 
 /// Returns all that can be asked of a node and of those below.
@@ -42,7 +42,7 @@ fn answers(node: &Node<'_>) -> Vec<String> {
     let range = |range: core::ops::Range<usize>| std::format!("{range:?}");
     let mut list = vec![node.name().into(), range(node.tokens())];
     list.push(std::format!("{:?}", node.phandle()));
-    let compatible = COMPATIBLE.map(|names| node.is_compatible(names));
+    let compatible = COMPATIBLE.map(|texts| node.is_compatible(&texts));
     list.push(std::format!("{compatible:?}"));
     list.extend(node.properties().map(|one| range(one.tokens())));
     let named = NAMES.iter().map(|name| node.property(name));

@@ -22,7 +22,7 @@ pub(super) const BUGS: &[Bug] = &[
     // "disabled".
     Bug {
         name: "a disabled node counts",
-        change: Change::Become("traits.is_disabled = property.text().is_none();"),
+        change: Change::Become("is_disabled: !node.property(\"status\").is_none_or(|_| true),"),
         breaks: &["G1-BOOT-001"],
         test: FDT,
         finder: Finder::Host,
