@@ -18,7 +18,7 @@ pub(crate) fn cells(bytes: &[u8]) -> (&[u8], &[u32], &[u8]) {
 /// Tells whether all bytes are zeroes.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     let (before, words, behind) = words(bytes);
-    let (rounds, rest) = words.as_chunks::<4>();
+    let (rounds, rest) = words.as_chunks::<8>();
     let is_zero = |words: &[u64]| words.iter().fold(0, |all, word| all | word) == 0;
     rounds.iter().all(|round| is_zero(round))
         && is_zero(rest)

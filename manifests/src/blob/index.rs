@@ -10,9 +10,11 @@
 #[cfg(test)]
 mod tests;
 
+use core::ops::Range;
+
 use super::text::text_length;
 use super::token::Step;
-use super::{Blob, MAX_DEPTH};
+use super::{Blob, MAX_DEPTH, Node};
 
 /// Bits of a word of the names' table: which of the [`name_bit`]s, whether it was looked at, and
 /// which of the names that a record tells of it is.
@@ -166,6 +168,25 @@ impl<'a> Blob<'a> {
             at = behind;
         }
         Blob { records, ..*self }
+    }
+
+    /// Returns the first node with this name among those with the records `numbers`, without the
+    /// nodes below them.
+    pub(super) fn record_called(&self, name: &str, numbers: Range<usize>) -> Option<Node<'a>> {
+        let Range { start, end } = numbers;
+        let mut number = start;
+        // Bounded: each record leads to a later one.
+        while number < end {
+            let record = self.record(number)?;
+            let node = || Node::numbered(*self, number).filter(|node| node.is_called(name));
+            if record.name_length as usize == name.len()
+                && let Some(node) = node()
+            {
+                return Some(node);
+            }
+            number = record.behind as usize;
+        }
+        None
     }
 
     /// Returns a record, `None` without an index.

@@ -69,6 +69,11 @@ impl<'a> Node<'a> {
         checked_text(self.name)
     }
 
+    /// Tells whether the node has this name.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        self.name == name.as_bytes()
+    }
+
     /// Returns the range of the node's tokens, from the start of the blob: its beginning and its
     /// end, with everything between them. A caller that holds the blob writable may overwrite all
     /// of it with `FDT_NOP`.
@@ -151,14 +156,14 @@ impl<'a> Node<'a> {
     #[must_use]
     pub fn property(&self, name: &str) -> Option<Property<'a>> {
         // Inlined, so that the bit of a constant name is a constant.
-        self.property_by(name, name_bit(name.as_bytes()))
+        match self.lacks_name(name_bit(name.as_bytes())) {
+            true => None,
+            false => self.find_property(name),
+        }
     }
 
-    /// Returns the first property with this name, whose [`name_bit`] is `bit`.
-    fn property_by(&self, name: &str, bit: u32) -> Option<Property<'a>> {
-        if self.lacks_name(bit) {
-            return None;
-        }
+    /// Returns the first property with this name, by the tokens.
+    fn find_property(&self, name: &str) -> Option<Property<'a>> {
         self.blob.find_property(self.at, name)
     }
 
@@ -199,6 +204,10 @@ impl<'a> Node<'a> {
     /// Returns the first child with this name.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<Self> {
+        if let Some((record, number)) = self.record {
+            let below = number + 1..record.behind as usize;
+            return self.blob.record_called(name, below);
+        }
         self.children().find(|child| child.name == name.as_bytes())
     }
 }
