@@ -10,7 +10,7 @@
 use core::fmt;
 
 pub use self::index::{Record, Texts};
-pub use self::node::{Children, Node, Properties};
+pub use self::node::{All, Children, Node, Properties};
 pub use self::property::Property;
 pub use self::token::FDT_NOP;
 

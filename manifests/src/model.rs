@@ -496,22 +496,31 @@ impl<'a> DevicePatterns<'a> {
     /// Tells whether the node at `path`, or one above it, is named.
     #[must_use]
     pub fn owns(&self, path: &str) -> bool {
+        self.iter().any(|pattern| Self::covers(pattern, path))
+    }
+
+    /// Tells whether `pattern` stands for the node at `path`, or for one above it.
+    #[must_use]
+    pub fn covers(pattern: &str, path: &str) -> bool {
         let is_at_or_below = |rest: &str| rest.is_empty() || rest.starts_with('/');
-        self.iter().any(|pattern| match pattern.strip_suffix('*') {
+        match pattern.strip_suffix('*') {
             // The name that begins so ends with the path or at the next slash.
             Some(start) => !start.is_empty() && path.starts_with(start),
             None => !pattern.is_empty() && path.strip_prefix(pattern).is_some_and(is_at_or_below),
-        })
+        }
     }
 
     /// Tells whether a node below the one at `path` is named.
     #[must_use]
     pub fn owns_below(&self, path: &str) -> bool {
-        let mut patterns = self.iter();
-        patterns.any(|pattern| {
-            let rest = pattern.strip_prefix(path);
-            rest.is_some_and(|rest| rest.starts_with('/'))
-        })
+        self.iter().any(|pattern| Self::is_below(pattern, path))
+    }
+
+    /// Tells whether `pattern` stands for a node below the one at `path`.
+    #[must_use]
+    pub fn is_below(pattern: &str, path: &str) -> bool {
+        let rest = pattern.strip_prefix(path);
+        rest.is_some_and(|rest| rest.starts_with('/'))
     }
 
     /// Iterates over the functions of the PCI host bridge at `path` that are named apart from the

@@ -161,8 +161,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// the board's leads to a node of Gear1's.
     fn new(board: &Blob<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
         let root = &board.root();
-        let mut survey = Survey::default();
-        survey.look(root);
+        let survey = Survey::of(root);
         let gic = survey.gic;
         let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
         Ok(Self {
@@ -561,15 +560,16 @@ struct Survey<'t> {
 }
 
 impl<'t> Survey<'t> {
-    /// Looks at a node and at those below; the blob's reader has bounded how deep they nest.
-    fn look(&mut self, node: &Node<'t>) {
-        if self.gic.is_none() && devices::is_gic(node) {
-            self.gic = Some(*node);
+    /// Looks at a node and at all below.
+    fn of(node: &Node<'t>) -> Self {
+        let mut survey = Self::default();
+        for node in node.all() {
+            if survey.gic.is_none() && devices::is_gic(&node) {
+                survey.gic = Some(node);
+            }
+            let phandle = devices::phandle(&node).unwrap_or(0);
+            survey.highest_phandle = survey.highest_phandle.max(phandle);
         }
-        let phandle = devices::phandle(node).unwrap_or(0);
-        self.highest_phandle = self.highest_phandle.max(phandle);
-        for child in node.children() {
-            self.look(&child);
-        }
+        survey
     }
 }

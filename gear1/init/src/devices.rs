@@ -67,7 +67,8 @@ pub struct Interrupt {
 /// Devices of the board that a VM owns.
 #[derive(Clone, Debug)]
 pub struct Owned<'a> {
-    patterns: DevicePatterns<'a>,
+    /// Patterns of the devices' paths.
+    patterns: Vec<&'a str>,
     /// Registers, as whole pages, in order and without overlap.
     pub pages: Vec<Region>,
     /// Interrupts.
@@ -90,14 +91,16 @@ impl Owned<'_> {
     /// Tells whether the node at `path`, or one above it, is the VM's.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
+        let mut patterns = self.patterns.iter();
         // planted: a device's tree shows what is not its own
-        self.patterns.owns(path)
+        patterns.any(|pattern| DevicePatterns::covers(pattern, path))
     }
 
     /// Tells whether a node below the one at `path` is the VM's.
     #[must_use]
     pub fn has_below(&self, path: &str) -> bool {
-        self.patterns.owns_below(path)
+        let mut patterns = self.patterns.iter();
+        patterns.any(|pattern| DevicePatterns::is_below(pattern, path))
     }
 
     /// Tells whether a device of the VM's has this interrupt, or may have: the bus alone tells
@@ -183,6 +186,8 @@ struct Walk<'w, 'a, 't> {
     untrusted: Vec<String>,
     /// Other devices that may reach all memory, with their registers.
     neighbours: Vec<(String, Region)>,
+    /// Patterns of the VM's devices.
+    patterns: Vec<&'a str>,
     /// The patterns that stand for a node.
     matched: Vec<&'a str>,
     /// Errors of the manifest, those of other VMs included.
@@ -215,6 +220,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             smmu: Names::default(),
             untrusted: Vec::new(),
             neighbours: Vec::new(),
+            patterns: vm.devices.iter().collect(),
             matched: Vec::new(),
             faults,
         }
@@ -228,7 +234,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let given = self.given.iter();
         let regions = given.map(|(_, region)| pages(region)).collect();
         Owned {
-            patterns: self.vm.devices,
+            patterns: self.patterns,
             pages: merged(regions),
             interrupts: self.interrupts,
             masters: self.masters,
@@ -289,10 +295,15 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         bus: Option<&Bus<'_, 't>>,
         parent: Option<u32>,
     ) -> Result<(), Refusal> {
-        let patterns = self.vm.devices.iter();
-        let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
-        self.matched.extend(matched);
-        let is_owned = self.vm.devices.owns(path);
+        let covering = self.patterns.iter().copied();
+        let covering = covering.filter(|pattern| DevicePatterns::covers(pattern, path));
+        let mut is_owned = false;
+        for pattern in covering {
+            is_owned = true;
+            if DevicePatterns::matches(pattern, path) {
+                self.matched.push(pattern);
+            }
+        }
         if !is_owned && !self.has_emulated() && !self.is_judged() {
             return Ok(());
         }
@@ -503,13 +514,9 @@ fn shared(specifier: &[u32]) -> Option<Interrupt> {
     })
 }
 
-/// Returns the first node below `node`, itself included, that is one; the blob's reader has bounded
-/// how deep nodes nest.
+/// Returns the first node below `node`, itself included, that is one.
 pub(crate) fn find<'t>(node: &Node<'t>, is_it: &dyn Fn(&Node<'t>) -> bool) -> Option<Node<'t>> {
-    if is_it(node) {
-        return Some(*node);
-    }
-    node.children().find_map(|child| find(&child, is_it))
+    node.all().find(is_it)
 }
 
 /// Returns the node with this phandle, and its path.

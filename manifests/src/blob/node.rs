@@ -151,6 +151,15 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Iterates over the node and all nodes below it, in the tree's order.
+    #[must_use]
+    pub fn all(&self) -> All<'a> {
+        All {
+            next: Some(*self),
+            end: self.end(),
+        }
+    }
+
     /// Returns the first property with this name.
     #[inline(always)]
     #[must_use]
@@ -225,6 +234,28 @@ impl<'a> Iterator for Properties<'a> {
 
     fn next(&mut self) -> Option<Property<'a>> {
         self.blob.next_property(&mut self.at)
+    }
+}
+
+/// A node and the nodes below it.
+#[derive(Clone, Debug)]
+pub struct All<'a> {
+    next: Option<Node<'a>>,
+    /// The first cell behind the first node.
+    end: usize,
+}
+
+impl<'a> Iterator for All<'a> {
+    type Item = Node<'a>;
+
+    fn next(&mut self) -> Option<Node<'a>> {
+        let node = self.next?;
+        self.next = match node.record {
+            Some((_, number)) => Node::numbered(node.blob, number + 1),
+            None => node.blob.next_node(node.at),
+        };
+        self.next = self.next.filter(|next| next.at <= self.end);
+        Some(node)
     }
 }
 

@@ -4,6 +4,7 @@ use super::CELL;
 use crate::words::cells;
 
 /// Tells whether the name at the front of `names`, which ends in a NUL, is `name`.
+#[inline(always)]
 pub(super) fn is_name(names: &[u8], name: &str) -> bool {
     // Of most names a NUL is elsewhere already, so that few are compared.
     names.get(name.len()) == Some(&0) && names.starts_with(name.as_bytes())

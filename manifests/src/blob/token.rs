@@ -8,7 +8,7 @@
 
 use super::property::{PROPERTY_HEADER, Property};
 use super::text::{first_zero, is_name, zero_bytes};
-use super::{Blob, CELL};
+use super::{Blob, CELL, Node};
 
 /// Token of a node's beginning; the name follows.
 pub(super) const BEGIN_NODE: u32 = 1;
@@ -33,18 +33,21 @@ pub(super) enum Step {
 impl<'a> Blob<'a> {
     /// Returns the first property with this name from cell `at` on. Values of the properties before
     /// it are not looked at.
-    pub(super) fn find_property(&self, mut at: usize, name: &str) -> Option<Property<'a>> {
-        // Bounded: every token moves the position on, and the structure block is finite.
+    pub(super) fn find_property(&self, at: usize, name: &str) -> Option<Property<'a>> {
+        const PROPERTY_CELL: u32 = PROPERTY.to_be();
+        const NOP_CELL: u32 = FDT_NOP.to_be();
+        let mut rest = self.cells.get(at..)?;
+        // Bounded: every token shortens the rest.
         loop {
-            match self.cell(at)? {
-                FDT_NOP => at += 1,
-                PROPERTY => {
-                    let names = self.strings.get(self.number(at + 2)?..)?;
+            rest = match rest {
+                [PROPERTY_CELL, size, offset, behind @ ..] => {
+                    let names = self.strings.get(u32::from_be(*offset) as usize..)?;
                     if is_name(names, name) {
-                        return self.property_at(at);
+                        return self.property_at(self.end() - rest.len());
                     }
-                    at = self.behind_property(at)?;
+                    behind.get((u32::from_be(*size) as usize).div_ceil(CELL)..)?
                 }
+                [NOP_CELL, behind @ ..] => behind,
                 _ => return None,
             }
         }
@@ -87,6 +90,19 @@ impl<'a> Blob<'a> {
                 BEGIN_NODE => return self.node_name(at + 1),
                 _ => return None,
             }
+        }
+    }
+
+    /// Returns the first node that begins at cell `at` or behind it, whatever ends before.
+    pub(super) fn next_node(&self, mut at: usize) -> Option<Node<'a>> {
+        // Bounded: every token moves the position on, and the structure block is finite.
+        loop {
+            let (behind, step) = self.step(at)?;
+            if matches!(step, Step::Begin) {
+                let (name, at) = self.node_name(at + 1)?;
+                return Some(Node::new(*self, name, at));
+            }
+            at = behind;
         }
     }
 

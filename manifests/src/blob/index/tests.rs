@@ -50,6 +50,8 @@ fn answers(node: &Node<'_>) -> Vec<String> {
     let kept = node.property_tokens(|one| !one.is_called("a"));
     list.extend(kept.map(|tokens| std::format!("{tokens:x?}")));
     list.push(std::format!("{:x?}", node.child_tokens()));
+    let all = node.all().map(|one| range(one.tokens()));
+    list.push(all.collect::<Vec<_>>().join(" "));
     for child in node.children() {
         let found = node.child(child.name()).map(|found| found.tokens());
         list.push(std::format!("{found:?}"));
