@@ -26,12 +26,17 @@ type Block = [Row; 4];
 /// it by XOR, which loses nothing of a seed whose bytes are independent.
 #[must_use]
 pub fn key(machine: &[u8]) -> Key {
-    let mut key = Key::default();
-    // Bound: bytes of the seed; init alone makes a key.
-    for (byte, at) in machine.iter().zip((0..key.len() * 4).cycle()) {
-        if let Some(word) = key.get_mut(at / 4) {
-            *word ^= u32::from(*byte) << (at % 4 * 8);
+    let mut folded = [0; size_of::<Key>()];
+    // Bound: bytes of the seed, twice; init alone makes a key.
+    for part in machine.chunks(folded.len()) {
+        for (slot, byte) in folded.iter_mut().zip(part) {
+            *slot ^= *byte;
         }
+    }
+    let mut key = Key::default();
+    // Bound: words of a key (8).
+    for (slot, word) in key.iter_mut().zip(folded.as_chunks().0) {
+        *slot = u32::from_le_bytes(*word);
     }
     key
 }

@@ -4,7 +4,8 @@
 //! Invariant: a loaded VM's memory holds the loaded files and zeroes. The contents are in memory,
 //! not only in caches: the VM starts with its caches off.
 //!
-//! Init loads the VMs that start by themselves. The runtime loads every VM again for each later
+//! Init loads the VMs that start by themselves; beside a real-time VM it loads real-time VMs alone,
+//! which wait for no other, and Gear2 has the runtime load the rest. The runtime loads every VM again for each later
 //! start, from the list of copies that [`Prepared::load`] leaves: files come from the archive, the
 //! device tree from a page that init keeps, and everything between them is wiped.
 //!
@@ -283,21 +284,24 @@ impl Prepared<'_> {
         }
     }
 
-    /// Keeps the finished device tree, fills the VM's memory if it starts by itself, and returns
-    /// what the runtime is to know. `root` is the VM's stage 2.
+    /// Keeps the finished device tree, fills the VM's memory if `fills`, and returns what the
+    /// runtime is to know. `root` is the VM's stage 2.
     pub fn load<M: PhysicalMemory>(
         &self,
         vm: &Vm<'_>,
-        archive_pa: Pa,
+        (archive_pa, fills): (Pa, bool),
         root: Pa,
         memory: &mut M,
     ) -> BootVm {
-        let mut boot = self.described(vm, root);
+        let mut boot = BootVm {
+            loaded: fills,
+            ..self.described(vm, root)
+        };
         for (slot, load) in boot.loads.iter_mut().zip(self.loads(archive_pa)) {
             *slot = load;
         }
         self.keep(memory);
-        if vm.autostart {
+        if fills {
             self.fill(memory);
         }
         boot
@@ -313,7 +317,6 @@ impl Prepared<'_> {
             vmid: FIRST_VMID + vm.id.reg() as u16,
             entry: ipa + self.placed.entry,
             argument: self.placed.device_tree.map_or(0, |offset| ipa + offset),
-            loaded: vm.autostart,
             ..BootVm::default()
         };
         boot.regions[0] = self.memory;

@@ -1,4 +1,4 @@
-//! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012, G1-SUP-004.
+//! Requirements: G1-BOOT-002, G1-BOOT-008, G1-BOOT-012, G1-RT-006, G1-SUP-004.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -429,6 +429,32 @@ fn a_guest_without_autostart_is_left_to_the_runtime() {
     let vm = memory.boot_info.as_ref().unwrap().1.vms[1];
     assert!(!vm.loaded);
     assert_eq!(memory.read(vm.regions[0].pa, 1), [POISON]);
+}
+
+/// G1-RT-006: a real-time VM does not wait until init has filled the memory of others.
+#[test]
+fn a_guest_beside_a_real_time_vm_is_left_to_the_runtime() {
+    let mut case = Case::new();
+    case.manifest = case
+        .manifest
+        .set("/gear2", "cpus", cells(&[0]))
+        .set("/vms/linux", "cpus", cells(&[0]))
+        .set("/vms/flat", "kind", text("real-time"))
+        .set("/vms/flat", "cpus", cells(&[1]));
+    let with_autostart = case.manifest.clone();
+    for (has_autostart, loaded) in [(true, [false, true]), (false, [true, false])] {
+        if !has_autostart {
+            case.manifest = with_autostart
+                .clone()
+                .set("/vms/flat", "no-autostart", Vec::new());
+        }
+        let (prepared, memory, _) = case.run();
+        prepared.unwrap();
+        let info = &memory.boot_info.as_ref().unwrap().1;
+        assert_eq!([0, 1].map(|vm: usize| info.vms[vm].loaded), loaded);
+        let start = info.vms[0].regions[0].pa;
+        assert_eq!(memory.read(start, 1) == [POISON], !loaded[0]);
+    }
 }
 
 #[test]

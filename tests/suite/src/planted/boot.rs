@@ -263,6 +263,15 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/core/src/seed/tests.rs",
         finder: Finder::Host,
     },
+    // The real-time VM starts as before, only later. The test looks at the other VM's memory, which
+    // init leaves as it was.
+    Bug {
+        name: "a real-time VM waits until others are loaded",
+        change: Change::Swap("(is_real_time(vm) || !has_real_time)", "true"),
+        breaks: &["G1-RT-006"],
+        test: PREPARE,
+        finder: Finder::Host,
+    },
     // The list of CPUs is never empty, so the check passes always. The runtime numbers the boot CPU
     // 0; the test boots with the affinity of another one.
     Bug {
