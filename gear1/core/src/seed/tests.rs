@@ -1,5 +1,7 @@
 //! Requirements: G1-BOOT-007.
 
+use std::vec::Vec;
+
 use super::{Start, block, key};
 
 fn seed(machine: &[u8], vm: u32, number: u32) -> [u8; 40] {
