@@ -9,13 +9,15 @@
 
 use core::fmt;
 
-pub use self::index::{Record, Texts};
+pub use self::index::Record;
+pub use self::names::Texts;
 pub use self::node::{All, Children, Node, Properties};
 pub use self::property::Property;
 pub use self::token::FDT_NOP;
 
 mod check;
 mod index;
+mod names;
 mod node;
 mod property;
 #[cfg(test)]

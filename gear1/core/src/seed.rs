@@ -27,14 +27,13 @@ type Block = [Row; 4];
 #[must_use]
 pub fn key(machine: &[u8]) -> Key {
     let mut folded = [0; size_of::<Key>()];
-    // Bound: bytes of the seed, twice; init alone makes a key.
+    // Bounded: bytes of the seed. Init alone makes a key.
     for part in machine.chunks(folded.len()) {
         for (slot, byte) in folded.iter_mut().zip(part) {
             *slot ^= *byte;
         }
     }
     let mut key = Key::default();
-    // Bound: words of a key (8).
     for (slot, word) in key.iter_mut().zip(folded.as_chunks().0) {
         *slot = u32::from_le_bytes(*word);
     }
@@ -60,7 +59,6 @@ impl Start<'_> {
         let block = block(self.key, self.number, [self.vm, 0, 0]);
         let bytes = block.map(|row| row.map(u32::to_le_bytes));
         let mut seed = [0; SEED_SIZE];
-        // Bound: SEED_SIZE (40).
         for (slot, byte) in seed.iter_mut().zip(bytes.as_flattened().as_flattened()) {
             *slot = *byte;
         }

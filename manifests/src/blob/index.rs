@@ -10,11 +10,11 @@
 #[cfg(test)]
 mod tests;
 
-use core::ops::Range;
-
+use super::names::name_bit;
+use super::property::Property;
 use super::text::text_length;
 use super::token::Step;
-use super::{Blob, MAX_DEPTH, Node};
+use super::{Blob, MAX_DEPTH};
 
 /// Bits of a word of the names' table: which of the [`name_bit`]s, whether it was looked at, and
 /// which of the names that a record tells of it is.
@@ -41,44 +41,6 @@ pub struct Record {
     pub(super) compatible: u32,
     /// The node's `phandle`, or else its `linux,phandle`.
     pub(super) phandle: Option<u32>,
-}
-
-/// Strings of which one is looked for in `compatible`, with their bits, which are made by the
-/// compiler for constants.
-#[derive(Clone, Copy, Debug)]
-pub struct Texts {
-    texts: &'static [&'static str],
-    bits: u32,
-}
-
-impl Texts {
-    /// Returns the strings with their bits.
-    #[must_use]
-    pub const fn new(texts: &'static [&'static str]) -> Self {
-        let (mut bits, mut rest) = (0, texts);
-        while let [first, behind @ ..] = rest {
-            bits |= name_bit(first.as_bytes());
-            rest = behind;
-        }
-        Self { texts, bits }
-    }
-
-    /// Iterates over the strings.
-    pub fn iter(&self) -> impl Iterator<Item = &'static str> + use<> {
-        self.texts.iter().copied()
-    }
-
-    /// Tells whether a text is one of the strings.
-    #[must_use]
-    pub fn contains(&self, text: &[u8]) -> bool {
-        self.iter().any(|one| one.as_bytes() == text)
-    }
-
-    /// Returns the bits of all.
-    #[inline(always)]
-    pub(super) const fn bits(&self) -> u32 {
-        self.bits
-    }
 }
 
 /// Names of properties that a record tells of.
@@ -170,25 +132,6 @@ impl<'a> Blob<'a> {
         Blob { records, ..*self }
     }
 
-    /// Returns the first node with this name among those with the records `numbers`, without the
-    /// nodes below them.
-    pub(super) fn record_called(&self, name: &str, numbers: Range<usize>) -> Option<Node<'a>> {
-        let Range { start, end } = numbers;
-        let mut number = start;
-        // Bounded: each record leads to a later one.
-        while number < end {
-            let record = self.record(number)?;
-            let node = || Node::numbered(*self, number).filter(|node| node.is_called(name));
-            if record.name_length as usize == name.len()
-                && let Some(node) = node()
-            {
-                return Some(node);
-            }
-            number = record.behind as usize;
-        }
-        None
-    }
-
     /// Returns a record, `None` without an index.
     #[inline(always)]
     pub(super) fn record(&self, number: usize) -> Option<&'a Record> {
@@ -245,7 +188,7 @@ impl Pass<'_> {
             Kind::Other => {}
             Kind::Compatible => {
                 let texts = blob.property_at(at);
-                let texts = texts.iter().flat_map(super::Property::texts);
+                let texts = texts.iter().flat_map(Property::texts);
                 record.compatible =
                     texts.fold(record.compatible, |bits, text| bits | name_bit(text));
             }
@@ -304,17 +247,4 @@ fn word_of_name_at(strings: &[u8], offset: usize) -> u32 {
     let name = name.unwrap_or_default();
     let kind = Kind::of(name) as u32;
     name_bit(name).trailing_zeros() | IS_KNOWN | kind << KIND
-}
-
-/// Returns the bit that stands for a name, and for others: by its length and both ends, in which
-/// the names of one node differ.
-#[inline(always)]
-pub(super) const fn name_bit(name: &[u8]) -> u32 {
-    let (first, last) = match name {
-        [] => (0, 0),
-        [only] => (*only, *only),
-        [first, .., last] => (*first, *last),
-    };
-    let sum = name.len() as u32 * 5 + first as u32 + last as u32 * 3;
-    1 << (sum % u32::BITS)
 }

@@ -4,7 +4,8 @@
 
 use core::ops::Range;
 
-use super::index::{Record, Texts, name_bit};
+use super::index::Record;
+use super::names::{Texts, name_bit};
 use super::property::Property;
 use super::text::checked_text;
 use super::{Blob, CELL};
@@ -69,9 +70,22 @@ impl<'a> Node<'a> {
         checked_text(self.name)
     }
 
-    /// Tells whether the node has this name.
-    pub(super) fn is_called(&self, name: &str) -> bool {
-        self.name == name.as_bytes()
+    /// Returns the first node with this name among those with the records `numbers`, without the
+    /// nodes below them.
+    fn numbered_child(&self, name: &str, numbers: Range<usize>) -> Option<Self> {
+        let mut number = numbers.start;
+        // Bounded: each record leads to a later one.
+        while number < numbers.end {
+            let record = self.blob.record(number)?;
+            let node = || Node::numbered(self.blob, number);
+            if record.name_length as usize == name.len()
+                && let Some(node) = node().filter(|node| node.name == name.as_bytes())
+            {
+                return Some(node);
+            }
+            number = record.behind as usize;
+        }
+        None
     }
 
     /// Returns the range of the node's tokens, from the start of the blob: its beginning and its
@@ -215,7 +229,7 @@ impl<'a> Node<'a> {
     pub fn child(&self, name: &str) -> Option<Self> {
         if let Some((record, number)) = self.record {
             let below = number + 1..record.behind as usize;
-            return self.blob.record_called(name, below);
+            return self.numbered_child(name, below);
         }
         self.children().find(|child| child.name == name.as_bytes())
     }
@@ -252,7 +266,10 @@ impl<'a> Iterator for All<'a> {
         let node = self.next?;
         self.next = match node.record {
             Some((_, number)) => Node::numbered(node.blob, number + 1),
-            None => node.blob.next_node(node.at),
+            None => {
+                let next = node.blob.next_node(node.at);
+                next.map(|(name, at)| Node::new(node.blob, name, at))
+            }
         };
         self.next = self.next.filter(|next| next.at <= self.end);
         Some(node)

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use super::CELL;
-use super::index::Texts;
+use super::names::Texts;
 use super::text::{checked_text, is_name, text_length};
 
 /// Cells of a property's token, length and name offset.

@@ -8,7 +8,7 @@
 
 use super::property::{PROPERTY_HEADER, Property};
 use super::text::{first_zero, is_name, zero_bytes};
-use super::{Blob, CELL, Node};
+use super::{Blob, CELL};
 
 /// Token of a node's beginning; the name follows.
 pub(super) const BEGIN_NODE: u32 = 1;
@@ -93,14 +93,14 @@ impl<'a> Blob<'a> {
         }
     }
 
-    /// Returns the first node that begins at cell `at` or behind it, whatever ends before.
-    pub(super) fn next_node(&self, mut at: usize) -> Option<Node<'a>> {
+    /// Returns the name and the first cell behind the name of the first node from cell `at` on,
+    /// whatever ends before.
+    pub(super) fn next_node(&self, mut at: usize) -> Option<(&'a [u8], usize)> {
         // Bounded: every token moves the position on, and the structure block is finite.
         loop {
             let (behind, step) = self.step(at)?;
             if matches!(step, Step::Begin) {
-                let (name, at) = self.node_name(at + 1)?;
-                return Some(Node::new(*self, name, at));
+                return self.node_name(at + 1);
             }
             at = behind;
         }

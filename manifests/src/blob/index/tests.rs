@@ -8,7 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::{any, proptest};
 use proptest::sample::Index;
 
-use super::{Record, Texts, name_bit};
+use super::Record;
+use crate::blob::names::{Texts, name_bit};
 use crate::blob::{Blob, FDT_NOP, Node};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
 

@@ -269,7 +269,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "a real-time VM waits until others are loaded",
         change: Change::Swap("(is_real_time(vm) || !has_real_time)", "true"),
         breaks: &["G1-RT-006"],
-        test: PREPARE,
+        test: "gear1/init/src/prepare/tests/loading.rs",
         finder: Finder::Host,
     },
     // The list of CPUs is never empty, so the check passes always. The runtime numbers the boot CPU
