@@ -9,17 +9,20 @@
 
 use core::fmt;
 
-pub use self::node::{Children, Node, Properties};
+pub use self::index::Record;
+pub use self::names::Texts;
+pub use self::node::{All, Children, Node, Properties};
 pub use self::property::Property;
 pub use self::token::FDT_NOP;
 
 mod check;
 mod index;
+mod names;
 mod node;
 mod property;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 mod token;
 
 /// First word of a blob (Devicetree Specification 0.4, 5.2).
@@ -99,21 +102,26 @@ pub struct Blob<'a> {
     cells: &'a [u32],
     /// The structure block's first cell.
     start: usize,
-    /// Words of the index, one for each cell of the structure block; empty: there is no index.
-    index: &'a [u32],
+    /// How many nodes there are.
+    nodes: usize,
+    /// The index, a record for each node; empty: there is no index.
+    records: &'a [Record],
 }
 
 impl<'a> Blob<'a> {
     /// Checks `bytes`, which may be longer than the tree, and returns the tree in them.
     pub fn new(bytes: &'a [u8]) -> Result<Self, BlobError> {
         let blob = Self::with_checked_header(bytes)?;
-        blob.check_structure()?;
-        Ok(blob)
+        let nodes = blob.check_structure()?;
+        Ok(Self { nodes, ..blob })
     }
 
     /// Returns the root node.
     #[must_use]
     pub fn root(&self) -> Node<'a> {
+        if let Some(root) = Node::numbered(*self, 0) {
+            return root;
+        }
         // `check_structure` saw a root node at the first token that is not a NOP.
         let (name, at) = self.find_node(self.start).unwrap_or((&[], self.end()));
         Node::new(*self, name, at)
@@ -136,6 +144,12 @@ impl<'a> Blob<'a> {
     #[must_use]
     pub const fn structure_cells(&self) -> usize {
         self.cells.len() - self.start
+    }
+
+    /// Returns how many nodes the tree has.
+    #[must_use]
+    pub const fn node_count(&self) -> usize {
+        self.nodes
     }
 
     /// Checks the header: every block that it names lies in the blob, so that whatever follows it
@@ -163,7 +177,8 @@ impl<'a> Blob<'a> {
             strings: strings.ok_or(BlobError::Layout)?,
             cells: check::cells(block),
             start: header.structure / CELL,
-            index: &[],
+            nodes: 0,
+            records: &[],
         })
     }
 

@@ -3,6 +3,7 @@
 //! Strings are borrowed from the blob. Nothing here is checked: [`crate::read()`] fills it, and the
 //! rules judge it.
 
+use crate::blob::text::text_length;
 use crate::list::List;
 use crate::node_path::NodePath;
 use crate::{
@@ -17,6 +18,7 @@ mod channel;
 mod cpus;
 mod devices;
 mod memory;
+mod patterns;
 mod restart;
 mod scheduling;
 mod shared;
@@ -29,6 +31,7 @@ pub use channel::{Channel, ChannelEnd};
 pub use cpus::{CpuList, CpuSet};
 pub use devices::{Console, Rtc, WatchdogDevice};
 pub use memory::{Memory, Region};
+pub use patterns::DevicePatterns;
 pub use restart::{OnGiveUp, Restart, RestartLimit};
 pub(crate) use scheduling::PARAMETERS;
 pub use scheduling::{Balancer, Budget, Parameters, Policy, Pool, Scheduler, Window};
@@ -469,69 +472,11 @@ impl<'a> Names<'a> {
 /// each text.
 fn terminated<'a>(mut rest: &'a str) -> impl Iterator<Item = &'a str> + Clone + use<'a> {
     core::iter::from_fn(move || {
-        let length = rest.bytes().position(|byte| byte == 0)?;
+        let length = text_length(rest.as_bytes())?;
         let text = rest.get(..length)?;
         rest = rest.get(length + 1..)?;
         Some(text)
     })
-}
-
-/// Paths of nodes in the board's device tree; a `*` at the end stands for the rest of a name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DevicePatterns<'a>(pub(crate) &'a str);
-
-impl<'a> DevicePatterns<'a> {
-    /// Iterates over the patterns.
-    pub fn iter(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        terminated(self.0)
-    }
-
-    /// Tells whether there is no pattern.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Tells whether the node at `path`, or one above it, is named.
-    #[must_use]
-    pub fn owns(&self, path: &str) -> bool {
-        let is_at_or_below = |rest: &str| rest.is_empty() || rest.starts_with('/');
-        self.iter().any(|pattern| match pattern.strip_suffix('*') {
-            // The name that begins so ends with the path or at the next slash.
-            Some(start) => !start.is_empty() && path.starts_with(start),
-            None => !pattern.is_empty() && path.strip_prefix(pattern).is_some_and(is_at_or_below),
-        })
-    }
-
-    /// Tells whether a node below the one at `path` is named.
-    #[must_use]
-    pub fn owns_below(&self, path: &str) -> bool {
-        let mut patterns = self.iter();
-        patterns.any(|pattern| {
-            let rest = pattern.strip_prefix(path);
-            rest.is_some_and(|rest| rest.starts_with('/'))
-        })
-    }
-
-    /// Iterates over the functions of the PCI host bridge at `path` that are named apart from the
-    /// bridge: each path, and its unit address.
-    pub fn functions_of(&self, path: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
-        self.iter().filter_map(move |pattern| {
-            let unit = pattern.strip_prefix(path)?.strip_prefix("/pci@")?;
-            Some((pattern, unit))
-        })
-    }
-
-    /// Tells whether `pattern` stands for the node at `path`.
-    #[must_use]
-    pub fn matches(pattern: &str, path: &str) -> bool {
-        match pattern.strip_suffix('*') {
-            Some(start) => path
-                .strip_prefix(start)
-                .is_some_and(|rest| !rest.contains('/')),
-            None => path == pattern,
-        }
-    }
 }
 
 /// Role of a VM.

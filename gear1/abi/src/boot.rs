@@ -18,8 +18,6 @@ pub const MAX_INTIDS: usize = 1020;
 pub const MAX_REGIONS: usize = 4;
 /// Most pieces that are copied when a VM is loaded.
 pub const MAX_LOADS: usize = 6;
-/// Number of seeds that init makes for each VM: the fifth start of a VM takes the fifth seed.
-pub const FRESH_SEEDS: u64 = 64;
 
 /// Most channels of the machine.
 pub const MAX_CHANNELS: usize = 160;
@@ -290,19 +288,19 @@ pub struct BootRegion {
     pub size: u64,
 }
 
-/// A piece of the archive, or a finished device tree, that loading copies into a VM.
+/// A piece of the archive, a finished device tree, or a part of the start's seed, that loading
+/// copies into a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct BootLoad {
-    /// Source.
+    /// Source; of a part of the seed, its offset there.
     pub source: u64,
     /// Destination, inside one of the VM's regions.
     pub destination: u64,
     /// Bytes.
     pub size: u64,
-    /// Distance between the sources of two consecutive starts of the VM; the sources repeat after
-    /// [`FRESH_SEEDS`] starts.
-    pub stride: u64,
+    /// Whether the bytes are a part of the start's seed.
+    pub is_seed: bool,
 }
 
 /// A VM.
@@ -481,6 +479,8 @@ pub struct BootInfo {
     pub trace_size: u64,
     /// Whether each CPU writes its ring from its start on.
     pub trace_from_boot: bool,
+    /// Key of the seeds of guests (`gear1_core::seed`).
+    pub seed_key: [u32; 8],
 }
 
 /// Receiver of a physical interrupt.

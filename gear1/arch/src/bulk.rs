@@ -7,6 +7,8 @@
 use core::arch::asm;
 use core::ptr;
 
+#[cfg(feature = "boot")]
+use crate::regs::ID_AA64ISAR2_EL1;
 use crate::regs::{DCZID_EL0, Readable as _};
 use crate::{barrier, cache};
 
@@ -80,6 +82,59 @@ fn zva_block() -> Option<usize> {
     (id & 0x10 == 0).then(|| 4_usize.wrapping_shl(id as u32 & 0xf))
 }
 
+/// Tells whether the CPU has instructions that set and copy memory of any size (FEAT_MOPS,
+/// ID_AA64ISAR2_EL1.MOPS). Init alone uses them: how long the runtime masks interrupts is bounded
+/// by the count of its instructions, each of which has to be short.
+#[cfg(feature = "boot")]
+fn has_memory_instructions() -> bool {
+    ID_AA64ISAR2_EL1.get() >> 16 & 0xf != 0
+}
+
+/// Fills `size` bytes from `start` with zeroes.
+///
+/// # Safety
+///
+/// As for [`zero`], and the CPU has [`has_memory_instructions`].
+#[cfg(feature = "boot")]
+unsafe fn zero_at_once(start: *mut u8, size: usize) {
+    // SAFETY: stores to the caller's bytes. The three belong together (Arm ARM C3.2.14).
+    unsafe {
+        asm!(
+            ".arch_extension mops",
+            "setp [{to}]!, {left}!, xzr",
+            "setm [{to}]!, {left}!, xzr",
+            "sete [{to}]!, {left}!, xzr",
+            ".arch_extension nomops",
+            to = inout(reg) start => _,
+            left = inout(reg) size => _,
+            options(nostack),
+        );
+    }
+}
+
+/// Copies `size` bytes.
+///
+/// # Safety
+///
+/// As for [`copy`], and the CPU has [`has_memory_instructions`].
+#[cfg(feature = "boot")]
+unsafe fn copy_at_once(from: *const u8, to: *mut u8, size: usize) {
+    // SAFETY: loads from and stores to the caller's bytes, from the first on.
+    unsafe {
+        asm!(
+            ".arch_extension mops",
+            "cpyfp [{to}]!, [{from}]!, {left}!",
+            "cpyfm [{to}]!, [{from}]!, {left}!",
+            "cpyfe [{to}]!, [{from}]!, {left}!",
+            ".arch_extension nomops",
+            to = inout(reg) to => _,
+            from = inout(reg) from => _,
+            left = inout(reg) size => _,
+            options(nostack),
+        );
+    }
+}
+
 /// Fills `size` bytes from `start` with zeroes; whole blocks by `DC ZVA`, which fetches no lines.
 ///
 /// # Safety
@@ -88,6 +143,11 @@ fn zva_block() -> Option<usize> {
 /// Device memory would be an alignment fault (Arm ARM C5.3, DC ZVA).
 #[inline(never)]
 pub(crate) unsafe fn zero(start: *mut u8, size: usize) {
+    #[cfg(feature = "boot")]
+    if has_memory_instructions() {
+        // SAFETY: the caller's conditions, and the CPU has the instructions.
+        return unsafe { zero_at_once(start, size) };
+    }
     let Some(block) = zva_block() else {
         // SAFETY: the caller's conditions.
         return unsafe { zero_by_pairs(start, size) };
@@ -149,7 +209,7 @@ pub(crate) unsafe fn clean(start: *mut u8, size: usize) {
         let count = bytes.wrapping_shr(line.trailing_zeros());
         // SAFETY: each line holds a byte of the caller's, and maintenance by address loses nothing:
         // the lines are cleaned, never only invalidated.
-        unsafe { for_each_block!(["dc civac"], 2, first, line, count) };
+        unsafe { for_each_block!(["dc civac"], 4, first, line, count) };
     }
     barrier::dsb_sy();
 }
@@ -164,7 +224,7 @@ pub(crate) unsafe fn clean(start: *mut u8, size: usize) {
 #[cfg(feature = "boot")]
 pub(crate) unsafe fn wipe(start: *mut u8, size: usize) {
     let line = cache::line_size() as usize;
-    if zva_block() != Some(line) {
+    if has_memory_instructions() || zva_block() != Some(line) {
         // SAFETY: the caller's conditions.
         unsafe { zero(start, size) };
         // SAFETY: as above.
@@ -177,7 +237,7 @@ pub(crate) unsafe fn wipe(start: *mut u8, size: usize) {
     unsafe { clean(start, head) };
     let first = start.wrapping_add(head);
     // SAFETY: as in `zero` and in `clean`: so many whole blocks are the caller's.
-    let rest = unsafe { for_each_block!(["dc zva", "dc civac"], 3, first, line, count) };
+    let rest = unsafe { for_each_block!(["dc zva", "dc civac"], 4, first, line, count) };
     // SAFETY: the bytes behind the last block are the caller's.
     unsafe { zero_by_pairs(rest, tail) };
     // SAFETY: as above. Its barrier waits for the lines before, too.
@@ -191,6 +251,11 @@ pub(crate) unsafe fn wipe(start: *mut u8, size: usize) {
 /// Both ranges are mapped as Normal memory, that of `to` writable; they do not overlap, and nothing
 /// else refers to that of `to`.
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
+    #[cfg(feature = "boot")]
+    if has_memory_instructions() {
+        // SAFETY: the caller's conditions, and the CPU has the instructions.
+        return unsafe { copy_at_once(from, to, size) };
+    }
     let rounds = size / PAIRS;
     if rounds != 0 {
         // SAFETY: loads from and stores to the first bytes, which are the caller's.

@@ -7,13 +7,14 @@
 use core::marker::PhantomData;
 use core::ptr;
 
-use gear1_abi::boot::{BootFunction, BootLoad, BootMaster, BootRegion, FRESH_SEEDS, MAX_FUNCTIONS};
+use gear1_abi::boot::{BootFunction, BootLoad, BootMaster, BootRegion, MAX_FUNCTIONS};
 use gear1_abi::id::{CpuIndex, VmId};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::layout::el2::{PIECE, WINDOW_SIZE, WINDOW_STRIDE, WINDOW_TABLES, WINDOWS};
 use gear1_core::guest_memory::GuestMemory;
 use gear1_core::lifecycle::{Register, stop_master};
 use gear1_core::pci::{self, Access, FUNCTION_SIZE, NO_FUNCTION};
+use gear1_core::seed::Start;
 
 use crate::handover::Handover;
 use crate::mmio::Mmio;
@@ -164,6 +165,15 @@ impl Window {
         unsafe { bulk::copy(source.address() as *const u8, to, count as usize) };
     }
 
+    /// Copies `bytes` to `offset` of the window, as far as it reaches.
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        let room = self.size.saturating_sub(offset);
+        let count = room.min(bytes.len() as u64) as usize;
+        let to = self.address().wrapping_add(offset) as *mut u8;
+        // SAFETY: so many bytes are mapped, writable; a Rust value is in no window.
+        unsafe { bulk::copy(bytes.as_ptr(), to, count) };
+    }
+
     /// Cleans and invalidates the window's lines to the point of coherency: the guest starts with
     /// its caches off and must find the written data.
     fn clean(&self) {
@@ -275,8 +285,8 @@ pub(crate) unsafe fn release_cpu(cpu: LocalCpu<'_>, release: u64, entry: u64) {
 }
 
 /// Wipes one piece of the regions, `progress` bytes from their start (a
-/// multiple of [`PIECE`]), and copies what the load table puts there. `starts`: how often the VM
-/// was started before.
+/// multiple of [`PIECE`]), and copies what the load table puts there. `start`: the VM's start, of
+/// which the seed is.
 ///
 /// # Safety
 ///
@@ -287,7 +297,7 @@ pub unsafe fn load_piece(
     regions: &'static [BootRegion],
     loads: &'static [BootLoad],
     progress: u64,
-    starts: u32,
+    start: Option<Start<'_>>,
 ) {
     let Some((pa, rest)) = place(regions, progress) else {
         return;
@@ -302,11 +312,17 @@ pub unsafe fn load_piece(
     for item in loads {
         let to = end.min(item.destination.wrapping_add(item.size));
         let mut at = pa.max(item.destination);
+        if let Some(start) = start.filter(|_| item.is_seed && at < to) {
+            let skipped = item.source.wrapping_add(at.wrapping_sub(item.destination));
+            let seed = start.seed();
+            let rest = seed.get(skipped as usize..).unwrap_or_default();
+            let count = to.wrapping_sub(at) as usize;
+            destination.write(at.wrapping_sub(pa), rest.get(..count).unwrap_or_default());
+            continue;
+        }
         // Bound: 2 source windows for one destination window.
         while at < to {
-            let fresh = item.stride.wrapping_mul(u64::from(starts) % FRESH_SEEDS);
-            let base = item.source.wrapping_add(fresh);
-            let source = base.wrapping_add(at.wrapping_sub(item.destination));
+            let source = item.source.wrapping_add(at.wrapping_sub(item.destination));
             // SAFETY: a load's source is in the archive, which is only read.
             let window = unsafe { Window::map(cpu, Side::Source, source, to.wrapping_sub(at)) };
             destination.copy_from(&window, at.wrapping_sub(pa));

@@ -49,6 +49,7 @@ pub mod pl061;
 pub mod pointer_auth;
 pub mod psci;
 pub mod residents;
+pub mod seed;
 pub mod set_way;
 pub mod smmu;
 pub mod stage1;

@@ -11,16 +11,17 @@
 //!
 //! Requirements: G1-BOOT-006.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use gear1_abi::boot::BootPl061;
-use gearv_manifest::blob::{Blob, Node};
+use gear1_core::seed::SEED_SIZE;
+use gearv_manifest::blob::{Blob, Node, Texts};
 use gearv_manifest::{ChannelEnd, VirtioDevice, VirtioKind, Vm, VmKind};
 
 use crate::devices::{self, Bridge, Owned};
 use crate::fdt::bus::cell_counts;
-use crate::fdt::{FIRST_SPI, PMUS, is_compatible, path_below, stdout_path, text};
-use crate::random::SEED_SIZE;
+use crate::fdt::{FIRST_SPI, PMUS, move_below, stdout_path, text};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
@@ -35,7 +36,7 @@ mod tests;
 
 /// Compatible strings of nodes that stay enabled without an owner, beside the interrupt controller:
 /// a guest has the timer of each CPU it runs on, and a fixed clock is a number without registers.
-const ENABLED: &[&str] = &["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"];
+const ENABLED: Texts = Texts::new(&["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"]);
 /// Nodes of the root that init writes anew.
 const REPLACED: &[&str] = &["chosen", "cpus", "gearv"];
 /// Nodes of the root that describe no devices. Aliases may name disabled nodes, which drivers then
@@ -136,7 +137,7 @@ pub fn make(board: &Blob<'_>, facts: &Facts<'_, '_>) -> Result<Vec<u8>, Refusal>
     maker.psci();
     maker.additions()?;
     maker.gearv();
-    maker.copy(&root, "");
+    maker.copy(&root, &mut String::new());
     maker.out.end();
     Ok(maker.out.finish())
 }
@@ -160,8 +161,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// the board's leads to a node of Gear1's.
     fn new(board: &Blob<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
         let root = &board.root();
-        let mut survey = Survey::default();
-        survey.look(root);
+        let survey = Survey::of(root);
         let gic = survey.gic;
         let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
         Ok(Self {
@@ -190,24 +190,27 @@ impl<'f, 'a> Maker<'f, 'a> {
 
     /// Copies the nodes below `node`, but for those that are written anew; those that are not the
     /// VM's are disabled.
-    fn copy(&mut self, node: &Node<'_>, path: &str) {
+    fn copy(&mut self, node: &Node<'_>, path: &mut String) {
+        let length = path.len();
+        let is_root = length == 0;
         for child in node.children() {
             let name = child.name();
             let is_memory = || text(&child, "device_type") == Some("memory");
-            let replaced = path.is_empty() && (REPLACED.contains(&name) || is_memory());
-            if replaced || is_compatible(&child, devices::PSCI) {
+            let replaced = is_root && (REPLACED.contains(&name) || is_memory());
+            if replaced || child.is_compatible(&devices::PSCI) {
                 continue;
             }
-            let copied = path.is_empty() && COPIED.contains(&name);
-            let path = path_below(path, name);
-            self.copy_node(&child, &path, copied);
+            let copied = is_root && COPIED.contains(&name);
+            move_below(path, length, name);
+            self.out.begin(name);
+            self.copy_node(&child, path, copied);
+            self.out.end();
         }
     }
 
     /// Copies a node with all below it: as it is if it is the VM's or `copied`, with a look at each
     /// node below if it stays enabled, and disabled otherwise.
-    fn copy_node(&mut self, node: &Node<'_>, path: &str, copied: bool) {
-        self.out.begin(node.name());
+    fn copy_node(&mut self, node: &Node<'_>, path: &mut String, copied: bool) {
         if copied {
             self.out.properties(node, &[]);
             self.out.children(node);
@@ -223,7 +226,6 @@ impl<'f, 'a> Maker<'f, 'a> {
             self.out.text("status", "disabled");
             self.out.children(node);
         }
-        self.out.end();
     }
 
     /// Tells whether a node that is not the VM's stays enabled: one that is no device, a bus with a
@@ -231,10 +233,10 @@ impl<'f, 'a> Maker<'f, 'a> {
     fn stays(&self, node: &Node<'_>, path: &str) -> bool {
         let is_device = node.property("compatible").is_some() || node.property("reg").is_some();
         !is_device
-            || self.facts.owned.has_below(path)
             || devices::is_gic(node)
-            || is_compatible(node, ENABLED)
-            || self.facts.vm.pmu && is_compatible(node, PMUS)
+            || node.is_compatible(&ENABLED)
+            || self.facts.vm.pmu && node.is_compatible(&PMUS)
+            || self.facts.owned.has_below(path)
     }
 
     /// Writes the host bridge of PCI functions that the VM owns: of its buses the first, where the
@@ -558,15 +560,16 @@ struct Survey<'t> {
 }
 
 impl<'t> Survey<'t> {
-    /// Looks at a node and at those below; the blob's reader has bounded how deep they nest.
-    fn look(&mut self, node: &Node<'t>) {
-        if self.gic.is_none() && devices::is_gic(node) {
-            self.gic = Some(*node);
+    /// Looks at a node and at all below.
+    fn of(node: &Node<'t>) -> Self {
+        let mut survey = Self::default();
+        for node in node.all() {
+            if survey.gic.is_none() && devices::is_gic(&node) {
+                survey.gic = Some(node);
+            }
+            let phandle = devices::phandle(&node).unwrap_or(0);
+            survey.highest_phandle = survey.highest_phandle.max(phandle);
         }
-        let phandle = devices::phandle(node).unwrap_or(0);
-        self.highest_phandle = self.highest_phandle.max(phandle);
-        for child in node.children() {
-            self.look(&child);
-        }
+        survey
     }
 }

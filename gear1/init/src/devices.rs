@@ -16,12 +16,12 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use gear1_abi::boot::BootMaster;
-use gearv_manifest::blob::{Blob, Node};
+use gearv_manifest::blob::{Blob, Node, Texts};
 use gearv_manifest::{AsBooted, DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
 use crate::fdt::smmu::{is_driven, is_ipmmu};
-use crate::fdt::{Board, FIRST_SPI, Names, SPI, is_compatible, path_below};
+use crate::fdt::{Board, FIRST_SPI, Names, SPI, move_below, path_below};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, merged, pages};
 
@@ -45,13 +45,13 @@ pub use streams::Streams;
 pub use inventory::{Device, bus_masters, inventory};
 
 /// Compatible strings of a GIC.
-pub(crate) const GIC: &[&str] = &["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"];
+const GIC: Texts = Texts::new(&["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"]);
 /// Compatible strings of the GIC parts that have nodes of their own.
-const GIC_PARTS: &[&str] = &["arm,gic-v3-its", "arm,gic-v2m-frame"];
+const GIC_PARTS: Texts = Texts::new(&["arm,gic-v3-its", "arm,gic-v2m-frame"]);
 /// Nodes of the root whose `reg` is no register: addresses of memory, affinities, or nothing.
 const NOT_DEVICES: &[&str] = &["reserved-memory", "cpus", "chosen", "aliases"];
 /// Nodes of firmware's PSCI, which the VM's own replaces.
-pub(crate) const PSCI: &[&str] = &["arm,psci", "arm,psci-0.2", "arm,psci-1.0"];
+pub(crate) const PSCI: Texts = Texts::new(&["arm,psci", "arm,psci-0.2", "arm,psci-1.0"]);
 /// Trigger types of an interrupt that are edges.
 const EDGES: u32 = 0b11;
 
@@ -67,7 +67,8 @@ pub struct Interrupt {
 /// Devices of the board that a VM owns.
 #[derive(Clone, Debug)]
 pub struct Owned<'a> {
-    patterns: DevicePatterns<'a>,
+    /// Patterns of the devices' paths.
+    patterns: Vec<&'a str>,
     /// Registers, as whole pages, in order and without overlap.
     pub pages: Vec<Region>,
     /// Interrupts.
@@ -90,14 +91,16 @@ impl Owned<'_> {
     /// Tells whether the node at `path`, or one above it, is the VM's.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
+        let mut patterns = self.patterns.iter();
         // planted: a device's tree shows what is not its own
-        self.patterns.owns(path)
+        patterns.any(|pattern| DevicePatterns::covers(pattern, path))
     }
 
     /// Tells whether a node below the one at `path` is the VM's.
     #[must_use]
     pub fn has_below(&self, path: &str) -> bool {
-        self.patterns.owns_below(path)
+        let mut patterns = self.patterns.iter();
+        patterns.any(|pattern| DevicePatterns::is_below(pattern, path))
     }
 
     /// Tells whether a device of the VM's has this interrupt, or may have: the bus alone tells
@@ -141,7 +144,8 @@ pub fn resolve<'a>(
         .map(|smmu| smmu.names.clone())
         .unwrap_or_default();
     let bus = Bus::root(&root)?;
-    walk.visit(&root, "", Some(&bus), cell(&root, "interrupt-parent"))?;
+    let parent = cell(&root, "interrupt-parent");
+    walk.visit(&root, &mut String::new(), Some(&bus), parent)?;
     if walk.shares_pages() {
         walk.note_sharers(&root, "", &bus)?;
     }
@@ -182,10 +186,10 @@ struct Walk<'w, 'a, 't> {
     untrusted: Vec<String>,
     /// Other devices that may reach all memory, with their registers.
     neighbours: Vec<(String, Region)>,
+    /// Patterns of the VM's devices.
+    patterns: Vec<&'a str>,
     /// The patterns that stand for a node.
     matched: Vec<&'a str>,
-    /// The paths of all nodes, while a pattern may be a misspelled one.
-    seen: Vec<String>,
     /// Errors of the manifest, those of other VMs included.
     faults: &'w mut Vec<Fault>,
 }
@@ -216,8 +220,8 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             smmu: Names::default(),
             untrusted: Vec::new(),
             neighbours: Vec::new(),
+            patterns: vm.devices.iter().collect(),
             matched: Vec::new(),
-            seen: Vec::new(),
             faults,
         }
     }
@@ -230,7 +234,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         let given = self.given.iter();
         let regions = given.map(|(_, region)| pages(region)).collect();
         Owned {
-            patterns: self.vm.devices,
+            patterns: self.patterns,
             pages: merged(regions),
             interrupts: self.interrupts,
             masters: self.masters,
@@ -247,35 +251,35 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
     fn visit(
         &mut self,
         node: &Node<'t>,
-        path: &str,
+        path: &mut String,
         bus: Option<&Bus<'_, 't>>,
         parent: Option<u32>,
     ) -> Result<(), Refusal> {
+        let length = path.len();
         for child in node.children() {
-            let skipped = path.is_empty() && NOT_DEVICES.contains(&child.name());
-            if skipped {
+            let name = child.name();
+            if length == 0 && NOT_DEVICES.contains(&name) {
                 continue;
             }
-            let path = path_below(path, child.name());
+            move_below(path, length, name);
             if is_disabled(&child) {
-                self.note_disabled(&child, &path, bus);
+                self.note_disabled(&child, path, bus);
                 continue;
             }
             let parent = cell(&child, "interrupt-parent").or(parent);
-            self.resolve_node(&child, &path, bus, parent)?;
-            let mut functions = self.vm.devices.functions_of(&path);
-            if pci::is_bridge(&child) && functions.next().is_some() {
+            self.resolve_node(&child, path, bus, parent)?;
+            if pci::is_bridge(&child) && self.vm.devices.functions_of(path).next().is_some() {
                 // Nodes below describe functions, which the bus tells of.
-                self.give_functions(&child, &path, bus);
+                self.give_functions(&child, path, bus);
                 continue;
             }
             let ranges = child.property("ranges").zip(bus);
             match ranges {
                 Some((ranges, bus)) => {
-                    let below = bus.below(&child, ranges, &path)?;
-                    self.visit(&child, &path, Some(&below), parent)?;
+                    let below = bus.below(&child, ranges, path)?;
+                    self.visit(&child, path, Some(&below), parent)?;
                 }
-                None => self.visit(&child, &path, None, parent)?,
+                None => self.visit(&child, path, None, parent)?,
             }
         }
         Ok(())
@@ -291,11 +295,15 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         bus: Option<&Bus<'_, 't>>,
         parent: Option<u32>,
     ) -> Result<(), Refusal> {
-        self.seen.push(path.to_string());
-        let patterns = self.vm.devices.iter();
-        let matched = patterns.filter(|pattern| DevicePatterns::matches(pattern, path));
-        self.matched.extend(matched);
-        let is_owned = self.vm.devices.owns(path);
+        let covering = self.patterns.iter().copied();
+        let covering = covering.filter(|pattern| DevicePatterns::covers(pattern, path));
+        let mut is_owned = false;
+        for pattern in covering {
+            is_owned = true;
+            if DevicePatterns::matches(pattern, path) {
+                self.matched.push(pattern);
+            }
+        }
         if !is_owned && !self.has_emulated() && !self.is_judged() {
             return Ok(());
         }
@@ -424,9 +432,10 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
                 continue;
             }
             let fault = Fault::new(Rule::NoSuchDevice, self.vm.name, "devices", pattern);
-            let seen = self.seen.iter().map(String::as_str);
+            let mut paths = Vec::new();
+            add_paths(&self.root, "", &mut paths);
             self.faults.push(Fault {
-                nearest: nearest_pattern(pattern, seen),
+                nearest: nearest_pattern(pattern, paths.iter().map(String::as_str)),
                 ..fault
             });
         }
@@ -444,18 +453,29 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
 /// without a stage 2 in between. A PCI host bridge other than the generic one has registers of its
 /// own, with which the VM could move its windows.
 fn keeps(node: &Node<'_>, gic_version: u32) -> Option<&'static str> {
-    if is_gic(node) || is_compatible(node, GIC_PARTS) {
+    if is_gic(node) || node.is_compatible(&GIC_PARTS) {
         Some("it is the interrupt controller's")
     } else if is_driven(node, gic_version) {
         Some("it is Gear1's, which drives it")
     } else if gic_version == 2 && is_ipmmu(node) {
         Some("it decides what bus masters reach, and Gear1 drives or closes it where it can")
-    } else if pci::is_bridge(node) && !is_compatible(node, &[pci::GENERIC]) {
+    } else if pci::is_bridge(node) && !node.is_compatible(&pci::GENERIC) {
         Some("a PCI host bridge cannot be passed through, except for pci-host-ecam-generic")
-    } else if is_compatible(node, PSCI) {
+    } else if node.is_compatible(&PSCI) {
         Some("it is firmware's, and each VM has Gear1's")
     } else {
         None
+    }
+}
+
+/// Adds the paths of all enabled devices below a node.
+fn add_paths(node: &Node<'_>, path: &str, paths: &mut Vec<String>) {
+    let is_device = |node: &Node<'_>| !path.is_empty() || !NOT_DEVICES.contains(&node.name());
+    let enabled = node.children().filter(|child| !is_disabled(child));
+    for child in enabled.filter(is_device) {
+        let path = path_below(path, child.name());
+        paths.push(path.clone());
+        add_paths(&child, &path, paths);
     }
 }
 
@@ -494,13 +514,9 @@ fn shared(specifier: &[u32]) -> Option<Interrupt> {
     })
 }
 
-/// Returns the first node below `node`, itself included, that is one; the blob's reader has bounded
-/// how deep nodes nest.
+/// Returns the first node below `node`, itself included, that is one.
 pub(crate) fn find<'t>(node: &Node<'t>, is_it: &dyn Fn(&Node<'t>) -> bool) -> Option<Node<'t>> {
-    if is_it(node) {
-        return Some(*node);
-    }
-    node.children().find_map(|child| find(&child, is_it))
+    node.all().find(is_it)
 }
 
 /// Returns the node with this phandle, and its path.
@@ -516,7 +532,7 @@ fn find_path<'t>(node: &Node<'t>, path: &str, wanted: u32) -> Option<(Node<'t>, 
 
 /// Tells whether the node is the interrupt controller.
 pub(crate) fn is_gic(node: &Node<'_>) -> bool {
-    is_compatible(node, GIC) && !is_disabled(node)
+    node.is_compatible(&GIC) && !is_disabled(node)
 }
 
 /// Tells whether firmware has turned a device off, or it is broken (Devicetree Specification 0.4,
@@ -528,7 +544,7 @@ pub(crate) fn is_disabled(node: &Node<'_>) -> bool {
 
 /// Returns the node's phandle.
 pub(crate) fn phandle(node: &Node<'_>) -> Option<u32> {
-    cell(node, "phandle").or_else(|| cell(node, "linux,phandle"))
+    node.phandle()
 }
 
 /// Returns a property of one cell.

@@ -33,12 +33,12 @@ use gear1_abi::boot::{BootGic, EnableMethod};
 use gear1_abi::id::MAX_CPUS;
 use gear1_abi::info::uart;
 use gear1_abi::layout::PAGE_SIZE;
-use gearv_manifest::blob::{Blob, Node, Property};
+use gearv_manifest::blob::{Blob, Node, Property, Texts};
 
 use self::bus::{Bus, number};
 use self::cpus::{psci_method, read_cpus};
 pub use self::index::indexed;
-pub(crate) use self::paths::{path_below, stdout_path};
+pub(crate) use self::paths::{move_below, path_below, stdout_path};
 pub(crate) use self::pmu::PMUS;
 pub use self::smmu::{Ipmmu, Names, Smmu, SmmuKind, SmmuV2, Unit};
 pub use self::watchdogs::Feedable;
@@ -64,7 +64,7 @@ pub(crate) const SPI: u32 = 0;
 /// INTID of the first shared interrupt, which specifiers count from 0.
 pub(crate) const FIRST_SPI: u32 = 32;
 /// Name of QEMU's `virt`, which is no real board.
-const VIRTUAL: &[&str] = &["linux,dummy-virt"];
+const VIRTUAL: Texts = Texts::new(&["linux,dummy-virt"]);
 /// Bytes of GICC: two pages, the second of which has GICC_DIR alone.
 pub(crate) const GICC_SIZE: u64 = 0x2000;
 /// Bytes of GICC whose pages have 64 KiB each.
@@ -151,12 +151,6 @@ impl Board {
     }
 }
 
-/// Tells whether the node is compatible with one of `names`.
-pub(crate) fn is_compatible(node: &Node<'_>, names: &[&str]) -> bool {
-    let compatible = node.property("compatible");
-    compatible.is_some_and(|compatible| compatible.has_text_of(names))
-}
-
 /// Result of reading a board's tree.
 #[derive(Debug)]
 pub struct Found {
@@ -194,7 +188,7 @@ pub fn describe(tree: &Blob<'_>) -> Found {
 fn look(root: &Node<'_>, bytes: &[u8]) -> Seen {
     let mut seen = Seen::default();
     match Bus::root(root) {
-        Ok(bus) => visit(root, "", &bus, &mut seen),
+        Ok(bus) => visit(root, &mut String::new(), &bus, &mut seen),
         Err(refusal) => seen.refused = Some(refusal),
     }
     // planted: memory that firmware reserves is not seen
@@ -235,7 +229,7 @@ fn board(root: &Node<'_>, seen: Seen, uart: Option<Uart>) -> Result<Board, Refus
         seed: seed(&chosen),
         has_pmu: seen.has_pmu,
         counter_hz: seen.counter_hz,
-        is_virtual: is_compatible(root, VIRTUAL),
+        is_virtual: root.is_compatible(&VIRTUAL),
         unused_cpu_count,
     })
 }
@@ -277,8 +271,7 @@ struct Seen {
     psci: Option<EnableMethod>,
 }
 
-/// Properties that decide whether a node is of interest, read in one pass.
-#[derive(Default)]
+/// Properties that decide whether a node is of interest.
 struct Traits<'a> {
     /// `status` is there, and is not okay: nothing below counts either.
     is_disabled: bool,
@@ -288,36 +281,30 @@ struct Traits<'a> {
 }
 
 impl<'a> Traits<'a> {
-    /// Reads a node's properties once. Most nodes have many and matter to nobody here, and a lookup
-    /// by name passes over all of them each time.
+    /// Reads a node's properties.
     fn of(node: &Node<'a>) -> Self {
-        let mut traits = Self::default();
-        for property in node.properties() {
-            if property.is_called("compatible") {
-                traits.compatible = Some(property);
-            } else if property.is_called("ranges") {
-                traits.ranges = Some(property);
-            } else if property.is_called("status") {
-                // planted: a disabled node counts
-                traits.is_disabled = !matches!(property.text(), Some("okay" | "ok"));
-            } else if property.is_called("device_type") {
-                traits.is_memory = property.text() == Some("memory");
-            }
+        let is_okay = |status: Property<'_>| matches!(status.text(), Some("okay" | "ok"));
+        Self {
+            // planted: a disabled node counts
+            is_disabled: !node.property("status").is_none_or(is_okay),
+            is_memory: text(node, "device_type") == Some("memory"),
+            compatible: node.property("compatible"),
+            ranges: node.property("ranges"),
         }
-        traits
     }
 }
 
 /// Looks at all nodes below this one; the blob's reader has bounded how deep they nest. A disabled
 /// node is skipped with all below it: the devices of a bus that is off do not answer.
-fn visit(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
+fn visit(node: &Node<'_>, path: &mut String, bus: &Bus<'_, '_>, seen: &mut Seen) {
+    let length = path.len();
     for child in node.children() {
         let traits = Traits::of(&child);
         if traits.is_disabled {
             continue;
         }
-        let path = path_below(path, child.name());
-        if let Err(refusal) = visit_one(&child, &traits, &path, bus, seen) {
+        move_below(path, length, child.name());
+        if let Err(refusal) = visit_one(&child, &traits, path, bus, seen) {
             // The walk continues: a later node may describe the console that the message needs.
             seen.refused.get_or_insert(refusal);
         }
@@ -331,7 +318,7 @@ fn visit(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, seen: &mut Seen) {
 fn visit_one<'a>(
     node: &Node<'a>,
     traits: &Traits<'a>,
-    path: &str,
+    path: &mut String,
     bus: &Bus<'_, 'a>,
     seen: &mut Seen,
 ) -> Result<(), Refusal> {
@@ -388,7 +375,7 @@ fn read_compatible(
             let frequency = node.property("clock-frequency");
             seen.counter_hz = frequency.and_then(|property| property.cells()?.next());
         }
-        _ if PMUS.iter().any(|pmu| pmu.as_bytes() == name) => {
+        _ if PMUS.contains(name) => {
             seen.has_pmu = pmu::has_guests_ppi(node);
         }
         _ => return Ok(false),

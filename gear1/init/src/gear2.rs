@@ -198,7 +198,7 @@ fn boot(sources: &Sources<'_>, flat: &Flat<'_>, image: Pa, heap: &Mapping) -> Bo
             source: sources.image_at.get(),
             destination: image.get(),
             size: header.data_end - header.base,
-            stride: 0,
+            is_seed: false,
         },
         heap: BootRegion {
             ipa: heap.ipa,

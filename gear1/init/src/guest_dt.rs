@@ -10,9 +10,9 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use gear1_core::seed::SEED_SIZE;
 use gearv_manifest::blob::{Blob, FDT_NOP, Node, Property};
 
-use crate::random::SEED_SIZE;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 

@@ -15,7 +15,7 @@ use gearv_manifest::{Manifest, Rule, Vm};
 use crate::dax;
 
 use crate::refusal::{Fault, Refusal, refusal};
-use crate::region::{Region, subtract};
+use crate::region::{Region, pages, subtract};
 
 #[cfg(test)]
 mod tests;
@@ -63,12 +63,35 @@ impl FreeMemory {
 
     /// Takes the region, if all of it is free.
     pub fn take_at(&mut self, region: Region) -> bool {
-        let free = self.regions.iter().any(|free| free.contains(&region));
-        if free {
+        let mut regions = self.regions.iter();
+        let Some(at) = regions.position(|free| free.contains(&region)) else {
+            return false;
+        };
+        if region.bytes() != 0 {
             // planted: memory is given out twice
-            self.regions = subtract(&self.regions, &[region]);
+            self.cut(at, pages(&region));
         }
-        free
+        true
+    }
+
+    /// Takes `hole` out of the free region that it is in, whose index is `at`.
+    fn cut(&mut self, at: usize, hole: Region) {
+        let Some(free) = self.regions.get_mut(at) else {
+            return;
+        };
+        let before = Region::new(free.start, hole.start);
+        let behind = Region::new(hole.end, free.end);
+        match (before.bytes(), behind.bytes()) {
+            (0, 0) => {
+                self.regions.remove(at);
+            }
+            (0, _) => *free = behind,
+            (_, 0) => *free = before,
+            (_, _) => {
+                *free = before;
+                self.regions.insert(at + 1, behind);
+            }
+        }
     }
 
     /// Returns the free ranges.

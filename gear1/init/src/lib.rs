@@ -36,7 +36,6 @@ pub mod linux;
 pub mod partition;
 pub mod passthrough;
 pub mod prepare;
-pub mod random;
 pub mod refusal;
 pub mod region;
 pub mod shared;

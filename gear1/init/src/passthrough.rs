@@ -23,9 +23,9 @@ use crate::device_tree::{self, Facts};
 use crate::devices::{self, Owned, Streams};
 use crate::fdt::{Board, Uart};
 use crate::partition::{Emulated, Mapping, Purpose, Space};
-use crate::random::guest_seed;
 use crate::refusal::{Fault, Refusal};
 use crate::region::Region;
+use crate::vm;
 
 mod emulated;
 #[cfg(test)]
@@ -194,7 +194,7 @@ impl<'m, 'a> Passthrough<'m, 'a> {
             bootargs: match self.vm.payload {
                 Payload::Linux { cmdline, .. } | Payload::Flat { cmdline, .. } => cmdline,
             },
-            seed: guest_seed(&board.seed, self.vm.id.reg() as u32),
+            seed: vm::first_seed(board, self.vm),
             pl061: &[],
             slices: &self.shared,
             virtio: &self.virtio,

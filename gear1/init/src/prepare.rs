@@ -14,7 +14,6 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use gear1_abi::boot::BootInfo;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
@@ -129,7 +128,6 @@ fn hand_over<M: PhysicalMemory>(
     partition.check(&placed.ground(system, empty_table), system.manifest)?;
     let info = placed.build(system, &partition, memory)?;
     memory.write_boot_info(placed.runtime.boot_info, &info);
-    memory.clean(placed.runtime.boot_info, size_of::<BootInfo>() as u64);
     Ok(HandOver {
         entry: placed.runtime.entry,
         root: placed.runtime.root,

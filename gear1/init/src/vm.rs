@@ -4,7 +4,8 @@
 //! Invariant: a loaded VM's memory holds the loaded files and zeroes. The contents are in memory,
 //! not only in caches: the VM starts with its caches off.
 //!
-//! Init loads the VMs that start by themselves. The runtime loads every VM again for each later
+//! Init loads the VMs that start by themselves; beside a real-time VM it loads real-time VMs alone,
+//! which wait for no other, and Gear2 has the runtime load the rest. The runtime loads every VM again for each later
 //! start, from the list of copies that [`Prepared::load`] leaves: files come from the archive, the
 //! device tree from a page that init keeps, and everything between them is wiped.
 //!
@@ -12,10 +13,11 @@
 
 use alloc::vec::Vec;
 
-use gear1_abi::boot::{BootLoad, BootRegion, BootVm, FRESH_SEEDS};
+use gear1_abi::boot::{BootLoad, BootRegion, BootVm};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
+use gear1_core::seed::{SEED_SIZE, Start, key};
 use gear1_core::stage2::Attributes;
 use gearv_manifest::{Archive, GicMode, Payload, Vm};
 
@@ -24,7 +26,6 @@ use crate::guest_dt::{self, GuestFacts, RNG_SEED_SIZE};
 use crate::layout::FreeMemory;
 use crate::linux::{self, Placed};
 use crate::partition::{Emulated, Mapping, Purpose, Space};
-use crate::random::{SEED_SIZE, guest_seed, guest_seeds};
 use crate::refusal::Refusal;
 use crate::region::Region;
 
@@ -52,7 +53,7 @@ pub struct Prepared<'a> {
     placed: Placed<'a>,
     /// The finished device tree and where the runtime finds it.
     tree: Option<(Vec<u8>, Pa)>,
-    /// The seeds of all starts, and where they lie behind the tree.
+    /// Where the tree has the seeds.
     seeds: Option<Seeds>,
     /// The VM's memory: one region, in the VM and in the machine.
     memory: BootRegion,
@@ -166,9 +167,8 @@ pub fn prepare<'a>(
             drop(draft);
             make(all, initrd)?
         };
-        seeds = Seeds::find(&tree, &board.seed, vm.id.reg() as u32);
-        let bytes = seeds.as_ref().map_or(0, |seeds| seeds.pool.len() as u64);
-        let kept = free.take(size + bytes, PAGE_SIZE, "device trees")?;
+        seeds = Seeds::find(&tree, &first_seed(board, vm));
+        let kept = free.take(size, PAGE_SIZE, "device trees")?;
         Ok::<_, Refusal>((tree, kept))
     };
     let tree = placed.device_tree.map(finish).transpose()?;
@@ -206,50 +206,52 @@ fn patched_template(
     let facts = GuestFacts {
         memory,
         initrd,
-        seed: guest_seed(&board.seed, vm.id.reg() as u32),
+        seed: first_seed(board, vm),
         gic_version: board.gic.version,
         gic: gic_regions(board, vm.vcpu_count),
     };
     guest_dt::patch(file.data, file.name, &facts)
 }
 
-/// Seeds for a VM's device tree: each start of the VM takes the next one (G1-BOOT-007).
+/// Returns the seed of a VM's first start.
+pub(crate) fn first_seed(board: &Board, vm: &Vm<'_>) -> [u8; SEED_SIZE] {
+    let first = Start {
+        key: &key(&board.seed),
+        vm: vm.id.reg() as u32,
+        number: 0,
+    };
+    first.seed()
+}
+
+/// Places of the seed in a VM's device tree: each start of the VM has its own (G1-BOOT-007).
 #[derive(Debug)]
 struct Seeds {
-    /// [`SEED_SIZE`] bytes for each start.
-    pool: Vec<u8>,
     /// For `rng-seed` and `kaslr-seed`: offset in the tree, offset in a seed, bytes.
     pieces: [(usize, usize, usize); 2],
 }
 
 impl Seeds {
-    /// Finds the first seed in a finished tree and makes those of all starts; `None`: it has no
-    /// seeds. The runtime formats no device tree, so it copies the bytes of a start's seed over
-    /// those of the first.
-    fn find(tree: &[u8], machine: &[u8], vm: u32) -> Option<Self> {
-        let pool = guest_seeds(machine, vm, FRESH_SEEDS as usize);
-        let (rng, rest) = pool.split_at_checked(RNG_SEED_SIZE)?;
-        let kaslr = rest.get(..SEED_SIZE - RNG_SEED_SIZE)?;
+    /// Finds the first start's seed in a finished tree; `None`: it has none. The runtime formats no
+    /// device tree, so it copies the bytes of a start's seed over those of the first.
+    fn find(tree: &[u8], first: &[u8; SEED_SIZE]) -> Option<Self> {
+        let (rng, kaslr) = first.split_at_checked(RNG_SEED_SIZE)?;
         Some(Self {
             pieces: [
                 (find(tree, rng)?, 0, rng.len()),
                 (find(tree, kaslr)?, rng.len(), kaslr.len()),
             ],
-            pool,
         })
     }
 
-    /// Returns the pieces that load the seeds; `tree` is the address of the tree, `pool` that of
-    /// the seeds. The stride leads from one start's seed to the next one's.
-    fn loads(&self, tree: u64, pool: u64) -> impl Iterator<Item = BootLoad> {
+    /// Returns the pieces that load the seed; `tree` is the address of the tree.
+    fn loads(&self, tree: u64) -> impl Iterator<Item = BootLoad> {
         self.pieces
             .into_iter()
             .map(move |(to, from, size)| BootLoad {
-                source: pool + from as u64,
+                source: from as u64,
                 destination: tree + to as u64,
                 size: size as u64,
-                // planted: every start has the same seed
-                stride: SEED_SIZE as u64,
+                is_seed: true,
             })
     }
 }
@@ -282,21 +284,24 @@ impl Prepared<'_> {
         }
     }
 
-    /// Keeps the finished device tree, fills the VM's memory if it starts by itself, and returns
-    /// what the runtime is to know. `root` is the VM's stage 2.
+    /// Keeps the finished device tree, fills the VM's memory if `fills`, and returns what the
+    /// runtime is to know. `root` is the VM's stage 2.
     pub fn load<M: PhysicalMemory>(
         &self,
         vm: &Vm<'_>,
-        archive_pa: Pa,
+        (archive_pa, fills): (Pa, bool),
         root: Pa,
         memory: &mut M,
     ) -> BootVm {
-        let mut boot = self.described(vm, root);
+        let mut boot = BootVm {
+            loaded: fills,
+            ..self.described(vm, root)
+        };
         for (slot, load) in boot.loads.iter_mut().zip(self.loads(archive_pa)) {
             *slot = load;
         }
         self.keep(memory);
-        if vm.autostart {
+        if fills {
             self.fill(memory);
         }
         boot
@@ -312,7 +317,6 @@ impl Prepared<'_> {
             vmid: FIRST_VMID + vm.id.reg() as u16,
             entry: ipa + self.placed.entry,
             argument: self.placed.device_tree.map_or(0, |offset| ipa + offset),
-            loaded: vm.autostart,
             ..BootVm::default()
         };
         boot.regions[0] = self.memory;
@@ -327,12 +331,11 @@ impl Prepared<'_> {
             source: archive_pa.get() + piece.file.offset as u64,
             destination: pa + piece.offset,
             size: piece.file.data.len() as u64,
-            stride: 0,
+            is_seed: false,
         });
-        let pool = self.seed_pool().get();
         let tree = pa + self.placed.device_tree.unwrap_or(0);
         let seeds = self.seeds.iter();
-        let seeds = seeds.flat_map(move |seeds| seeds.loads(tree, pool));
+        let seeds = seeds.flat_map(move |seeds| seeds.loads(tree));
         files.chain(self.tree_load()).chain(seeds)
     }
 
@@ -344,25 +347,15 @@ impl Prepared<'_> {
             source: kept.get(),
             destination: self.memory.pa + offset,
             size: bytes.len() as u64,
-            stride: 0,
+            is_seed: false,
         })
     }
 
-    /// Returns where the seeds lie: behind the tree that the runtime copies, in memory of Gear1's
-    /// that no VM can read.
-    fn seed_pool(&self) -> Pa {
-        let behind = |(bytes, kept): &(Vec<u8>, Pa)| Pa::new(kept.get() + bytes.len() as u64);
-        self.tree.as_ref().map_or(Pa::new(0), behind)
-    }
-
-    /// Keeps the finished device tree and the seeds for every later start. Nothing is cleaned: the
-    /// runtime alone reads them, and its accesses are cacheable as init's are.
+    /// Keeps the finished device tree for every later start. Nothing is cleaned: the runtime alone
+    /// reads it, and its accesses are cacheable as init's are.
     fn keep<M: PhysicalMemory>(&self, memory: &mut M) {
         if let Some((bytes, kept)) = &self.tree {
             memory.write(*kept, bytes);
-        }
-        if let Some(seeds) = &self.seeds {
-            memory.write(self.seed_pool(), &seeds.pool);
         }
     }
 

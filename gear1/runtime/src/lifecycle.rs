@@ -23,6 +23,7 @@ use gear1_arch::{cpu, firmware, heartbeat, stolen_time};
 use gear1_core::ffa::End;
 use gear1_core::lifecycle::{self, Masters};
 use gear1_core::pci::NOT_ASKED;
+use gear1_core::seed::Start;
 use gear1_core::vgic::VcpuIndex;
 
 use crate::machine::{self, Cpu, Guest, Machine, VmInner};
@@ -132,11 +133,17 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
             None => return Ok([total, 0, 0, 0, 0, 0]),
         }
     }
-    let start = vm.progress;
+    let (done, number) = (vm.progress, vm.starts);
+    let (key, vm_number) = (&machine.boot.seed_key, id.reg() as u32);
+    let start = Start {
+        key,
+        vm: vm_number,
+        number,
+    };
     // SAFETY: what init handed over for the VM, which is loading, so all its vCPUs are off, and all
     // that it shared is released. FF-A unmaps a guest's page before it returns.
-    unsafe { load_piece(cpu.local(), &boot.regions, &boot.loads, start, vm.starts) };
-    vm.progress = start.saturating_add(PIECE).min(total);
+    unsafe { load_piece(cpu.local(), &boot.regions, &boot.loads, done, Some(start)) };
+    vm.progress = done.saturating_add(PIECE).min(total);
     let left = match total.wrapping_sub(vm.progress) {
         0 => finish_load(machine, id, vm),
         left => left,

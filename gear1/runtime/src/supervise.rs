@@ -119,7 +119,7 @@ pub(crate) fn load(cpu: &Cpu, machine: &Machine) {
             // A real-time VM's CPU, which runs by now, may have halted.
             stop::obey();
             // SAFETY: what init handed over for Gear2, which no CPU runs yet.
-            unsafe { load_piece(cpu.local(), regions, loads, done, 0) };
+            unsafe { load_piece(cpu.local(), regions, loads, done, None) };
             done = done.saturating_add(PIECE);
         }
     }
@@ -136,7 +136,7 @@ fn renew(cpu: &mut Cpu, machine: &Machine) {
     while done < image.size {
         // SAFETY: what init handed over for Gear2, which no CPU runs: all are in the meeting. FF-A
         // unmaps a guest's page before it returns.
-        unsafe { load_piece(cpu.local(), regions, loads, done, 0) };
+        unsafe { load_piece(cpu.local(), regions, loads, done, None) };
         done = done.saturating_add(PIECE);
         wait(cpu, machine);
     }

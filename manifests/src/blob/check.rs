@@ -10,51 +10,51 @@ use fdt_rs::base::DevTree;
 use fdt_rs::base::parse::{DevTreeParseIter, ParsedTok};
 use fdt_rs::prelude::FallibleIterator;
 
-use super::token::{BEGIN_NODE, Token};
+use super::token::{BEGIN_NODE, END, END_NODE, PROPERTY};
 use super::{Blob, BlobError, CELL, MAX_DEPTH};
 use crate::words;
 
 impl<'a> Blob<'a> {
-    /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes.
-    pub(super) fn check_structure(&self) -> Result<(), BlobError> {
+    /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes. Returns how
+    /// many nodes there are.
+    pub(super) fn check_structure(&self) -> Result<usize, BlobError> {
         let tree = construct(self.bytes)?;
         let mut position = self.start;
         let mut depth = 0_usize;
-        let mut root_seen = false;
+        let mut nodes = 0;
         let mut may_have_property = false;
         let ascii = ascii_end(self.strings);
         loop {
+            let at = self.behind_nops(position);
             // The offset goes into the message: a damaged file is looked at with a dump of it.
-            let offset = position * CELL;
-            let structure = Err(BlobError::Structure { offset });
-            match self.checked_token(&tree, &mut position)? {
-                Some(Token::Begin(name)) => {
-                    if depth == 0 && root_seen || !self.is_text(name, position) {
-                        return structure;
-                    }
-                    root_seen = true;
+            let structure = BlobError::Structure { offset: at * CELL };
+            let behind = match self.cell(at).ok_or(structure)? {
+                BEGIN_NODE => {
+                    let name = self.node_name(at + 1);
+                    let is_text = |(name, behind): &(&[u8], usize)| self.is_text(name, *behind);
+                    let is_second = depth == 0 && nodes != 0;
+                    let name = name.filter(is_text).filter(|_| !is_second);
+                    nodes += 1;
                     // Properties come before nodes (Devicetree Specification 0.4, 5.4.2). A reader
                     // that stops at the first node would miss one behind it.
                     may_have_property = true;
                     depth += 1;
-                    if depth > MAX_DEPTH {
-                        return Err(BlobError::Depth);
-                    }
+                    name.map(|(_, behind)| behind)
                 }
-                Some(Token::Property(property))
-                    if may_have_property
-                        && (property.name_offset < ascii || property.checked_name().is_some()) => {}
-                Some(Token::Property(_)) => return structure,
-                Some(Token::End) => {
+                PROPERTY if may_have_property => self.check_property(&tree, at, ascii),
+                PROPERTY => None,
+                END_NODE => {
                     may_have_property = false;
-                    match depth.checked_sub(1) {
-                        Some(outer) => depth = outer,
-                        None => return structure,
-                    }
+                    depth = depth.checked_sub(1).ok_or(structure)?;
+                    self.check_end(&tree, at)
                 }
                 // The end, with each node closed: a block that is cut off has lost something.
-                None if depth == 0 && root_seen => return Ok(()),
-                None => return structure,
+                END if depth == 0 && nodes != 0 && is_end(&tree, at) => return Ok(nodes),
+                _ => None,
+            };
+            position = behind.ok_or(structure)?;
+            if depth > MAX_DEPTH {
+                return Err(BlobError::Depth);
             }
         }
     }
@@ -69,43 +69,39 @@ impl<'a> Blob<'a> {
         self.cells.get(start..behind).is_some_and(is_ascii) || core::str::from_utf8(name).is_ok()
     }
 
-    /// Reads the token at cell `at` twice, and moves `at` behind it; `None` at the end of the tree.
-    /// One in five of the Linux kernel's device trees has nodes with longer names than `fdt-rs`
-    /// takes.
-    fn checked_token(
-        &self,
-        tree: &DevTree<'a>,
-        at: &mut usize,
-    ) -> Result<Option<Token<'a>>, BlobError> {
-        let cell = self.behind_nops(*at);
-        let offset = cell * CELL;
-        let structure = BlobError::Structure { offset };
-        let Some(kind) = self.cells.get(cell) else {
-            return Err(structure);
+    /// Reads the property whose token is at cell `at` twice, and returns the first cell behind it.
+    fn check_property(&self, tree: &DevTree<'a>, at: usize, ascii: usize) -> Option<usize> {
+        let (name, value) = (self.name_offset(at)?, self.value(at)?);
+        let behind = self.behind_property(at)?;
+        let (parsed, end) = parse(tree, at)?;
+        let Some(ParsedTok::Prop(prop)) = parsed else {
+            return None;
         };
-        *at = cell;
-        let token = self.token(at);
-        if u32::from_be(*kind) == BEGIN_NODE {
-            return token.ok_or(structure).map(Some);
-        }
-        // `fdt-rs` takes the offset as it is, which lies in the structure block.
-        let mut iter = DevTreeParseIter { offset, fdt: tree };
-        let parsed = iter.next().map_err(|_| structure)?;
-        if parsed.is_some() && (iter.offset != *at * CELL || *at > self.cells.len()) {
-            return Err(structure);
-        }
-        match (parsed, token) {
-            (None, None) => Ok(None),
-            (Some(ParsedTok::EndNode), Some(Token::End)) => Ok(Some(Token::End)),
-            (Some(ParsedTok::Prop(prop)), Some(Token::Property(property)))
-                if prop.name_offset == property.name_offset
-                    && core::ptr::eq(prop.prop_buf, property.value) =>
-            {
-                Ok(token)
-            }
-            _ => Err(structure),
-        }
+        let is_same = prop.name_offset == name && core::ptr::eq(prop.prop_buf, value);
+        let is_text = || Some(self.property_at(at)?.checked_name().is_some());
+        let is_good = is_same && end == behind && behind <= self.cells.len();
+        (is_good && (name < ascii || is_text()?)).then_some(behind)
     }
+
+    /// Reads the end of a node at cell `at` twice, and returns the cell behind it.
+    fn check_end(&self, tree: &DevTree<'a>, at: usize) -> Option<usize> {
+        let parsed = parse(tree, at)?;
+        matches!(parsed, (Some(ParsedTok::EndNode), end) if end == at + 1).then_some(at + 1)
+    }
+}
+
+/// Has `fdt-rs` read the token at cell `at`, and returns the cell behind it, too. `fdt-rs` takes the
+/// offset as it is, which lies in the structure block.
+fn parse<'a>(tree: &DevTree<'a>, at: usize) -> Option<(Option<ParsedTok<'a>>, usize)> {
+    let offset = at * CELL;
+    let mut iter = DevTreeParseIter { offset, fdt: tree };
+    let parsed = iter.next().ok()?;
+    (iter.offset.is_multiple_of(CELL)).then_some((parsed, iter.offset / CELL))
+}
+
+/// Tells whether `fdt-rs` finds the end of the tree at cell `at`.
+fn is_end(tree: &DevTree<'_>, at: usize) -> bool {
+    matches!(parse(tree, at), Some((None, _)))
 }
 
 /// Returns the offset in the strings block before which each name is ASCII and ends: behind the

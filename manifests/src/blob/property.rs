@@ -3,6 +3,7 @@
 use core::ops::Range;
 
 use super::CELL;
+use super::names::Texts;
 use super::text::{checked_text, is_name, text_length};
 
 /// Cells of a property's token, length and name offset.
@@ -89,9 +90,8 @@ impl<'a> Property<'a> {
 
     /// Tells whether the value is a list of strings with one of `texts` in it.
     #[must_use]
-    pub fn has_text_of(&self, texts: &[&str]) -> bool {
-        let is_wanted = |text: &[u8]| texts.iter().any(|wanted| wanted.as_bytes() == text);
-        self.texts().any(is_wanted)
+    pub fn has_text_of(&self, texts: &Texts) -> bool {
+        self.texts().any(|text| texts.contains(text))
     }
 
     /// Returns the value as one string, if it is one.

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::{any, prop_assert, proptest};
 use proptest::sample::Index;
 
-use super::{Blob, BlobError, FDT_NOP, Node};
+use super::{Blob, BlobError, FDT_NOP, Node, Texts};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
 use crate::{Board, Privilege, Region, Severity, VmKind, validate};
 
@@ -133,8 +133,14 @@ fn finds_a_string_in_a_list() {
         .flatten();
     let list = Blob::new(bytes.as_slice()).unwrap().root();
     let list = list.property("compatible").unwrap();
-    assert!(list.has_text_of(&["arm,gic-v3"]) && list.has_text_of(&["none", "other"]));
-    assert!(!list.has_text_of(&["gic-v3", "oth", "arm,gic-v"]) && !list.has_text_of(&[]));
+    assert!(
+        list.has_text_of(&Texts::new(&["arm,gic-v3"]))
+            && list.has_text_of(&Texts::new(&["none", "other"]))
+    );
+    assert!(
+        !list.has_text_of(&Texts::new(&["gic-v3", "oth", "arm,gic-v"]))
+            && !list.has_text_of(&Texts::new(&[]))
+    );
 }
 
 /// The pieces are the properties that are kept, each with its token, and the nodes below as they

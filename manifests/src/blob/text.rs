@@ -4,6 +4,7 @@ use super::CELL;
 use crate::words::cells;
 
 /// Tells whether the name at the front of `names`, which ends in a NUL, is `name`.
+#[inline(always)]
 pub(super) fn is_name(names: &[u8], name: &str) -> bool {
     // Of most names a NUL is elsewhere already, so that few are compared.
     names.get(name.len()) == Some(&0) && names.starts_with(name.as_bytes())
@@ -23,7 +24,7 @@ pub(super) fn first_zero(cell: u32) -> Option<usize> {
 }
 
 /// Returns the number of bytes before the first NUL, `None` if there is no NUL.
-pub(super) fn text_length(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn text_length(bytes: &[u8]) -> Option<usize> {
     let (before, cells, behind) = cells(bytes);
     if let Some(length) = before.iter().position(|&byte| byte == 0) {
         return Some(length);

@@ -13,11 +13,13 @@ use super::{Blob, CELL};
 /// Token of a node's beginning; the name follows.
 pub(super) const BEGIN_NODE: u32 = 1;
 /// Token of a node's end.
-const END_NODE: u32 = 2;
+pub(super) const END_NODE: u32 = 2;
 /// Token of a property; length, name offset and value follow.
-const PROPERTY: u32 = 3;
+pub(super) const PROPERTY: u32 = 3;
 /// Token without meaning: a node or property that is overwritten with it is no longer in the tree.
 pub const FDT_NOP: u32 = 4;
+/// Token of the tree's end.
+pub(super) const END: u32 = 9;
 
 /// Kind of a token that is passed over.
 #[derive(Clone, Copy)]
@@ -28,53 +30,24 @@ pub(super) enum Step {
     End,
 }
 
-/// A token of the structure block that means something; NOPs are passed over.
-#[derive(Clone, Copy)]
-pub(super) enum Token<'a> {
-    /// A node with this name.
-    Begin(&'a [u8]),
-    Property(Property<'a>),
-    End,
-}
-
 impl<'a> Blob<'a> {
-    /// Reads the token at cell `at` and moves `at` behind it; `None` at the end of the tree, and
-    /// where a structure that was not checked is damaged.
-    pub(super) fn token(&self, at: &mut usize) -> Option<Token<'a>> {
-        *at = self.behind_nops(*at);
-        match self.cell(*at)? {
-            BEGIN_NODE => {
-                let (name, behind) = self.node_name(*at + 1)?;
-                *at = behind;
-                Some(Token::Begin(name))
-            }
-            PROPERTY => {
-                let property = self.property_at(*at)?;
-                *at = self.behind_property(*at)?;
-                Some(Token::Property(property))
-            }
-            END_NODE => {
-                *at += 1;
-                Some(Token::End)
-            }
-            _ => None,
-        }
-    }
-
     /// Returns the first property with this name from cell `at` on. Values of the properties before
     /// it are not looked at.
-    pub(super) fn find_property(&self, mut at: usize, name: &str) -> Option<Property<'a>> {
-        // Bounded: every token moves the position on, and the structure block is finite.
+    pub(super) fn find_property(&self, at: usize, name: &str) -> Option<Property<'a>> {
+        const PROPERTY_CELL: u32 = PROPERTY.to_be();
+        const NOP_CELL: u32 = FDT_NOP.to_be();
+        let mut rest = self.cells.get(at..)?;
+        // Bounded: every token shortens the rest.
         loop {
-            match self.cell(at)? {
-                FDT_NOP => at += 1,
-                PROPERTY => {
-                    let names = self.strings.get(self.number(at + 2)?..)?;
+            rest = match rest {
+                [PROPERTY_CELL, size, offset, behind @ ..] => {
+                    let names = self.strings.get(u32::from_be(*offset) as usize..)?;
                     if is_name(names, name) {
-                        return self.property_at(at);
+                        return self.property_at(self.end() - rest.len());
                     }
-                    at = self.behind_property(at)?;
+                    behind.get((u32::from_be(*size) as usize).div_ceil(CELL)..)?
                 }
+                [NOP_CELL, behind @ ..] => behind,
                 _ => return None,
             }
         }
@@ -95,9 +68,6 @@ impl<'a> Blob<'a> {
     /// Returns the first cell behind the properties of the node whose name ends before cell `at`: a
     /// node's, or that of the end of the node.
     pub(super) fn end_of_properties(&self, mut at: usize) -> usize {
-        if let Some(end) = self.indexed_end_of_properties(at) {
-            return end;
-        }
         // Bounded: every token moves the position on, and the structure block is finite.
         while let Some(behind) = match self.cell(at) {
             Some(FDT_NOP) => Some(at + 1),
@@ -123,11 +93,21 @@ impl<'a> Blob<'a> {
         }
     }
 
+    /// Returns the name and the first cell behind the name of the first node from cell `at` on,
+    /// whatever ends before.
+    pub(super) fn next_node(&self, mut at: usize) -> Option<(&'a [u8], usize)> {
+        // Bounded: every token moves the position on, and the structure block is finite.
+        loop {
+            let (behind, step) = self.step(at)?;
+            if matches!(step, Step::Begin) {
+                return self.node_name(at + 1);
+            }
+            at = behind;
+        }
+    }
+
     /// Returns the first cell behind the end of the node whose name ends before cell `at`.
     pub(super) fn end_of_node(&self, mut at: usize) -> usize {
-        if let Some(end) = self.indexed_end(at) {
-            return end;
-        }
         // Nodes below are part of it, so their ends are counted.
         let mut depth = 1_usize;
         // Bounded: every token moves the position on, and the structure block is finite.
@@ -157,12 +137,6 @@ impl<'a> Blob<'a> {
         }
     }
 
-    /// Tells whether cell `at` is a NOP or the token of a property.
-    #[inline(always)]
-    pub(super) fn is_property_or_nop(&self, at: usize) -> bool {
-        matches!(self.cell(at), Some(PROPERTY | FDT_NOP))
-    }
-
     /// Returns the first cell from `at` on that is no NOP.
     pub(super) fn behind_nops(&self, mut at: usize) -> usize {
         // Bounded: the position moves on, and the structure block is finite.
@@ -173,14 +147,16 @@ impl<'a> Blob<'a> {
     }
 
     /// Returns the name at cell `at`, and the first cell behind it.
-    fn node_name(&self, at: usize) -> Option<(&'a [u8], usize)> {
-        let behind = match self.indexed_end_of_name(at.wrapping_sub(1)) {
-            Some(behind) => behind,
-            None => self.behind_text(at)?,
-        };
-        let last = u32::from_le(*self.cells.get(behind - 1)?);
-        let length = (behind - 1 - at) * CELL + first_zero(last)?;
+    pub(super) fn node_name(&self, at: usize) -> Option<(&'a [u8], usize)> {
+        let behind = self.behind_text(at)?;
+        let length = self.name_length(at, behind)?;
         Some((self.bytes_from(at)?.get(..length)?, behind))
+    }
+
+    /// Returns the bytes of the name from cell `at` to cell `behind`.
+    pub(super) fn name_length(&self, at: usize, behind: usize) -> Option<usize> {
+        let last = u32::from_le(*self.cells.get(behind - 1)?);
+        Some((behind - 1 - at) * CELL + first_zero(last)?)
     }
 
     /// Returns the offset in the strings block of the name of the property whose token is at cell
@@ -190,16 +166,22 @@ impl<'a> Blob<'a> {
     }
 
     /// Returns the property whose token is at cell `at`.
-    fn property_at(&self, at: usize) -> Option<Property<'a>> {
-        let value = self.bytes_from(at + PROPERTY_HEADER)?;
-        let value = value.get(..self.number(at + 1)?)?;
+    pub(super) fn property_at(&self, at: usize) -> Option<Property<'a>> {
+        let value = self.value(at)?;
         let offset = (at + PROPERTY_HEADER) * CELL;
         Property::new(self.strings, self.number(at + 2)?, value, offset)
     }
 
+    /// Returns the value of the property whose token is at cell `at`.
+    #[inline(always)]
+    pub(super) fn value(&self, at: usize) -> Option<&'a [u8]> {
+        let value = self.bytes_from(at + PROPERTY_HEADER)?;
+        value.get(..self.number(at + 1)?)
+    }
+
     /// Returns the first cell behind the property whose token is at cell `at`.
     #[inline(always)]
-    fn behind_property(&self, at: usize) -> Option<usize> {
+    pub(super) fn behind_property(&self, at: usize) -> Option<usize> {
         Some(at + PROPERTY_HEADER + self.number(at + 1)?.div_ceil(CELL))
     }
 
@@ -223,7 +205,7 @@ impl<'a> Blob<'a> {
 
     /// Returns cell `at` of the blob, `None` behind the structure block.
     #[inline(always)]
-    fn cell(&self, at: usize) -> Option<u32> {
+    pub(super) fn cell(&self, at: usize) -> Option<u32> {
         self.cells.get(at).map(|cell| u32::from_be(*cell))
     }
 

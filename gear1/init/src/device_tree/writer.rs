@@ -5,8 +5,6 @@
 //!
 //! Requirements: G1-BOOT-006.
 
-use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use gearv_manifest::blob::{Blob, Node, Property};
@@ -33,8 +31,8 @@ pub(crate) struct Writer {
     /// Names of properties, each with its NUL: those of the tree that is copied from, as they are
     /// there, and behind them those of other properties.
     strings: Vec<u8>,
-    /// Offset of each other property's name in `strings`.
-    names: BTreeMap<String, u32>,
+    /// The other properties' names, each with its offset in `strings`.
+    names: Vec<(&'static str, u32)>,
 }
 
 impl Writer {
@@ -45,7 +43,7 @@ impl Writer {
             // Room for as much as the source has, so that the copy moves rarely.
             structure: Vec::with_capacity(source.structure_cells()),
             strings: source.strings().to_vec(),
-            names: BTreeMap::new(),
+            names: Vec::new(),
         }
     }
 
@@ -62,25 +60,25 @@ impl Writer {
     }
 
     /// Writes a property.
-    pub(crate) fn property(&mut self, name: &str, value: &[u8]) {
+    pub(crate) fn property(&mut self, name: &'static str, value: &[u8]) {
         self.begin_property(name, value.len());
         self.bytes(value);
     }
 
     /// Writes a property of one or more strings, the last without its NUL.
-    pub(crate) fn text(&mut self, name: &str, text: &str) {
+    pub(crate) fn text(&mut self, name: &'static str, text: &str) {
         self.begin_property(name, text.len() + 1);
         self.characters(text);
     }
 
     /// Writes a property of cells.
-    pub(crate) fn cells(&mut self, name: &str, cells: &[u32]) {
+    pub(crate) fn cells(&mut self, name: &'static str, cells: &[u32]) {
         self.begin_property(name, size_of_val(cells));
         cells.iter().for_each(|cell| self.word(*cell));
     }
 
     /// Writes a property of numbers of two cells.
-    pub(crate) fn longs(&mut self, name: &str, numbers: &[u64]) {
+    pub(crate) fn longs(&mut self, name: &'static str, numbers: &[u64]) {
         self.begin_property(name, size_of_val(numbers));
         for number in numbers {
             self.bytes(&number.to_be_bytes());
@@ -147,14 +145,16 @@ impl Writer {
     }
 
     /// Writes the token of a property with a value of `size` bytes, which follows. The name is
-    /// stored once for the whole tree, as most names repeat.
-    fn begin_property(&mut self, name: &str, size: usize) {
-        let at = match self.names.get(name) {
-            Some(at) => *at,
+    /// stored once for the whole tree, as most names repeat, and soon.
+    fn begin_property(&mut self, name: &'static str, size: usize) {
+        let mut known = self.names.iter().rev();
+        let at = match known.find(|(known, _)| *known == name) {
+            Some((_, at)) => *at,
             None => {
                 let at = self.strings.len() as u32;
-                self.strings.extend(name.bytes().chain([0]));
-                self.names.insert(name.to_string(), at);
+                self.strings.extend_from_slice(name.as_bytes());
+                self.strings.push(0);
+                self.names.push((name, at));
                 at
             }
         };

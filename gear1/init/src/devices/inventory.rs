@@ -10,14 +10,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use gearv_manifest::Manifest;
-use gearv_manifest::blob::{Blob, Node};
+use gearv_manifest::blob::{Blob, Node, Texts};
 
 use super::masters::{is_translated, stop_of};
 use super::{
     GIC_PARTS, NOT_DEVICES, cell, find, is_disabled, is_driven, is_gic, pci, phandle, shared,
 };
 use crate::fdt::bus::Bus;
-use crate::fdt::{Names, is_compatible, path_below};
+use crate::fdt::{Names, path_below};
 use crate::refusal::Refusal;
 use crate::region::Region;
 
@@ -85,7 +85,7 @@ fn device(node: &Node<'_>, path: &str, bus: &Bus<'_, '_>, at_gic: bool) -> Resul
     Ok(Device {
         registers: bus.regions(node, path)?,
         intids: if at_gic { intids(node) } else { Vec::new() },
-        is_gic: is_gic(node) || is_compatible(node, GIC_PARTS),
+        is_gic: is_gic(node) || node.is_compatible(&GIC_PARTS),
         path: path.into(),
     })
 }
@@ -116,7 +116,7 @@ pub fn bus_masters(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<String> {
 
 /// Returns the version of a board's interrupt controller, of which nothing but the node is known.
 fn gic_version(gic: Option<&Node<'_>>) -> u32 {
-    match gic.is_some_and(|gic| is_compatible(gic, &["arm,gic-v3"])) {
+    match gic.is_some_and(|gic| gic.is_compatible(&const { Texts::new(&["arm,gic-v3"]) })) {
         true => 3,
         false => 2,
     }

@@ -10,7 +10,7 @@
 use alloc::vec::Vec;
 
 use gear1_core::pci::BUS_SIZE;
-use gearv_manifest::blob::Node;
+use gearv_manifest::blob::{Node, Texts};
 
 use super::{Interrupt, Walk, cell, phandle, shared, specifier};
 use crate::fdt::bus::{Bus, PciWindow};
@@ -19,7 +19,7 @@ use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
 /// Compatible string of the bridge that a VM may own.
-pub(super) const GENERIC: &str = "pci-host-ecam-generic";
+pub(super) const GENERIC: Texts = Texts::new(&["pci-host-ecam-generic"]);
 /// The last bus that there can be.
 const LAST_BUS: u32 = 0xff;
 /// Lines of a function: INTA to INTD (PCI Local Bus Specification 3.0, 2.2.6).

@@ -8,10 +8,17 @@ use gearv_manifest::blob::Node;
 
 use super::text;
 
-/// Returns the path of a node below the one at `path`; the root's is empty. A boot makes hundreds,
-/// each of which takes a third of what `format!` would.
+/// Returns the path of a node below the one at `path`; the root's is empty.
 pub(crate) fn path_below(path: &str, name: &str) -> String {
     [path, "/", name].concat()
+}
+
+/// Makes a path of `length` bytes that of a node below. A walk over all nodes has one path for all
+/// of them, so that none is allocated.
+pub(crate) fn move_below(path: &mut String, length: usize, name: &str) {
+    path.truncate(length);
+    path.push('/');
+    path.push_str(name);
 }
 
 /// Returns the path of the node that `stdout-path` names: a path or an alias, and behind a colon

@@ -3,7 +3,7 @@
 //! Requirements: G1-BOOT-001.
 
 use gear1_abi::boot::PMU_INTID;
-use gearv_manifest::blob::Node;
+use gearv_manifest::blob::{Node, Texts};
 
 /// A private interrupt.
 const PPI: u32 = 1;
@@ -11,7 +11,7 @@ const PPI: u32 = 1;
 const FIRST_PPI: u32 = 16;
 
 /// The PMUs of Armv8 CPUs.
-pub(crate) const PMUS: &[&str] = &[
+pub(crate) const PMUS: Texts = Texts::new(&[
     "arm,armv8-pmuv3",
     "arm,cortex-a53-pmu",
     "arm,cortex-a55-pmu",
@@ -19,7 +19,7 @@ pub(crate) const PMUS: &[&str] = &[
     "arm,cortex-a72-pmu",
     "arm,cortex-a76-pmu",
     "arm,neoverse-n1-pmu",
-];
+]);
 
 /// Tells whether a PMU interrupts by the PPI that guests have. The interrupt is handed on as it is,
 /// so a guest on another board would wait for the wrong one.

@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::smmu::{REGISTERS_SIZE, v2};
-use gearv_manifest::blob::Node;
+use gearv_manifest::blob::{Node, Texts};
 
 use super::bus::Bus;
-use super::{FIRST_SPI, SPI, is_compatible};
+use super::{FIRST_SPI, SPI};
 use crate::refusal::{Refusal, refusal};
 use crate::region::{Region, pages};
 
@@ -21,9 +21,9 @@ pub(crate) use self::ipmmu::is_ipmmu;
 pub use self::ipmmu::{Ipmmu, Unit};
 
 /// Compatible string of an SMMUv3.
-pub(crate) const SMMU_V3: &str = "arm,smmu-v3";
+const SMMU_V3: &str = "arm,smmu-v3";
 /// Compatible strings of SMMUv2s, of which the first is the general one.
-pub(crate) const SMMU_V2: &[&str] = &["arm,smmu-v2", MMU_500];
+const SMMU_V2: Texts = Texts::new(&["arm,smmu-v2", MMU_500]);
 /// Arm's own SMMUv2, whose errata Gear1 knows.
 const MMU_500: &str = "arm,mmu-500";
 /// Names of the interrupt that tells of events: its own, or the one for everything.
@@ -126,14 +126,14 @@ pub struct SmmuV2 {
 
 /// Tells whether the name is one of an SMMU.
 pub(super) fn is_known(name: &[u8]) -> bool {
-    let mut names = SMMU_V2.iter().chain([&SMMU_V3]);
-    names.any(|one| one.as_bytes() == name) || ipmmu::is_known(name)
+    SMMU_V2.contains(name) || name == SMMU_V3.as_bytes() || ipmmu::is_known(name)
 }
 
 /// Tells whether Gear1 drives the SMMU of this node on a board with this version of the GIC, if the
 /// node is an SMMU's. The runtime for a GICv3 has no driver of an SMMUv2.
 pub(crate) fn is_driven(node: &Node<'_>, gic_version: u32) -> bool {
-    is_compatible(node, &[SMMU_V3]) || gic_version == 2 && is_compatible(node, SMMU_V2)
+    const V3: Texts = Texts::new(&[SMMU_V3]);
+    node.is_compatible(&V3) || gic_version == 2 && node.is_compatible(&SMMU_V2)
 }
 
 /// The SMMUs of a board, as a walk over its nodes finds them.
@@ -257,7 +257,7 @@ fn of_v2(node: &Node<'_>) -> (Option<(u32, bool)>, SmmuKind) {
     let has_several_interrupts = interrupts.any(|other| Some(other) != first);
     let ignored = cell(node, "stream-match-mask").unwrap_or(0);
     let kind = SmmuV2 {
-        is_mmu500: is_compatible(node, &[MMU_500]),
+        is_mmu500: node.is_compatible(&const { Texts::new(&[MMU_500]) }),
         // A match register has no bits beyond.
         ignored: ignored & ((1 << v2::STREAM_BITS) - 1),
         has_several_interrupts,

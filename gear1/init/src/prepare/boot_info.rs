@@ -13,7 +13,7 @@ use gear1_abi::boot::{
 };
 use gear1_abi::id::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use gear1_abi::{ABI_VERSION, info::uart};
-use gear1_core::stage1;
+use gear1_core::{seed, stage1};
 use gearv_manifest::{CpuIndex, GicMode, Manifest, Restart, Vm, VmKind};
 
 use super::system::System;
@@ -79,6 +79,7 @@ pub(super) fn of_machine(
         settle_ticks: 0,
         trace_size: system.manifest.gear2.trace_bytes(),
         trace_from_boot: system.manifest.gear2.trace_from_boot,
+        seed_key: seed::key(&board.seed),
     });
     fill_cpus(&mut info, board, system.manifest);
     board_watchdog::fill(&mut info, &system.owners.fed, given.counter_hz);

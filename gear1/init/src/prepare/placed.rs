@@ -273,6 +273,9 @@ impl<'a> Placed<'a> {
 
     /// Loads the VMs that start by themselves, and tells the runtime how to load all of them. A VM
     /// is loaded anew from the archive, which therefore stays in memory, at each later start.
+    ///
+    /// Where a real-time VM starts by itself, the others are left to the runtime: to fill the
+    /// memory of a Linux takes longer than all of a boot. Nothing is refused when a VM is loaded.
     fn load_vms<M: PhysicalMemory>(
         &self,
         system: &System<'_, 'a>,
@@ -283,9 +286,14 @@ impl<'a> Placed<'a> {
     ) {
         let (board, manifest) = (system.given.board, system.manifest);
         let archive_pa = Pa::new(board.archive.start);
+        let is_real_time = |vm: &Vm<'_>| vm.kind == VmKind::RealTime;
+        let mut vms = manifest.vms.iter();
+        let has_real_time = vms.any(|vm| is_real_time(vm) && vm.autostart);
         let vms = manifest.vms.iter().zip(&self.vms).zip(&roots.vms);
         for (((vm, prepared), root), slot) in vms.zip(&mut info.vms) {
-            *slot = prepared.load(vm, archive_pa, root.root(), memory);
+            // planted: a real-time VM waits until others are loaded
+            let fills = vm.autostart && (is_real_time(vm) || !has_real_time);
+            *slot = prepared.load(vm, (archive_pa, fills), root.root(), memory);
             slot.stolen_time_ipa = partition.stolen_time(vm.id);
             let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
             log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);

@@ -4,7 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use std::collections::HashMap;
 
-use gear1_abi::boot::{BootInfo, EnableMethod, FRESH_SEEDS, IrqOwner};
+use gear1_abi::boot::{BootInfo, EnableMethod, IrqOwner};
 use gear1_abi::image::{GEAR2_MAGIC, RUNTIME_MAGIC};
 use gear1_abi::layout::{PAGE_SIZE, el2, gear2};
 
@@ -13,11 +13,15 @@ use crate::fdt;
 use crate::region::Region;
 use crate::smmu::ipmmu;
 use crate::testing::{
-    FakeBus, FakeMemory, Files, Mapping, POISON, VIRT_GICV2, VIRT_GICV3, flat_image, guest_tree,
-    kernel, mappings, tree,
+    FakeBus, FakeMemory, Files, Mapping, VIRT_GICV2, VIRT_GICV3, flat_image, guest_tree, kernel,
+    mappings, tree,
 };
 use crate::trees::{Aligned, Tree, cells, smallest, text};
+use crate::vm;
 use gearv_manifest::blob::Blob;
+
+mod loading;
+use self::loading::seed_of;
 
 const MIB: u64 = 1 << 20;
 const KERNEL: &str = "artifact:debian-kernel";
@@ -371,9 +375,13 @@ fn a_guest_finds_its_payload_and_zeroes_and_nothing_in_caches() {
         if let Some(source) = archive.get(from_archive..from_archive + load.size as usize) {
             assert_eq!(&bytes[at..end], source);
         } else {
-            assert_eq!(bytes[at..end], memory.read(load.source, load.size as usize));
             let is_tree = bytes[at..at + 4] == [0xd0, 0x0d, 0xfe, 0xed];
-            assert!(is_tree || load.stride != 0);
+            assert!(is_tree != load.is_seed);
+            let source = match load.is_seed {
+                true => seed_of(&info, vm.vmid - vm::FIRST_VMID, 0)[load.source as usize..].into(),
+                false => memory.read(load.source, load.size as usize),
+            };
+            assert_eq!(bytes[at..end], source[..load.size as usize]);
         }
     }
     assert!(bytes == expected);
@@ -384,38 +392,6 @@ fn a_guest_finds_its_payload_and_zeroes_and_nothing_in_caches() {
             .iter()
             .any(|page| (first..first + region.size / PAGE_SIZE).contains(page))
     );
-}
-
-/// G1-BOOT-007: with each start the VM's device tree gets other seeds, in the same places.
-#[test]
-fn each_start_has_its_own_seeds() {
-    let (prepared, memory, _) = Case::new().run();
-    prepared.unwrap();
-    let info = *memory.boot_info.as_ref().unwrap().1;
-    let mut seen = std::collections::BTreeSet::new();
-    for vm in &info.vms[..info.vm_count as usize] {
-        let fresh = vm.loads.iter().filter(|load| load.stride != 0);
-        let sizes: Vec<u64> = fresh.clone().map(|load| load.size).collect();
-        assert_eq!(sizes, [32, 8]);
-        for load in fresh {
-            for start in 0..FRESH_SEEDS {
-                let source = load.source + start * load.stride;
-                let seed = memory.read(source, load.size as usize);
-                assert!(seen.insert(seed), "start {start}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_guest_without_autostart_is_left_to_the_runtime() {
-    let mut case = Case::new();
-    case.manifest = case.manifest.set("/vms/flat", "no-autostart", Vec::new());
-    let (prepared, memory, _) = case.run();
-    prepared.unwrap();
-    let vm = memory.boot_info.as_ref().unwrap().1.vms[1];
-    assert!(!vm.loaded);
-    assert_eq!(memory.read(vm.regions[0].pa, 1), [POISON]);
 }
 
 #[test]

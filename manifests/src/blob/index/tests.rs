@@ -8,7 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::{any, proptest};
 use proptest::sample::Index;
 
-use super::name_bit;
+use super::Record;
+use crate::blob::names::{Texts, name_bit};
 use crate::blob::{Blob, FDT_NOP, Node};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
 
@@ -25,18 +26,33 @@ const NAMES: &[&str] = &[
     "",
     "none",
     "z",
+    "phandle",
+    "linux,phandle",
+];
+
+/// Lists of compatible strings, of which trees here have some.
+const COMPATIBLE: [Texts; 4] = [
+    Texts::new(&["arm,gic"]),
+    Texts::new(&["x", "gearv,manifest"]),
+    Texts::new(&["none", "last"]),
+    Texts::new(&[]),
 ];
 
 /// Returns all that can be asked of a node and of those below.
 fn answers(node: &Node<'_>) -> Vec<String> {
     let range = |range: core::ops::Range<usize>| std::format!("{range:?}");
     let mut list = vec![node.name().into(), range(node.tokens())];
+    list.push(std::format!("{:?}", node.phandle()));
+    let compatible = COMPATIBLE.map(|texts| node.is_compatible(&texts));
+    list.push(std::format!("{compatible:?}"));
     list.extend(node.properties().map(|one| range(one.tokens())));
     let named = NAMES.iter().map(|name| node.property(name));
     list.extend(named.map(|found| std::format!("{:?}", found.map(|one| one.offset))));
     let kept = node.property_tokens(|one| !one.is_called("a"));
     list.extend(kept.map(|tokens| std::format!("{tokens:x?}")));
     list.push(std::format!("{:x?}", node.child_tokens()));
+    let all = node.all().map(|one| range(one.tokens()));
+    list.push(all.collect::<Vec<_>>().join(" "));
     for child in node.children() {
         let found = node.child(child.name()).map(|found| found.tokens());
         list.push(std::format!("{found:?}"));
@@ -49,7 +65,7 @@ fn answers(node: &Node<'_>) -> Vec<String> {
 fn compare(bytes: &[u8]) {
     let Ok(tree) = Blob::new(bytes) else { return };
     let expected = answers(&tree.root());
-    let (count, names) = (tree.structure_cells(), tree.strings().len());
+    let (count, names) = (tree.node_count(), tree.strings().len());
     for (count, names) in [
         (count, names),
         (count, 0),
@@ -58,11 +74,22 @@ fn compare(bytes: &[u8]) {
     ] {
         // What was in the words before does not matter: here what leads to another cell.
         for before in [0, 9] {
-            let mut words = vec![before; count];
-            let indexed = tree.indexed(&mut words, &mut vec![before; names]);
+            let record = Record {
+                at: before,
+                behind: before,
+                phandle: Some(before),
+                ..Record::default()
+            };
+            let mut records = vec![record; count];
+            let indexed = tree.indexed(&mut records, &mut vec![before; names]);
             assert_eq!(answers(&indexed.root()), expected);
         }
     }
+}
+
+/// Tells whether an index says that the node has no property with this name.
+fn lacks(node: &Node<'_>, name: &str) -> bool {
+    node.lacks_name(name_bit(name.as_bytes()))
 }
 
 fn sample() -> Tree {
@@ -74,6 +101,13 @@ fn sample() -> Tree {
         .node("/x/z")
         .node("/long-name-of-several-cells@1000/b")
         .set("/w", "z", vec![1, 2, 3])
+        .set("/w", "phandle", vec![1, 2, 3])
+        .set("/w", "linux,phandle", cells(&[9]))
+        .set("/x", "phandle", cells(&[0, 5]))
+        .set("/x/y", "linux,phandle", cells(&[7]))
+        .set("/x/z", "phandle", cells(&[8]))
+        .set("/x/z", "linux,phandle", cells(&[7]))
+        .set("/x", "compatible", text("a\0arm,gic\0last"))
 }
 
 #[test]
@@ -82,12 +116,12 @@ fn a_tree_answers_the_same_with_an_index() {
     compare(bytes.as_slice());
     compare(smallest().flatten().as_slice());
     let tree = Blob::new(bytes.as_slice()).unwrap();
-    let mut words = vec![0; tree.structure_cells()];
-    let indexed = tree.indexed(&mut words, &mut vec![0; tree.strings().len()]);
+    let mut records = vec![Record::default(); tree.node_count()];
+    let indexed = tree.indexed(&mut records, &mut vec![0; tree.strings().len()]);
     let x = indexed.root().child("x").unwrap();
     // The index is used: it knows what the node has not.
-    assert!(x.property("empty").is_some() && x.lacks("b") && !x.lacks("empty"));
-    assert!(!tree.root().child("x").unwrap().lacks("b"));
+    assert!(x.property("empty").is_some() && lacks(&x, "b") && !lacks(&x, "empty"));
+    assert!(!lacks(&tree.root().child("x").unwrap(), "b"));
 }
 
 #[test]

@@ -295,7 +295,7 @@ fn what(program: &str, function: &str) -> String {
     let does = |words: &[&str]| words.iter().any(|word| function.contains(word));
     let kind = if does(&["memcpy", "memmove", "copy"]) || does(&COPY_IMAGES) {
         "copying"
-    } else if does(&["memset", "zero", "wipe"]) {
+    } else if does(&["memset", "zero", "wipe", "bulk::clean"]) {
         "wiping"
     } else if does(&["sha", "digest"]) {
         "digesting"

@@ -13,20 +13,19 @@ use alloc::vec::Vec;
 
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::smmu::ipmmu::{MAX_UNITS, MICRO_TLBS, UNIT_SIZE, UNIT_STREAMS};
-use gearv_manifest::blob::Node;
+use gearv_manifest::blob::{Node, Texts};
 
 use super::{Bus, Name, Names, Smmu, SmmuKind, cell, shared};
-use crate::fdt::is_compatible;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
 /// Compatible strings of the units on SoCs that may have stage 2's format: H3, M3-W, M3-W+, M3-N.
-const UNITS: &[&str] = &[
+const UNITS: Texts = Texts::new(&[
     "renesas,ipmmu-r8a7795",
     "renesas,ipmmu-r8a7796",
     "renesas,ipmmu-r8a77961",
     "renesas,ipmmu-r8a77965",
-];
+]);
 /// Compatible string of the SoC's product register, which tells the revision.
 const PRODUCT: &str = "renesas,prr";
 
@@ -60,13 +59,12 @@ impl Ipmmu {
 
 /// Tells whether the node is one of an IPMMU's units.
 pub(crate) fn is_ipmmu(node: &Node<'_>) -> bool {
-    is_compatible(node, UNITS)
+    node.is_compatible(&UNITS)
 }
 
 /// Tells whether the name is one of a unit, or of the SoC's product register.
 pub(super) fn is_known(name: &[u8]) -> bool {
-    let mut names = UNITS.iter().chain([&PRODUCT]);
-    names.any(|one| one.as_bytes() == name)
+    UNITS.contains(name) || name == PRODUCT.as_bytes()
 }
 
 /// Nodes of an IPMMU, as a walk over the board's nodes finds them.
