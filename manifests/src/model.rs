@@ -324,6 +324,8 @@ pub struct Vm<'a> {
     pub pmu: bool,
     /// Whether the VM has pointer authentication, on CPUs that have it.
     pub pointer_auth: bool,
+    /// Length of its longest vectors of SVE, in bits; 0: the VM has no SVE.
+    pub sve_bits: u32,
     /// Whether its calls of the TRNG service go to firmware, on CPUs without a source of their own.
     pub firmware_trng: bool,
     /// Whether the registers of its vCPUs are shown when it has ended.
@@ -404,8 +406,7 @@ impl Vm<'_> {
     pub const DEFAULT_WINDOW: u64 = 0x0c00_0000;
     /// The registers of the virtio devices where the manifest says nothing.
     pub const DEFAULT_VIRTIO: u64 = 0x0a00_0000;
-    /// The shortest watchdog of a device VM that lets its device model end itself, and the next one
-    /// begin, in milliseconds.
+    /// The shortest watchdog of a device VM, in ms, that lets its device model end itself first.
     pub const LEAST_WATCHDOG_MS: u32 = 12_000;
 
     /// Returns the emulated watchdog, if the VM has one: guests with a time limit do.

@@ -6,6 +6,7 @@
 
 use crate::monitors::{DEBUG, PMU};
 use crate::pointer_auth::POINTER_AUTH;
+use crate::sve::SVE;
 use crate::syndrome::SysregId;
 
 const fn id(crm: u32, op2: u32) -> SysregId {
@@ -18,6 +19,7 @@ const fn id(crm: u32, op2: u32) -> SysregId {
 pub enum IdReg {
     Pfr0,
     Pfr1,
+    Zfr0,
     Dfr0,
     Isar0,
     Isar1,
@@ -29,9 +31,10 @@ pub enum IdReg {
 
 impl IdReg {
     /// All, and the place of each among [`Values`].
-    pub const ALL: [(Self, usize); 9] = [
+    pub const ALL: [(Self, usize); 10] = [
         (Self::Pfr0, place(id(4, 0))),
         (Self::Pfr1, place(id(4, 1))),
+        (Self::Zfr0, place(id(4, 4))),
         (Self::Dfr0, place(id(5, 0))),
         (Self::Isar0, place(id(6, 0))),
         (Self::Isar1, place(id(6, 1))),
@@ -103,7 +106,7 @@ const PMU_V8_5: u64 = 6;
 
 /// Returns what the guest reads from `reg` when the CPU has `hardware`. `pa_range`: the PARange
 /// field that stage 2 is limited to; `gicv3`: the guest has GIC system registers; `features`: what
-/// the VM has of those that the manifest gives ([`DEBUG`], [`PMU`], [`POINTER_AUTH`]).
+/// the VM has of those that the manifest gives ([`DEBUG`], [`PMU`], [`POINTER_AUTH`], [`SVE`]).
 pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, features: u64) -> u64 {
     // planted: guests are shown keys that are not switched
     let authentication = if features & POINTER_AUTH != 0 {
@@ -111,7 +114,13 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, featu
     } else {
         0
     };
-    authentication | filter_always(reg, hardware, pa_range, gicv3, features)
+    // planted: a VM without SVE is shown SVE
+    let vectors = if features & SVE != 0 {
+        only(hardware, vector_fields(reg))
+    } else {
+        0
+    };
+    authentication | vectors | filter_always(reg, hardware, pa_range, gicv3, features)
 }
 
 /// Returns the fields of a register that show pointer authentication, by their shifts: APA, API, GPA
@@ -122,8 +131,27 @@ pub const fn authentication_fields(reg: IdReg) -> &'static [u32] {
         IdReg::Isar2 => &[8, 12, 24],
         IdReg::Pfr0
         | IdReg::Pfr1
+        | IdReg::Zfr0
         | IdReg::Dfr0
         | IdReg::Isar0
+        | IdReg::Mmfr0
+        | IdReg::Mmfr1
+        | IdReg::Mmfr2 => &[],
+    }
+}
+
+/// Returns the fields of a register that show SVE, by their shifts: SVE itself; SVEver, AES, EltPerm,
+/// BitPerm, BF16, B16B16, SHA3, SM4, I8MM, F32MM and F64MM, whose instructions have no registers but
+/// those of SVE.
+const fn vector_fields(reg: IdReg) -> &'static [u32] {
+    match reg {
+        IdReg::Pfr0 => &[32],
+        IdReg::Zfr0 => &[0, 4, 12, 16, 20, 24, 32, 40, 44, 52, 56],
+        IdReg::Pfr1
+        | IdReg::Dfr0
+        | IdReg::Isar0
+        | IdReg::Isar1
+        | IdReg::Isar2
         | IdReg::Mmfr0
         | IdReg::Mmfr1
         | IdReg::Mmfr2 => &[],
@@ -154,7 +182,7 @@ const fn filter_always(
         IdReg::Isar0 => set(hardware, 24, 0),
         // All but LS64 (60), XS (56) and pointer authentication.
         IdReg::Isar1 => only(hardware, &[0, 12, 16, 20, 32, 36, 40, 44, 48, 52]),
-        IdReg::Isar2 => 0,
+        IdReg::Zfr0 | IdReg::Isar2 => 0,
         IdReg::Mmfr0 => memory_features(hardware, pa_range),
         // HAFDBS, VMIDBits, HPDS, PAN, SpecSEI, XNX, ETS, AFP, ECBHB; not VH, LO, TWED, HCX.
         // planted: a guest is not told that its branch history is safe

@@ -340,6 +340,7 @@ fn exercise(bytes: &[u8]) {
         reserved: &[],
         devices: &[],
         pmu: false,
+        lacks_sve: false,
         kinds,
         privileges,
     };

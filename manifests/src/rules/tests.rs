@@ -45,6 +45,7 @@ pub(super) const BOARD: Board<'_> = Board {
     reserved: &[Region::new(0x4000_0000, 0x4020_0000)],
     devices: &[Region::new(0x0800_0000, 0x0900_0000)],
     pmu: true,
+    lacks_sve: false,
     kinds: &[VmKind::Guest, VmKind::Device, VmKind::RealTime],
     privileges: &[Privilege::El0],
 };
@@ -53,6 +54,7 @@ pub(super) const BOARD: Board<'_> = Board {
 const GUESTS_ONLY: Board<'_> = Board {
     kinds: &[VmKind::Guest],
     pmu: false,
+    lacks_sve: true,
     ..BOARD
 };
 
@@ -127,7 +129,7 @@ fn peers_are_each_others() {
 #[test]
 fn refuses_with_one_message_naming_node_and_property() {
     for (tree, expected) in cases::cases() {
-        let rules = [Rule::KindNotSupported, Rule::NoPmu];
+        let rules = [Rule::KindNotSupported, Rule::NoPmu, Rule::NoVectors];
         let board = if rules.iter().any(|rule| expected.starts_with(rule.id())) {
             &GUESTS_ONLY
         } else {

@@ -79,6 +79,7 @@ pub(super) fn of_machine(
         settle_ticks: 0,
         trace_size: system.manifest.gear2.trace_bytes(),
         trace_from_boot: system.manifest.gear2.trace_from_boot,
+        vector_lengths: system.vector_lengths.bits(),
     });
     fill_cpus(&mut info, board, system.manifest);
     board_watchdog::fill(&mut info, &system.owners.fed, given.counter_hz);
@@ -138,6 +139,7 @@ fn fill_switches(slot: &mut BootVm, vm: &Vm<'_>) {
     slot.debug = vm.debug;
     slot.pmu = vm.pmu;
     slot.pointer_auth = vm.pointer_auth;
+    slot.sve_bits = vm.sve_bits;
     slot.firmware_trng = vm.firmware_trng;
     slot.last_words = vm.last_words;
     slot.dump = vm.dump;

@@ -1,0 +1,46 @@
+use super::{Lengths, size, zcr};
+
+/// What QEMU's `max` has with `sve-max-vq=4`.
+const FOUR: Lengths = Lengths::from_bits(0b1111);
+
+#[test]
+fn a_length_is_a_bit() {
+    let lengths = [128, 256, 512]
+        .into_iter()
+        .fold(Lengths::NONE, Lengths::with);
+    assert_eq!(lengths.bits(), 0b1011);
+    assert!(lengths.has(512) && !lengths.has(384));
+    assert!(lengths.iter().eq([128, 256, 512]));
+}
+
+#[test]
+fn what_is_no_length_is_not_there() {
+    for length in [0, 1, 64, 127, 200, 2049, 2176, u32::MAX] {
+        assert_eq!(Lengths::NONE.with(length), Lengths::NONE, "{length}");
+        assert!(!Lengths::from_bits(u16::MAX).has(length), "{length}");
+    }
+    assert!(Lengths::from_bits(u16::MAX).has(2048));
+}
+
+/// A VM cannot tell CPUs apart by lengths beyond its own; a length that one CPU lacks below it does.
+#[test]
+fn cpus_are_alike_up_to_a_vms_length() {
+    let longer = Lengths::from_bits(0xffff);
+    let powers_of_two = [128, 256, 512]
+        .into_iter()
+        .fold(Lengths::NONE, Lengths::with);
+    assert_eq!(FOUR.up_to(512), longer.up_to(512));
+    assert_eq!(FOUR.up_to(256), powers_of_two.up_to(256));
+    assert_ne!(FOUR.up_to(512), powers_of_two.up_to(512));
+    assert_ne!(Lengths::NONE.up_to(128), FOUR.up_to(128));
+    assert_eq!(longer.up_to(2048), longer);
+    // A VM without SVE cares for none.
+    assert_eq!(FOUR.up_to(0), Lengths::NONE.up_to(0));
+}
+
+#[test]
+fn the_fields_and_sizes_are_those_of_the_architecture() {
+    assert_eq!([128, 256, 2048].map(zcr), [0, 1, 15]);
+    assert_eq!(size(128), 16 + 512 + 17 * 2);
+    assert_eq!(size(2048), 16 + 8192 + 17 * 32);
+}
