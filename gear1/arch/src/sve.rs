@@ -26,6 +26,7 @@ const _: () = assert!(VECTORS_OFFSET == 16);
 /// (ZCR_EL3.LEN). FP traps from here on.
 ///
 /// With CPTR_EL3.EZ = 0 the first access is firmware's to answer.
+#[inline(never)]
 #[must_use]
 pub fn lengths() -> Lengths {
     let mut lengths = Lengths::NONE;
@@ -64,8 +65,8 @@ fn memory(vcpu: VcpuId) -> u64 {
 #[inline(always)]
 fn open(length: u32) {
     set_fp_access(FpAccess::SVE);
-    // planted: registers of SVE are saved at the CPU's length
     barrier::isb();
+    // planted: a VM has the vectors of the one before
     ZCR_EL2.set(zcr(length));
     // The length of the accesses that follow.
     barrier::isb();
@@ -77,7 +78,7 @@ fn open(length: u32) {
 ///
 /// The registers hold the values of `vcpu`, whose context the caller has, at `length`: else one guest
 /// reads another one's. The VM's `sve_bits` in the hand-over is `length`, and not 0.
-#[cold]
+#[inline(never)]
 pub unsafe fn save(vcpu: VcpuId, length: u32) {
     open(length);
     // SAFETY: stores `size(length)` bytes at the vCPU's memory, which init has mapped for good and
@@ -115,7 +116,7 @@ pub unsafe fn save(vcpu: VcpuId, length: u32) {
 ///
 /// `vcpu` trapped and runs next, and the values that the registers held are saved. The VM's
 /// `sve_bits` in the hand-over is `length`, and not 0.
-#[cold]
+#[inline(never)]
 pub unsafe fn restore(vcpu: VcpuId, length: u32) {
     open(length);
     // SAFETY: loads `size(length)` bytes from the vCPU's memory, which init has mapped for good and
@@ -149,7 +150,7 @@ pub unsafe fn restore(vcpu: VcpuId, length: u32) {
 /// # Safety
 ///
 /// The caller has the vCPU's context. The VM's `sve_bits` in the hand-over is `length`, and not 0.
-#[cold]
+#[inline(never)]
 pub unsafe fn reset(vcpu: VcpuId, length: u32) {
     let memory = memory(vcpu) as *mut u8;
     // SAFETY: init has mapped `size(length)` bytes there for good, which whoever has the vCPU's

@@ -50,12 +50,18 @@ impl Lengths {
     }
 
     /// Returns those up to a length in bits.
-    #[must_use]
-    pub const fn up_to(self, length: u32) -> Self {
+    const fn up_to(self, length: u32) -> Self {
         match bit(length) {
             0 => Self::NONE,
             highest => Self(self.0 & (highest | highest.wrapping_sub(1))),
         }
+    }
+
+    /// Tells whether a VM whose longest vectors have `length` bits finds two CPUs alike.
+    #[must_use]
+    pub fn agree(self, other: Self, length: u32) -> bool {
+        // planted: a CPU with other vectors runs VMs
+        self.up_to(length) == other.up_to(length)
     }
 
     /// Iterates over them in bits, the shortest first.

@@ -231,11 +231,9 @@ fn stay_off_if_unfit(cpu: &Cpu, machine: &Machine) {
     if reached == 0 {
         return;
     }
-    let [own, booted] = [sve::lengths(), Lengths::from_bits(boot.vector_lengths)]
-        .map(|lengths| lengths.up_to(reached).bits());
-    // planted: a CPU with other vectors runs VMs
-    if own != booted {
-        let values = [index.reg(), own.into(), booted.into()];
+    let (own, booted) = (sve::lengths(), Lengths::from_bits(boot.vector_lengths));
+    if !own.agree(booted, reached) {
+        let values = [index.reg(), own.bits().into(), booted.bits().into()];
         log::log(index, RecordId::CpuVectors, values);
         firmware::cpu_off(boot.enable_method);
     }
