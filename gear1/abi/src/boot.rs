@@ -258,6 +258,8 @@ pub struct BootCpu {
     pub gear2: bool,
     /// Is a real-time VM's.
     pub real_time: bool,
+    /// Length of the longest vectors of SVE that a VM of this CPU has, in bits; 0: none has SVE.
+    pub sve_bits: u32,
 }
 
 /// The interrupt controller.

@@ -13,7 +13,7 @@ use core::ptr;
 
 use gear1_abi::id::VcpuId;
 use gear1_abi::layout::el2;
-use gear1_core::sve::{GRANULE, LONGEST, Lengths, VECTORS_OFFSET, size, zcr};
+use gear1_core::sve::{LONGEST, Lengths, VECTORS_OFFSET, size, zcr};
 
 use crate::barrier;
 use crate::cpu::{FpAccess, has_sve, set_fp_access};
@@ -29,31 +29,36 @@ const _: () = assert!(VECTORS_OFFSET == 16);
 #[inline(never)]
 #[must_use]
 pub fn lengths() -> Lengths {
-    let mut lengths = Lengths::NONE;
     if !has_sve() {
-        return lengths;
+        return Lengths::NONE;
     }
     set_fp_access(FpAccess::SVE);
     barrier::isb();
+    let mut word = 0_u16;
     // Bound: 16 lengths.
-    for length in (GRANULE..=LONGEST).step_by(GRANULE as usize) {
-        ZCR_EL2.set(zcr(length));
+    for len in 0..16 {
+        ZCR_EL2.set(len);
         barrier::isb();
         // A length that the CPU has not becomes a shorter one.
-        lengths = lengths.with(current());
+        word |= 1_u16.wrapping_shl(quadwords().wrapping_sub(1));
     }
     set_fp_access(FpAccess::NONE);
-    lengths
+    Lengths::from_bits(word)
 }
 
-/// Returns the length of EL2's vectors in bits.
-fn current() -> u32 {
-    let bytes: u64;
-    // SAFETY: reads a constant of the CPU; SVE is open.
+/// Returns the length of EL2's vectors in units of 128 bits.
+fn quadwords() -> u32 {
+    let bytes: u32;
+    // SAFETY: reads a number that depends on ZCR_EL2 and ZCR_EL3 alone; SVE is open.
     unsafe {
-        asm!(".arch_extension sve", "rdvl {}, #1", out(reg) bytes, options(nomem, nostack, preserves_flags));
+        asm!(
+            ".arch_extension sve",
+            "rdvl {:x}, #1",
+            out(reg) bytes,
+            options(nostack, preserves_flags),
+        );
     }
-    (bytes as u32).wrapping_mul(8)
+    bytes / 16
 }
 
 /// Returns the address of a vCPU's registers (EL2 VA).

@@ -114,13 +114,7 @@ pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, featu
     } else {
         0
     };
-    // planted: a VM without SVE is shown SVE
-    let vectors = if features & SVE != 0 {
-        only(hardware, vector_fields(reg))
-    } else {
-        0
-    };
-    authentication | vectors | filter_always(reg, hardware, pa_range, gicv3, features)
+    authentication | filter_always(reg, hardware, pa_range, gicv3, features)
 }
 
 /// Returns the fields of a register that show pointer authentication, by their shifts: APA, API, GPA
@@ -140,32 +134,16 @@ pub const fn authentication_fields(reg: IdReg) -> &'static [u32] {
     }
 }
 
-/// Returns the fields of a register that show SVE, by their shifts: SVE itself; SVEver, AES, EltPerm,
-/// BitPerm, BF16, B16B16, SHA3, SM4, I8MM, F32MM and F64MM, whose instructions have no registers but
-/// those of SVE.
-const fn vector_fields(reg: IdReg) -> &'static [u32] {
-    match reg {
-        IdReg::Pfr0 => &[32],
-        IdReg::Zfr0 => &[0, 4, 12, 16, 20, 24, 32, 40, 44, 52, 56],
-        IdReg::Pfr1
-        | IdReg::Dfr0
-        | IdReg::Isar0
-        | IdReg::Isar1
-        | IdReg::Isar2
-        | IdReg::Mmfr0
-        | IdReg::Mmfr1
-        | IdReg::Mmfr2 => &[],
-    }
-}
-
-/// Returns what each guest reads, and of monitors what it has.
+/// Returns what each guest reads, and of monitors and SVE what it has.
 const fn filter_always(
     reg: IdReg,
     hardware: u64,
     pa_range: u64,
     gicv3: bool,
-    monitors: u64,
+    features: u64,
 ) -> u64 {
+    // planted: a VM without SVE is shown SVE
+    let vectors = if features & SVE != 0 { hardware } else { 0 };
     match reg {
         // EL0, EL1 (both AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers),
         // CSV3.
@@ -173,16 +151,19 @@ const fn filter_always(
             // planted: guests are shown SVE
             let kept = only(hardware, &[0, 16, 20, 48, 56, 60]);
             let gic = if gicv3 { 1 } else { 0 };
-            at_most(set(set(set(kept, 0, 1), 4, 1), 24, gic), 56, 1)
+            at_most(set(set(set(kept, 0, 1), 4, 1), 24, gic), 56, 1) | only(vectors, &[32])
         }
         // BT and SSBS.
         IdReg::Pfr1 => only(hardware, &[0, 4]),
-        IdReg::Dfr0 => debug_features(hardware, monitors),
+        // SVEver, AES, EltPerm, BitPerm, BF16, B16B16, SHA3, SM4, I8MM, F32MM, F64MM: instructions
+        // without other registers than those of SVE.
+        IdReg::Zfr0 => only(vectors, &[0, 4, 12, 16, 20, 24, 32, 40, 44, 52, 56]),
+        IdReg::Dfr0 => debug_features(hardware, features),
         // All: no EL2 or EL1 state behind them, but TME (24).
         IdReg::Isar0 => set(hardware, 24, 0),
         // All but LS64 (60), XS (56) and pointer authentication.
         IdReg::Isar1 => only(hardware, &[0, 12, 16, 20, 32, 36, 40, 44, 48, 52]),
-        IdReg::Zfr0 | IdReg::Isar2 => 0,
+        IdReg::Isar2 => 0,
         IdReg::Mmfr0 => memory_features(hardware, pa_range),
         // HAFDBS, VMIDBits, HPDS, PAN, SpecSEI, XNX, ETS, AFP, ECBHB; not VH, LO, TWED, HCX.
         // planted: a guest is not told that its branch history is safe

@@ -49,19 +49,15 @@ impl Lengths {
         self.0 & bit(length) != 0
     }
 
-    /// Returns those up to a length in bits.
-    const fn up_to(self, length: u32) -> Self {
-        match bit(length) {
-            0 => Self::NONE,
-            highest => Self(self.0 & (highest | highest.wrapping_sub(1))),
-        }
-    }
-
     /// Tells whether a VM whose longest vectors have `length` bits finds two CPUs alike.
     #[must_use]
-    pub fn agree(self, other: Self, length: u32) -> bool {
+    pub const fn agree(self, other: Self, length: u32) -> bool {
+        let reached = match bit(length) {
+            0 => 0,
+            highest => highest | highest.wrapping_sub(1),
+        };
         // planted: a CPU with other vectors runs VMs
-        self.up_to(length) == other.up_to(length)
+        (self.0 ^ other.0) & reached == 0
     }
 
     /// Iterates over them in bits, the shortest first.

@@ -13,7 +13,7 @@ use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::sve::{Lengths, size};
-use gearv_manifest::{Manifest, Rule};
+use gearv_manifest::{CpuIndex, CpuSet, Manifest, Rule, Vm, VmKind};
 
 use crate::flat;
 use crate::layout::FreeMemory;
@@ -55,6 +55,18 @@ fn list(lengths: Lengths) -> String {
         [] => "no SVE".into(),
         texts => alloc::format!("vectors of {} bits", texts.join(", ")),
     }
+}
+
+/// Returns the longest vectors in bits of the VMs that a CPU may run: of a real-time VM's CPU its VM's,
+/// and of one of Gear2's all others', since Gear2 may move vCPUs among its CPUs.
+#[must_use]
+pub fn longest(manifest: &Manifest<'_>, gear2_cpus: CpuSet, cpu: CpuIndex) -> u32 {
+    let may_run = |vm: &&Vm<'_>| match vm.kind {
+        VmKind::RealTime => vm.cpus.set().contains(cpu),
+        VmKind::Guest | VmKind::Device => gear2_cpus.contains(cpu),
+    };
+    let vms = manifest.vms.iter().filter(may_run);
+    vms.map(|vm| vm.sve_bits).max().unwrap_or(0)
 }
 
 /// Returns the memory of the registers of all vCPUs whose VMs have SVE, in the order of the vCPUs.

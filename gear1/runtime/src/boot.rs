@@ -213,51 +213,29 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     if cpu.index().index() == 0 {
         start_others(cpu, machine);
     }
-    stay_off_if_unfit(cpu, machine);
+    if let Some((id, [here, needed])) = unfit(cpu, machine) {
+        log::log(cpu.index(), id, [cpu.index().reg(), here, needed]);
+        firmware::cpu_off(machine.boot.enable_method);
+    }
     log::log(cpu.index(), RecordId::CpuUp, [cpu::affinity(), 0, 0]);
     begin_work(cpu, machine);
 }
 
-/// Turns the calling CPU off for good if it is of another cluster and cannot run its VMs: init chose
+/// Returns why the calling CPU cannot run its VMs, if it is of another cluster and cannot: init chose
 /// the shape of stage 2, and found the lengths of vectors, on the boot CPU.
-fn stay_off_if_unfit(cpu: &Cpu, machine: &Machine) {
-    let (boot, index) = (machine.boot, cpu.index());
+fn unfit(cpu: &Cpu, machine: &Machine) -> Option<(RecordId, [u64; 2])> {
+    let boot = machine.boot;
     if cpu::pa_range() < machine.pa_range {
-        let values = [index.reg(), cpu::pa_range(), machine.pa_range];
-        log::log(index, RecordId::CpuUnfit, values);
-        firmware::cpu_off(boot.enable_method);
+        return Some((RecordId::CpuUnfit, [cpu::pa_range(), machine.pa_range]));
     }
-    let reached = reached_length(boot, index);
-    if reached == 0 {
-        return;
+    // Firmware may keep SVE from EL2: only a CPU that needs it looks.
+    let length = cpu.index().select(&boot.cpus).sve_bits;
+    if length == 0 {
+        return None;
     }
     let (own, booted) = (sve::lengths(), Lengths::from_bits(boot.vector_lengths));
-    if !own.agree(booted, reached) {
-        let values = [index.reg(), own.bits().into(), booted.bits().into()];
-        log::log(index, RecordId::CpuVectors, values);
-        firmware::cpu_off(boot.enable_method);
-    }
-}
-
-/// Returns the longest vectors in bits of the VMs that may run on a CPU: on one of Gear2's, all that
-/// are not real-time; 0: none has SVE.
-fn reached_length(boot: &BootInfo, cpu: CpuIndex) -> u32 {
-    let here = cpu.select(&boot.cpus);
-    let is_own = |vm: &BootVm| {
-        let first = usize::from(vm.first_vcpu);
-        let owners = boot.owner_cpu.iter().skip(first);
-        let mut owners = owners.take(vm.vcpu_count.into());
-        // Bound: MAX_VCPUS_PER_VM (8).
-        owners.any(|owner| usize::from(*owner) == cpu.index())
-    };
-    // Bound: MAX_VMS (16).
-    let vms = boot.vms.iter().take(boot.vm_count as usize);
-    vms.filter(|vm| match vm.real_time {
-        RealTime::No => here.gear2,
-        RealTime::Emulated | RealTime::PassThrough => is_own(vm),
-    })
-    .map(|vm| vm.sve_bits)
-    .fold(0, u32::max)
+    let values = [own, booted].map(|lengths| lengths.bits().into());
+    (!own.agree(booted, length)).then_some((RecordId::CpuVectors, values))
 }
 
 /// Sets the registers of the calling CPU that its first guest must not find as firmware left them.

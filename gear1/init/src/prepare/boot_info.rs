@@ -22,6 +22,7 @@ use crate::device_vm::DeviceVm;
 use crate::doorbells;
 use crate::el2::Runtime;
 use crate::fdt::{Board, Uart};
+use crate::sve;
 
 /// VMID of the empty stage 2, which no VM has: there are fewer VMs than VMIDs of 8 bits.
 const NULL_VMID: u16 = 0xff;
@@ -96,11 +97,13 @@ fn fill_cpus(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
     let gear2_cpus = manifest.gear2_cpus(board.cpus.len());
     let real_time = manifest.real_time_cpus();
     for (index, (slot, cpu)) in info.cpus.iter_mut().zip(&board.cpus).enumerate() {
+        let number = CpuIndex::new(index);
         *slot = BootCpu {
             mpidr: cpu.mpidr,
             release_addr: cpu.release_addr,
-            gear2: CpuIndex::new(index).is_some_and(|cpu| gear2_cpus.contains(cpu)),
-            real_time: CpuIndex::new(index).is_some_and(|cpu| real_time.contains(cpu)),
+            gear2: number.is_some_and(|cpu| gear2_cpus.contains(cpu)),
+            real_time: number.is_some_and(|cpu| real_time.contains(cpu)),
+            sve_bits: number.map_or(0, |cpu| sve::longest(manifest, gear2_cpus, cpu)),
         };
     }
 }

@@ -20,28 +20,18 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
     }
     cpu.data.fp_owner = None;
     let has_sve = cpu.data.fp_access == FpAccess::SVE;
-    if cpu.data.is_loaded(id) {
-        if let Some(context) = cpu.context() {
-            // SAFETY: `fp_owner` named the vCPU, which is the loaded one.
-            unsafe { save(context, id, has_sve) };
-        }
-    } else if let Some(mut context) = machine::claim_context(id) {
-        // SAFETY: `fp_owner` named the vCPU, whose context this is.
-        unsafe { save(&mut context, id, has_sve) };
-    }
-}
-
-/// Saves the FP registers, and those of SVE if the VM has them.
-///
-/// # Safety
-///
-/// The registers hold the values of the vCPU, whose context this is.
-#[inline(always)]
-unsafe fn save(context: &mut VcpuContext, id: VcpuId, has_sve: bool) {
-    // SAFETY: the caller's condition.
+    let mut claimed;
+    let context = if cpu.data.is_loaded(id) {
+        cpu.context()
+    } else {
+        claimed = machine::claim_context(id);
+        claimed.as_deref_mut()
+    };
+    let Some(context) = context else { return };
+    // SAFETY: `fp_owner` named the vCPU, whose context this is.
     unsafe { fp::save(&mut context.fp) };
     if has_sve && let Some(loaded) = machine::loadable(id) {
-        // SAFETY: the caller's condition. `fp_access` is SVE's only for a VM that has a length.
+        // SAFETY: as above. `fp_access` is SVE's only of a vCPU whose VM has a length.
         unsafe { sve::save(id, loaded.boot.sve_bits) };
     }
 }
