@@ -122,7 +122,6 @@ impl FpAccess {
     /// All of it traps.
     pub const NONE: Self = Self(CPTR_BASE | CPTR::TZ::SET.value | CPTR::TFP::SET.value);
     /// FP and SIMD are open, SVE traps. TZ is RES1 on a CPU without SVE.
-    // planted: a VM without SVE uses the registers of SVE
     pub const FP: Self = Self(CPTR_BASE | CPTR::TZ::SET.value);
     /// All three are open.
     pub const SVE: Self = Self(CPTR_BASE);

@@ -65,7 +65,7 @@ pub(super) fn reset(data: &mut CpuData, context: &mut VcpuContext, loaded: &Load
     context.fp = FpState::ZERO;
     let length = loaded.boot.sve_bits;
     if length != 0 {
-        // planted: a VM starts with the vectors of its former life
+        // planted: a vCPU starts with the vectors of its former life
         // SAFETY: the vCPU is loaded here. The length is the VM's.
         unsafe { sve::reset(loaded.id, length) };
     }
