@@ -217,8 +217,7 @@ pub struct Gear2Config<'a> {
     /// Longest time that a VM waits at boot for those that start before it, in milliseconds; 0: no
     /// limit.
     pub boot_order_timeout_ms: u32,
-    /// Most restarts of Gear2 within the window, after which a failure halts the machine; 0: no
-    /// limit.
+    /// Most restarts of Gear2 within the window; the next failure halts the machine. 0: no limit.
     pub restart_limit: u32,
     /// Length of the window, in milliseconds.
     pub restart_window_ms: u32,

@@ -59,14 +59,6 @@ impl Lengths {
         // planted: a CPU with other vectors runs VMs
         (self.0 ^ other.0) & reached == 0
     }
-
-    /// Iterates over them in bits, the shortest first.
-    pub fn iter(self) -> impl Iterator<Item = u32> {
-        // Bound: 16 lengths.
-        (GRANULE..=LONGEST)
-            .step_by(GRANULE as usize)
-            .filter(move |length| self.has(*length))
-    }
 }
 
 /// Returns the bit of a length in bits; 0: there is no such length.

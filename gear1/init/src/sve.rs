@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use gear1_abi::layout::{PAGE_SIZE, el2};
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
-use gear1_core::sve::{Lengths, size};
+use gear1_core::sve::{GRANULE, LONGEST, Lengths, size};
 use gearv_manifest::{CpuIndex, CpuSet, Manifest, Rule, Vm, VmKind};
 
 use crate::flat;
@@ -50,7 +50,9 @@ pub fn check(manifest: &Manifest<'_>, ask: fn() -> Lengths, faults: &mut Vec<Fau
 
 /// Returns the lengths as a text.
 fn list(lengths: Lengths) -> String {
-    let texts: Vec<String> = lengths.iter().map(|bits| bits.to_string()).collect();
+    let all = (GRANULE..=LONGEST).step_by(GRANULE as usize);
+    let there = all.filter(|bits| lengths.has(*bits));
+    let texts: Vec<String> = there.map(|bits| bits.to_string()).collect();
     match texts.as_slice() {
         [] => "no SVE".into(),
         texts => alloc::format!("vectors of {} bits", texts.join(", ")),

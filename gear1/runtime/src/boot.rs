@@ -234,7 +234,7 @@ fn unfit(cpu: &Cpu, machine: &Machine) -> Option<(RecordId, [u64; 2])> {
         return None;
     }
     let (own, booted) = (sve::lengths(), Lengths::from_bits(boot.vector_lengths));
-    let values = [own, booted].map(|lengths| lengths.bits().into());
+    let values = [own.bits().into(), booted.bits().into()];
     (!own.agree(booted, length)).then_some((RecordId::CpuVectors, values))
 }
 

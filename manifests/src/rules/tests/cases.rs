@@ -239,10 +239,6 @@ fn vm_cases() -> Vec<Case> {
             "M-CPU-009: /vms/linux: pmu: "
         ),
         (
-            smallest().set(VM, "sve-bits", cells(&[512])),
-            "M-CPU-011: /vms/linux: sve-bits: "
-        ),
-        (
             smallest().set("/gear2", "privilege", text("el1")),
             "M-GR2-001: /gear2: privilege: "
         ),
@@ -251,11 +247,7 @@ fn vm_cases() -> Vec<Case> {
 
 fn cpu_cases() -> Vec<Case> {
     let rt = "/vms/rt";
-    let vectors = |bits: u32| smallest().set(VM, "sve-bits", cells(&[bits]));
     std::vec![
-        (vectors(64), "M-CPU-010: /vms/linux: sve-bits: "),
-        (vectors(200), "M-CPU-010: /vms/linux: sve-bits: "),
-        (vectors(2176), "M-CPU-010: /vms/linux: sve-bits: "),
         (
             smallest().set(VM, "vcpus", cells(&[9])),
             "M-CPU-001: /vms/linux: vcpus: "
