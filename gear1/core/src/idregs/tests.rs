@@ -1,3 +1,5 @@
+//! Requirements: G1-CPU-018.
+
 use super::{IdReg, Values, filter, is_one, value_of};
 use crate::monitors::{DEBUG, PMU};
 use crate::pointer_auth::POINTER_AUTH;

@@ -1,3 +1,5 @@
+//! Requirements: G1-CPU-018.
+
 use super::{Lengths, size, zcr};
 
 /// What QEMU's `max` has with `sve-max-vq=4`.
