@@ -112,6 +112,12 @@ rules_and_warnings! {
     /// The guest's driver would wait for an interrupt that never comes.
     NoPmu = "M-CPU-009", "this machine's CPUs have no PMU that interrupts by PPI 7",
         "leave pmu out";
+    /// The architecture knows no other lengths.
+    SveBits = "M-CPU-010", "the length of vectors is no multiple of 128 from 128 to 2048",
+        "write sve-bits = <128> to <2048>, or leave it out for no SVE";
+    /// The guest would see another length than the manifest says, or no SVE.
+    NoVectors = "M-CPU-011", "this machine's CPUs have no vectors of this length",
+        "write a length that they have, or leave sve-bits out";
 
     /// A server that needs more than all of a CPU misses each deadline.
     BudgetTooLong = "M-SCH-001", "the budget is longer than its period",

@@ -42,6 +42,10 @@ pub const LONGEST_MS: u32 = 3_600_000;
 pub const TRACE_KIB: RangeInclusive<u32> = 16..=8192;
 /// The largest `boot-order`.
 pub const MAX_BOOT_ORDER: u32 = 1000;
+/// Values of `sve-bits`, the multiples of [`SVE_STEP`] among them (Arm ARM, ZCR_EL2.LEN).
+pub const SVE_BITS: RangeInclusive<u32> = 128..=2048;
+/// Lengths of vectors are multiples of this, in bits.
+pub const SVE_STEP: u32 = 128;
 /// The largest `dma-fault-limit`.
 pub const MOST_DMA_FAULTS: u32 = 1_000_000;
 /// The largest `restart-limit`.

@@ -220,8 +220,7 @@ pub struct Gear2Config<'a> {
     /// Longest time that a VM waits at boot for those that start before it, in milliseconds; 0: no
     /// limit.
     pub boot_order_timeout_ms: u32,
-    /// Most restarts of Gear2 within the window, after which a failure halts the machine; 0: no
-    /// limit.
+    /// Most restarts of Gear2 within the window; the next failure halts the machine. 0: no limit.
     pub restart_limit: u32,
     /// Length of the window, in milliseconds.
     pub restart_window_ms: u32,
@@ -327,6 +326,8 @@ pub struct Vm<'a> {
     pub pmu: bool,
     /// Whether the VM has pointer authentication, on CPUs that have it.
     pub pointer_auth: bool,
+    /// Length of its longest vectors of SVE, in bits; 0: the VM has no SVE.
+    pub sve_bits: u32,
     /// Whether its calls of the TRNG service go to firmware, on CPUs without a source of their own.
     pub firmware_trng: bool,
     /// Whether the registers of its vCPUs are shown when it has ended.
@@ -407,8 +408,7 @@ impl Vm<'_> {
     pub const DEFAULT_WINDOW: u64 = 0x0c00_0000;
     /// The registers of the virtio devices where the manifest says nothing.
     pub const DEFAULT_VIRTIO: u64 = 0x0a00_0000;
-    /// The shortest watchdog of a device VM that lets its device model end itself, and the next one
-    /// begin, in milliseconds.
+    /// The shortest watchdog of a device VM, in ms, that lets its device model end itself first.
     pub const LEAST_WATCHDOG_MS: u32 = 12_000;
 
     /// Returns the emulated watchdog, if the VM has one: guests with a time limit do.

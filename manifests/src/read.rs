@@ -344,6 +344,7 @@ fn read_vm<'a>(id: VmId, vm: &Section<'a>, report: &mut Report<'_, 'a>) -> Optio
         debug: vm.switch("debug", report),
         pmu: vm.switch("pmu", report),
         pointer_auth: vm.switch("pointer-authentication", report),
+        sve_bits: vm.number("sve-bits", report).unwrap_or(0),
         firmware_trng: vm.switch("firmware-trng", report),
         last_words: vm.switch("last-words", report),
         dump: vm.switch("dump", report),

@@ -7,7 +7,9 @@ use core::ops::RangeInclusive;
 use crate::archive::TRAILER;
 use crate::digest::is_digest;
 use crate::error::{Found, ManifestError, NodePath, Report, Rule};
-use crate::limits::{LONGEST_MS, MAX_BOOT_ORDER, MOST_DMA_FAULTS, SHARED_INTIDS, TRACE_KIB};
+use crate::limits::{
+    LONGEST_MS, MAX_BOOT_ORDER, MOST_DMA_FAULTS, SHARED_INTIDS, SVE_BITS, SVE_STEP, TRACE_KIB,
+};
 use crate::model::{
     CpuSet, GicMode, Manifest, Payload, Privilege, Region, RestartLimit, Vm, VmKind,
 };
@@ -60,6 +62,8 @@ pub struct Board<'b> {
     pub devices: &'b [Region],
     /// Whether the CPUs have a PMU that interrupts by the PPI that guests have.
     pub pmu: bool,
+    /// Whether the CPUs are of models that have no SVE.
+    pub lacks_sve: bool,
     /// Roles of VMs that this build runs.
     pub kinds: &'b [VmKind],
     /// Exception levels at which this build can run Gear2.
@@ -104,6 +108,7 @@ fn check_vm<'a>(manifest: &Manifest<'a>, vm: &Vm<'a>, complete: bool, report: &m
     check_payload(vm, report);
     check_start(vm, report);
     check_dma_faults(vm, report);
+    check_vectors(vm, report);
     check_restarts(vm, report);
     give_up::check(manifest, vm, complete, report);
     channels::check_tells(manifest, vm, report);
@@ -277,6 +282,15 @@ fn check_dma_faults<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
     if limit > MOST_DMA_FAULTS {
         let found = Found::Number(limit.into());
         report.error(error(Rule::OutOfRange, vm, "dma-fault-limit").found(found));
+    }
+}
+
+/// Judges the length of a VM's vectors.
+fn check_vectors<'a>(vm: &Vm<'a>, report: &mut Report<'_, 'a>) {
+    let bits = vm.sve_bits;
+    if bits != 0 && !(SVE_BITS.contains(&bits) && bits.is_multiple_of(SVE_STEP)) {
+        let found = Found::Number(bits.into());
+        report.error(error(Rule::SveBits, vm, "sve-bits").found(found));
     }
 }
 

@@ -7,6 +7,7 @@ use std::fs;
 
 use anyhow::{Context, Result, anyhow};
 use gear1_abi::boot::BootInfo;
+use gear1_core::sve::Lengths;
 use gear1_init::devices::{self, Device};
 use gear1_init::fdt::Board;
 use gear1_init::partition::Partition;
@@ -109,6 +110,8 @@ pub(crate) fn place_with(
         boot_cpu: facts.cpus.first().map_or(0, |cpu| cpu.mpidr),
         pa_range: PA_RANGE,
         counter_hz: COUNTER_HZ,
+        // The machine's CPU is asked when it boots.
+        vector_lengths: || Lengths::from_bits(u16::MAX),
     };
     let hand_over = match prepare(&given, &mut memory) {
         Ok(hand_over) => hand_over,

@@ -159,6 +159,7 @@ fn exception_class(esr: u64) -> Option<&'static str> {
         0x16 => "HVC",
         0x17 => "SMC",
         0x18 => "system register",
+        0x19 => "SVE",
         0x20 | 0x21 => "instruction abort",
         0x22 => "unaligned PC",
         0x24 | 0x25 => "data abort",

@@ -256,6 +256,8 @@ pub struct BootCpu {
     pub gear2: bool,
     /// Is a real-time VM's.
     pub real_time: bool,
+    /// Length of the longest vectors of SVE that a VM of this CPU has, in bits; 0: none has SVE.
+    pub sve_bits: u32,
 }
 
 /// The interrupt controller.
@@ -358,6 +360,8 @@ pub struct BootVm {
     pub pmu: bool,
     /// Whether the VM has pointer authentication, on CPUs that have it.
     pub pointer_auth: bool,
+    /// Length of the VM's longest vectors of SVE in bits; 0: it has no SVE.
+    pub sve_bits: u32,
     /// Whether the VM's calls of the TRNG service go to firmware where the CPU has no source.
     pub firmware_trng: bool,
     /// Whether Gear2 may read the registers of the VM's vCPUs when it has ended.
@@ -479,6 +483,9 @@ pub struct BootInfo {
     pub trace_size: u64,
     /// Whether each CPU writes its ring from its start on.
     pub trace_from_boot: bool,
+    /// Lengths of vectors that the boot CPU has, a bit each: bit *n* stands for 128 (*n* + 1) bits; 0:
+    /// no VM has SVE.
+    pub vector_lengths: u16,
     /// Key of the seeds of guests (`gear1_core::seed`).
     pub seed_key: [u32; 8],
 }

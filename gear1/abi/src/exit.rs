@@ -50,7 +50,7 @@ exit_reasons! {
     Wfi = "wfi",
     /// WFE.
     Wfe = "wfe",
-    /// First FP/SIMD use since another owner's.
+    /// First use of FP, SIMD or SVE since another owner's, or of SVE by a VM without it.
     Fp = "fp",
     /// Virtual timer interrupt of the running vCPU.
     Timer = "timer",

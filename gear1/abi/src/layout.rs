@@ -20,6 +20,7 @@
 //! | 0x8008_0000_0000 | the SMMU's command and event queues, a page each | RW |
 //! | 0x8008_1000_0000 | second level of the SMMU's stream table | RW |
 //! | 0x8009_0000_0000 | rings of trace records, 16 MiB apart | RW |
+//! | 0x800a_0000_0000 | SVE registers, 16 KiB apart, of each vCPU whose VM has SVE | RW |
 //!
 //! Gear2's intermediate physical address space ([`gear2`]).
 //!
@@ -106,6 +107,10 @@ pub mod el2 {
     pub const TRACE: u64 = 0x8009_0000_0000;
     /// Distance between the pieces of two CPUs, in bytes.
     pub const TRACE_STRIDE: u64 = 0x100_0000;
+    /// SVE registers of vCPU *i*, whose VM has SVE: `SVE + i * SVE_STRIDE`.
+    pub const SVE: u64 = 0x800a_0000_0000;
+    /// Distance between the SVE registers of two vCPUs, in bytes.
+    pub const SVE_STRIDE: u64 = 0x4000;
 }
 
 /// Layout of Gear2's intermediate physical address space (flat: its addresses are IPAs).

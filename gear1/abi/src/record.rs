@@ -72,4 +72,6 @@ records! {
     NotFed = "the board's watchdog was not fed: CPUs {0} (a bit each) did not come back",
     /// A real-time VM's heartbeat stopped.
     VmSilent = "VM {0} hangs: its heartbeat has stopped at {1}",
+    /// A CPU has other lengths of vectors than the boot CPU.
+    CpuVectors = "CPU {0} stays off: its lengths of SVE are {1}, the boot CPU's {2} (bit n: 128 (n + 1))",
 }

@@ -122,7 +122,7 @@ impl Cause {
         match syndrome >> CLASS_SHIFT {
             // A wait with a timeout (WFET, WFIT) is an instruction that guests do not have.
             0x01 if syndrome & 0b10 == 0 => Group::Waits,
-            0x07 => Group::Fp,
+            0x07 | 0x19 => Group::Fp,
             0x16 | 0x17 => Group::Calls,
             // planted: an exit is in another group than its reason
             0x20 | 0x24 => Group::Memory,
@@ -144,7 +144,7 @@ pub enum Group {
     Memory,
     /// WFI and WFE.
     Waits,
-    /// FP and SIMD.
+    /// FP, SIMD and SVE, also of a VM without SVE.
     Fp,
     /// Physical interrupts.
     Interrupts,

@@ -15,8 +15,8 @@ use crate::regs::{
     HDFGRTR2_EL2, HDFGWTR_EL2, HDFGWTR2_EL2, HFGITR_EL2, HFGITR2_EL2, HFGRTR_EL2, HFGRTR2_EL2,
     HFGWTR_EL2, HFGWTR2_EL2, HSTR_EL2, ID_AA64DFR0_EL1, ID_AA64ISAR0_EL1, ID_AA64ISAR1_EL1,
     ID_AA64ISAR2_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, ID_AA64MMFR2_EL1, ID_AA64PFR0_EL1,
-    ID_AA64PFR1_EL1, MDCR_EL2, MIDR_EL1, MMFR0, MMFR1, MPIDR_EL1, PFR0, PFR1, PMCR, PMCR_EL0,
-    Readable as _, VSESR_EL2, VTCR_EL2, Writeable as _,
+    ID_AA64PFR1_EL1, ID_AA64ZFR0_EL1, MDCR_EL2, MIDR_EL1, MMFR0, MMFR1, MPIDR_EL1, PFR0, PFR1,
+    PMCR, PMCR_EL0, Readable as _, VSESR_EL2, VTCR_EL2, Writeable as _,
 };
 
 /// HCR_EL2 bits (Arm ARM D24.2.57).
@@ -106,14 +106,26 @@ pub mod hcr {
     pub const GEAR2_EL1: u64 = GEAR2 & !TGE | TSC | TACR | TSW | TVM | TLOR;
 }
 
-/// CPTR_EL2: bits that are RES1 on a CPU without SVE and SME.
+/// CPTR_EL2: bits that are RES1 on a CPU with SVE and without SME.
 const CPTR_RES1: u64 = 0x32ff;
-/// CPTR_EL2: SVE, SME, AMU and trace trapped.
-const CPTR_BASE: u64 = CPTR_RES1
-    | CPTR::TZ::SET.value
-    | CPTR::TSM::SET.value
-    | CPTR::TTA::SET.value
-    | CPTR::TAM::SET.value;
+/// CPTR_EL2: SME, AMU and trace trapped.
+const CPTR_BASE: u64 =
+    CPTR_RES1 | CPTR::TSM::SET.value | CPTR::TTA::SET.value | CPTR::TAM::SET.value;
+
+/// Use of FP, SIMD and SVE registers below EL2, and in EL2, that does not trap: CPTR_EL2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FpAccess(u64);
+
+impl FpAccess {
+    /// Of a CPU that is not up; zero.
+    pub const UNSET: Self = Self(0);
+    /// All of it traps.
+    pub const NONE: Self = Self(CPTR_BASE | CPTR::TZ::SET.value | CPTR::TFP::SET.value);
+    /// FP and SIMD are open, SVE traps. TZ is RES1 on a CPU without SVE.
+    pub const FP: Self = Self(CPTR_BASE | CPTR::TZ::SET.value);
+    /// All three are open.
+    pub const SVE: Self = Self(CPTR_BASE);
+}
 
 /// Returns the physical counter, without waiting for earlier instructions.
 #[inline(always)]
@@ -136,6 +148,7 @@ pub fn id_register(reg: IdReg) -> u64 {
     match reg {
         IdReg::Pfr0 => ID_AA64PFR0_EL1.get(),
         IdReg::Pfr1 => ID_AA64PFR1_EL1.get(),
+        IdReg::Zfr0 => ID_AA64ZFR0_EL1.get(),
         IdReg::Dfr0 => ID_AA64DFR0_EL1.get(),
         IdReg::Isar0 => ID_AA64ISAR0_EL1.get(),
         IdReg::Isar1 => ID_AA64ISAR1_EL1.get(),
@@ -158,6 +171,11 @@ pub fn core() -> Core {
 /// Tells whether the CPU has FEAT_RAS.
 pub fn has_ras() -> bool {
     PFR0::RAS.is_set(ID_AA64PFR0_EL1.get())
+}
+
+/// Tells whether the CPU has FEAT_SVE.
+pub(crate) fn has_sve() -> bool {
+    PFR0::SVE.is_set(ID_AA64PFR0_EL1.get())
 }
 
 /// Tells whether the CPU has FEAT_EVT, or as much of it as `hcr::TID4` and `hcr::TICAB`.
@@ -260,7 +278,7 @@ pub fn init_traps(boot: Handover) {
     VTCR_EL2.set(boot.vtcr_el2);
     HSTR_EL2.set(0);
     give_monitors(0);
-    set_fp_trap(true);
+    set_fp_access(FpAccess::NONE);
     // EL1PCTEN alone: EL1 and, as far as CNTKCTL_EL1 lets it, EL0 read the physical counter
     // (G1-TIM-001); the EL1 physical timer traps; CNTPOFF_EL2 (FEAT_ECV) has no effect.
     // planted: a guest reaches the physical timer itself
@@ -296,14 +314,10 @@ pub fn init_traps(boot: Handover) {
     barrier::isb();
 }
 
-/// Traps FP and SIMD use below EL2, and in EL2, or opens it.
+/// Opens FP, SIMD and SVE as far as `access` says, below EL2 and in EL2.
 #[inline(always)]
-pub(crate) fn set_fp_trap(trap: bool) {
-    CPTR_EL2.set(if trap {
-        CPTR_BASE | CPTR::TFP::SET.value
-    } else {
-        CPTR_BASE
-    });
+pub(crate) fn set_fp_access(access: FpAccess) {
+    CPTR_EL2.set(access.0);
 }
 
 /// Stops this CPU for good.

@@ -9,7 +9,7 @@ use core::mem::offset_of;
 use gear1_core::context::FpState;
 
 use crate::barrier;
-use crate::cpu::set_fp_trap;
+use crate::cpu::{FpAccess, set_fp_access};
 
 /// Stores the FP registers of this CPU. FP traps from here on.
 ///
@@ -18,7 +18,7 @@ use crate::cpu::set_fp_trap;
 /// The registers hold the values of the vCPU that `state` belongs to: else one guest reads another
 /// one's.
 pub unsafe fn save(state: &mut FpState) {
-    set_fp_trap(false);
+    set_fp_access(FpAccess::FP);
     barrier::isb();
     // SAFETY: stores 32 x 16 bytes and two words at `state`, which is exclusively
     // ours and has exactly these fields at these offsets; FP is open; no FP register
@@ -54,7 +54,7 @@ pub unsafe fn save(state: &mut FpState) {
             options(nostack, preserves_flags),
         );
     }
-    set_fp_trap(true);
+    set_fp_access(FpAccess::NONE);
 }
 
 /// Loads the FP registers of this CPU, and opens FP to what runs next.
@@ -64,7 +64,7 @@ pub unsafe fn save(state: &mut FpState) {
 /// The vCPU that `state` belongs to trapped and runs next, and the values that the registers held
 /// are saved.
 pub unsafe fn restore(state: &FpState) {
-    set_fp_trap(false);
+    set_fp_access(FpAccess::FP);
     barrier::isb();
     // SAFETY: loads 32 x 16 bytes and two words from `state`, which has exactly
     // these fields at these offsets; FP is open; no FP register is live in this image.

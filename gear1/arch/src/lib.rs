@@ -78,6 +78,7 @@ pub mod stolen_time;
 #[cfg(target_arch = "aarch64")]
 pub mod stop;
 #[cfg(target_arch = "aarch64")]
+pub mod sve;
 pub mod sync;
 #[cfg(target_arch = "aarch64")]
 pub mod this_cpu;

@@ -51,6 +51,7 @@ register_bitfields! { u64,
     /// ID_AA64PFR0_EL1.
     pub(crate) PFR0 [
         RAS OFFSET(28) NUMBITS(4) [],
+        SVE OFFSET(32) NUMBITS(4) [],
         CSV2 OFFSET(56) NUMBITS(4) [],
     ],
     /// ID_AA64PFR1_EL1.
@@ -245,6 +246,10 @@ system_registers! {
     pub(crate) APGAKEYLO_EL1 = "S3_0_C2_C3_0";
     /// APGAKEYHI_EL1 (FEAT_PAuth).
     pub(crate) APGAKEYHI_EL1 = "S3_0_C2_C3_1";
+    /// ZCR_EL2 (FEAT_SVE).
+    pub(crate) ZCR_EL2 = "S3_4_C1_C2_0";
+    /// ID_AA64ZFR0_EL1, which reads as zero without FEAT_SVE.
+    pub(crate) ID_AA64ZFR0_EL1 = "S3_0_C0_C4_4";
     /// ID_AA64ISAR2_EL1, which reads as zero before Armv8.7.
     pub(crate) ID_AA64ISAR2_EL1 = "S3_0_C0_C6_2";
     /// REVIDR_EL1.

@@ -11,7 +11,7 @@ use gear1_abi::id::VmId;
 use gear1_abi::layout::gear2;
 use gear1_core::context::{El1State, Frame, SCTLR_EL1_RESET, VcpuContext};
 
-use crate::cpu::{hcr, set_fp_trap};
+use crate::cpu::{FpAccess, hcr, set_fp_access};
 use crate::handover::Handover;
 use crate::regs::{
     CNTKCTL_EL1, ELR_EL2, HCR_EL2, Readable as _, SCTLR_EL1, SP_EL0, SPSR_EL2, TPIDR_EL0,
@@ -240,13 +240,13 @@ impl World {
     /// Gear2, whose frame `gear2` is, has trapped on this CPU, or never runs here. The CPU's
     /// `ThisCpu` restores `guest.frame` next. `self` is of this CPU. In `guest`, `vttbr` is
     /// [`vttbr_of`] the guest's VM, `hcr` is `hcr::GUEST` with at most the traps less that the VM's
-    /// mode allows, as [`hcr_with`] changed it last, and `frame.pstate` is EL0's or EL1's. Without
-    /// `fp_trap`, the FP registers hold the guest's values.
+    /// mode allows, as [`hcr_with`] changed it last, and `frame.pstate` is EL0's or EL1's. The
+    /// registers that `access` opens hold the guest's values.
     #[inline(always)]
-    pub unsafe fn enter_guest(&self, gear2: &mut Frame, guest: &VcpuContext, fp_trap: bool) {
+    pub unsafe fn enter_guest(&self, gear2: &mut Frame, guest: &VcpuContext, access: FpAccess) {
         store_gear2(gear2);
         self.switch_to_guest(guest, guest.hcr);
-        set_guest(guest, fp_trap);
+        set_guest(guest, access);
         if guest.monitors.has != 0 {
             monitors::enter(&guest.monitors);
         }
@@ -263,11 +263,11 @@ impl World {
         &self,
         gear2: &mut Frame,
         guest: &VcpuContext,
-        fp_trap: bool,
+        access: FpAccess,
     ) {
         store_gear2(gear2);
         self.switch_from_el0_to_guest(guest, guest.hcr);
-        set_guest(guest, fp_trap);
+        set_guest(guest, access);
         load_return_state(&guest.frame);
     }
 
@@ -348,7 +348,7 @@ fn set_gear2(gear2: &Frame) {
     // planted: Gear2 sees a guest's thread pointer
     TPIDR_EL0.set(0);
     TPIDRRO_EL0.set(0);
-    set_fp_trap(true);
+    set_fp_access(FpAccess::NONE);
     load_return_state(gear2);
 }
 
@@ -374,13 +374,13 @@ pub const fn hcr_with(hcr: u64, waits: Waits) -> u64 {
 
 /// Sets the guest's registers that act at EL0.
 #[inline(always)]
-fn set_guest(guest: &VcpuContext, fp_trap: bool) {
+fn set_guest(guest: &VcpuContext, access: FpAccess) {
     // planted: EL0 reaches the timers whatever the guest says
     CNTKCTL_EL1.set(guest.el1.cntkctl);
     // planted: a vCPU finds another's thread pointer
     TPIDR_EL0.set(guest.el1.tpidr_el0);
     TPIDRRO_EL0.set(guest.el1.tpidrro_el0);
-    set_fp_trap(fp_trap);
+    set_fp_access(access);
 }
 
 #[inline(always)]

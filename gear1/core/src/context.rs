@@ -186,7 +186,8 @@ pub struct VcpuContext {
     /// The EL1 physical timer.
     pub physical_timer: PhysicalTimer,
     /// Features that the manifest gives the VM: [`DEBUG`](crate::monitors::DEBUG),
-    /// [`PMU`](crate::monitors::PMU), [`POINTER_AUTH`](crate::pointer_auth::POINTER_AUTH).
+    /// [`PMU`](crate::monitors::PMU), [`POINTER_AUTH`](crate::pointer_auth::POINTER_AUTH),
+    /// [`SVE`](crate::sve::SVE).
     pub features: u64,
     /// Keys of pointer authentication.
     pub keys: Keys,
@@ -209,7 +210,8 @@ pub struct VcpuContext {
     /// Life of the VM, by the number of starts, in which the vCPU began last: the registers are of
     /// that one, however often the VM was started since.
     pub life: u32,
-    /// FP and SIMD registers, unless a CPU still holds them.
+    /// FP and SIMD registers, unless a CPU still holds them. Those of SVE are in memory of their own
+    /// ([`layout::el2::SVE`](gear1_abi::layout::el2::SVE)).
     pub fp: FpState,
 }
 

@@ -6,6 +6,7 @@
 
 use crate::monitors::{DEBUG, PMU};
 use crate::pointer_auth::POINTER_AUTH;
+use crate::sve::SVE;
 use crate::syndrome::SysregId;
 
 const fn id(crm: u32, op2: u32) -> SysregId {
@@ -18,6 +19,7 @@ const fn id(crm: u32, op2: u32) -> SysregId {
 pub enum IdReg {
     Pfr0,
     Pfr1,
+    Zfr0,
     Dfr0,
     Isar0,
     Isar1,
@@ -29,9 +31,10 @@ pub enum IdReg {
 
 impl IdReg {
     /// All, and the place of each among [`Values`].
-    pub const ALL: [(Self, usize); 9] = [
+    pub const ALL: [(Self, usize); 10] = [
         (Self::Pfr0, place(id(4, 0))),
         (Self::Pfr1, place(id(4, 1))),
+        (Self::Zfr0, place(id(4, 4))),
         (Self::Dfr0, place(id(5, 0))),
         (Self::Isar0, place(id(6, 0))),
         (Self::Isar1, place(id(6, 1))),
@@ -103,7 +106,7 @@ const PMU_V8_5: u64 = 6;
 
 /// Returns what the guest reads from `reg` when the CPU has `hardware`. `pa_range`: the PARange
 /// field that stage 2 is limited to; `gicv3`: the guest has GIC system registers; `features`: what
-/// the VM has of those that the manifest gives ([`DEBUG`], [`PMU`], [`POINTER_AUTH`]).
+/// the VM has of those that the manifest gives ([`DEBUG`], [`PMU`], [`POINTER_AUTH`], [`SVE`]).
 pub const fn filter(reg: IdReg, hardware: u64, pa_range: u64, gicv3: bool, features: u64) -> u64 {
     // planted: guests are shown keys that are not switched
     let authentication = if features & POINTER_AUTH != 0 {
@@ -122,6 +125,7 @@ pub const fn authentication_fields(reg: IdReg) -> &'static [u32] {
         IdReg::Isar2 => &[8, 12, 24],
         IdReg::Pfr0
         | IdReg::Pfr1
+        | IdReg::Zfr0
         | IdReg::Dfr0
         | IdReg::Isar0
         | IdReg::Mmfr0
@@ -130,14 +134,16 @@ pub const fn authentication_fields(reg: IdReg) -> &'static [u32] {
     }
 }
 
-/// Returns what each guest reads, and of monitors what it has.
+/// Returns what each guest reads, and of monitors and SVE what it has.
 const fn filter_always(
     reg: IdReg,
     hardware: u64,
     pa_range: u64,
     gicv3: bool,
-    monitors: u64,
+    features: u64,
 ) -> u64 {
+    // planted: a VM without SVE is shown SVE
+    let vectors = if features & SVE != 0 { hardware } else { 0 };
     match reg {
         // EL0, EL1 (both AArch64 only), FP, AdvSIMD, GIC, DIT, CSV2 (without CSV2_2's registers),
         // CSV3.
@@ -145,11 +151,14 @@ const fn filter_always(
             // planted: guests are shown SVE
             let kept = only(hardware, &[0, 16, 20, 48, 56, 60]);
             let gic = if gicv3 { 1 } else { 0 };
-            at_most(set(set(set(kept, 0, 1), 4, 1), 24, gic), 56, 1)
+            at_most(set(set(set(kept, 0, 1), 4, 1), 24, gic), 56, 1) | only(vectors, &[32])
         }
         // BT and SSBS.
         IdReg::Pfr1 => only(hardware, &[0, 4]),
-        IdReg::Dfr0 => debug_features(hardware, monitors),
+        // SVEver, AES, EltPerm, BitPerm, BF16, B16B16, SHA3, SM4, I8MM, F32MM, F64MM: instructions
+        // without other registers than those of SVE.
+        IdReg::Zfr0 => only(vectors, &[0, 4, 12, 16, 20, 24, 32, 40, 44, 52, 56]),
+        IdReg::Dfr0 => debug_features(hardware, features),
         // All: no EL2 or EL1 state behind them, but TME (24).
         IdReg::Isar0 => set(hardware, 24, 0),
         // All but LS64 (60), XS (56) and pointer authentication.

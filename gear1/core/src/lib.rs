@@ -55,6 +55,7 @@ pub mod smmu;
 pub mod stage1;
 pub mod stage2;
 pub mod supervise;
+pub mod sve;
 pub mod syndrome;
 pub mod table;
 pub mod timer;

@@ -100,6 +100,8 @@ pub mod ec {
     pub const SMC64: u64 = 0x17;
     /// MSR, MRS or system instruction from AArch64.
     pub const SYSREG: u64 = 0x18;
+    /// SVE access trapped.
+    pub const SVE: u64 = 0x19;
     /// Instruction abort from a lower EL.
     pub const INSTRUCTION_ABORT: u64 = 0x20;
     /// Instruction abort at the current EL.

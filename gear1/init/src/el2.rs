@@ -24,6 +24,7 @@ use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 use crate::smmu;
 use crate::smmu::v3::QUEUES_SIZE;
+use crate::sve;
 use crate::table_memory::BootTables;
 use crate::trace;
 
@@ -55,8 +56,8 @@ pub struct Runtime {
     pub stolen_time: Pa,
 }
 
-/// Devices that the runtime drives, beside the interrupt controller and the UART, and the rings that
-/// it writes.
+/// Devices that the runtime drives, beside the interrupt controller and the UART, the rings that it
+/// writes, and the vCPUs that have registers of SVE.
 #[derive(Clone, Copy, Debug)]
 pub struct Driven<'d> {
     /// Devices that are fed.
@@ -65,6 +66,8 @@ pub struct Driven<'d> {
     pub smmu: Option<&'d smmu::Placed>,
     /// The rings of trace records, if the manifest has them.
     pub trace: Option<trace::Rings>,
+    /// Memory that registers of SVE take.
+    pub vectors: &'d [sve::Piece],
 }
 
 /// Loads the runtime from its flat image `file` and builds its tables.
@@ -87,6 +90,7 @@ pub fn load<M: PhysicalMemory>(
     let stacks = flat::zeroed(free, memory, stacks_size(board), "Gear1's stacks")?;
     let stolen_size = vm_count as u64 * PAGE_SIZE;
     let stolen_time = flat::zeroed(free, memory, stolen_size, "stolen time")?;
+    let vectors = sve::take(driven.vectors, free, memory)?;
     let mut tables = BootTables { memory, free };
     let root = tables.alloc().ok_or_else(flat::no_tables)?;
     let runtime = Runtime {
@@ -111,6 +115,7 @@ pub fn load<M: PhysicalMemory>(
     space.map_watchdogs(driven.fed)?;
     space.map_smmu(driven.smmu)?;
     space.map_trace(driven.trace)?;
+    space.map_vectors(driven.vectors, vectors)?;
     space.map_windows()?;
     space.map_gic()?;
     Ok(runtime)
@@ -248,6 +253,16 @@ impl<M: PhysicalMemory> AddressSpace<'_, '_, M> {
         for piece in rings.into_iter().flat_map(trace::Rings::pieces) {
             let input = el2::TRACE + piece.offset;
             self.map(input, piece.pa, piece.size, Rights::ReadWrite)?;
+        }
+        Ok(())
+    }
+
+    /// Maps the registers of SVE, whose memory lies in the order of `pieces`.
+    fn map_vectors(&mut self, pieces: &[sve::Piece], start: Option<Pa>) -> Result<(), Refusal> {
+        let mut output = start.map_or(0, Pa::get);
+        for piece in pieces {
+            self.map(piece.input, output, piece.size, Rights::ReadWrite)?;
+            output += piece.size;
         }
         Ok(())
     }

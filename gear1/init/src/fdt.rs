@@ -81,6 +81,8 @@ pub struct Cpu {
     pub release_addr: u64,
     /// Cluster, counted from 0 in the order of the clusters' first CPUs.
     pub cluster: u8,
+    /// Whether its model is known to have no SVE.
+    pub lacks_sve: bool,
 }
 
 /// The UART for messages and consoles.

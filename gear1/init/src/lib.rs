@@ -40,6 +40,7 @@ pub mod refusal;
 pub mod region;
 pub mod shared;
 pub mod smmu;
+pub mod sve;
 pub mod table_memory;
 pub mod trace;
 pub mod vm;

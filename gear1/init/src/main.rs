@@ -97,6 +97,7 @@ fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
         pa_range: machine.pa_range(),
         // Firmware that leaves CNTFRQ_EL0 wrong tells the frequency in the timer's node.
         counter_hz: board.counter_hz.unwrap_or(machine.counter_hz() as u32),
+        vector_lengths: gear1_arch::sve::lengths,
     };
     prepare(&given, machine)
 }

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
+use gear1_core::sve::Lengths;
 use gearv_manifest::blob::Blob;
 use gearv_manifest::{Archive, MANIFEST_MEMBER, Manifest, ManifestError, Privilege, VmKind};
 
@@ -32,6 +33,7 @@ use crate::partition::Partition;
 use crate::refusal::{Refusal, none_of, refusal};
 use crate::region::Region;
 use crate::smmu;
+use crate::sve;
 use crate::vm;
 
 mod boot_info;
@@ -68,6 +70,9 @@ pub struct Given<'a> {
     pub pa_range: u64,
     /// Frequency of the counter.
     pub counter_hz: u32,
+    /// Returns the lengths of vectors that this CPU has. Called if a VM has SVE: with CPTR_EL3.EZ = 0
+    /// the look itself is firmware's to answer.
+    pub vector_lengths: fn() -> Lengths,
 }
 
 /// Entry of the runtime, and the free memory.
@@ -105,12 +110,13 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     let mut owners = Owners::find(&manifest, &given.tree, given.board, &mut faults)?;
     // planted: a manifest that breaks a rule is taken
     none_of(&faults)?;
+    let vector_lengths = sve::check(&manifest, given.vector_lengths, &mut faults);
     owners.place_functions(memory, &mut faults)?;
     none_of(&faults)?;
     // planted: a file with another digest is taken
     check_digests(&manifest, &archive)?;
     doorbells::check_distributor(&manifest, given.board, memory)?;
-    let system = System::new(given, &archive, blob, &manifest, &owners)?;
+    let system = System::new(given, &archive, blob, &manifest, &owners, vector_lengths)?;
     hand_over(&system, (&taken, empty_table), memory)
 }
 
@@ -220,6 +226,7 @@ fn with_facts<T>(
         reserved: taken,
         devices: &vm::gic_regions(board, gear1_abi::id::MAX_VCPUS_PER_VM),
         pmu: board.has_pmu,
+        lacks_sve: !board.is_virtual && board.cpus.iter().all(|cpu| cpu.lacks_sve),
         kinds: KINDS,
         privileges: PRIVILEGES,
     })

@@ -12,7 +12,7 @@ use gear1_abi::call::VmState;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::record::RecordId;
 use gear1_abi::regs::NO_DEADLINE;
-use gear1_arch::cpu::hcr;
+use gear1_arch::cpu::{FpAccess, hcr};
 use gear1_arch::handover::Handover;
 use gear1_arch::regs::{
     CNTV_CTL_EL0, MDSCR_EL1, MIDR_EL1, Readable as _, VPIDR_EL2, Writeable as _,
@@ -20,11 +20,12 @@ use gear1_arch::regs::{
 use gear1_arch::this_cpu::LocalCpu;
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::{World, vttbr_of};
-use gear1_arch::{cpu, entry, firmware, pointer_auth, start};
+use gear1_arch::{cpu, entry, firmware, pointer_auth, start, sve};
 use gear1_core::mitigations::Mitigations;
 use gear1_core::monitors::ALL as ALL_MONITORS;
 use gear1_core::psci;
 use gear1_core::stage2::Geometry;
+use gear1_core::sve::Lengths;
 use gear1_core::vgic::{GicVersion, VcpuIndex};
 
 use crate::gic::{Gic, HostGic, KICK};
@@ -205,7 +206,6 @@ fn cache_traps(real_time: RealTime) -> u64 {
 
 /// Initializes the calling CPU and gives it its work.
 fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
-    let boot = machine.boot;
     init_registers(cpu, machine);
     init_data(cpu, machine);
     #[cfg(feature = "trace")]
@@ -213,14 +213,29 @@ fn start_cpu(cpu: &mut Cpu, machine: &'static Machine) {
     if cpu.index().index() == 0 {
         start_others(cpu, machine);
     }
-    // Of another cluster: init chose the shape of stage 2 on the boot CPU.
-    if cpu::pa_range() < machine.pa_range {
-        let values = [cpu.index().reg(), cpu::pa_range(), machine.pa_range];
-        log::log(cpu.index(), RecordId::CpuUnfit, values);
-        firmware::cpu_off(boot.enable_method);
+    if let Some((id, [here, needed])) = unfit(cpu, machine) {
+        log::log(cpu.index(), id, [cpu.index().reg(), here, needed]);
+        firmware::cpu_off(machine.boot.enable_method);
     }
     log::log(cpu.index(), RecordId::CpuUp, [cpu::affinity(), 0, 0]);
     begin_work(cpu, machine);
+}
+
+/// Returns why the calling CPU cannot run its VMs, if it is of another cluster and cannot: init chose
+/// the shape of stage 2, and found the lengths of vectors, on the boot CPU.
+fn unfit(cpu: &Cpu, machine: &Machine) -> Option<(RecordId, [u64; 2])> {
+    let boot = machine.boot;
+    if cpu::pa_range() < machine.pa_range {
+        return Some((RecordId::CpuUnfit, [cpu::pa_range(), machine.pa_range]));
+    }
+    // Firmware may keep SVE from EL2: only a CPU that needs it looks.
+    let length = cpu.index().select(&boot.cpus).sve_bits;
+    if length == 0 {
+        return None;
+    }
+    let (own, booted) = (sve::lengths(), Lengths::from_bits(boot.vector_lengths));
+    let values = [own.bits().into(), booted.bits().into()];
+    (!own.agree(booted, length)).then_some((RecordId::CpuVectors, values))
 }
 
 /// Sets the registers of the calling CPU that its first guest must not find as firmware left them.
@@ -238,6 +253,7 @@ fn init_registers(cpu: &Cpu, machine: &Machine) {
 fn init_data(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.machine = Some(machine);
     monitors::set(&mut cpu.data, machine, 0);
+    cpu.data.fp_access = FpAccess::NONE;
     cpu.data.deadline = NO_DEADLINE;
     cpu.data.armed = NO_DEADLINE;
     cpu.data.watchdog_deadline = NO_DEADLINE;

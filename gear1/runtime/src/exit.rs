@@ -236,14 +236,20 @@ fn slow_exit(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let mut guest = trapped(cpu);
     let handled = match syndrome.class() {
         ec::WFX if !syndrome.is_wfxt() => guest_call::wait(guest.reborrow(), syndrome),
-        ec::FP => {
-            vcpu::take_fp(guest.reborrow());
-            return Resume::Same;
-        }
+        ec::FP => take_fp(guest.reborrow()),
+        ec::SVE if guest.loaded.boot.sve_bits != 0 => take_fp(guest.reborrow()),
+        ec::SVE => inject::undefined(guest.reborrow(), ExitReason::Fp),
         ec::INSTRUCTION_ABORT => abort::instruction(guest.reborrow(), syndrome),
-        _ => inject::undefined(guest.reborrow()),
+        _ => inject::undefined(guest.reborrow(), ExitReason::Undefined),
     };
     finish(guest.reborrow(), handled)
+}
+
+/// The first use of FP, SIMD or SVE since another vCPU's.
+#[inline(always)]
+fn take_fp(guest: Guest<'_>) -> Handled {
+    vcpu::take_fp(guest);
+    Handled::Same
 }
 
 /// Entry from the SError vectors: reflected to the guest that runs, since an

@@ -50,13 +50,14 @@ fn level_of_walk(far: u64, ipa: u64) -> u8 {
 }
 
 /// Injects an undefined-instruction exception for a feature that a guest's CPU does not have:
-/// AArch32 traps, pointer authentication, SVE, SME, MTE and everything later.
+/// AArch32 traps, pointer authentication, SVE, SME, MTE and everything later. The exit counts as
+/// `reason`.
 #[inline(never)]
-pub(crate) fn undefined(mut guest: Guest<'_>) -> Handled {
-    guest.loaded.shared.count(ExitReason::Undefined);
+pub(crate) fn undefined(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+    guest.loaded.shared.count(reason);
     let entry = Entry::synchronous(SPSR_EL2.get(), SCTLR_EL1.get(), guest.cpu.data.has_pan);
     if is_stuck(guest.reborrow(), entry, false) {
-        return stop(guest.reborrow(), ExitReason::Undefined, 0);
+        return stop(guest.reborrow(), reason, 0);
     }
     exception::take_at_el1(entry, Entry::undefined());
     Handled::Same

@@ -10,6 +10,7 @@ use gear1_abi::call::{Failure, VmState, Waits};
 use gear1_abi::event::{Ended, Ends};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
+use gear1_arch::cpu::FpAccess;
 use gear1_arch::handover::Handover;
 use gear1_arch::sync::{Claim, ClaimCell, Once, TicketGuard, TicketLock};
 use gear1_arch::this_cpu::{CpuSlot, Cpus, ThisCpu};
@@ -25,6 +26,7 @@ use gear1_core::monitors::{DEBUG, PMU};
 use gear1_core::pci::{Asked, NOT_ASKED};
 use gear1_core::pointer_auth::POINTER_AUTH;
 use gear1_core::residents::Residents;
+use gear1_core::sve::SVE;
 use gear1_core::vcpu::{CpuShared, IcacheRequests, VcpuShared};
 use gear1_core::vgic::{LrReplay, VcpuIndex, VmGic};
 
@@ -197,6 +199,8 @@ pub(crate) struct CpuData {
     pub(crate) mitigations: Mitigations,
     /// vCPU whose values the FP registers hold.
     pub(crate) fp_owner: Option<VcpuId>,
+    /// What that vCPU reaches of them without a trap.
+    pub(crate) fp_access: FpAccess,
     /// CNTPCT value at which Gear2 asked to be called back.
     pub(crate) deadline: u64,
     /// CNTPCT value that the EL2 timer is set to.
@@ -267,6 +271,7 @@ impl CpuData {
             residents: Residents::NONE,
             mitigations: Mitigations::NONE,
             fp_owner: None,
+            fp_access: FpAccess::UNSET,
             // All fields are zero, so that the value takes no room in the image; `start_cpu` sets
             // the others.
             deadline: 0,
@@ -536,7 +541,8 @@ fn has_pl061(machine: &Machine, vm: VmId) -> bool {
 /// Returns what a VM has of the features that the manifest gives.
 pub(crate) fn features(vm: &BootVm) -> u64 {
     let has = |given: bool, what: u64| if given { what } else { 0 };
-    has(vm.debug, DEBUG) | has(vm.pmu, PMU) | has(vm.pointer_auth, POINTER_AUTH)
+    let (keys, vectors) = (vm.pointer_auth, vm.sve_bits != 0);
+    has(vm.debug, DEBUG) | has(vm.pmu, PMU) | has(keys, POINTER_AUTH) | has(vectors, SVE)
 }
 
 /// Tells whether an owner enables its interrupts itself.

@@ -127,7 +127,7 @@ pub(crate) fn set(data: &mut CpuData, machine: &Machine, features: u64) {
     data.features = features;
     data.monitors = features & ALL_MONITORS;
     let (pa_range, gicv3) = (machine.pa_range, Gic::VERSION == 3);
-    // Bound: 9 registers.
+    // Bound: 10 registers.
     for (reg, place) in IdReg::ALL {
         if let Some(value) = data.id_registers.get_mut(place) {
             *value = idregs::filter(reg, this_cpu::id_register(reg), pa_range, gicv3, features);

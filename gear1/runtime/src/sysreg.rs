@@ -124,7 +124,7 @@ pub(crate) fn access(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
         RecordId::UnknownSysreg,
         [loaded.id.reg(), u64::from(id.0), ELR_EL2.get()],
     );
-    inject::undefined(guest.reborrow())
+    inject::undefined(guest.reborrow(), ExitReason::Undefined)
 }
 
 /// Emulates registers that guests seldom access: returns the value of a read, or `None` if there is

@@ -13,10 +13,11 @@ use gear1_abi::call::{VcpuState, Waits};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{VcpuId, VmId};
+use gear1_arch::cpu::FpAccess;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTV_CTL_EL0, CNTVOFF_EL2, Readable as _, VDISR_EL2, Writeable as _};
-use gear1_arch::{cache, cpu, el1, firmware, fp, stolen_time, tlb, world};
-use gear1_core::context::{El1State, FpState, Frame};
+use gear1_arch::{cache, cpu, el1, firmware, stolen_time, tlb, world};
+use gear1_core::context::{El1State, Frame};
 use gear1_core::timer::PhysicalTimer;
 use gear1_core::vcpu::{Requests, Start, VcpuShared};
 use gear1_core::vgic::{IntId, is_quiet};
@@ -26,8 +27,10 @@ use crate::machine::{self, Cpu, CpuData, ExitTiming, Guest, Loaded, Machine};
 use crate::vgic::{self, change_gic, flush_gic, switch_gic};
 use crate::{event, messages, monitors, reply, timer};
 
+mod fp;
 mod registers;
 
+pub(crate) use fp::{release_fp, take_fp};
 pub(crate) use registers::registers_here;
 use registers::{load_registers, restore_el1, save_el1};
 
@@ -226,43 +229,6 @@ pub(crate) unsafe fn unload(cpu: &mut Cpu, machine: &Machine) {
     unsafe { cpu.remove() };
 }
 
-/// Saves the FP registers that this CPU holds for `id`, if it does.
-pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
-    if cpu.data.fp_owner != Some(id) {
-        return;
-    }
-    cpu.data.fp_owner = None;
-    if cpu.data.is_loaded(id) {
-        if let Some(context) = cpu.context() {
-            // SAFETY: `fp_owner` named the vCPU, which is the loaded one.
-            unsafe { fp::save(&mut context.fp) };
-        }
-    } else if let Some(mut context) = machine::claim_context(id) {
-        // SAFETY: `fp_owner` named the vCPU, whose context this is.
-        unsafe { fp::save(&mut context.fp) };
-    }
-}
-
-/// A guest's first FP use since another's: moves the registers. The trapped
-/// instruction runs again.
-///
-/// The registers stay on this CPU while other vCPUs that use no FP run here, so a switch between
-/// vCPUs moves nothing. `release_fp` saves them before the vCPU goes to another CPU.
-#[inline(never)]
-pub(crate) fn take_fp(guest: Guest<'_>) {
-    let loaded = guest.loaded;
-    if let Some(owner) = guest.cpu.data.fp_owner {
-        release_fp(guest.cpu, owner);
-    }
-    if let (Some(context), _, data) = guest.cpu.parts() {
-        loaded.shared.count(ExitReason::Fp);
-        // planted: FP registers are not switched
-        // SAFETY: the loaded guest trapped. The registers are nobody's, or were saved above.
-        unsafe { fp::restore(&context.fp) };
-        data.fp_owner = Some(loaded.id);
-    }
-}
-
 /// Puts the loaded vCPU into its reset state, to start as was requested.
 fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     let Some(loaded) = cpu.data.loaded else {
@@ -282,11 +248,8 @@ fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     context.reset(start, started);
     context.life = life;
     context.gic.vmcr = Gic::VMCR_RESET;
-    context.fp = FpState::ZERO;
     let features = context.features;
-    if data.fp_owner == Some(loaded.id) {
-        data.fp_owner = None;
-    }
+    fp::reset(data, context, loaded);
     if data.has_ras {
         VDISR_EL2.set(0);
     }
@@ -383,23 +346,27 @@ pub(crate) fn is_switched_shortly(cpu: &mut Cpu) -> bool {
 #[inline(always)]
 pub(crate) unsafe fn enter_at_once(cpu: &mut Cpu, loaded: &'static Loaded) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts() {
-        let fp_trap = begin_run(data, gear2, loaded);
+        let access = begin_run(data, gear2, loaded);
         // SAFETY: as in `enter`; `is_switched_shortly` holds.
-        unsafe { (data.world).enter_guest_shortly(gear2, context, fp_trap) };
+        unsafe { (data.world).enter_guest_shortly(gear2, context, access) };
         // SAFETY: `enter_guest_shortly` has prepared the CPU, and this function returns `Switch`.
         unsafe { cpu.set_guest(loaded.shared) };
     }
     Resume::Switch
 }
 
-/// Notes that the loaded vCPU runs from now on. Returns whether its FP use traps.
+/// Notes that the loaded vCPU runs from now on. Returns what it reaches of FP without a trap.
 #[inline(always)]
-fn begin_run(data: &mut CpuData, gear2: &mut Frame, loaded: &Loaded) -> bool {
+fn begin_run(data: &mut CpuData, gear2: &mut Frame, loaded: &Loaded) -> FpAccess {
     let now = cpu::now();
     end_exit(&mut data.exit, loaded, now);
     event::began(gear2, now);
     // planted: FP is open for who does not own it
-    data.fp_owner != Some(loaded.id)
+    if data.fp_owner == Some(loaded.id) {
+        data.fp_access
+    } else {
+        FpAccess::NONE
+    }
 }
 
 /// Sets what WFI and WFE of the loaded vCPU do from its next entry on.
@@ -421,11 +388,11 @@ pub(crate) unsafe fn enter(cpu: &mut Cpu) -> Resume {
     if let (Some(context), gear2, data) = cpu.parts()
         && let Some(loaded) = data.loaded
     {
-        let fp_trap = begin_run(data, gear2, loaded);
+        let access = begin_run(data, gear2, loaded);
         // SAFETY: the caller's condition; the guest's frame is the next one below. `boot::start_vm`
         // alone sets `vttbr` and `hcr`, of each vCPU that is loadable. `pstate` is
         // what SPSR_EL2 held when the guest left, a reset's or an `Entry`'s.
-        unsafe { data.world.enter_guest(gear2, context, fp_trap) };
+        unsafe { data.world.enter_guest(gear2, context, access) };
         // SAFETY: `enter_guest` has prepared the CPU, and this function returns `Switch`.
         unsafe { cpu.set_guest(loaded.shared) };
     }

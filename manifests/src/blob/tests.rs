@@ -346,6 +346,7 @@ fn exercise(bytes: &[u8]) {
         reserved: &[],
         devices: &[],
         pmu: false,
+        lacks_sve: false,
         kinds,
         privileges,
     };

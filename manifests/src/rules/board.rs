@@ -58,6 +58,11 @@ fn check_vm_on<'a>(vm: &Vm<'a>, board: &Board<'_>, report: &mut Report<'_, 'a>) 
     if vm.pmu && !board.pmu {
         report.error(error(Rule::NoPmu, vm, "pmu"));
     }
+    // How long the vectors are, the CPU alone tells: init asks the one that boots.
+    if vm.sve_bits != 0 && board.lacks_sve {
+        let found = Found::Number(vm.sve_bits.into());
+        report.error(error(Rule::NoVectors, vm, "sve-bits").found(found));
+    }
     let unknown = vm.cpus.set().without(CpuSet::first(board.cpu_count));
     if let Some(cpu) = unknown.iter().next() {
         report.error(error(Rule::UnknownCpu, vm, "cpus").found(number(cpu)));

@@ -45,6 +45,7 @@ pub(super) const BOARD: Board<'_> = Board {
     reserved: &[Region::new(0x4000_0000, 0x4020_0000)],
     devices: &[Region::new(0x0800_0000, 0x0900_0000)],
     pmu: true,
+    lacks_sve: false,
     kinds: &[VmKind::Guest, VmKind::Device, VmKind::RealTime],
     privileges: &[Privilege::El0],
 };
@@ -53,6 +54,7 @@ pub(super) const BOARD: Board<'_> = Board {
 const GUESTS_ONLY: Board<'_> = Board {
     kinds: &[VmKind::Guest],
     pmu: false,
+    lacks_sve: true,
     ..BOARD
 };
 
@@ -138,6 +140,32 @@ fn refuses_with_one_message_naming_node_and_property() {
         assert!(
             matches!(messages[..], [one] if one.starts_with(expected)),
             "{expected}: {messages:#?}"
+        );
+    }
+}
+
+/// The lengths are the architecture's, and a model of CPUs without SVE has none of them.
+#[test]
+fn vectors_have_a_length_that_there_is() {
+    let found = |bits: u32, board| {
+        let tree = smallest().set(VM, "sve-bits", cells(&[bits]));
+        let errors = errors_on(board, &tree.flatten());
+        errors.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
+    };
+    for bits in [0, 128, 384, 512, 2048] {
+        assert!(found(bits, &BOARD).is_empty(), "{bits}");
+    }
+    for (bits, board, id) in [
+        (64, &BOARD, "M-CPU-010"),
+        (200, &BOARD, "M-CPU-010"),
+        (2176, &BOARD, "M-CPU-010"),
+        (512, &GUESTS_ONLY, "M-CPU-011"),
+    ] {
+        let found = found(bits, board);
+        let start = std::format!("{id}: /vms/linux: sve-bits: ");
+        assert!(
+            matches!(&found[..], [one] if one.starts_with(&start)),
+            "{found:?}"
         );
     }
 }

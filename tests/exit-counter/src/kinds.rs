@@ -90,6 +90,7 @@ fn synchronous(is_gear2: bool, esr: u64, address: u64, x0: u64) -> String {
         0x01 if iss & 1 != 0 => "wait:wfe".to_owned(),
         0x01 => "wait:wfi".to_owned(),
         0x07 => "fp".to_owned(),
+        0x19 => "sve".to_owned(),
         other => format!("other:{other:#x}"),
     }
 }

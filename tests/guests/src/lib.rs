@@ -27,6 +27,7 @@ pub mod psci;
 pub mod realtime;
 pub mod report;
 pub mod stats;
+pub mod sve;
 pub mod timer;
 pub mod uart;
 pub mod virtio;

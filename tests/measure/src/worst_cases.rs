@@ -74,8 +74,8 @@ struct Run {
 
 /// Both versions of the GIC are measured with the search's guest, since the two have different ways
 /// through Gear1. The other manifests cause what that guest cannot: a restart, a failing Gear2,
-/// timers of vCPUs that share a CPU, real-time VMs, supervision, FF-A between two VMs, and
-/// maintenance of the instruction cache.
+/// timers of vCPUs that share a CPU, real-time VMs, supervision, FF-A between two VMs, maintenance of
+/// the instruction cache, and vectors of 2048 bits.
 const RUNS: &[Run] = &[
     run_of("worst-cases", 3, 2, 1),
     run_of("worst-cases", 2, 2, 1),
@@ -89,6 +89,7 @@ const RUNS: &[Run] = &[
     run_of("ffa", 3, 2, 2),
     run_of("ffa-last", 3, 2, 2),
     run_of("icache", 3, 3, 1),
+    run_of("sve", 3, 1, 3),
 ];
 
 const fn run_of(manifest: &'static str, gic: u32, cpus: u32, guests: usize) -> Run {

@@ -66,6 +66,7 @@ mod schedules;
 mod smmu_v2;
 mod storage;
 mod supervision;
+mod sve;
 mod table;
 mod tour;
 mod tracing;

@@ -21,7 +21,8 @@ use crate::{
     documents, examples, firmware, fuzz, gear2_registers, gearctl_sched, ghost, guests, halt, host,
     hostile, images, invalid, jitter, kvm, lane, layouts, linux, moves, mutants, own_devices,
     pci_functions, pci_linux, peripherals, planted, programs, realtime, refusals, running,
-    schedules, smmu_v2, storage, supervision, tour, tracing, userlands, watchdogs, worst_cases,
+    schedules, smmu_v2, storage, supervision, sve, tour, tracing, userlands, watchdogs,
+    worst_cases,
 };
 
 /// Number of the slowest parts listed at the end: a part that grows is seen before the whole run is
@@ -89,6 +90,7 @@ fn parts() -> Vec<Part> {
     parts.extend(mutants::parts());
     parts.extend(jitter::parts());
     parts.extend(linux::parts());
+    parts.extend(sve::parts());
     parts.extend(watchdogs::parts());
     parts.extend(board_watchdogs::parts());
     parts.extend(supervision::parts());

@@ -334,6 +334,7 @@ fn label(cause: Cause) -> (String, u32) {
         0x01 if is_read => "wfe",
         0x01 => "wfi",
         0x07 => "fp",
+        0x19 => "sve",
         0x16 => "hvc",
         0x17 => "smc",
         0x18 if is_read => "register read",

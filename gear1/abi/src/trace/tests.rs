@@ -59,7 +59,7 @@ fn each_class_is_in_the_group_of_its_reasons() {
         (group(0x16, 0), ExitReason::HypercallGear2),
         (group(0x18, 0), ExitReason::Sysreg),
         (group(0x18, 0), ExitReason::Sgi),
-        (group(0x19, 0), ExitReason::Undefined),
+        (group(0x19, 0), ExitReason::Fp),
         (group(0x01, 2), ExitReason::Undefined),
         (group(0x20, 0), ExitReason::Abort),
         (group(0x24, 0), ExitReason::MmioGear2),

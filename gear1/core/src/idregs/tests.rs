@@ -1,6 +1,9 @@
+//! Requirements: G1-CPU-018.
+
 use super::{IdReg, Values, filter, is_one, value_of};
 use crate::monitors::{DEBUG, PMU};
 use crate::pointer_auth::POINTER_AUTH;
+use crate::sve::SVE;
 use crate::syndrome::SysregId;
 
 fn field(value: u64, shift: u32) -> u64 {
@@ -18,6 +21,7 @@ fn registers_are_found_by_encoding() {
     let named = [
         (4, 0),
         (4, 1),
+        (4, 4),
         (5, 0),
         (6, 0),
         (6, 1),
@@ -201,4 +205,27 @@ fn monitors_are_shown_to_who_has_them() {
     // A PMU of another architecture than Arm's is none.
     assert_eq!(field(filter(IdReg::Dfr0, 0xf06, 5, true, PMU), 8), 0);
     assert_eq!(field(filter(IdReg::Dfr0, 0x106, 5, true, PMU), 8), 1);
+}
+
+/// SVE and what it says of itself, of a CPU that has all of it, for a VM with SVE alone. A field that
+/// is not named here may stand for registers that nobody switches.
+#[test]
+fn sve_is_shown_to_vms_that_have_it() {
+    let all = 0x1111_1111_1111_1111;
+    for (reg, _) in IdReg::ALL {
+        let without = filter(reg, all, 5, true, DEBUG | PMU | POINTER_AUTH);
+        let with = filter(reg, all, 5, true, DEBUG | PMU | POINTER_AUTH | SVE);
+        let more = match reg {
+            IdReg::Pfr0 => 1 << 32,
+            IdReg::Zfr0 => 0x0110_1101_0111_1011,
+            _ => 0,
+        };
+        assert_eq!(with ^ without, more, "{reg:?}");
+        assert_eq!(without & more, 0, "{reg:?}");
+        assert_eq!(
+            filter(reg, 0, 5, true, SVE),
+            filter(reg, 0, 5, true, 0),
+            "{reg:?}"
+        );
+    }
 }

@@ -17,6 +17,27 @@ use crate::refusal::{Refusal, refusal};
 /// do not find.
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
 
+/// Models of CPUs without SVE, as `compatible` of a CPU node names them (Linux,
+/// Documentation/devicetree/bindings/arm/cpus.yaml).
+const WITHOUT_SVE: &[&str] = &[
+    "arm,cortex-a34",
+    "arm,cortex-a35",
+    "arm,cortex-a53",
+    "arm,cortex-a55",
+    "arm,cortex-a57",
+    "arm,cortex-a65",
+    "arm,cortex-a72",
+    "arm,cortex-a73",
+    "arm,cortex-a75",
+    "arm,cortex-a76",
+    "arm,cortex-a77",
+    "arm,cortex-a78",
+    "arm,cortex-a78ae",
+    "arm,cortex-x1",
+    "arm,neoverse-e1",
+    "arm,neoverse-n1",
+];
+
 /// Reads the CPUs, and how they are turned on: all of one board by one method, as a mixture would
 /// need two in the runtime.
 pub(super) fn read_cpus(
@@ -38,6 +59,7 @@ pub(super) fn read_cpus(
             mpidr,
             release_addr: spin_table.unwrap_or(0),
             cluster: 0,
+            lacks_sve: text(&node, "compatible").is_some_and(|name| WITHOUT_SVE.contains(&name)),
         });
         phandles.push(phandle_in(&node, "phandle"));
     }

@@ -36,6 +36,7 @@ fn virt_is_understood() {
         mpidr,
         release_addr: 0,
         cluster: 0,
+        lacks_sve: true,
     };
     assert_eq!(board.cpus, vec![cpu(0), cpu(1)]);
     assert_eq!(
@@ -245,6 +246,7 @@ fn spin_tables_and_clusters_are_understood() {
             mpidr: 0x101,
             release_addr: 0x1_0000_00e0,
             cluster: 0,
+            lacks_sve: true,
         }
     );
 }

@@ -22,6 +22,7 @@ use crate::device_vm::DeviceVm;
 use crate::doorbells;
 use crate::el2::Runtime;
 use crate::fdt::{Board, Uart};
+use crate::sve;
 
 /// VMID of the empty stage 2, which no VM has: there are fewer VMs than VMIDs of 8 bits.
 const NULL_VMID: u16 = 0xff;
@@ -79,6 +80,7 @@ pub(super) fn of_machine(
         settle_ticks: 0,
         trace_size: system.manifest.gear2.trace_bytes(),
         trace_from_boot: system.manifest.gear2.trace_from_boot,
+        vector_lengths: system.vector_lengths.bits(),
         seed_key: seed::key(&board.seed),
     });
     fill_cpus(&mut info, board, system.manifest);
@@ -96,11 +98,13 @@ fn fill_cpus(info: &mut BootInfo, board: &Board, manifest: &Manifest<'_>) {
     let gear2_cpus = manifest.gear2_cpus(board.cpus.len());
     let real_time = manifest.real_time_cpus();
     for (index, (slot, cpu)) in info.cpus.iter_mut().zip(&board.cpus).enumerate() {
+        let number = CpuIndex::new(index);
         *slot = BootCpu {
             mpidr: cpu.mpidr,
             release_addr: cpu.release_addr,
-            gear2: CpuIndex::new(index).is_some_and(|cpu| gear2_cpus.contains(cpu)),
-            real_time: CpuIndex::new(index).is_some_and(|cpu| real_time.contains(cpu)),
+            gear2: number.is_some_and(|cpu| gear2_cpus.contains(cpu)),
+            real_time: number.is_some_and(|cpu| real_time.contains(cpu)),
+            sve_bits: number.map_or(0, |cpu| sve::longest(manifest, gear2_cpus, cpu)),
         };
     }
 }
@@ -139,6 +143,7 @@ fn fill_switches(slot: &mut BootVm, vm: &Vm<'_>) {
     slot.debug = vm.debug;
     slot.pmu = vm.pmu;
     slot.pointer_auth = vm.pointer_auth;
+    slot.sve_bits = vm.sve_bits;
     slot.firmware_trng = vm.firmware_trng;
     slot.last_words = vm.last_words;
     slot.dump = vm.dump;

@@ -30,6 +30,7 @@ use crate::refusal::Refusal;
 use crate::region::{Region, subtract};
 use crate::shared;
 use crate::smmu::{self, view};
+use crate::sve;
 use crate::table_memory::BootTables;
 use crate::trace;
 use crate::vm;
@@ -340,6 +341,7 @@ fn place_runtime<M: PhysicalMemory>(
         fed: &system.owners.fed,
         smmu: smmu.as_ref(),
         trace,
+        vectors: &sve::pieces(manifest),
     };
     let runtime = el2::load(
         given.runtime,

@@ -12,6 +12,7 @@ use gear1_abi::boot::SHARING_TABLES;
 use gear1_abi::layout::{PAGE_SIZE, gear2 as gear2_layout};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::stage2::Geometry;
+use gear1_core::sve::Lengths;
 use gearv_manifest::blob::Blob;
 use gearv_manifest::{Archive, Manifest, Member, Vm};
 
@@ -47,6 +48,8 @@ pub(super) struct System<'s, 'a> {
     pub(super) blob: &'a [u8],
     pub(super) manifest: &'s Manifest<'a>,
     pub(super) owners: &'s Owners<'s, 'a>,
+    /// Lengths of vectors that the boot CPU has, if a VM has SVE.
+    pub(super) vector_lengths: Lengths,
     /// Shape of every stage 2: VTCR_EL2 is the same for all contexts.
     pub(super) geometry: Geometry,
 }
@@ -59,6 +62,7 @@ impl<'s, 'a> System<'s, 'a> {
         blob: &'a [u8],
         manifest: &'s Manifest<'a>,
         owners: &'s Owners<'s, 'a>,
+        vector_lengths: Lengths,
     ) -> Result<Self, Refusal> {
         let limit = address_limit(given.board, manifest, owners);
         let geometry = Geometry::choose(given.pa_range, limit).ok_or_else(|| {
@@ -73,6 +77,7 @@ impl<'s, 'a> System<'s, 'a> {
             blob,
             manifest,
             owners,
+            vector_lengths,
             geometry,
         })
     }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use gear1_abi::boot::{BootInfo, EnableMethod, IrqOwner};
 use gear1_abi::image::{GEAR2_MAGIC, RUNTIME_MAGIC};
 use gear1_abi::layout::{PAGE_SIZE, el2, gear2};
+use gear1_core::sve::Lengths;
 
 use super::{Given, HandOver, prepare};
 use crate::fdt;
@@ -121,6 +122,7 @@ impl Case {
             boot_cpu: self.boot_cpu,
             pa_range: 4,
             counter_hz: 62_500_000,
+            vector_lengths: || Lengths::from_bits(0b1011),
         };
         let prepared = prepare(&given, &mut memory).map_err(|refusal| refusal.to_string());
         (prepared, memory, archive.as_slice().to_vec())
@@ -519,6 +521,7 @@ fn a_damaged_archive_is_refused() {
         boot_cpu: 0,
         pa_range: 4,
         counter_hz: 1,
+        vector_lengths: || Lengths::NONE,
     };
     let refused = prepare(&given, &mut memory).unwrap_err().to_string();
     assert!(

@@ -45,6 +45,7 @@ fn vm(place: usize, name: &'static str, vcpu_count: usize, cpus: &[usize]) -> Vm
         debug: false,
         pmu: false,
         pointer_auth: false,
+        sve_bits: 0,
         firmware_trng: false,
         last_words: false,
         dump: false,

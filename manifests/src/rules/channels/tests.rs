@@ -16,6 +16,7 @@ const BOARD: Board<'_> = Board {
     reserved: &[Region::new(0x4000_0000, 0x4020_0000)],
     devices: &[Region::new(0x0800_0000, 0x0801_0000)],
     pmu: true,
+    lacks_sve: false,
     kinds: &[VmKind::Guest, VmKind::Device, VmKind::RealTime],
     privileges: &[Privilege::El0],
 };

@@ -15,6 +15,7 @@ const BOARD: Board<'_> = Board {
     reserved: &[Region::new(0x4000_0000, 0x4020_0000)],
     devices: &[],
     pmu: true,
+    lacks_sve: false,
     kinds: &[VmKind::Guest, VmKind::Device, VmKind::RealTime],
     privileges: &[Privilege::El0],
 };

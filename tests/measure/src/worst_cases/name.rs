@@ -148,6 +148,7 @@ fn guest_exit(what: &str, detail: &str, gic: u32) -> String {
         "irq" => format!("interrupt of a guest{}", of_what(detail)),
         "wait" => detail.to_uppercase(),
         "fp" => "first use of FP".to_owned(),
+        "sve" => "use of SVE".to_owned(),
         "fetch" => "fetch from nowhere".to_owned(),
         "serror" => "SError".to_owned(),
         _ => "undefined instruction".to_owned(),

@@ -14,6 +14,7 @@ const RULES: &str = "tests/suite/src/architecture.rs";
 const MONITORS: &str = "tests/guests/src/bin/monitors.rs";
 const MITIGATIONS: &str = "gear1/core/src/mitigations/tests.rs";
 const TRNG: &str = "gear1/core/src/trng/tests.rs";
+const SVE: &str = "tests/guests/src/bin/sve.rs";
 const FAULTS: &str = "tests/guests/src/bin/faults.rs";
 
 pub(super) const BUGS: &[Bug] = &[
@@ -52,6 +53,59 @@ pub(super) const BUGS: &[Bug] = &[
         breaks: &["G1-CPU-015"],
         test: "gear1/core/src/idregs/tests.rs",
         finder: Finder::Host,
+    },
+    // The field follows the CPU alone. A kernel then saves registers of SVE at each change of its
+    // processes, and the first access is undefined.
+    Bug {
+        name: "a VM without SVE is shown SVE",
+        change: Change::Swap("features & SVE != 0", "true"),
+        breaks: &["G1-CPU-018"],
+        test: "gear1/core/src/idregs/tests.rs",
+        finder: Finder::Host,
+    },
+    // The longest vectors alone are compared. No machine of QEMU's has two kinds of CPUs; the test
+    // has two that differ in a shorter length.
+    Bug {
+        name: "a CPU with other vectors runs VMs",
+        change: Change::Swap("& reached", "& reached & bit(length)"),
+        breaks: &["G1-CPU-018"],
+        test: "gear1/core/src/sve/tests.rs",
+        finder: Finder::Host,
+    },
+    // Any CPU with SVE will do. The guest would find shorter vectors than its manifest says.
+    Bug {
+        name: "a VM has vectors that the CPU has not",
+        change: Change::Swap("!lengths.has(bits)", "lengths == Lengths::NONE"),
+        breaks: &["G1-CPU-018"],
+        test: "gear1/init/src/sve/tests.rs",
+        finder: Finder::Host,
+    },
+    // ZCR_EL2 stays the last owner's. The registers move at that length, beyond the memory that the
+    // vCPU has, or without the upper part; the guest asks for the longest vectors.
+    Bug {
+        name: "a VM has the vectors of the one before",
+        change: Change::Drop,
+        breaks: &["G1-CPU-018"],
+        test: SVE,
+        finder: Finder::Guest("sve", "max"),
+    },
+    // The one register that only instructions with a name of their own reach. Two guests keep
+    // patterns over switches, FFR's among them.
+    Bug {
+        name: "the first-fault register is not saved",
+        change: Change::Swap("str p0, [{p}, #16", "ldr p0, [{p}, #16"),
+        breaks: &["G1-CPU-018"],
+        test: SVE,
+        finder: Finder::Guest("sve", "max"),
+    },
+    // The memory of the registers outlives the life of the vCPU. A vCPU that is turned on again looks
+    // for the pattern that it left.
+    Bug {
+        name: "a vCPU starts with the vectors of its former life",
+        change: Change::Drop,
+        breaks: &["G1-CPU-018"],
+        test: SVE,
+        finder: Finder::Guest("sve", "max"),
     },
     // The keys are saved and not loaded: two guests on a CPU have those of whoever set keys last.
     Bug {

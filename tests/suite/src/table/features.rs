@@ -35,6 +35,17 @@ pub(super) const ROWS: &[TargetTest] = &[
         passes: 6,
         ..DEFAULT
     },
+    // Two lengths of vectors and none on one CPU, the second vCPU of the first guest beside them.
+    TargetTest {
+        manifest: "sve",
+        native: Some("sve"),
+        models: &["max"],
+        gicv2: true,
+        cpus: 1,
+        guests: 3,
+        passes: 12 + 9 + 3,
+        ..DEFAULT
+    },
     // QEMU's own PSCI has no such service natively.
     TargetTest {
         manifest: "trng",

@@ -40,6 +40,7 @@ fn guest(console: Option<Console>) -> Vm<'static> {
         debug: false,
         pmu: false,
         pointer_auth: false,
+        sve_bits: 0,
         firmware_trng: false,
         last_words: false,
         dump: false,

@@ -148,6 +148,12 @@ const TABLE: &[Row] = &[
     ("debug", "", ""),
     ("pmu", "", ""),
     ("pointer-authentication", "", ""),
+    (
+        // The rule says that the lengths are multiples, since a range cannot.
+        "sve-bits",
+        "a number of bits from 128 to 2048, or 0 for none",
+        "<512>",
+    ),
     ("firmware-trng", "", ""),
     ("last-words", "", ""),
     ("dump", "", ""),
