@@ -112,10 +112,10 @@ fn keep(number: u64, rounds: Range<u64>, [pattern, found]: [&mut Registers; 2]) 
         let zcr = if round % 2 == 0 {
             MOST
         } else {
-            round / 2 & MOST
+            (round / 2) & MOST
         };
         let length = sve::ask(zcr) / 8;
-        pattern.fill(number << 32 ^ round, length, zcr);
+        pattern.fill((number << 32) ^ round, length, zcr);
         pattern.load();
         timer::sleep_us(SLEEP_US);
         found.store();
@@ -172,7 +172,7 @@ fn without_sve(number: u64) {
     sve::enable();
     let (mut defined, mut lost) = (0, 0);
     for round in 0..SWITCHES {
-        let pattern = fp::Registers::pattern(number << 32 ^ round);
+        let pattern = fp::Registers::pattern((number << 32) ^ round);
         pattern.load();
         timer::sleep_us(SLEEP_US);
         let length = catch(|| _ = sve::length());
