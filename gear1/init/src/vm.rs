@@ -293,10 +293,7 @@ impl Prepared<'_> {
         root: Pa,
         memory: &mut M,
     ) -> BootVm {
-        let mut boot = BootVm {
-            loaded: fills,
-            ..self.described(vm, root)
-        };
+        let mut boot = self.described(vm, root);
         for (slot, load) in boot.loads.iter_mut().zip(self.loads(archive_pa)) {
             *slot = load;
         }

@@ -1,6 +1,6 @@
 //! Tests of a whole boot with a device VM: `prepare/tests.rs` has the other boots.
 //!
-//! Requirements: G1-CHN-001.
+//! Requirements: G1-CHN-001, G1-RUN-009.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use gearv_manifest::blob::Blob;
 
 use crate::prepare::tests::{Case, stage2};
 use crate::region::Region;
-use crate::testing::{FakeMemory, Mapping, tree};
+use crate::testing::{FakeMemory, Mapping, POISON, tree};
 use crate::trees::{Tree, cells, text};
 
 const MIB: u64 = 1 << 20;
@@ -108,6 +108,32 @@ fn the_device_vm_sees_its_devices_and_whom_it_serves() {
     assert_eq!(leaf(&own, info.vms[1].regions[0].pa), None);
     let guest_view = stage2(&memory, info.vms[0].root);
     assert_eq!(leaf(&guest_view, guest.ipa - 1), None);
+}
+
+/// G1-RUN-009: the device VM reads a served VM's memory from boot on, whether that one runs or not.
+#[test]
+fn the_device_vm_finds_nothing_from_before_the_boot() {
+    let beside_real_time = case()
+        .manifest
+        .set("/gear2", "cpus", cells(&[0]))
+        .set("/vms/linux", "cpus", cells(&[0]))
+        .set(DEVICE, "cpus", cells(&[0]))
+        .set("/vms/flat", "kind", text("real-time"))
+        .set("/vms/flat", "cpus", cells(&[1]));
+    let asleep = beside_real_time.clone();
+    let asleep = asleep.set("/vms/linux", "no-autostart", Vec::new());
+    for (manifest, loaded) in [(beside_real_time, true), (asleep, false)] {
+        let mut case = case();
+        case.manifest = manifest;
+        let (prepared, memory, _) = case.run();
+        prepared.unwrap();
+        let served = memory.boot_info.as_ref().unwrap().1.vms[0];
+        assert_eq!(served.loaded, loaded);
+        let end = served.regions[0].pa + served.regions[0].size;
+        for pa in [served.regions[0].pa, end - 1] {
+            assert_ne!(memory.read(pa, 1), [POISON]);
+        }
+    }
 }
 
 #[test]

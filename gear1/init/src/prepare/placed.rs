@@ -290,11 +290,18 @@ impl<'a> Placed<'a> {
         let is_real_time = |vm: &Vm<'_>| vm.kind == VmKind::RealTime;
         let mut vms = manifest.vms.iter();
         let has_real_time = vms.any(|vm| is_real_time(vm) && vm.autostart);
+        // The device VM reads and writes the memory of the VMs that it serves from boot on, whether
+        // they run or not, and must not find there what ran before the boot.
+        let has_device_vm = system.owners.device_vm.is_some();
+        let is_seen = |vm: &Vm<'_>| has_device_vm && manifest.virtio_of(vm.id).next().is_some();
         let vms = manifest.vms.iter().zip(&self.vms).zip(&roots.vms);
         for (((vm, prepared), root), slot) in vms.zip(&mut info.vms) {
             // planted: a real-time VM waits until others are loaded
-            let fills = vm.autostart && (is_real_time(vm) || !has_real_time);
+            let starts = vm.autostart && (is_real_time(vm) || !has_real_time);
+            // planted: the device VM finds what ran before the boot
+            let fills = starts || is_seen(vm);
             *slot = prepared.load(vm, (archive_pa, fills), root.root(), memory);
+            slot.loaded = fills && vm.autostart;
             slot.stolen_time_ipa = partition.stolen_time(vm.id);
             let (count, mib, at) = (vm.vcpu_count, vm.memory.bytes >> 20, slot.regions[0].pa);
             log::info!("{}: {count} vCPUs, {mib} MiB at {at:#x}", vm.name);

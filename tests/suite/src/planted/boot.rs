@@ -272,6 +272,15 @@ pub(super) const BUGS: &[Bug] = &[
         test: "gear1/init/src/prepare/tests/loading.rs",
         finder: Finder::Host,
     },
+    // A served VM is wiped when it is loaded, and works. What lay in its memory before is the device
+    // VM's to read until then.
+    Bug {
+        name: "the device VM finds what ran before the boot",
+        change: Change::Swap("starts || is_seen(vm)", "starts"),
+        breaks: &["G1-RUN-009"],
+        test: "gear1/init/src/device_vm/tests.rs",
+        finder: Finder::Host,
+    },
     // The list of CPUs is never empty, so the check passes always. The runtime numbers the boot CPU
     // 0; the test boots with the affinity of another one.
     Bug {
