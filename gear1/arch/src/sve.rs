@@ -1,5 +1,5 @@
 //! SVE registers beside FP's: Z0 to Z31 beyond 128 bits, P0 to P15, FFR and ZCR_EL1 (Arm ARM B1.2).
-//! They move with those of FP ([`fp`](crate::fp)), for VMs that the manifest gives SVE to.
+//! The registers move with those of FP ([`fp`](crate::fp)), for VMs that the manifest gives SVE to.
 //!
 //! ZCR_EL2 is the VM's length while its vCPU's values are in the registers. What another VM has left
 //! in longer vectors stays there unread: no length that this VM reaches has it, and a load at the

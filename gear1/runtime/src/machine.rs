@@ -199,7 +199,7 @@ pub(crate) struct CpuData {
     pub(crate) mitigations: Mitigations,
     /// vCPU whose values the FP registers hold.
     pub(crate) fp_owner: Option<VcpuId>,
-    /// What that vCPU reaches of them without a trap.
+    /// FP, SIMD and SVE registers that the owner reaches without a trap.
     pub(crate) fp_access: FpAccess,
     /// CNTPCT value at which Gear2 asked to be called back.
     pub(crate) deadline: u64,

@@ -7,7 +7,7 @@
 //! secure state has EL3, and the guest `el3` is the firmware there: it prints its count at each of
 //! the guest's marks. The guest knows how many changes lie between two marks.
 //!
-//! That firmware also gives random numbers, which a guest can tell from a CPU's.
+//! The firmware also gives random numbers, which a guest can tell from a CPU's.
 
 use std::fs;
 use std::path::Path;

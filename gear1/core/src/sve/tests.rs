@@ -2,7 +2,7 @@
 
 use super::{Lengths, size, zcr};
 
-/// What QEMU's `max` has with `sve-max-vq=4`.
+/// Lengths that QEMU's `max` has with `sve-max-vq=4`.
 const FOUR: Lengths = Lengths::from_bits(0b1111);
 
 #[test]

@@ -124,7 +124,7 @@ fn keep(number: u64, rounds: Range<u64>, [pattern, found]: [&mut Registers; 2]) 
     lost
 }
 
-/// What is beyond shorter vectors is the guest's own, or zero, when they are long again.
+/// Bits beyond shorter vectors are the guest's own, or zero, when the vectors are long again.
 fn hidden_when_shorter(number: u64, [pattern, found]: [&mut Registers; 2]) {
     let mut foreign = 0;
     for round in 0..AFTERWARDS {
