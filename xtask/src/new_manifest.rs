@@ -12,6 +12,7 @@ use workbench::board::Name;
 
 mod text;
 
+use text::has_device_vm;
 pub use text::text;
 
 /// The options of `new-manifest`. Without options and terminal, a plain guest is written: scripts
@@ -21,7 +22,7 @@ pub struct Options {
     /// The board of the manifest
     #[arg(long, value_enum, value_name = "NAME", default_value_t = Name::QemuVirt)]
     board: Name,
-    /// A device VM, which owns the disks, the network card and the boot UART (qemu-virt)
+    /// A device VM, which owns the disk or card, the network and the boot UART
     #[arg(long)]
     device_vm: bool,
     /// A Linux guest whose disk, network and console the device VM serves, and that device VM
@@ -50,9 +51,8 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Returns all choices that a board offers: xtask knows the devices for a device VM of QEMU's
-    /// `virt` alone. The tests go through them, so that no combination is written that nobody has
-    /// run.
+    /// Returns all choices that a board offers. The tests go through them, so that no combination is
+    /// written that breaks a rule.
     pub fn all(board: Name) -> Vec<Choice> {
         let devices = match has_device_vm(board) {
             true => &[(false, false), (true, false), (true, true)][..],
@@ -67,11 +67,6 @@ impl Choice {
         });
         both.collect()
     }
-}
-
-/// Paths of another board's devices would be guesses.
-fn has_device_vm(board: Name) -> bool {
-    board == Name::QemuVirt
 }
 
 impl Options {
@@ -110,8 +105,8 @@ impl Options {
         };
         ensure!(
             !named.device_vm || has_device_vm(self.board),
-            "--device-vm and --guest are for qemu-virt: which devices of {} a device VM has, you write \
-             into the manifest (docs/manifest.md, devices)",
+            "--device-vm, --guest: which devices of {} a device VM has is not known; write them into \
+             the manifest (docs/manifest.md, devices)",
             self.board.text()
         );
         let is_asked = io::stdin().is_terminal() && io::stderr().is_terminal();
@@ -127,7 +122,7 @@ impl Options {
 fn ask(board: Name, input: &mut impl BufRead, output: &mut impl Write) -> Result<Choice> {
     let mut choice = Choice::default();
     if has_device_vm(board) {
-        let device_vm = "A device VM, which owns the disks, the network card and the boot UART?";
+        let device_vm = "A device VM, which owns the disk or card, the network and the boot UART?";
         choice.device_vm = yes(device_vm, false, input, output)?;
     }
     if choice.device_vm {

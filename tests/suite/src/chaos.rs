@@ -1,5 +1,5 @@
 //! Two VMs that attack everything at random, beside two that must not notice: `cargo xtask chaos`,
-//! and parts of the tests.
+//! and parts of the tests. On a machine with an SMMU the device of a fifth VM attacks as well.
 //!
 //! The stream of attacks follows from the seed. In the end the other VMs' own checks, a halt, and
 //! the bytes of Gear1 and Gear2 in memory tell whether anything got through.
@@ -20,13 +20,29 @@ use workbench::build_images::{self, Images};
 use workbench::expect::Session;
 use workbench::qemu::{Console, Machine, Qemu};
 use workbench::workspace;
-use xtask::run;
 
 use crate::gdb::Gdb;
 use crate::part::{Part, Tally};
 use crate::{guests, record};
 
 const MANIFEST: &str = "tests/manifests/chaos.dts";
+/// End of the manifest, and the VM whose device attacks: QEMU's SMMU stands beside a GICv3 alone.
+const MANIFEST_END: &str = "\t};\n};";
+const MASTER: &str = "
+\t\tmaster {
+\t\t\tmemory-mib = <8>;
+\t\t\tdevices = \"/pcie@10000000\";
+
+\t\t\timage = \"artifact:guest:dma\";
+\t\t\tcmdline = \"CMDLINE\";
+
+\t\t\tconsole { };
+\t\t};
+";
+/// RAM of the machine.
+const RAM_MIB: u32 = 256;
+/// Part of Gear2's line on an access of that device that was aborted.
+const ABORTED: &str = "a device of master (StreamID";
 /// VMs of the manifest, then the least number of checks that they make. Two attack; one computes
 /// and one has its memory and timer watched.
 const GUESTS: usize = 4;
@@ -38,11 +54,13 @@ const ENDED: &str = "PASS own-memory-unchanged";
 /// Operations of each attacker in a part of the tests, and in a slow one.
 pub(super) const FEW: u64 = 20_000;
 const MANY: u64 = 1_000_000;
+/// Accesses of the device that attacks, in a part of the tests. Each is sixteen events of the SMMU.
+const FEW_ACCESSES: u64 = 2_000;
 /// Operations a second on a slow host. For the limit of time alone.
 const SLOWEST: u64 = 500;
 /// Memory of Gear1 and Gear2 on this machine: in the smallest holes beside the archive. The images
 /// are looked for there page by page, because init chooses their place.
-const MEMORY: std::ops::Range<u64> = 0x4000_0000..0x5000_0000;
+const MEMORY: std::ops::Range<u64> = 0x4000_0000..0x4000_0000 + ((RAM_MIB as u64) << 20);
 const PAGE: usize = 4096;
 
 /// Options of an attack.
@@ -60,6 +78,9 @@ pub(crate) struct Options {
     /// Version of the interrupt controller
     #[arg(long, default_value_t = 3)]
     gic: u32,
+    /// Number of attacks by a device behind the SMMU, which there is with GICv3
+    #[arg(long, default_value_t = FEW_ACCESSES)]
+    accesses: u64,
 }
 
 /// Both GICs and three CPU models; each row has a seed of its own, so that more is seen in one run.
@@ -76,6 +97,10 @@ pub(super) fn parts() -> Vec<Part> {
             operations,
             cpu: cpu.to_owned(),
             gic,
+            accesses: match operations {
+                MANY => MANY,
+                _ => FEW_ACCESSES,
+            },
         };
         let name = format!("chaos on {cpu} with GICv{gic}, {operations} operations");
         Part::new(name, move |tally| options.attack(tally)).slow(operations == MANY)
@@ -97,6 +122,7 @@ pub(super) fn attack_other(
         operations,
         cpu: "max".to_owned(),
         gic: 3,
+        accesses: FEW_ACCESSES,
     };
     let mut images = options.images()?;
     images.gear1 = gear1;
@@ -134,18 +160,29 @@ impl Options {
     /// Two VMs attack, so the number is doubled.
     fn figure(&self, tally: &Tally) -> String {
         let violations = tally.failures.len();
-        format!(
-            "{} operations, {violations} violations",
-            2 * self.operations
-        )
+        let operations = 2 * self.operations;
+        match self.has_smmu() {
+            true => format!(
+                "{operations} operations and {} accesses of a device, {violations} violations",
+                self.accesses
+            ),
+            false => format!("{operations} operations, {violations} violations"),
+        }
+    }
+
+    const fn has_smmu(&self) -> bool {
+        self.gic == 3
     }
 
     /// The machine waits for the debugger from the start, which later reads memory that no VM can.
     fn attack_on(&self, images: &Images, runtime: Option<&Path>, tally: &mut Tally) -> Result<()> {
+        let device = ["-device", "edu,dma_mask=0xffffffffff"].map(Into::into);
         let machine = Machine {
             cpu: self.cpu.clone(),
             gic: self.gic,
-            memory_mib: run::memory_for(images)?,
+            smmu: self.has_smmu(),
+            memory_mib: RAM_MIB,
+            options: device.to_vec(),
             ..Machine::default()
         };
         let command = Qemu::prepare(10)?.command(&machine, &images.boot(), Console::Pipes);
@@ -167,6 +204,15 @@ impl Options {
             let new = format!("\"seed={seed} operations={}\"", self.operations);
             text = text.replacen(&old, &new, 1);
         }
+        if self.has_smmu() {
+            let cmdline = format!(
+                "seed={} random={} random-mib={RAM_MIB}",
+                self.seed, self.accesses
+            );
+            let master = MASTER.replace("CMDLINE", &cmdline);
+            let end = text.rfind(MANIFEST_END);
+            text.insert_str(end.context("the manifest ends otherwise")?, &master);
+        }
         let directory = workspace::output_dir().join("chaos");
         fs::create_dir_all(&directory)?;
         let manifest = directory.join("chaos.dts");
@@ -183,14 +229,19 @@ impl Options {
         tally: &mut Tally,
     ) -> Result<()> {
         gdb.let_run()?;
-        let most = Duration::from_secs(120 + self.operations / SLOWEST);
-        let end = guests::wait_for_done(session, GUESTS, most);
+        let most = 120 + self.operations.max(self.accesses) / SLOWEST;
+        let count = GUESTS + usize::from(self.has_smmu());
+        let end = guests::wait_for_done(session, count, Duration::from_secs(most));
         let passed = guests::count_verdicts(session.transcript(), tally);
         end?;
         let lines = guests::whole_lines(session.transcript());
         let attackers = lines.iter().filter(|line| *line == ENDED).count();
         ensure!(attackers == 2, "{attackers} attackers came to their end");
         ensure!(passed >= PASSES, "only {passed} of {PASSES} checks passed");
+        ensure!(
+            !self.has_smmu() || session.transcript().contains(ABORTED),
+            "no access of the device was aborted"
+        );
         // The machine stands still while its memory is read.
         gdb.interrupt()?;
         images_are_unchanged(&mut gdb, runtime, tally);
@@ -206,10 +257,11 @@ impl fmt::Display for Options {
             operations,
             cpu,
             gic,
+            accesses,
         } = self;
         write!(
             f,
-            "--operations {operations} --seed {seed} --cpu {cpu} --gic {gic}"
+            "--operations {operations} --seed {seed} --cpu {cpu} --gic {gic} --accesses {accesses}"
         )
     }
 }

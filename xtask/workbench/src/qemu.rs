@@ -50,6 +50,9 @@ pub struct Machine {
     pub network: Network,
     /// Options of QEMU behind all others.
     pub options: Vec<OsString>,
+    /// File that the first serial port writes to. The second has the pipes then, and there may be
+    /// no file of the second's.
+    pub first_serial: Option<PathBuf>,
     /// File that a second serial port writes to: QEMU 10's `virt` then has one.
     pub second_serial: Option<PathBuf>,
     /// Firmware that starts instead of the kernel, and finds its files on the machine's disk or
@@ -79,6 +82,7 @@ impl Default for Machine {
             snapshot: false,
             network: Network::default(),
             options: Vec::new(),
+            first_serial: None,
             second_serial: None,
             firmware: None,
             banks: 1,
@@ -126,14 +130,15 @@ impl Qemu {
     pub fn command(&self, machine: &Machine, boot: &Boot<'_>, console: Console) -> Command {
         let mut command = self.dependent();
         command.args(machine.arguments());
+        if let Some(file) = &machine.first_serial {
+            command.arg("-serial").arg(to_file(file));
+        }
         command.args(match console {
             Console::Terminal => &["-nographic", "-serial", "mon:stdio"][..],
             Console::Pipes => &["-display", "none", "-monitor", "none", "-serial", "stdio"],
         });
         if let Some(file) = &machine.second_serial {
-            command
-                .arg("-serial")
-                .arg(format!("file:{}", file.display()));
+            command.arg("-serial").arg(to_file(file));
         }
         trace::add_to(&mut command, machine.gic, boot.kernel);
         match &machine.firmware {
@@ -333,6 +338,11 @@ impl Machine {
             arguments.add(["-object", &filter]);
         }
     }
+}
+
+/// Returns the character device of a serial port that writes to a file.
+fn to_file(file: &Path) -> String {
+    format!("file:{}", file.display())
 }
 
 /// Puts a card into the slot of an SD host controller, counted as QEMU does.

@@ -6,10 +6,11 @@
 //! looks for the pattern afterwards. With `target-mib` it writes there alone. With `victim-mib` it
 //! reads the code of another VM that runs this same image, which is the VM's own code if the
 //! device has reached it; `exposed=1` says that it should. `role=1` is that other VM. With `random`
-//! it reads and writes so often at random addresses that are not the VM's. With `lends=1`
-//! the VM lends a page, which the device loses too, and takes it back. With `late=1`
-//! the VM resets itself while the device is about to write. Its next life, which finds the device
-//! set up, sees that the device was kept from memory, and that it works again.
+//! it reads and writes so often at random addresses that are not the VM's, most of them in
+//! `random-mib` of RAM. With `lends=1` the VM lends a page, which the device loses too, and takes
+//! it back. With `late=1` the VM resets itself while the device is about to write. Its next life,
+//! which finds the device set up, sees that the device was kept from memory, and that it works
+//! again.
 //!
 //! Requirements: G1-DMA-001, G1-DMA-002, G1-DMA-003.
 #![no_std]
@@ -52,8 +53,9 @@ const MIB: u64 = 1 << 20;
 /// next life writes anew.
 const LATE: u64 = 0x1000;
 const RAM: u64 = 0x4000_0000;
-/// End of RAM, and of what the device reaches, and the attacks between two lines about them.
-const RAM_END: u64 = RAM + 128 * MIB;
+/// Size of RAM without `random-mib`, the end of what the device reaches, and the attacks between
+/// two lines about them.
+const RAM_MIB: u64 = 128;
 const REACH: u64 = 1 << 40;
 const PROGRESS: u64 = 10_000;
 /// Offsets of the buffers of FF-A and of the page that is lent, and the endpoint that gets it.
@@ -184,9 +186,10 @@ fn attack(machine: &Machine, memory: core::ops::Range<u64>, own: u64) -> usize {
 /// size of the device's addresses.
 fn attack_at_random(machine: &Machine, count: u64, own: u64) {
     let mut random = Random::new(machine.option("seed").unwrap_or(1));
+    let ram_end = RAM + machine.option("random-mib").unwrap_or(RAM_MIB) * MIB;
     transfer(own, BUFFER, 0);
     for number in 1..=count {
-        let end = if random.below(8) == 0 { REACH } else { RAM_END };
+        let end = if random.below(8) == 0 { REACH } else { ram_end };
         let target = random.below(end) & !(SIZE - 1);
         if machine.ram.contains(&target) {
             continue;
