@@ -54,8 +54,13 @@ const ENDED: &str = "PASS own-memory-unchanged";
 /// Operations of each attacker in a part of the tests, and in a slow one.
 pub(super) const FEW: u64 = 20_000;
 const MANY: u64 = 1_000_000;
-/// Accesses of the device that attacks, in a part of the tests. Each is sixteen events of the SMMU.
-const FEW_ACCESSES: u64 = 2_000;
+/// Transfers of the device that attacks, in a part of the tests and in a slow one, and the accesses
+/// of one: 4 KiB in words of 4 bytes. QEMU's `edu` takes 100 ms for each.
+const FEW_TRANSFERS: u64 = 100;
+const MANY_TRANSFERS: u64 = 1_000;
+const ACCESSES: u64 = 1024;
+/// Transfers in ten seconds on a slow host. For the limit of time alone.
+const SLOWEST_TRANSFERS: u64 = 20;
 /// Operations a second on a slow host. For the limit of time alone.
 const SLOWEST: u64 = 500;
 /// Memory of Gear1 and Gear2 on this machine: in the smallest holes beside the archive. The images
@@ -78,9 +83,9 @@ pub(crate) struct Options {
     /// Version of the interrupt controller
     #[arg(long, default_value_t = 3)]
     gic: u32,
-    /// Number of attacks by a device behind the SMMU, which there is with GICv3
-    #[arg(long, default_value_t = FEW_ACCESSES)]
-    accesses: u64,
+    /// Number of transfers of 4 KiB by a device behind the SMMU, which there is with GICv3
+    #[arg(long, default_value_t = FEW_TRANSFERS)]
+    transfers: u64,
 }
 
 /// Both GICs and three CPU models; each row has a seed of its own, so that more is seen in one run.
@@ -97,9 +102,9 @@ pub(super) fn parts() -> Vec<Part> {
             operations,
             cpu: cpu.to_owned(),
             gic,
-            accesses: match operations {
-                MANY => MANY,
-                _ => FEW_ACCESSES,
+            transfers: match operations {
+                MANY => MANY_TRANSFERS,
+                _ => FEW_TRANSFERS,
             },
         };
         let name = format!("chaos on {cpu} with GICv{gic}, {operations} operations");
@@ -122,7 +127,7 @@ pub(super) fn attack_other(
         operations,
         cpu: "max".to_owned(),
         gic: 3,
-        accesses: FEW_ACCESSES,
+        transfers: FEW_TRANSFERS,
     };
     let mut images = options.images()?;
     images.gear1 = gear1;
@@ -164,7 +169,7 @@ impl Options {
         match self.has_smmu() {
             true => format!(
                 "{operations} operations and {} accesses of a device, {violations} violations",
-                self.accesses
+                ACCESSES * self.transfers
             ),
             false => format!("{operations} operations, {violations} violations"),
         }
@@ -206,8 +211,10 @@ impl Options {
         }
         if self.has_smmu() {
             let cmdline = format!(
-                "seed={} random={} random-mib={RAM_MIB}",
-                self.seed, self.accesses
+                "seed={} random={} random-mib={RAM_MIB} bytes={}",
+                self.seed,
+                self.transfers,
+                4 * ACCESSES
             );
             let master = MASTER.replace("CMDLINE", &cmdline);
             let end = text.rfind(MANIFEST_END);
@@ -229,7 +236,8 @@ impl Options {
         tally: &mut Tally,
     ) -> Result<()> {
         gdb.let_run()?;
-        let most = 120 + self.operations.max(self.accesses) / SLOWEST;
+        let attacks = self.operations / SLOWEST;
+        let most = 120 + attacks.max(10 * self.transfers / SLOWEST_TRANSFERS);
         let count = GUESTS + usize::from(self.has_smmu());
         let end = guests::wait_for_done(session, count, Duration::from_secs(most));
         let passed = guests::count_verdicts(session.transcript(), tally);
@@ -257,12 +265,16 @@ impl fmt::Display for Options {
             operations,
             cpu,
             gic,
-            accesses,
+            transfers,
         } = self;
         write!(
             f,
-            "--operations {operations} --seed {seed} --cpu {cpu} --gic {gic} --accesses {accesses}"
-        )
+            "--operations {operations} --seed {seed} --cpu {cpu} --gic {gic}"
+        )?;
+        match self.has_smmu() {
+            true => write!(f, " --transfers {transfers}"),
+            false => Ok(()),
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! reads the code of another VM that runs this same image, which is the VM's own code if the
 //! device has reached it; `exposed=1` says that it should. `role=1` is that other VM. With `random`
 //! it reads and writes so often at random addresses that are not the VM's, most of them in
-//! `random-mib` of RAM. With `lends=1` the VM lends a page, which the device loses too, and takes
+//! `random-mib` of RAM, `bytes` at a time. With `lends=1` the VM lends a page, which the device loses too, and takes
 //! it back. With `late=1` the VM resets itself while the device is about to write. Its next life,
 //! which finds the device set up, sees that the device was kept from memory, and that it works
 //! again.
@@ -187,19 +187,21 @@ fn attack(machine: &Machine, memory: core::ops::Range<u64>, own: u64) -> usize {
 fn attack_at_random(machine: &Machine, count: u64, own: u64) {
     let mut random = Random::new(machine.option("seed").unwrap_or(1));
     let ram_end = RAM + machine.option("random-mib").unwrap_or(RAM_MIB) * MIB;
-    transfer(own, BUFFER, 0);
+    let size = machine.option("bytes").unwrap_or(SIZE);
+    let load = || EDU.transfer(own, BUFFER, size, 0);
+    load();
     for number in 1..=count {
         let end = if random.below(8) == 0 { REACH } else { ram_end };
-        let target = random.below(end) & !(SIZE - 1);
+        let target = random.below(end) & !(size - 1);
         if machine.ram.contains(&target) {
             continue;
         }
         // What is read stays in the device, which writes it nowhere: only events are left of it.
         if random.below(4) == 0 {
-            transfer(target, BUFFER, 0);
-            transfer(own, BUFFER, 0);
+            EDU.transfer(target, BUFFER, size, 0);
+            load();
         } else {
-            transfer(BUFFER, target, TO_MEMORY);
+            EDU.transfer(BUFFER, target, size, TO_MEMORY);
         }
         if number % PROGRESS == 0 {
             say!("dma: {number} random accesses");
