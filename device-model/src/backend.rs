@@ -128,6 +128,12 @@ pub trait Backend: Send {
         Vec::new()
     }
 
+    /// Says which descriptors ended the thread's sleep, among them those of [`Self::watch`] that
+    /// have news; none: the sleep was over. A thread that polls says nothing.
+    fn woken(&mut self, by: &[RawFd]) {
+        let _ = by;
+    }
+
     /// Tells whether [`Self::watch`] has something new, and forgets that it has.
     fn watch_changed(&mut self) -> bool {
         false

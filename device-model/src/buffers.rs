@@ -4,6 +4,8 @@
 //! as the buffer of a direct read. That harms the request alone. Invariant: every access ends at
 //! the first byte that is not the guest's RAM, and [`Buffers::is_reachable`] tells beforehand.
 
+use std::ptr::NonNull;
+
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
 use crate::mapping::Memory;
@@ -18,9 +20,13 @@ pub struct Segment {
     address: GuestAddress,
     /// Bytes, not 0.
     length: u32,
-    /// Whether all buffers are in the guest's RAM.
-    reachable: bool,
+    /// Place in this process, if all bytes are in the guest's RAM.
+    place: Option<NonNull<u8>>,
 }
+
+// SAFETY: the mapping of the guest's RAM is never undone, and its addresses are those of the
+// process: they are valid in every thread.
+unsafe impl Send for Segment {}
 
 /// Segments in the order of the request.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +35,8 @@ pub struct Buffers {
     segments: Vec<Segment>,
     /// Bytes of all segments.
     length: u64,
+    /// Whether a segment is not in the guest's RAM.
+    has_gap: bool,
 }
 
 impl Buffers {
@@ -36,6 +44,7 @@ impl Buffers {
     pub fn clear(&mut self) {
         self.segments.clear();
         self.length = 0;
+        self.has_gap = false;
     }
 
     /// Adds what a descriptor names; refused when there are too many segments.
@@ -48,11 +57,14 @@ impl Buffers {
         if !fits {
             return false;
         }
+        // planted: a buffer's end is not checked
+        let slice = memory.get_slice(address, length as usize).ok();
+        let place = slice.and_then(|slice| NonNull::new(slice.ptr_guard_mut().as_ptr()));
+        self.has_gap |= place.is_none();
         self.segments.push(Segment {
             address,
             length,
-            // planted: a buffer's end is not checked
-            reachable: memory.check_range(address, length as usize),
+            place,
         });
         self.length += u64::from(length);
         true
@@ -61,7 +73,12 @@ impl Buffers {
     /// Tells whether bytes `offset..offset + length` of the request are all the guest's RAM.
     pub fn is_reachable(&self, offset: u64, length: u64) -> bool {
         let mut pieces = self.segments_of(offset, length);
-        pieces.all(|(segment, _, _)| segment.reachable)
+        pieces.all(|(segment, _, _)| segment.place.is_some())
+    }
+
+    /// Tells whether all bytes of the request are the guest's RAM.
+    pub fn is_all_reachable(&self) -> bool {
+        !self.has_gap
     }
 
     /// Returns the bytes of all segments.
@@ -98,7 +115,7 @@ impl Buffers {
     /// up to the first segment that is none.
     fn pieces(&self, offset: u64, length: u64) -> impl Iterator<Item = (GuestAddress, usize)> {
         let segments = self.segments_of(offset, length);
-        let reachable = segments.take_while(|(segment, _, _)| segment.reachable);
+        let reachable = segments.take_while(|(segment, _, _)| segment.place.is_some());
         reachable.map(|(segment, skipped, take)| {
             // No overflow: the segment's end was checked to be an address.
             let address = GuestAddress(segment.address.0.wrapping_add(skipped));
@@ -138,15 +155,44 @@ impl Buffers {
 
     /// Replaces `to` by the bytes `offset..offset + length` as vectors for the kernel, up to the
     /// first byte that is not reachable. They point into a mapping that is never undone.
-    pub fn vectors(&self, memory: &Memory, offset: u64, length: u64, to: &mut Vec<libc::iovec>) {
+    pub fn vectors(&self, offset: u64, length: u64, to: &mut Vec<libc::iovec>) {
         to.clear();
-        for (address, size) in self.pieces(offset, length) {
-            if let Ok(slice) = memory.get_slice(address, size) {
-                to.push(libc::iovec {
-                    iov_base: slice.ptr_guard_mut().as_ptr().cast(),
-                    iov_len: slice.len(),
-                });
-            }
+        for (segment, skipped, take) in self.segments_of(offset, length) {
+            let Some(place) = segment.place else {
+                break;
+            };
+            // It stays within the segment.
+            let base = place.as_ptr().wrapping_add(skipped as usize);
+            add(to, base, take as usize);
         }
+    }
+
+    /// Adds all bytes of the request to `to` as [`Self::vectors`] does, but for those for which
+    /// there would be more than `most` vectors. Returns how many bytes were added.
+    pub fn add_vectors(&self, to: &mut Vec<libc::iovec>, most: usize) -> usize {
+        let mut added = 0;
+        for segment in &self.segments {
+            let Some(place) = segment.place.filter(|_| to.len() < most) else {
+                break;
+            };
+            add(to, place.as_ptr(), segment.length as usize);
+            added += segment.length as usize;
+        }
+        added
+    }
+}
+
+/// Adds bytes to vectors. Bytes behind those of the last vector make it longer: drivers take the
+/// buffers for frames one behind the other from larger pieces of memory, and each vector costs the
+/// kernel as much as some hundred bytes.
+fn add(to: &mut Vec<libc::iovec>, base: *mut u8, length: usize) {
+    match to.last_mut() {
+        Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == base.cast() => {
+            last.iov_len += length;
+        }
+        _ => to.push(libc::iovec {
+            iov_base: base.cast(),
+            iov_len: length,
+        }),
     }
 }

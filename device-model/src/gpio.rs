@@ -59,8 +59,8 @@ impl Line {
     pub fn drain(&self) {
         // Sixteen events of 48 bytes.
         let mut events = [0; 768];
-        // The descriptor does not block: an error says that no event is left.
-        while matches!((&self.events).read(&mut events), Ok(length) if length > 0) {}
+        // The descriptor does not block: an error says that no event is left, as do fewer than fit.
+        while matches!((&self.events).read(&mut events), Ok(length) if length == events.len()) {}
     }
 }
 

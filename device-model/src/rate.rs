@@ -83,6 +83,11 @@ impl Shared {
         }
     }
 
+    /// Tells whether anything may ever have to wait.
+    pub(crate) fn has_limits(&self) -> bool {
+        self.limits.requests.is_some() || self.limits.bytes.is_some()
+    }
+
     /// Tells whether a queue's request of so many bytes may pass now, and charges for it if it may.
     /// The queue of a request that may not stands in line.
     pub(crate) fn admit(&mut self, queue: usize, bytes: u64) -> bool {

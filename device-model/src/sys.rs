@@ -56,7 +56,8 @@ pub(crate) fn uptime() -> u64 {
 
 /// Moves bytes between a file at `offset` and guest RAM, once; may move fewer.
 ///
-/// The vectors must come from [`Buffers::vectors`](crate::buffers::Buffers::vectors).
+/// The vectors must come from [`Buffers`](crate::buffers::Buffers), or name memory of the caller's
+/// that nothing else uses meanwhile.
 pub(crate) fn transfer(
     file: &File,
     direction: Direction,
@@ -68,7 +69,7 @@ pub(crate) fn transfer(
     let (fd, vectors) = (file.as_raw_fd(), vectors.as_ptr());
     result(match direction {
         // SAFETY: the vectors lie in a guest's RAM, which stays mapped and which Rust holds no
-        // reference to.
+        // reference to, or in memory of the caller's.
         Direction::Read => unsafe { libc::preadv(fd, vectors, count, offset) },
         // SAFETY: as above.
         Direction::Write => unsafe { libc::pwritev(fd, vectors, count, offset) },
@@ -77,7 +78,8 @@ pub(crate) fn transfer(
 
 /// Moves bytes between a tap device or the like and guest RAM, once.
 ///
-/// The vectors must come from [`Buffers::vectors`](crate::buffers::Buffers::vectors).
+/// The vectors must come from [`Buffers`](crate::buffers::Buffers), or name memory of the caller's
+/// that nothing else uses meanwhile.
 pub(crate) fn stream(
     file: &File,
     direction: Direction,
@@ -87,7 +89,7 @@ pub(crate) fn stream(
     let (fd, vectors) = (file.as_raw_fd(), vectors.as_ptr());
     result(match direction {
         // SAFETY: the vectors lie in a guest's RAM, which stays mapped and which Rust holds no
-        // reference to.
+        // reference to, or in memory of the caller's.
         Direction::Read => unsafe { libc::readv(fd, vectors, count) },
         // SAFETY: as above.
         Direction::Write => unsafe { libc::writev(fd, vectors, count) },

@@ -306,6 +306,13 @@ impl Guest {
         self.worker.as_mut().is_some_and(Worker::turn)
     }
 
+    /// Lets the device's thread take in what has happened, as at the end of a sleep.
+    pub(crate) fn end_sleep(&mut self) {
+        if let Some(worker) = &mut self.worker {
+            worker.wait(0).unwrap();
+        }
+    }
+
     /// Lets the device work as its thread does when it was woken.
     pub(crate) fn wake(&mut self) {
         if let Some(worker) = &mut self.worker {

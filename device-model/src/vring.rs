@@ -8,10 +8,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use virtio_bindings::bindings::virtio_ring::VRING_DESC_F_WRITE;
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
 use vm_memory::{
-    Bytes, GuestAddress, GuestMemory, GuestMemoryError, GuestMemoryMmap, GuestRegionMmap,
-    MmapRegion,
+    Bytes, GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryError, GuestMemoryMmap,
+    GuestRegionMmap, MmapRegion,
 };
 
 use crate::buffers::Buffers;
@@ -27,6 +28,8 @@ mod order;
 const AGAIN: u64 = 1 << 48;
 /// One page: the ring of one request needs far less.
 const AGAIN_BYTES: usize = 0x1000;
+/// Bytes of a descriptor: address, length, flags, next (virtio 1.2, 2.7.5).
+const DESCRIPTOR: usize = 16;
 
 /// The guest broke a rule; the device needs a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +75,7 @@ pub struct Chain {
 impl Chain {
     /// Tells whether all that the request names is the guest's RAM.
     pub fn is_reachable(&self) -> bool {
-        let reachable = |buffers: &Buffers| buffers.is_reachable(0, buffers.length());
-        reachable(&self.readable) && reachable(&self.writable)
+        self.readable.is_all_reachable() && self.writable.is_all_reachable()
     }
 }
 
@@ -84,6 +86,8 @@ pub struct Vring {
     queue: Queue,
     /// All other accesses to the rings.
     rings: Rings,
+    /// How far the driver was at the last look; all that it wrote for these requests is visible.
+    seen: u16,
     /// The guest's RAM. All addresses of rings and descriptors are guest-physical.
     memory: Memory,
     /// The device's page, for its counters.
@@ -110,6 +114,7 @@ impl Vring {
                 completed: 0,
             },
             queue,
+            seen: 0,
             memory: memory.clone(),
             state,
         })
@@ -121,6 +126,7 @@ impl Vring {
         // The used index says how many were done; a backend that completes in another order passes
         // over those that it has.
         self.queue.set_next_avail(used);
+        self.seen = used;
         self.rings.next_used = used;
         Ok(())
     }
@@ -149,6 +155,7 @@ impl Vring {
     pub fn pass_over(&mut self, count: u16) {
         let next = self.queue.next_avail().wrapping_add(count);
         self.queue.set_next_avail(next);
+        self.seen = next;
     }
 
     /// Returns the request that the used ring names at `position`, one of the last
@@ -192,17 +199,60 @@ impl Vring {
     /// Takes the next request, which may name memory that is not mapped here; false if there is
     /// none.
     pub fn take_any(&mut self, chain: &mut Chain) -> Result<bool, Broken> {
-        let memory = self.memory.clone();
+        if let Some((head, address, length, is_writable)) = self.single_buffer() {
+            chain.readable.clear();
+            chain.writable.clear();
+            chain.head = head;
+            let buffers = if is_writable {
+                &mut chain.writable
+            } else {
+                &mut chain.readable
+            };
+            // One segment is not too many.
+            buffers.push(&self.memory, address, length);
+            let next = self.queue.next_avail();
+            self.queue.set_next_avail(next.wrapping_add(1));
+            return Ok(true);
+        }
+        let memory = self.memory.as_ref();
         // planted: an index that jumps is nothing to do
         let mut available = self
             .queue
-            .iter(memory.as_ref())
+            .iter(memory)
             .map_err(|_| Broken::AvailableIndex)?;
         let Some(descriptors) = available.next() else {
             return Ok(false);
         };
-        read_chain(descriptors, &memory, chain)?;
+        read_chain(descriptors, &self.memory, chain)?;
         Ok(true)
+    }
+
+    /// Returns the next request's number, and of its buffer the address, the length and whether the
+    /// device writes it, if there is a single one, as for most frames: to walk a chain costs several
+    /// times as much. All else is the walk's to judge, breaches of rules among them.
+    fn single_buffer(&mut self) -> Option<(u16, GuestAddress, u32, bool)> {
+        let (next, size) = (self.queue.next_avail(), self.rings.size);
+        let is_ahead = |index: u16| (1..=size).contains(&index.wrapping_sub(next));
+        if !is_ahead(self.seen) {
+            self.seen = self.rings.available_index(&self.memory).ok()?;
+            if !is_ahead(self.seen) {
+                return None;
+            }
+        }
+        let head = self.rings.available_at(&self.memory, next).ok()?;
+        let place = DESCRIPTOR as u64 * u64::from(head);
+        let place = self.queue.desc_table().checked_add(place)?;
+        let place = self
+            .memory
+            .get_slice(GuestAddress(place), DESCRIPTOR)
+            .ok()?;
+        // Read once: the driver may change the descriptor meanwhile.
+        let address = u64::from_le(place.load(0, Ordering::Relaxed).ok()?);
+        let rest = u64::from_le(place.load(8, Ordering::Relaxed).ok()?);
+        let flags = (rest >> 32) as u32 & 0xffff;
+        let is_writable = flags == VRING_DESC_F_WRITE;
+        let is_single = head < size && (is_writable || flags == 0);
+        is_single.then_some((head, GuestAddress(address), rest as u32, is_writable))
     }
 
     /// Takes a request by its number that an earlier GDM took: the driver may have written over its

@@ -371,7 +371,7 @@ impl Worker {
     }
 
     /// Sleeps until an event or the end of the time, and takes in the events.
-    fn wait(&mut self, milliseconds: i32) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, milliseconds: i32) -> io::Result<()> {
         self.arm_before_sleep(milliseconds);
         let mut events = [EpollEvent::default(); 8];
         let count = match self.epoll.wait(milliseconds, &mut events) {
@@ -379,6 +379,10 @@ impl Worker {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             Err(error) => return Err(error),
         };
+        if !self.wiring.spin {
+            let by = events.map(|event| event.fd());
+            self.backend.woken(by.get(..count).unwrap_or_default());
+        }
         for event in events.iter().take(count) {
             if event.fd() == self.wiring.line.file().as_raw_fd() {
                 self.state.count(Word::Wakeups, 1);

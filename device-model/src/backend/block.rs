@@ -21,7 +21,6 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_BLOCK;
 use super::{Backend, Opened, Parts, Progress};
 use crate::board::DeviceNode;
 use crate::in_flight::MAX_REQUESTS;
-use crate::mapping::Memory;
 use crate::order::{Answer, Order};
 use crate::rate::Shared;
 use crate::state::{DeviceState, NOTED_QUEUES, Word};
@@ -91,8 +90,6 @@ pub struct Block {
     held: [Option<(Request, u16)>; QUEUES],
     /// Requests under way, whose number is bounded.
     flights: Flights,
-    /// The guest's RAM, once a queue was served.
-    memory: Option<Memory>,
     /// Whether the request that is done at once used this kernel's page cache.
     buffered: Cell<bool>,
     /// Queues that the driver may use.
@@ -180,7 +177,6 @@ impl Block {
             expired: [0; QUEUES],
             id: id_of(path),
             flights: Flights::default(),
-            memory: None,
         }
     }
 

@@ -1,8 +1,8 @@
 //! virtio-net (virtio 1.2, 5.1) on a tap device, which the init script bridges.
 //!
-//! Frames leave the guest without a copy and enter it with one. Checksum and
-//! segmentation offloads are the tap device's, which checks the headers that come
-//! from the guest as it checks those of any process.
+//! This process copies no frame that leaves the guest, and of one that enters the guest at most
+//! the end (`pair.rs`). Checksum and segmentation offloads are the tap device's, which checks the
+//! headers that come from the guest as it checks those of any process.
 //!
 //! A card has a queue of the tap device for each pair of its queues. The kernel spreads frames over
 //! the queues that are attached, which are those of the pairs that the driver has chosen.
@@ -158,6 +158,9 @@ impl Net {
             && self.attached < wanted
         {
             tap::attach(queue)?;
+            if let Some(pair) = self.pairs.get_mut(self.attached) {
+                pair.is_dry = false;
+            }
             self.attached += 1;
         }
         Ok(())
@@ -334,6 +337,15 @@ impl Backend for Net {
         // nothing.
         let attached = self.taps.iter().take(self.attached);
         attached.map(AsRawFd::as_raw_fd).collect()
+    }
+
+    fn woken(&mut self, by: &[RawFd]) {
+        self.common.is_told = true;
+        for (pair, tap) in self.pairs.iter_mut().zip(&self.taps) {
+            // A sleep that was over makes up for news that were lost.
+            // planted: news of a tap device are for nobody
+            pair.is_dry &= !by.is_empty() && !by.contains(&tap.as_raw_fd());
+        }
     }
 
     fn watch_changed(&mut self) -> bool {

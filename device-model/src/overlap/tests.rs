@@ -17,7 +17,7 @@ fn pieces(count: usize) -> (Mapping, Vec<[libc::iovec; 1]>) {
         let start = vm_memory::GuestAddress((index * PIECE) as u64);
         assert!(buffers.push(&memory, start, PIECE as u32));
         let mut list = Vec::new();
-        buffers.vectors(&memory, 0, PIECE as u64, &mut list);
+        buffers.vectors(0, PIECE as u64, &mut list);
         [list[0]]
     });
     let vectors = vectors.collect();

@@ -20,6 +20,8 @@ const ENTRIES: u64 = 4;
 const INDEX: u64 = 2;
 const AVAILABLE_SIZE: u64 = 2;
 const USED_SIZE: u64 = 8;
+/// Most entries of the used ring that are written at once.
+const RUN: usize = 16;
 
 /// Memory that a guest and a device work on at once.
 pub(crate) trait Shared {
@@ -84,6 +86,17 @@ impl Rings {
         memory.load(self.available + INDEX, Ordering::Acquire)
     }
 
+    /// Returns the request that the available ring names at `position`, behind which the driver is.
+    pub(crate) fn available_at<M: Shared>(
+        &self,
+        memory: &M,
+        position: u16,
+    ) -> Result<u16, M::Error> {
+        let place = u64::from(position.checked_rem(self.size).unwrap_or(0));
+        let entry = self.available + ENTRIES + place * AVAILABLE_SIZE;
+        memory.load(entry, Ordering::Relaxed)
+    }
+
     /// Returns how far the device that had this queue before was.
     pub(crate) fn used_index<M: Shared>(&self, memory: &M) -> Result<u16, M::Error> {
         memory.load(self.used + INDEX, Ordering::Acquire)
@@ -101,12 +114,23 @@ impl Rings {
     /// Completes requests: their entries, then the index, by which the driver sees all of them at
     /// once (virtio 1.2, 2.7.8 and 5.1.6.4).
     pub(crate) fn complete<M: Shared>(&mut self, memory: &M, all: &[Used]) -> Result<(), M::Error> {
-        for used in all {
-            let entry = u64::from(used.head) | u64::from(used.written) << 32;
-            memory.write(self.entry(self.next_used), &entry.to_le_bytes())?;
-            self.next_used = self.next_used.wrapping_add(1);
-            // planted: the buffers of a frame are seen one by one
-            self.completed = self.completed.wrapping_add(1);
+        let mut rest = all;
+        while !rest.is_empty() {
+            let place = self.next_used.checked_rem(self.size).unwrap_or(0);
+            let until_end = usize::from(self.size.saturating_sub(place)).max(1);
+            let (run, behind) = rest.split_at(rest.len().min(RUN).min(until_end));
+            let begin = self.entry(self.next_used);
+            let mut bytes = [0; RUN * USED_SIZE as usize];
+            let (entries, _) = bytes.as_chunks_mut();
+            for (entry, used) in entries.iter_mut().zip(run) {
+                *entry = (u64::from(used.head) | u64::from(used.written) << 32).to_le_bytes();
+                self.next_used = self.next_used.wrapping_add(1);
+                // planted: the buffers of a frame are seen one by one
+                self.completed = self.completed.wrapping_add(1);
+            }
+            let entries = bytes.get(..run.len() * USED_SIZE as usize);
+            memory.write(begin, entries.unwrap_or_default())?;
+            rest = behind;
         }
         // planted: the used index waits for nothing
         memory.store(self.used + INDEX, self.next_used, Ordering::Release)

@@ -147,7 +147,6 @@ impl Block {
         if resumed.is_none_or(|resumed| std::mem::replace(resumed, true)) {
             return Ok(());
         }
-        self.memory = Some(ring.memory().clone());
         for head in InFlight::of(ring.state(), queue).resume(ring)? {
             let mut request = self.flights.blank();
             ring.take_again(head, &mut request.chain)?;
@@ -268,14 +267,14 @@ impl Block {
         // The next GDM must know what a killed one has left to the kernel.
         self.mark(Word::InKernel);
         let (geometry, can_be_direct) = (self.geometry, self.media.is_direct());
-        let (Some(flight), Some(memory)) = (self.flights.get(number), &self.memory) else {
+        let Some(flight) = self.flights.get(number) else {
             return;
         };
         let request = &mut flight.request;
         let Some((direction, length)) = request.transfer() else {
             return;
         };
-        request.find(memory, direction, request.moved, length);
+        request.find(direction, request.moved, length);
         // The first step has checked that the disk has this place.
         let offset = request
             .sector

@@ -6,7 +6,6 @@ use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_S_UNSUPP, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
 };
 
-use crate::mapping::Memory;
 use crate::sys::Direction;
 use crate::vring::{Broken, Chain, Vring};
 
@@ -102,11 +101,11 @@ impl Request {
     }
 
     /// Finds the memory of the data from byte `done` on.
-    pub(super) fn find(&mut self, memory: &Memory, direction: Direction, done: u64, length: u64) {
+    pub(super) fn find(&mut self, direction: Direction, done: u64, length: u64) {
         let (buffers, skip) = match direction {
             Direction::Read => (&self.chain.writable, 0),
             Direction::Write => (&self.chain.readable, HEADER),
         };
-        buffers.vectors(memory, skip + done, length - done, &mut self.vectors);
+        buffers.vectors(skip + done, length - done, &mut self.vectors);
     }
 }

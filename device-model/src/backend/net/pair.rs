@@ -1,7 +1,12 @@
 //! A pair of queues of a network card: one by which the guest receives, and one by which it sends.
+//!
+//! The kernel stores a frame that comes in into the guest's buffers, as far as those reach that the
+//! pair has taken ahead, and stores the rest into memory of this process. No frame is lost by a
+//! guess that was too small, and none is seen before all of it is in the guest's buffers: the used
+//! index tells of all buffers of a frame at once.
 
+use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Read as _;
 use std::time::Duration;
 
 use super::link::Link;
@@ -20,6 +25,11 @@ const BUFFERS_AT: usize = 10;
 const MOST: usize = HEADER + 14 + 4 + 0x1_0000;
 /// Most requests that one frame is spread over.
 const MOST_CHAINS: usize = 64;
+/// Vectors of the guest's buffers that the kernel is given for a frame; it takes 1,024 at most.
+const MOST_VECTORS: usize = 256;
+/// Part by which a guess of a frame's length shrinks with each shorter frame. A guess that is too
+/// large costs a look at each buffer, and one that is too small a copy of the rest.
+const SHRINK: usize = 8;
 
 /// State that the pairs of a card share.
 #[derive(Debug)]
@@ -31,6 +41,8 @@ pub(super) struct Common {
     /// Limits of what the guest sends, and of what it receives.
     sending: Shared,
     receiving: Shared,
+    /// The thread tells of news of the tap device.
+    pub(super) is_told: bool,
     /// Where a frame of the guest's is in this process, for the kernel.
     vectors: Vec<libc::iovec>,
 }
@@ -46,8 +58,14 @@ impl Common {
             merge: false,
             sending: Shared::new(limits),
             receiving: Shared::new(limits),
+            is_told: false,
             vectors: Vec::new(),
         }
+    }
+
+    /// Returns how many requests a frame may use.
+    const fn most_chains(&self) -> usize {
+        if self.merge { MOST_CHAINS } else { 1 }
     }
 }
 
@@ -56,16 +74,26 @@ impl Common {
 pub(super) struct Pair {
     /// Number of the pair, by which it stands in the lines of the limits.
     number: usize,
+    /// The tap device's queue was empty, and the thread has not told of news since: to read is a
+    /// call of the kernel for nothing.
+    pub(super) is_dry: bool,
     /// Frame of the guest's that was taken and waits for its share of the limits.
-    held: Option<Chain>,
+    held: Option<Box<Chain>>,
     /// The frame that comes in has its share.
     is_admitted: bool,
-    /// The frame that comes in, with its header.
+    /// The frame that comes in, with its header, from the first byte on that has no place in the
+    /// guest's buffers yet.
     frame: Vec<u8>,
     /// Bytes of that frame; 0: there is none.
     frame_length: usize,
+    /// Bytes of it that are in the guest's buffers.
+    placed: usize,
+    /// Length that the next frame is likely to have.
+    likely: usize,
     /// Taken for receiving, and not completed yet.
-    chains: Vec<Chain>,
+    chains: VecDeque<Box<Chain>>,
+    /// Chains without a request: what they have allocated serves for the next requests.
+    spare: VecDeque<Box<Chain>>,
     /// The frame's buffers, between two frames those of the last one.
     used: Vec<Used>,
 }
@@ -75,12 +103,16 @@ impl Pair {
     pub(super) fn new(number: usize) -> Self {
         Self {
             number,
+            is_dry: false,
             held: None,
             is_admitted: false,
             // Allocated once: a guest under load costs no memory.
             frame: vec![0; MOST],
             frame_length: 0,
-            chains: Vec::new(),
+            placed: 0,
+            likely: HEADER,
+            chains: VecDeque::new(),
+            spare: VecDeque::new(),
             used: Vec::with_capacity(MOST_CHAINS),
         }
     }
@@ -95,6 +127,7 @@ impl Pair {
     /// the limits: other pairs would wait for a queue that has no turn any longer.
     pub(super) fn close(&mut self, common: &mut Common, receives: bool) {
         if receives {
+            self.is_dry = false;
             self.drop_frame(common);
             self.chains.clear();
         } else {
@@ -106,6 +139,7 @@ impl Pair {
     /// Lets the frame that came in go, with its share of the limits.
     pub(super) fn drop_frame(&mut self, common: &mut Common) {
         self.frame_length = 0;
+        self.placed = 0;
         self.is_admitted = false;
         common.receiving.leave(self.number);
     }
@@ -127,7 +161,7 @@ impl Pair {
         ring: &mut Vring,
     ) -> Result<Progress, Broken> {
         for _ in 0..TURN {
-            self.read_frame(common, wire);
+            self.read_frame(common, wire, ring)?;
             if self.frame_length < HEADER {
                 self.frame_length = 0;
                 return Ok(Progress::Waits);
@@ -144,17 +178,61 @@ impl Pair {
     }
 
     /// Reads the next frame, unless there is one. A frame of a link that is down is lost.
-    fn read_frame(&mut self, common: &Common, mut wire: &File) {
-        while self.frame_length == 0 {
+    fn read_frame(
+        &mut self,
+        common: &mut Common,
+        wire: &File,
+        ring: &mut Vring,
+    ) -> Result<(), Broken> {
+        while self.frame_length == 0 && !self.is_dry {
+            let room = self.offer(common, ring)?;
+            // Nothing else uses the memory of this pair during the call.
+            let own = libc::iovec {
+                iov_base: self.frame.as_mut_ptr().cast(),
+                iov_len: self.frame.len(),
+            };
+            common.vectors.push(own);
             // An error says that no frame waits, or that the tap device is down: either ends the
             // turn.
-            let length = wire.read(&mut self.frame).unwrap_or(0);
+            let length = sys::stream(wire, Direction::Read, &common.vectors).unwrap_or(0);
             // planted: a link that is down receives
             if length == 0 || common.link.is_up() {
+                self.is_dry = length == 0 && common.is_told;
                 self.frame_length = length;
-                return;
+                self.placed = length.min(room);
+                if length > 0 {
+                    let less = self.likely - self.likely / SHRINK;
+                    self.likely = length.max(less);
+                }
+                return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// Replaces the vectors by buffers of the guest's for a frame of the likely length; returns how
+    /// many bytes they hold. A frame that the guest must not see, or not yet, has none.
+    fn offer(&mut self, common: &mut Common, ring: &mut Vring) -> Result<usize, Broken> {
+        common.vectors.clear();
+        let mut room = 0;
+        // planted: a guest sees frames before their time
+        if !common.link.is_up() || common.receiving.has_limits() {
+            return Ok(room);
+        }
+        for index in 0..common.most_chains() {
+            if room >= self.likely || !self.take_chain(index, ring)? {
+                break;
+            }
+            let buffers = self.chains.get(index).map(|chain| &chain.writable);
+            let vectors = &mut common.vectors;
+            let added = buffers.map_or(0, |buffers| buffers.add_vectors(vectors, MOST_VECTORS));
+            room += added;
+            // What is not in a vector has to follow in memory of this process, and nothing else.
+            if buffers.is_none_or(|buffers| added as u64 != buffers.length()) {
+                break;
+            }
+        }
+        Ok(room)
     }
 
     /// Tells whether the frame that came in may pass now. The tap device drops what is too much, as
@@ -174,45 +252,41 @@ impl Pair {
         if count == 0 {
             return Ok(true);
         }
-        self.set_buffer_count(count as u16);
-        let mut rest = self.frame.get(..self.frame_length).unwrap_or_default();
+        let memory = ring.memory();
+        let mut begin = 0_usize;
         self.used.clear();
-        for chain in self.chains.drain(..count.min(self.chains.len())) {
-            let written = chain.writable.write(ring.memory(), 0, rest);
-            rest = rest.get(written..).unwrap_or_default();
-            ring.state().count(Word::BytesIn, written as u64);
-            self.used.push(Used::new(chain.head, written as u64));
+        for chain in self.chains.iter().take(count) {
+            let room = usize::try_from(chain.writable.length()).unwrap_or(usize::MAX);
+            let end = self.frame_length.min(begin.saturating_add(room));
+            let from = self.placed.max(begin);
+            let rest = from - self.placed..end.saturating_sub(self.placed);
+            if let Some(rest) = self.frame.get(rest).filter(|rest| !rest.is_empty()) {
+                chain.writable.write(memory, (from - begin) as u64, rest);
+            }
+            self.used.push(Used::new(chain.head, (end - begin) as u64));
+            begin = end;
+        }
+        if let Some(first) = self.chains.front() {
+            // The tap device does not know the number of buffers (virtio 1.2, 5.1.6.4).
+            let count = (count as u16).to_le_bytes();
+            first.writable.write(memory, BUFFERS_AT as u64, &count);
+        }
+        ring.state().count(Word::BytesIn, begin as u64);
+        for _ in 0..count {
+            self.spare.extend(self.chains.pop_front());
         }
         ring.complete_all(&self.used)?;
         Ok(true)
     }
 
-    /// Completes the frame's header: the tap device does not know the number of buffers (virtio 1.2,
-    /// 5.1.6.4).
-    fn set_buffer_count(&mut self, count: u16) {
-        let field = self.frame.get_mut(BUFFERS_AT..HEADER).unwrap_or_default();
-        for (to, from) in field.iter_mut().zip(count.to_le_bytes()) {
-            *to = from;
-        }
-    }
-
     /// Returns how many requests the frame needs, all taken. `None`: there are too few yet;
     /// those taken are kept. 0: they will never be enough, the frame is dropped.
     fn take_room(&mut self, common: &Common, ring: &mut Vring) -> Result<Option<usize>, Broken> {
-        let most = if common.merge { MOST_CHAINS } else { 1 };
         let mut room = 0;
         // Chains that were taken in an earlier turn come first: their order is the driver's.
-        for index in 0..most {
-            if self.chains.len() <= index {
-                let mut chain = Chain::default();
-                if !ring.take(&mut chain)? {
-                    return Ok(None);
-                }
-                // A driver owes room for the header in each buffer (virtio 1.2, 5.1.6.3.1).
-                if chain.writable.length() < HEADER as u64 {
-                    return Err(Broken::Request);
-                }
-                self.chains.push(chain);
+        for index in 0..common.most_chains() {
+            if !self.take_chain(index, ring)? {
+                return Ok(None);
             }
             let chain = self.chains.get(index);
             room += chain.map_or(0, |chain| chain.writable.length());
@@ -223,6 +297,24 @@ impl Pair {
         Ok(Some(0))
     }
 
+    /// Takes requests until there is one at this index; false if the driver has made too few
+    /// available.
+    fn take_chain(&mut self, index: usize, ring: &mut Vring) -> Result<bool, Broken> {
+        while self.chains.len() <= index {
+            let mut chain = self.spare.pop_back().unwrap_or_default();
+            if !ring.take(&mut chain)? {
+                self.spare.push_back(chain);
+                return Ok(false);
+            }
+            // A driver owes room for the header in each buffer (virtio 1.2, 5.1.6.3.1).
+            if chain.writable.length() < HEADER as u64 {
+                return Err(Broken::Request);
+            }
+            self.chains.push_back(chain);
+        }
+        Ok(true)
+    }
+
     /// Takes frames from the guest.
     pub(super) fn transmit(
         &mut self,
@@ -231,12 +323,17 @@ impl Pair {
         ring: &mut Vring,
     ) -> Result<Progress, Broken> {
         for _ in 0..TURN {
-            let mut chain = Chain::default();
-            match self.held.take() {
-                Some(held) => chain = held,
-                None if ring.take(&mut chain)? => {}
-                None => return Ok(Progress::Drained),
-            }
+            let chain = match self.held.take() {
+                Some(held) => held,
+                None => {
+                    let mut chain = self.spare.pop_back().unwrap_or_default();
+                    if !ring.take(&mut chain)? {
+                        self.spare.push_back(chain);
+                        return Ok(Progress::Drained);
+                    }
+                    chain
+                }
+            };
             let bytes = chain.readable.length().saturating_sub(HEADER as u64);
             // What is too long for the tap device is lost, and costs a frame alone.
             let cost = if bytes > MOST as u64 { 0 } else { bytes };
@@ -246,12 +343,13 @@ impl Pair {
                 return Ok(held_back(&common.sending));
             }
             // A frame that the tap device does not take is lost, as on any wire.
-            let (word, count) = match send(common, wire, ring, &chain) {
+            let (word, count) = match send(common, wire, &chain) {
                 Some(length) => (Word::BytesOut, length),
                 None => (Word::Errors, 1),
             };
             ring.state().count(word, count);
             ring.complete(chain.head, 0)?;
+            self.spare.push_back(chain);
         }
         Ok(Progress::More)
     }
@@ -268,7 +366,7 @@ fn held_back(limits: &Shared) -> Progress {
 
 /// Sends a frame out of the guest's memory; returns the frame's length if the tap device took
 /// it. The kernel copies the frame during the call: what the guest changes later is not sent.
-fn send(common: &mut Common, wire: &File, ring: &Vring, chain: &Chain) -> Option<u64> {
+fn send(common: &mut Common, wire: &File, chain: &Chain) -> Option<u64> {
     let length = chain.readable.length();
     // No offload makes a frame longer: the kernel is not asked to copy it.
     // planted: a link that is down sends
@@ -276,7 +374,7 @@ fn send(common: &mut Common, wire: &File, ring: &Vring, chain: &Chain) -> Option
         return None;
     }
     let vectors = &mut common.vectors;
-    chain.readable.vectors(ring.memory(), 0, length, vectors);
+    chain.readable.vectors(0, length, vectors);
     let sent = sys::stream(wire, Direction::Write, vectors);
     sent.is_ok().then_some(length)
 }

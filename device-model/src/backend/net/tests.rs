@@ -16,6 +16,7 @@ use crate::transport::register;
 
 mod hostile;
 mod pairs;
+mod placing;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const FEATURES: u64 = 1 << 3 | 1 << 5 | 1 << 16;
