@@ -147,6 +147,9 @@ fn second_vcpu() {
         while psci::affinity_info(1) != psci::affinity::OFF {
             timer::sleep_us(SLEEP_US);
         }
+        // This vCPU's use has Gear1 store the other one's registers, from which it would load them.
+        let [registers, _] = sve::copies();
+        registers.store();
         report::equal("turned-on", psci::cpu_on(1), 0);
         while LIVES.load(SeqCst) != lives {
             timer::sleep_us(SLEEP_US);
