@@ -136,6 +136,11 @@ impl Vring {
         self.rings.size
     }
 
+    /// Tells whether requests were taken that are not completed.
+    pub fn has_taken(&self) -> bool {
+        self.queue.next_avail() != self.rings.next_used
+    }
+
     /// Returns the address of the descriptor table.
     pub fn descriptors(&self) -> u64 {
         self.queue.desc_table()
@@ -234,10 +239,12 @@ impl Vring {
         let (next, size) = (self.queue.next_avail(), self.rings.size);
         let is_ahead = |index: u16| (1..=size).contains(&index.wrapping_sub(next));
         if !is_ahead(self.seen) {
-            self.seen = self.rings.available_index(&self.memory).ok()?;
-            if !is_ahead(self.seen) {
+            let index = self.rings.available_index(&self.memory).ok()?;
+            // An index that says nothing, or too much, is the walk's to judge, and is not kept.
+            if !is_ahead(index) {
                 return None;
             }
+            self.seen = index;
         }
         let head = self.rings.available_at(&self.memory, next).ok()?;
         let place = DESCRIPTOR as u64 * u64::from(head);

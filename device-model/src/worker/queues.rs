@@ -23,7 +23,7 @@ pub(super) fn serve_at_work(
     ring: &mut Vring,
     is_silent: bool,
 ) -> Result<(bool, bool), Broken> {
-    if ring.pending() > 0 {
+    if ring.pending() > 0 || ring.has_taken() {
         ring.state().set(Word::AtWork, 1);
     }
     let served = serve_queue(backend, index, ring, is_silent);

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io;
 use std::time::Duration;
 
 use super::link::Link;
@@ -192,12 +193,14 @@ impl Pair {
                 iov_len: self.frame.len(),
             };
             common.vectors.push(own);
-            // An error says that no frame waits, or that the tap device is down: either ends the
-            // turn.
-            let length = sys::stream(wire, Direction::Read, &common.vectors).unwrap_or(0);
+            // No frame waits, the tap device is down, or this frame cannot be had: each ends the
+            // turn. Only the first is news that the thread waits for.
+            let read = sys::stream(wire, Direction::Read, &common.vectors);
+            let is_empty = matches!(&read, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+            let length = read.unwrap_or(0);
             // planted: a link that is down receives
             if length == 0 || common.link.is_up() {
-                self.is_dry = length == 0 && common.is_told;
+                self.is_dry = is_empty && common.is_told;
                 self.frame_length = length;
                 self.placed = length.min(room);
                 if length > 0 {
@@ -283,8 +286,9 @@ impl Pair {
     /// those taken are kept. 0: they will never be enough, the frame is dropped.
     fn take_room(&mut self, common: &Common, ring: &mut Vring) -> Result<Option<usize>, Broken> {
         let mut room = 0;
-        // Chains that were taken in an earlier turn come first: their order is the driver's.
-        for index in 0..common.most_chains() {
+        // Chains that were taken in an earlier turn come first: their order is the driver's. A ring
+        // holds no more of them than it has places.
+        for index in 0..common.most_chains().min(ring.size().into()) {
             if !self.take_chain(index, ring)? {
                 return Ok(None);
             }

@@ -142,6 +142,18 @@ fn a_frame_that_never_fits_holds_up_no_other() {
     assert_eq!(card.guest.used_index(0), 2);
 }
 
+/// The ring has 16 places, and the frame wants more buffers than that: it is lost, and the next one
+/// has them.
+#[test]
+fn a_frame_that_no_ring_holds_is_lost() {
+    let mut guest = Merging::new([0; 3]);
+    guest.offer(16);
+    let _ = guest.arrive(16 * LENGTH as usize);
+    assert!(!guest.is_told());
+    let frame = guest.arrive(100);
+    assert_eq!(guest.collect(), with_buffers(frame, 1));
+}
+
 /// Buffers are the guest's memory, which it may read at any time.
 #[test]
 fn no_byte_of_a_frame_that_may_not_pass_is_in_a_buffer() {
