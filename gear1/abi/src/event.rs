@@ -231,6 +231,26 @@ impl Event {
         regs
     }
 
+    /// Returns the vCPU and its call if the registers hold the event [`Hypercall`](Self::Hypercall).
+    #[inline]
+    pub fn hypercall_of(regs: &Regs) -> Option<(VcpuId, [u64; 5])> {
+        let [what, vcpu, a, b, c, d, e, _] = *regs;
+        match what {
+            kind::HYPERCALL => VcpuId::from_reg(vcpu).map(|vcpu| (vcpu, [a, b, c, d, e])),
+            _ => None,
+        }
+    }
+
+    /// Returns the vCPU if the registers hold the event [`Wfi`](Self::Wfi).
+    #[inline]
+    pub fn wfi_of(regs: &Regs) -> Option<VcpuId> {
+        let [what, vcpu, ..] = *regs;
+        match what {
+            kind::WFI => VcpuId::from_reg(vcpu),
+            _ => None,
+        }
+    }
+
     /// Returns the event in X0 to X6, or `None` when they hold none.
     pub fn decode(regs: &Regs) -> Option<Self> {
         let [what, vcpu, a, b, c, d, e, _] = *regs;

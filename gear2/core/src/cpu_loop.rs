@@ -42,6 +42,7 @@ mod jobs;
 mod moves;
 mod real_time;
 mod shares;
+mod short;
 #[cfg(test)]
 mod tests;
 mod tracing;
@@ -179,24 +180,22 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
     pub fn run(&mut self, gear1: &mut impl Gear1) -> ! {
         let mut decision = self.start(gear1);
         loop {
-            let (event, times) = gear1.next(decision);
-            decision = self.on_event(gear1, event, times);
+            let (regs, times) = gear1.next(decision);
+            decision = self.on_registers(gear1, &regs, times);
         }
     }
 
-    /// Takes in an event and decides what the CPU does next. The short way back charges nothing: a
-    /// later event does.
-    #[inline]
+    /// Takes in an event and decides what the CPU does next.
     pub fn on_event(&mut self, gear1: &mut impl Gear1, event: Event, times: Times) -> Decision {
+        self.on_registers(gear1, &event.encode(), times)
+    }
+
+    /// Takes in another event. The short way back charges nothing: a later event does.
+    #[inline]
+    fn on_other(&mut self, gear1: &mut impl Gear1, event: Event, times: Times) -> Decision {
         let now = times.now;
-        if times.waited != 0 {
-            self.note_wait(times.waited);
-        }
         // Before anything else looks at the event: its words are still where Gear1 left them.
         if let Some(decision) = self.set_up(event, now) {
-            return decision;
-        }
-        if let Some(decision) = self.call_at_once(event, now) {
             return decision;
         }
         if let Some(cause) = self.cause {
@@ -218,30 +217,6 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
         }
     }
 
-    /// Does a write by which a driver sets a device up, if the vCPU runs again in any case, as long as
-    /// before. `None`: the event is another one, and nothing has been done. A driver makes dozens
-    /// of such writes, one after the other.
-    #[inline(always)]
-    fn set_up(&self, event: Event, now: u64) -> Option<Decision> {
-        let (Event::Mmio(vcpu, access), None, Some(last)) = (event, self.cause, self.last) else {
-            return None;
-        };
-        let goes_on = vcpu == last.vcpu && now < last.until;
-        let model = self.machine.device_model.as_ref().filter(|_| goes_on)?;
-        (model.set_up_at_once(vcpu, access)).then(|| run(last, Answer::Value(0).words()))
-    }
-
-    /// Answers a call, if the vCPU runs again in any case, as long as before.
-    #[inline(always)]
-    fn call_at_once(&self, event: Event, now: u64) -> Option<Decision> {
-        let (Event::Hypercall(vcpu, call), None, Some(last)) = (event, self.cause, self.last)
-        else {
-            return None;
-        };
-        let goes_on = vcpu == last.vcpu && now < last.until;
-        goes_on.then(|| run(last, hypercall::<P>(call).words()))
-    }
-
     /// Takes in an event, and returns the answer that a vCPU waits for, if the event asks for one.
     /// `Deadline` changes no more than who pays: the policy looks at the time in any case.
     ///
@@ -255,12 +230,9 @@ impl<'m, P: Platform> CpuLoop<'m, P> {
             _ => self.charge(now),
         }
         match event {
-            // Both have returned above, without a charge: `on_event` may take the short way back.
-            Event::Mmio(..) | Event::Hypercall(..) => {}
-            Event::Wfi(vcpu) => {
-                self.cause = Some(vcpu);
-                self.scheduler.block(vcpu, now);
-            }
+            // Accesses and calls have returned above, without a charge: `on_other` may take the short
+            // way back. A WFI is none of the others.
+            Event::Mmio(..) | Event::Hypercall(..) | Event::Wfi(_) => {}
             Event::Wfe(vcpu) => {
                 self.cause = Some(vcpu);
                 // The vCPU waits for something that another one may hold: it stays ready, and its

@@ -6,7 +6,7 @@
 
 use gear1_abi::call::vcpu_reg::{self, PER_CALL};
 use gear1_abi::call::{Decision, DmaKind, Failure, Reply, Status, VcpuState, VmState, number};
-use gear1_abi::event::{Ended, Ends, Event};
+use gear1_abi::event::{Ended, Ends};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, VcpuId, VmId};
 use gear1_abi::record::Record;
@@ -108,16 +108,15 @@ pub trait Conduit {
 
 /// The calls of Gear1; every [`Conduit`] has them.
 pub trait Gear1: Conduit {
-    /// Executes a decision. Returns the next event and its times.
-    fn next(&mut self, decision: Decision) -> (Event, Times) {
+    /// Executes a decision. Returns the next event, as its registers, and its times.
+    fn next(&mut self, decision: Decision) -> (Regs, Times) {
         let (regs, [began, waited]) = self.svc_next(decision.encode());
         let times = Times {
             began,
             now: regs[7],
             waited,
         };
-        // An event of a later minor version: look at everything again.
-        (Event::decode(&regs).unwrap_or(Event::Poke(None)), times)
+        (regs, times)
     }
 
     /// Returns the counter.

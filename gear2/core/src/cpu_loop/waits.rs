@@ -1,16 +1,36 @@
 //! What WFI and WFE of the vCPU do that runs, and what the policy hears of waits that Gear2 took no
 //! part in.
 
-use gear1_abi::call::{WAITS_HERE, Waits};
+use gear1_abi::call::{Decision, WAITS_HERE, Waits};
+use gear1_abi::event::Event;
 use gear1_abi::id::VcpuId;
 
 use super::CpuLoop;
 use super::jobs::BALANCE_JOB;
 use super::moves::vcpus_of;
+use crate::gear1::{Gear1, Times};
 use crate::machine::Platform;
 use crate::scheduler;
 
 impl<P: Platform> CpuLoop<'_, P> {
+    /// Takes in a WFI, and decides what the CPU does next. The event after which most often another
+    /// vCPU runs than before.
+    #[inline(always)]
+    pub(super) fn on_wfi(
+        &mut self,
+        gear1: &mut impl Gear1,
+        vcpu: VcpuId,
+        times: Times,
+    ) -> Decision {
+        if let Some(cause) = self.cause {
+            self.charge_work(cause, Event::Wfi(vcpu), times);
+        }
+        self.charge(times.now);
+        self.cause = Some(vcpu);
+        self.scheduler.block(vcpu, times.now);
+        self.decide(gear1, None, times.now)
+    }
+
     /// Finds out what WFI does of a vCPU beside which no other one can run, by the vCPUs of this CPU.
     ///
     /// The balancer reads how many vCPUs are ready, so it has to hear of each wait. A vCPU that has
@@ -63,11 +83,19 @@ impl<P: Platform> CpuLoop<'_, P> {
         }
     }
 
+    /// Notes a wait inside Gear1, if there was one.
+    #[inline(always)]
+    pub(super) fn note_wait_of(&mut self, times: Times) {
+        if times.waited != 0 {
+            self.note_wait(times.waited);
+        }
+    }
+
     /// Notes for how long the vCPU has waited inside Gear1. The short way back charges nothing, so
     /// the next charge leaves out several waits.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_wait(&mut self, waited: u64) {
+    fn note_wait(&mut self, waited: u64) {
         // Ticks do not reach the bit.
         self.open_wait = self.open_wait.saturating_add(waited);
     }
