@@ -218,6 +218,8 @@ pub enum Decision {
     },
 }
 
+/// Bits of the word that tell the kind of a decision.
+const KIND_MASK: u64 = 0xff;
 const RUN: u64 = 0;
 const IDLE: u64 = 1;
 const REPLY_SHIFT: u32 = 16;
@@ -245,11 +247,11 @@ impl Decision {
     #[inline]
     pub const fn decode(regs: &Regs) -> Option<Self> {
         let [word, vcpu, deadline, value, ..] = *regs;
-        match word & 0xff {
+        match word & KIND_MASK {
             RUN => match (
                 VcpuId::from_reg(vcpu),
                 reply_of(word),
-                Waits::from_reg(word & !(REPLY_MASK | 0xff)),
+                Waits::from_reg(word & !(REPLY_MASK | KIND_MASK)),
             ) {
                 (Some(vcpu), Some(reply), Some(waits)) => Some(Self::Run {
                     vcpu,
@@ -263,6 +265,14 @@ impl Decision {
             IDLE => Some(Self::Idle { deadline }),
             _ => None,
         }
+    }
+
+    /// Tells whether the decision in the argument registers runs another vCPU than `vcpu`. Nothing
+    /// else of it is looked at: [`decode`](Self::decode) may refuse it.
+    #[inline(always)]
+    pub const fn runs_other_than(regs: &Regs, vcpu: VcpuId) -> bool {
+        let [word, named, ..] = *regs;
+        word & KIND_MASK == RUN && named != vcpu.reg()
     }
 
     /// Returns the decision in the argument registers if it runs `vcpu` with these `waits`. A caller

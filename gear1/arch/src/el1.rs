@@ -16,44 +16,38 @@ use crate::regs::{
 };
 
 macro_rules! el1_registers {
-    ($save:ident, $restore:ident: $($field:ident: $reg:ident),+ $(,)?) => {
-        /// Saves the registers.
+    ($save:ident, $restore:ident: $($first:ident: $low:ident, $second:ident: $high:ident;)+) => {
+        /// Saves the registers: two are read before two are stored, which is then one instruction.
+        #[inline(always)]
         pub fn $save(state: &mut El1State) {
-            $(state.$field = $reg.get();)+
+            $(let values = ($low.get(), $high.get());
+            (state.$first, state.$second) = values;)+
         }
 
         /// Restores the registers. A context synchronization event (the ERET) must come before the
         /// guest's first instruction.
+        #[inline(always)]
         pub fn $restore(state: &El1State) {
-            $($reg.set(state.$field);)+
+            $($low.set(state.$first);
+            $high.set(state.$second);)+
         }
     };
 }
 
 el1_registers! {
     save, restore:
-    cpacr: CPACR_EL1,
-    ttbr0: TTBR0_EL1,
-    ttbr1: TTBR1_EL1,
-    tcr: TCR_EL1,
-    esr: ESR_EL1,
-    far: FAR_EL1,
-    afsr0: AFSR0_EL1,
-    afsr1: AFSR1_EL1,
-    mair: MAIR_EL1,
-    amair: AMAIR_EL1,
-    vbar: VBAR_EL1,
-    contextidr: CONTEXTIDR_EL1,
-    tpidr_el1: TPIDR_EL1,
-    sp_el1: SP_EL1,
-    elr: ELR_EL1,
-    spsr: SPSR_EL1,
-    par: PAR_EL1,
-    csselr: CSSELR_EL1,
+    cpacr: CPACR_EL1, ttbr0: TTBR0_EL1;
+    ttbr1: TTBR1_EL1, tcr: TCR_EL1;
+    esr: ESR_EL1, far: FAR_EL1;
+    afsr0: AFSR0_EL1, afsr1: AFSR1_EL1;
+    mair: MAIR_EL1, amair: AMAIR_EL1;
+    vbar: VBAR_EL1, contextidr: CONTEXTIDR_EL1;
+    tpidr_el1: TPIDR_EL1, sp_el1: SP_EL1;
+    elr: ELR_EL1, spsr: SPSR_EL1;
+    par: PAR_EL1, csselr: CSSELR_EL1;
 }
 
 el1_registers! {
     save_timer, restore_timer:
-    cntv_cval: CNTV_CVAL_EL0,
-    cntv_ctl: CNTV_CTL_EL0,
+    cntv_cval: CNTV_CVAL_EL0, cntv_ctl: CNTV_CTL_EL0;
 }

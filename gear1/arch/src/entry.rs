@@ -338,29 +338,6 @@ resume_in_place:
     cbz x0, 2f
     ldr x2, [x1, #{entered}]
     SAVE_CALLEE_SAVED x2
-    .global gear1_resume
-gear1_resume:
-resume:
-    mrs x1, tpidr_el2
-    cbnz x0, 1f
-2:  ldr x2, [x1, #{current}]
-    mov sp, x2
-    ldp x2, x3, [sp, #16]
-    ldp x4, x5, [sp, #32]
-    ldp x6, x7, [sp, #48]
-    ldp x8, x9, [sp, #64]
-    ldp x10, x11, [sp, #80]
-    ldp x12, x13, [sp, #96]
-    ldp x14, x15, [sp, #112]
-    ldp x16, x17, [sp, #128]
-    ldr x18, [sp, #144]
-    ldr x30, [sp, #240]
-    ldp x0, x1, [sp, #0]
-    eret
-    // Speculation past ERET is stopped (Spectre variant, Arm advisory on straight-line
-    // speculation).
-    dsb nsh
-    isb
 1:  ldr x3, [x1, #{current}]
     str x3, [x1, #{entered}]
     mov sp, x3
@@ -378,6 +355,29 @@ resume:
     ldp x24, x25, [sp, #192]
     ldp x26, x27, [sp, #208]
     ldp x28, x29, [sp, #224]
+    ldr x30, [sp, #240]
+    ldp x0, x1, [sp, #0]
+    eret
+    // Speculation past ERET is stopped (Spectre variant, Arm advisory on straight-line
+    // speculation).
+    dsb nsh
+    isb
+    .global gear1_resume
+gear1_resume:
+resume:
+    mrs x1, tpidr_el2
+    cbnz x0, 1b
+2:  ldr x2, [x1, #{current}]
+    mov sp, x2
+    ldp x2, x3, [sp, #16]
+    ldp x4, x5, [sp, #32]
+    ldp x6, x7, [sp, #48]
+    ldp x8, x9, [sp, #64]
+    ldp x10, x11, [sp, #80]
+    ldp x12, x13, [sp, #96]
+    ldp x14, x15, [sp, #112]
+    ldp x16, x17, [sp, #128]
+    ldr x18, [sp, #144]
     ldr x30, [sp, #240]
     ldp x0, x1, [sp, #0]
     eret

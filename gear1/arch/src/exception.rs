@@ -5,14 +5,11 @@
 //!
 //! Requirements: G1-FLT-001, G1-RUN-003.
 
-use gear1_core::syndrome::{Entry, stepped_over};
+use gear1_core::syndrome::{Entry, INSTRUCTION, stepped_over};
 
 use crate::cpu::hcr;
 use crate::regs::{self, Readable as _, Writeable as _};
 use crate::regs::{ELR_EL1, ESR_EL1, SPSR_EL1, VBAR_EL1};
-
-/// Length of the trapped instruction: AArch64, or the AArch32 ones that trap.
-const INSTRUCTION: u64 = 4;
 
 macro_rules! read_only {
     ($($(#[$doc:meta])* $name:ident;)+) => {

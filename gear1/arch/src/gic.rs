@@ -167,10 +167,10 @@ pub trait HostGic {
     fn set_virtual_interface(on: bool);
     /// Returns how many list registers there are, at most 16.
     fn list_register_count() -> usize;
-    /// Names this CPU's list registers; `count` is `list_register_count`.
-    fn list_registers(count: usize) -> Self::ListRegisters;
+    /// Names this CPU's list registers; `all` has a bit for each of `list_register_count`.
+    fn list_registers(all: u32) -> Self::ListRegisters;
     /// Empties all list registers and asks for no maintenance.
-    fn clear_list_registers(count: usize);
+    fn clear_list_registers(all: u32);
     /// Returns the guest's priority mask.
     fn guest_priority_mask() -> u8;
     /// Stores the virtual CPU interface beside its list registers.

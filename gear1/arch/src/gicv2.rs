@@ -325,14 +325,14 @@ impl HostGic for GicV2 {
     }
 
     #[inline(always)]
-    fn list_registers(count: usize) -> PhysicalListRegisters {
-        PhysicalListRegisters { count }
+    fn list_registers(all: u32) -> PhysicalListRegisters {
+        PhysicalListRegisters { all }
     }
 
-    fn clear_list_registers(count: usize) {
+    fn clear_list_registers(all: u32) {
         let gich = hypervisor_interface();
         // Bound: 64 list registers (GICH_VTR.ListRegs).
-        for index in 0..count {
+        for index in 0..all.trailing_ones() as usize {
             gich.write32(GICH_LR.wrapping_add(index.wrapping_mul(4)), 0);
         }
         gich.write32(GICH_HCR, GICH_HCR::En::SET.value);
@@ -361,13 +361,13 @@ impl HostGic for GicV2 {
 /// The list registers of this CPU, as the virtual GIC's core sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct PhysicalListRegisters {
-    count: usize,
+    all: u32,
 }
 
 impl ListRegisters for PhysicalListRegisters {
     #[inline(always)]
-    fn count(&self) -> usize {
-        self.count
+    fn all(&self) -> u32 {
+        self.all
     }
 
     fn read(&self, index: usize) -> Lr {

@@ -362,23 +362,24 @@ impl HostGic for GicV3 {
         last.wrapping_add(1).min(16) as usize
     }
 
-    fn clear_list_registers(count: usize) {
+    fn clear_list_registers(all: u32) {
         // Bound: 16 list registers.
-        for index in 0..count {
+        for index in 0..all.trailing_ones() as usize {
             set_list_register(index, 0);
         }
         ICH_HCR_EL2.write(ICH_HCR_EL2::En::SET);
     }
 
     #[inline(always)]
-    fn list_registers(count: usize) -> PhysicalListRegisters {
-        PhysicalListRegisters { count }
+    fn list_registers(all: u32) -> PhysicalListRegisters {
+        PhysicalListRegisters { all }
     }
 
     fn guest_priority_mask() -> u8 {
         ICH_VMCR::VPMR.read(ICH_VMCR_EL2.get()) as u8
     }
 
+    #[inline(always)]
     fn save_cpu_interface(state: &mut GicCpuState) {
         state.vmcr = ICH_VMCR_EL2.get();
         let bits = preemption_bits();
@@ -394,6 +395,7 @@ impl HostGic for GicV3 {
         }
     }
 
+    #[inline(always)]
     fn restore_cpu_interface(state: &GicCpuState) {
         ICH_VMCR_EL2.set(state.vmcr);
         let bits = preemption_bits();
@@ -443,13 +445,13 @@ fn preemption_bits() -> u64 {
 /// The list registers of this CPU, as the virtual GIC's core sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct PhysicalListRegisters {
-    count: usize,
+    all: u32,
 }
 
 impl ListRegisters for PhysicalListRegisters {
     #[inline(always)]
-    fn count(&self) -> usize {
-        self.count
+    fn all(&self) -> u32 {
+        self.all
     }
 
     #[inline]

@@ -13,6 +13,7 @@ use crate::icache::IcacheTry;
 use crate::monitors::{Bank, Monitors};
 use crate::pointer_auth::Keys;
 use crate::set_way::SetWay;
+use crate::syndrome::{INSTRUCTION, stepped_over};
 use crate::timer::PhysicalTimer;
 use crate::vcpu::Start;
 
@@ -45,6 +46,13 @@ impl Frame {
         }
     }
 
+    /// Steps over the instruction at which the context stands.
+    #[inline(always)]
+    pub fn step_over(&mut self) {
+        self.pc = self.pc.wrapping_add(INSTRUCTION);
+        self.pstate = stepped_over(self.pstate);
+    }
+
     /// Sets X0 to X7.
     #[inline]
     pub fn set_result(&mut self, regs: Regs) {
@@ -75,13 +83,13 @@ pub struct El1State {
     pub vbar: u64,
     pub contextidr: u64,
     pub tpidr_el1: u64,
-    pub tpidr_el0: u64,
-    pub tpidrro_el0: u64,
     pub sp_el1: u64,
     pub elr: u64,
     pub spsr: u64,
     pub par: u64,
     pub csselr: u64,
+    pub tpidr_el0: u64,
+    pub tpidrro_el0: u64,
     pub cntkctl: u64,
     pub cntv_ctl: u64,
     pub cntv_cval: u64,

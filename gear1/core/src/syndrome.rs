@@ -344,6 +344,9 @@ impl SysregAccess {
     }
 }
 
+/// Length of a trapped instruction in bytes: AArch64, or the AArch32 ones that trap.
+pub const INSTRUCTION: u64 = 4;
+
 /// Returns PSTATE behind an instruction that was carried out for the guest: without what the
 /// instruction would have cleared, had the CPU executed it (G1-CPU-009). BTYPE left set makes the
 /// next one a branch target exception, SS left set makes two instructions one step. AArch32, which

@@ -119,6 +119,15 @@ impl Slot {
     }
 }
 
+/// Change of an interrupt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// The latch was set, and nothing else.
+    Edge,
+    /// Anything.
+    Any,
+}
+
 /// Private interrupts and list registers of one vCPU.
 #[derive(Clone, Copy)]
 struct Vcpu {
@@ -137,6 +146,11 @@ struct Vcpu {
     /// in the mask of empty ones.
     silent: u32,
     slots: [Slot; MAX_LRS],
+    /// The list register in use, a bit, that an SPI was put into last, if nobody has changed the
+    /// SPI since in another way than by an edge; 0: none.
+    repeatable: u32,
+    /// What was written to that list register.
+    repeated: u64,
     maintenance: Maintenance,
     /// GICR_WAKER.ProcessorSleep.
     asleep: bool,
@@ -164,6 +178,8 @@ impl Vcpu {
         replayable: 0,
         silent: 0,
         slots: [Slot::FREE; MAX_LRS],
+        repeatable: 0,
+        repeated: 0,
         maintenance: Maintenance {
             underflow: false,
             no_pending: false,
@@ -469,9 +485,14 @@ impl VmGic {
     /// can be delivered now, and in whose list registers one stands.
     #[inline]
     fn touch(&mut self, vcpu: VcpuIndex, index: usize, changed: u32) -> Kicks {
+        self.touch_by(vcpu, index, changed, Change::Any)
+    }
+
+    #[inline]
+    fn touch_by(&mut self, vcpu: VcpuIndex, index: usize, changed: u32, how: Change) -> Kicks {
         let gate = self.gate;
         if index != 0 {
-            self.touch_spis(index, changed)
+            self.touch_spis(index, changed, how)
         } else if self.vcpu_mut(vcpu).touch(gate, changed) {
             Kicks::from_mask(vcpu.bit())
         } else {
@@ -479,7 +500,7 @@ impl VmGic {
         }
     }
 
-    fn touch_spis(&mut self, index: usize, changed: u32) -> Kicks {
+    fn touch_spis(&mut self, index: usize, changed: u32, how: Change) -> Kicks {
         let [rest @ .., last] = &self.spis;
         let spi = rest.get(index.wrapping_sub(1)).unwrap_or(last);
         let waiting = spi.word.waiting(self.gate) & changed;
@@ -498,6 +519,9 @@ impl VmGic {
             }
             if changed_in_list != 0 {
                 state.stale |= place;
+                if how == Change::Any {
+                    state.repeatable = 0;
+                }
             }
             if due | changed_in_list != 0 {
                 kicks |= 1 << (vcpu & 7);
@@ -515,14 +539,14 @@ impl VmGic {
         }
         // Bound: 16 words of SPIs.
         for index in 1..=usize::from(self.spi_words) {
-            kicks = kicks.union(self.touch_spis(index, u32::MAX));
+            kicks = kicks.union(self.touch_spis(index, u32::MAX, Change::Any));
         }
         kicks
     }
 
     fn set_pending(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {
         self.word_mut(vcpu, index).latch |= bits;
-        self.touch(vcpu, index, bits)
+        self.touch_by(vcpu, index, bits, Change::Edge)
     }
 
     fn clear_pending(&mut self, vcpu: VcpuIndex, index: usize, bits: u32) -> Kicks {

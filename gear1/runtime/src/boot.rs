@@ -259,7 +259,7 @@ fn init_data(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.watchdog_deadline = NO_DEADLINE;
     cpu.data.period = timer::period(machine.boot.gear2.period);
     cpu.data.early = timer::early();
-    cpu.data.list_registers = Gic::list_register_count();
+    cpu.data.list_registers = (1_u32 << (Gic::list_register_count() & 31)).wrapping_sub(1);
     cpu.data.has_pointer_auth = pointer_auth::exists();
     cpu.data.has_pan = cpu::has_pan();
     cpu.data.has_ras = cpu::has_ras();

@@ -75,6 +75,15 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
         ec::HVC64 => hvc(cpu, shared),
         ec::SYSREG => system_register(cpu, syndrome, shared),
         ec::DATA_ABORT => data_abort(cpu, syndrome, shared),
+        _ => other_exit(cpu, syndrome, shared),
+    }
+}
+
+/// Handles a WFI or WFE apart from the exits that are looked for first, which are no longer by it.
+#[inline(never)]
+fn other_exit(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
+    match syndrome.class() {
+        ec::WFX if !syndrome.is_wfxt() => wait(cpu, syndrome, shared),
         _ => slow_exit(cpu, syndrome),
     }
 }
@@ -225,6 +234,33 @@ fn slow_data_abort(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     finish(guest.reborrow(), handled)
 }
 
+/// WFI or WFE. Most vCPUs that leave for Gear2 wait, and nothing is due for them.
+#[inline(never)]
+fn wait(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
+    if syndrome.is_wfe() || !guest_call::leaves_by_wfi(cpu) {
+        return wait_or_stay(cpu, syndrome);
+    }
+    // SAFETY: `gear1_sync` comes here for the guest that has trapped.
+    let resume = unsafe { guest_call::wfi_at_once(cpu, shared) };
+    resume.unwrap_or_else(|| wait_if_not_due(cpu))
+}
+
+/// WFE, or a WFI that does not lead to Gear2 on the short way.
+#[inline(never)]
+fn wait_or_stay(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
+    let mut guest = trapped(cpu);
+    let handled = guest_call::wait(guest.reborrow(), syndrome);
+    finish(guest.reborrow(), handled)
+}
+
+/// WFI of a vCPU that has list registers in use, or a request.
+#[inline(never)]
+fn wait_if_not_due(cpu: &mut Cpu) -> Resume {
+    let mut guest = trapped(cpu);
+    let handled = guest_call::wait_if_not_due(guest.reborrow());
+    finish(guest.reborrow(), handled)
+}
+
 /// Handles exits of guests outside the fast path.
 #[inline(never)]
 fn slow_exit(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
@@ -235,7 +271,6 @@ fn slow_exit(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     }
     let mut guest = trapped(cpu);
     let handled = match syndrome.class() {
-        ec::WFX if !syndrome.is_wfxt() => guest_call::wait(guest.reborrow(), syndrome),
         ec::FP => take_fp(guest.reborrow()),
         ec::SVE if guest.loaded.boot.sve_bits != 0 => take_fp(guest.reborrow()),
         ec::SVE => inject::undefined(guest.reborrow(), ExitReason::Fp),

@@ -358,6 +358,52 @@ pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     block_at_once(guest.reborrow(), ExitReason::Wfi)
 }
 
+/// Tells whether a WFI of the loaded vCPU, for which nothing is due, leaves for Gear2 on the short
+/// way.
+#[inline(always)]
+pub(crate) fn leaves_by_wfi(cpu: &mut Cpu) -> bool {
+    match cpu.data.waits {
+        Waits::Stays | Waits::Alone => false,
+        Waits::Leaves | Waits::GivesWay => {
+            cpu.data.real_time == RealTime::No && vcpu::is_switched_shortly(cpu)
+        }
+    }
+}
+
+/// Carries out a WFI of which [`leaves_by_wfi`] has told so, without a stack frame. `None`: something
+/// may be due, and nothing is done but that the exit is counted.
+///
+/// # Safety
+///
+/// The loaded guest has trapped on this CPU.
+#[inline(always)]
+pub(crate) unsafe fn wfi_at_once(cpu: &mut Cpu, shared: &VcpuShared) -> Option<Resume> {
+    shared.count(ExitReason::Wfi);
+    let loaded = cpu.data.loaded?;
+    if !vcpu::waits_at_once(cpu, shared, Requests::ICACHE) {
+        return None;
+    }
+    let event = Event::Wfi(loaded.id);
+    // SAFETY: the caller's condition; `leaves_by_wfi` has looked at `is_switched_shortly`.
+    let resume = unsafe { vcpu::leave_at_once(cpu, loaded, ExitReason::Wfi, &event) };
+    if let Some(context) = cpu.context() {
+        context.frame.step_over();
+    }
+    Some(resume)
+}
+
+/// Goes on with such a WFI for which something may be due.
+#[inline(always)]
+pub(crate) fn wait_if_not_due(mut guest: Guest<'_>) -> Handled {
+    exception::skip_instruction();
+    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
+    if vcpu::is_due(guest.cpu, machine, loaded, Requests::ICACHE) {
+        // As in `block_at_once`.
+        return vcpu::after_interrupt(guest.reborrow(), ExitReason::Wfi);
+    }
+    wait::leave(guest.reborrow(), ExitReason::Wfi)
+}
+
 /// Blocks the running vCPU until something wakes it, unless something is due.
 #[inline(never)]
 fn block(guest: Guest<'_>, reason: ExitReason) -> Handled {

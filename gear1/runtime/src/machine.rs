@@ -99,6 +99,8 @@ pub(crate) struct Loaded {
     /// look: Gear2 runs the VM, no other VM shares memory with it, it has no PL061 of Gear1's, and
     /// it owns no PCI function apart from its bridge.
     pub(crate) is_plain: bool,
+    /// HPFAR_EL2 of an access to the VM's distributor, if the fast path may emulate it on some CPU.
+    pub(crate) gicd_hpfar: u64,
 }
 
 impl Loaded {
@@ -120,6 +122,7 @@ impl Loaded {
             is_plain: is_plain(machine, vm),
             channels: channel_addresses(machine, vm),
             has_pl061: has_pl061(machine, vm),
+            gicd_hpfar: gicd_hpfar(boot_vm(machine, vm)),
         })
     }
 }
@@ -232,8 +235,8 @@ pub(crate) struct CpuData {
     pub(crate) misreports_stage2: bool,
     /// FEAT_RAS: a guest has DISR_EL1.
     pub(crate) has_ras: bool,
-    /// Number of list registers.
-    pub(crate) list_registers: usize,
+    /// A bit for each list register that there is.
+    pub(crate) list_registers: u32,
     /// Timer interrupt of the loaded vCPU, while the next one can be delivered without the VM's
     /// lock.
     pub(crate) timer_interrupt: Cell<LrReplay>,
@@ -522,6 +525,18 @@ fn is_plain(machine: &Machine, vm: VmId) -> bool {
     let boot = boot_vm(machine, vm);
     let shares = boot.peers != 0 || boot.pci_space != 0;
     boot.real_time == RealTime::No && !shares && !has_pl061(machine, vm)
+}
+
+/// HPFAR_EL2 of no fault.
+pub(crate) const NO_HPFAR: u64 = u64::MAX;
+
+/// Returns the HPFAR_EL2 of a fault in the first page of a VM's distributor, or [`NO_HPFAR`] for a
+/// VM that has the physical distributor.
+fn gicd_hpfar(boot: &BootVm) -> u64 {
+    match boot.real_time {
+        RealTime::PassThrough => NO_HPFAR,
+        RealTime::No | RealTime::Emulated => boot.gicd_ipa >> 8,
+    }
 }
 
 /// Returns the addresses of a VM's channels.

@@ -14,7 +14,7 @@ use gear1_arch::regs::{
     ELR_EL1, ESR_EL1, FAR_EL1, Readable as _, SPSR_EL1, VBAR_EL1, Writeable as _,
 };
 use gear1_core::context::VcpuContext;
-use gear1_core::syndrome::{Entry, Syndrome, stepped_over};
+use gear1_core::syndrome::{Entry, INSTRUCTION, Syndrome};
 use gear1_core::vcpu::VcpuShared;
 
 use crate::kick;
@@ -118,8 +118,7 @@ fn end_access(context: &mut VcpuContext, value: u64) {
     if !abort.is_write() {
         context.frame.set_reg(abort.register(), abort.extend(value));
     }
-    context.frame.pc = context.frame.pc.wrapping_add(4);
-    context.frame.pstate = stepped_over(context.frame.pstate);
+    context.frame.step_over();
 }
 
 /// Ends a hypercall that the loaded vCPU waits in: X0 gets the value. The PC is behind the call
@@ -127,7 +126,7 @@ fn end_access(context: &mut VcpuContext, value: u64) {
 #[inline(always)]
 fn end_hypercall(context: &mut VcpuContext, word: u64, value: u64) {
     if word & 0xff == Reply::None as u64 {
-        context.frame.pc = context.frame.pc.wrapping_sub(4);
+        context.frame.pc = context.frame.pc.wrapping_sub(INSTRUCTION);
     } else {
         context.frame.set_reg(0, value);
     }

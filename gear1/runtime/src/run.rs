@@ -4,7 +4,6 @@
 
 use gear1_abi::call::{Decision, Failure, Reply, Status, VcpuState, Waits};
 use gear1_abi::event::Event;
-use gear1_abi::id::VcpuId;
 use gear1_abi::regs::Regs;
 use gear1_arch::entry::Resume;
 use gear1_arch::{barrier, cpu, serror};
@@ -45,9 +44,15 @@ pub(crate) unsafe fn next_at_once(cpu: &mut Cpu) -> Resume {
     run_at_once(cpu).unwrap_or_else(|| next_slowly(cpu))
 }
 
-/// Handles a decision that takes longer, from its beginning.
+/// Handles a decision that takes longer, from its beginning: most often another vCPU is run.
 #[inline(never)]
 fn next_slowly(cpu: &mut Cpu) -> Resume {
+    if let Some(loaded) = cpu.data.loaded
+        && Decision::runs_other_than(&arguments(cpu), loaded.id)
+    {
+        // SAFETY: Gear2 has trapped, as for `next_at_once`, which alone calls this.
+        return unsafe { run_another(cpu, loaded.machine) };
+    }
     let Some(machine) = cpu.data.machine else {
         halt(cpu, HaltReason::Inconsistent)
     };
@@ -78,7 +83,13 @@ fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
         Reply::Value => true,
         Reply::Abort => return None,
     };
-    if event::is_pending(cpu) || deadline != cpu.data.deadline || !vcpu::is_switched_shortly(cpu) {
+    if event::is_pending(cpu) {
+        return None;
+    }
+    let (Some(context), gear2, data) = cpu.parts() else {
+        return None;
+    };
+    if deadline != data.deadline || !data.world.is_switched_shortly(context) {
         return None;
     }
     let shared = loaded.shared;
@@ -93,14 +104,17 @@ fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
     if !shared.transition(waits, VcpuState::Running) {
         return None;
     }
-    if is_answered && let Some(context) = cpu.context() {
+    if is_answered {
         reply::put_value(context, waits, value);
     }
     if shared.requests().is_none() {
         // No request was handled, so nothing here can have woken a vCPU of this CPU since the look
         // at pending events.
         // SAFETY: Gear2 has trapped, as for `next_at_once`; the rest was looked at above.
-        return Some(unsafe { vcpu::enter_at_once(cpu, loaded) });
+        unsafe { vcpu::prepare_at_once(data, gear2, context, loaded) };
+        // SAFETY: `prepare_at_once` has prepared the CPU for `loaded`.
+        unsafe { cpu.set_guest(shared) };
+        return Some(Resume::Switch);
     }
     Some(handle_and_enter(cpu, loaded))
 }
@@ -108,7 +122,7 @@ fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
 /// Handles the requests of the loaded vCPU, which is Running already, and enters it.
 #[inline(never)]
 fn handle_and_enter(cpu: &mut Cpu, loaded: &Loaded) -> Resume {
-    enter_claimed(cpu, loaded.machine, loaded.shared, true)
+    enter_claimed(cpu, loaded.machine, loaded.shared)
 }
 
 /// Handles `SVC #NEXT`, whatever is decided.
@@ -129,17 +143,13 @@ pub(crate) unsafe fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
             reply,
             value,
             waits,
-        }) => run_vcpu(
-            cpu,
-            machine,
-            Run {
-                id: vcpu,
-                deadline,
-                reply,
-                value,
-                waits,
-            },
-        ),
+        }) if let Some(loaded) = cpu.data.loaded
+            && loaded.id == vcpu =>
+        {
+            run_loaded(cpu, loaded, deadline, (reply, value), waits)
+        }
+        // SAFETY: the caller's condition.
+        Some(Decision::Run { .. }) => unsafe { run_another(cpu, machine) },
         Some(Decision::Idle { deadline }) => match cpu.data.loaded {
             Some(loaded) if loaded.shared.is(VcpuState::Ready) => {
                 hold_back(cpu, machine, loaded, deadline)
@@ -150,74 +160,121 @@ pub(crate) unsafe fn next(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
     }
 }
 
-/// Decision to run a vCPU.
-struct Run {
-    id: VcpuId,
-    deadline: u64,
-    reply: Reply,
-    value: u64,
-    waits: Waits,
-}
-
-/// Carries out a decision to run a vCPU, in the order that `docs/abi.md` promises. A reply comes
-/// before all that may prevent the run, as Gear2 counts it as delivered. The deadline comes before
-/// the pending events, as it holds whether the vCPU runs or not.
+/// Begins to carry out a decision to run a vCPU, in the order that `docs/abi.md` promises. A reply
+/// comes before all that may prevent the run, as Gear2 counts it as delivered. The deadline comes
+/// before the pending events, as it holds whether the vCPU runs or not.
 ///
 /// The owner CPU alone gets here, so between the claim and the entry no other CPU runs the vCPU; a
 /// stop or a wake-up by another CPU becomes a request, which `prepare_entry` sees.
-fn run_vcpu(cpu: &mut Cpu, machine: &'static Machine, what: Run) -> Resume {
-    if what.id.reg() >= u64::from(machine.boot.vcpu_count) {
-        return refuse(cpu, Status::NotFound);
+#[inline(always)]
+fn begin(cpu: &mut Cpu, loaded: &Loaded, reply: Reply, value: u64) -> Result<(), Status> {
+    if loaded.shared.owner_cpu() != cpu.index() {
+        return Err(Status::WrongState);
     }
-    let shared = machine::vcpu(what.id);
-    if shared.owner_cpu() != cpu.index() {
-        return refuse(cpu, Status::WrongState);
+    match reply {
+        Reply::None => Ok(()),
+        Reply::Value | Reply::Abort => reply::complete(cpu, loaded.id, reply, value),
     }
-    if what.reply != Reply::None
-        && let Err(status) = reply::complete(cpu, what.id, what.reply, what.value)
-    {
+}
+
+/// Carries out a decision to run the loaded vCPU.
+fn run_loaded(
+    cpu: &mut Cpu,
+    loaded: &'static Loaded,
+    deadline: u64,
+    (reply, value): (Reply, u64),
+    waits: Waits,
+) -> Resume {
+    if let Err(status) = begin(cpu, loaded, reply, value) {
         return refuse(cpu, status);
     }
-    timer::set_deadline(&mut cpu.data, what.deadline);
-    let is_loaded = cpu.data.is_loaded(what.id);
-    if !is_loaded {
-        // A world switch takes long: whom the timer wakes now would wait for it.
-        timer::take_expired(cpu, machine);
-    }
+    timer::set_deadline(&mut cpu.data, deadline);
     if let Some(event) = &event::pending_event(cpu, None) {
         return answer(cpu, event);
     }
-    if !shared.claim() {
+    if !loaded.shared.claim() {
         return refuse(cpu, Status::WrongState);
     }
-    if !is_loaded {
-        // SAFETY: Gear2 has trapped, as for `next`.
-        if unsafe { vcpu::load_another(cpu, machine, what.id) }.is_none() {
-            shared.set_state(VcpuState::Ready);
-            return refuse(cpu, Status::Busy);
-        }
-        timer::take_expired(cpu, machine);
-    }
-    vcpu::set_waits(cpu, what.waits);
-    enter_claimed(cpu, machine, shared, is_loaded)
+    vcpu::set_waits(cpu, waits);
+    enter_claimed(cpu, loaded.machine, loaded.shared)
 }
 
-/// Enters the loaded vCPU, which is Running already, unless an event comes first. `was_loaded`: it
-/// was before the decision, too.
+/// Handles `SVC #NEXT` with a decision to run a vCPU that is not loaded: the world switch. All of it
+/// is in this function, because each function of its own would store and load registers.
+///
+/// # Safety
+///
+/// Gear2 has trapped on this CPU.
+#[inline(never)]
+unsafe fn run_another(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
+    // As in `next`.
+    if serror::collect(cpu.data.has_ras) {
+        return supervise::failed(cpu, machine, Failure::Fault);
+    }
+    let Some(Decision::Run {
+        vcpu: id,
+        deadline,
+        reply,
+        value,
+        waits,
+    }) = Decision::decode(&arguments(cpu))
+    else {
+        return refuse(cpu, Status::Invalid);
+    };
+    let Some(loaded) = machine::loadable(id) else {
+        return refuse(cpu, Status::NotFound);
+    };
+    if let Err(status) = begin(cpu, loaded, reply, value) {
+        return refuse(cpu, status);
+    }
+    let shared = loaded.shared;
+    // The load arms the EL2 timer, whose deadlines it changes as well.
+    timer::note_deadline(&mut cpu.data, deadline);
+    // A world switch takes long: whom the timer wakes now would wait for it.
+    timer::take_expired(cpu, machine);
+    if let Some(event) = &event::pending_event(cpu, None) {
+        timer::arm(&mut cpu.data);
+        return answer(cpu, event);
+    }
+    if !shared.claim() {
+        timer::arm(&mut cpu.data);
+        return refuse(cpu, Status::WrongState);
+    }
+    // SAFETY: Gear2 has trapped.
+    if unsafe { vcpu::load_here(cpu, machine, loaded) }.is_none() {
+        timer::arm(&mut cpu.data);
+        shared.set_state(VcpuState::Ready);
+        return refuse(cpu, Status::Busy);
+    }
+    timer::take_expired(cpu, machine);
+    vcpu::set_waits(cpu, waits);
+    if !shared.requests().is_none()
+        && let Some(event) = &vcpu::prepare_entry(cpu, machine)
+    {
+        return answer(cpu, event);
+    }
+    // The load and the requests may have woken a vCPU of this very CPU (one whose timer is due by
+    // now), for which nobody would interrupt the guest (G1-VCPU-001). The deadline may have passed
+    // during the load.
+    // planted: nobody looks behind the load for whom it woke
+    if let Some(event) = &event::pending_event(cpu, None) {
+        shared.set_state(VcpuState::Ready);
+        return answer(cpu, event);
+    }
+    // SAFETY: Gear2 has trapped, and `loaded` is loaded since.
+    unsafe { vcpu::enter_loaded(cpu, loaded) }
+}
+
+/// Enters the loaded vCPU, which was loaded before the decision and is Running already, unless an
+/// event comes first.
 #[inline(always)]
-fn enter_claimed(
-    cpu: &mut Cpu,
-    machine: &Machine,
-    shared: &VcpuShared,
-    was_loaded: bool,
-) -> Resume {
+fn enter_claimed(cpu: &mut Cpu, machine: &Machine, shared: &VcpuShared) -> Resume {
     if let Some(event) = &vcpu::prepare_entry(cpu, machine) {
         return answer(cpu, event);
     }
-    // Both may have woken a vCPU of this very CPU (one whose timer is due by now), for which nobody
-    // would interrupt the guest (G1-VCPU-001). The deadline may have passed during the load.
-    // planted: nobody looks behind the load for whom it woke
-    if (!was_loaded || machine::cpu_shared(cpu.index()).is_pending())
+    // The requests may have woken a vCPU of this very CPU, for which nobody would interrupt the guest
+    // (G1-VCPU-001).
+    if machine::cpu_shared(cpu.index()).is_pending()
         && let Some(event) = &event::pending_event(cpu, None)
     {
         shared.set_state(VcpuState::Ready);

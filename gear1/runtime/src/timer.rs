@@ -44,6 +44,12 @@ pub(crate) fn set_deadline(data: &mut CpuData, deadline: u64) {
     }
 }
 
+/// Sets Gear2's deadline, and leaves the EL2 timer to the caller, which [arms](arm) it.
+#[inline(always)]
+pub(crate) fn note_deadline(data: &mut CpuData, deadline: u64) {
+    data.deadline = deadline;
+}
+
 /// Returns the period that the manifest gives: without one, Gear2 is never overdue.
 pub(crate) fn period(ticks: u64) -> u64 {
     if ticks == 0 { u64::MAX / 2 } else { ticks }
@@ -75,7 +81,7 @@ pub(crate) fn is_overdue(data: &CpuData) -> bool {
 }
 
 /// Sets the EL2 timer to the nearest deadline.
-fn arm(data: &mut CpuData) {
+pub(crate) fn arm(data: &mut CpuData) {
     arm_from(data, data.deadline);
 }
 
@@ -122,31 +128,45 @@ pub(crate) fn begin_to_feed(data: &mut CpuData, machine: &Machine) {
 /// Watches a timer by the number of its bit.
 #[inline(always)]
 fn watch_until(data: &mut CpuData, index: usize, due: u64) {
+    note_until(data, index, due);
+    arm(data);
+}
+
+/// Does so, and leaves the EL2 timer to the caller.
+#[inline(always)]
+fn note_until(data: &mut CpuData, index: usize, due: u64) {
     if let Some(deadline) = data.watched_deadlines.get_mut(index) {
         data.watched |= 1_u64.wrapping_shl(index as u32);
         *deadline = due;
     }
-    arm(data);
 }
 
-/// A vCPU was unloaded: watches its timers. `due`: the earlier one.
+/// A vCPU was unloaded: watches its timers. `due`: the earlier one. The caller [arms](arm) the EL2
+/// timer, whose deadlines a load changes more than once.
+#[inline(always)]
 pub(crate) fn watch_unloaded(cpu: &mut Cpu, machine: &Machine, id: VcpuId, due: u64) {
     if due == NO_DEADLINE {
-        unwatch(&mut cpu.data, id);
+        forget(&mut cpu.data, id);
     } else if due <= cpu::now() {
-        unwatch(&mut cpu.data, id);
+        forget(&mut cpu.data, id);
         wake_if_waiting(cpu, machine, id);
     } else {
-        watch(&mut cpu.data, id, due);
+        note_until(&mut cpu.data, id.index(), due);
     }
 }
 
 /// Forgets a vCPU's timer: it is off, or in hardware again.
 pub(crate) fn unwatch(data: &mut CpuData, id: VcpuId) {
     if data.watched & bit(id) != 0 {
-        data.watched &= !bit(id);
+        forget(data, id);
         arm(data);
     }
+}
+
+/// Does so, and leaves the EL2 timer to the caller.
+#[inline(always)]
+pub(crate) fn forget(data: &mut CpuData, id: VcpuId) {
+    data.watched &= !bit(id);
 }
 
 /// Brings the line of the loaded vCPU's physical timer up to date, and watches it until it

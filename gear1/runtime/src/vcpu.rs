@@ -4,35 +4,34 @@
 //! loaded while Gear2 runs, and moves only when another vCPU is run here.
 //! *Running*: it executes.
 //!
-//! Requirements: G1-RUN-003, G1-TIM-005, G1-MEM-022, G1-CPU-011, G1-CPU-013.
-
-use core::sync::atomic::Ordering;
+//! Requirements: G1-RUN-003, G1-CPU-013.
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::call::{VcpuState, Waits};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
-use gear1_abi::id::{VcpuId, VmId};
 use gear1_arch::cpu::FpAccess;
 use gear1_arch::entry::Resume;
-use gear1_arch::regs::{CNTV_CTL_EL0, CNTVOFF_EL2, Readable as _, VDISR_EL2, Writeable as _};
-use gear1_arch::{cache, cpu, el1, firmware, stolen_time, tlb, world};
-use gear1_core::context::{El1State, Frame};
-use gear1_core::timer::PhysicalTimer;
+use gear1_arch::regs::{CNTVOFF_EL2, VDISR_EL2, Writeable as _};
+use gear1_arch::{cache, cpu, el1, world};
+use gear1_core::context::{Frame, VcpuContext};
 use gear1_core::vcpu::{Requests, Start, VcpuShared};
-use gear1_core::vgic::{IntId, is_quiet};
+use gear1_core::vgic::is_quiet;
 
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
 use crate::machine::{self, Cpu, CpuData, ExitTiming, Guest, Loaded, Machine};
-use crate::vgic::{self, change_gic, flush_gic, switch_gic};
+use crate::vgic::{change_gic, flush_gic};
 use crate::{event, messages, monitors, reply, timer};
 
 mod fp;
+mod load;
 mod registers;
 
 pub(crate) use fp::{release_fp, take_fp};
+use load::forget_others;
+pub(crate) use load::{end_stolen, load, load_here, unload};
 pub(crate) use registers::registers_here;
-use registers::{load_registers, restore_el1, save_el1};
+use registers::restore_el1;
 
 /// Result of the handler of a guest's exit or interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,170 +62,6 @@ impl Handled {
     pub(crate) fn with_register(number: u8) -> Self {
         Resume::with_register(number).into()
     }
-}
-
-/// Makes the vCPU the one loaded on this CPU. `None`: another CPU still holds its registers.
-///
-/// # Safety
-///
-/// As for [`load_another`].
-#[inline(always)]
-pub(crate) unsafe fn load(cpu: &mut Cpu, machine: &'static Machine, id: VcpuId) -> Option<()> {
-    if cpu.data.is_loaded(id) {
-        return Some(());
-    }
-    // SAFETY: the caller's condition.
-    unsafe { load_another(cpu, machine, id) }
-}
-
-/// Loads a vCPU that is not loaded here. Its context is claimed before the other vCPU is unloaded:
-/// if another CPU still holds the context, this CPU changes nothing, and Gear2 asks again.
-///
-/// # Safety
-///
-/// Gear2 has trapped on this CPU; or the CPU is a real-time VM's, has no vCPU loaded, and enters
-/// this one next.
-#[inline(never)]
-pub(crate) unsafe fn load_another(
-    cpu: &mut Cpu,
-    machine: &'static Machine,
-    id: VcpuId,
-) -> Option<()> {
-    let loaded = machine::loadable(id)?;
-    let mut context = machine::claim_context(id)?;
-    // SAFETY: Gear2 has trapped, or nothing is loaded.
-    unsafe { unload(cpu, machine) };
-    let vm = loaded.vm;
-    cpu.data.gicd_hpfar = vgic::gicd_hpfar(&cpu.data, machine::boot_vm(machine, vm));
-    timer::unwatch(&mut cpu.data, id);
-    load_registers(&cpu.data, &context);
-    let has_physical_timer = context.physical_timer != PhysicalTimer::OFF;
-    let timer_due = virtual_timer_due(&context.el1, context.cntvoff);
-    let features = context.features;
-    if features != cpu.data.features {
-        monitors::set(&mut cpu.data, machine, features);
-    }
-    let stayed = context.cpu.replace(cpu.index()) == Some(cpu.index());
-    // SAFETY: the caller's condition.
-    unsafe { cpu.install(context) };
-    // planted: nothing is forgotten when a vCPU is loaded
-    forget_others(cpu, machine, loaded, stayed);
-    if cpu.data.mitigations.is_needed() {
-        forget_branches(cpu, machine, vm);
-    }
-    let posted = loaded.shared.take_each(Requests::INTERRUPTS).sgis();
-    // A reset turns the timer off.
-    let is_reset = loaded.shared.requests().intersects(Requests::RESET);
-    // planted: a vCPU's timer interrupts at each load
-    let timer_due = timer_due <= cpu::now() && !is_reset;
-    let this = cpu.local();
-    switch_gic(cpu, machine, loaded, |gic, index, lrs| {
-        // The kick for this vCPU needs no SGI: the flush is next.
-        let mut _flushed = vgic::post_sgis(gic, index, loaded.shared, posted);
-        // The physical interrupt of a timer that is due would end the vCPU's run at once: it counts
-        // as acknowledged.
-        if timer_due && !gic.hw_active(index, IntId::VIRTUAL_TIMER) {
-            _flushed = gic.inject_hw(index, IntId::VIRTUAL_TIMER);
-        }
-        // The physical timer interrupt is active exactly while the vCPU owes its end: of the vCPU
-        // before, `unload` has left it inactive.
-        if gic.hw_active(index, IntId::VIRTUAL_TIMER) {
-            Gic::set_ppi_active(this, TIMER, true);
-        }
-        gic.flush(index, lrs)
-    });
-    cpu.data.loaded = Some(loaded);
-    if features != 0 {
-        monitors::load(cpu, loaded);
-    }
-    end_stolen(loaded);
-    if has_physical_timer {
-        timer::refresh_physical(cpu, machine);
-    }
-    Some(())
-}
-
-/// Ends a time that was stolen from a vCPU of this CPU, if one began, and tells the VM. A vCPU
-/// whose VM has no stolen time is updated as well: nobody reads it.
-pub(crate) fn end_stolen(loaded: &Loaded) {
-    if let Some(ticks) = loaded.shared.end_stolen(cpu::now()) {
-        // SAFETY: only a vCPU of the manifest is loadable, and only one that is has a `Loaded`.
-        unsafe { stolen_time::update(loaded.vm, loaded.index.index(), ticks) };
-    }
-}
-
-/// Returns the time at which a vCPU's virtual timer interrupts.
-#[inline(always)]
-fn virtual_timer_due(el1: &El1State, cntvoff: u64) -> u64 {
-    gear1_core::timer::deadline(el1.cntv_ctl, el1.cntv_cval, cntvoff)
-}
-
-/// Invalidates translations and instructions on this CPU that the vCPU must not use: those of a
-/// sibling, which has the same VMID; those of the VM's former life; and the vCPU's own from before
-/// it ran on another CPU, where its invalidations did not reach this CPU. Called before the vCPU
-/// runs here, after a change of the loaded vCPU and at a reset.
-fn forget_others(cpu: &mut Cpu, machine: &Machine, loaded: &Loaded, stayed: bool) {
-    let life = machine::life(loaded.vm).load(Ordering::Acquire);
-    if cpu.data.residents.moves_in(loaded.vm, loaded.index, life) || !stayed {
-        let (world, vm) = (cpu.data.world, loaded.vm);
-        // SAFETY: a vCPU is loaded or reset before its guest is entered, which installs its stage
-        // 2.
-        unsafe { world.with_stage2(machine.handover, vm, tlb::invalidate_vcpu_local) };
-    }
-}
-
-/// Has firmware empty the branch predictors that another VM has trained. Gear1 and Gear2 run before
-/// the guest, and train them for nobody.
-#[inline(never)]
-fn forget_branches(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
-    if let Some(function) = cpu.data.mitigations.moves_in(vm) {
-        // planted: nothing empties the branch predictors
-        firmware::work_around(machine.boot.enable_method, function);
-    }
-}
-
-/// Takes what the list registers hold into the virtual GIC and empties them.
-/// After a restart of the VM its GIC knows nothing of them, so they are cleared
-/// whatever it says.
-fn empty_list_registers(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
-    switch_gic(cpu, machine, loaded, |gic, index, lrs| gic.save(index, lrs));
-    if loaded.shared.state() == VcpuState::Off
-        || loaded.shared.requests().intersects(Requests::RESET)
-    {
-        Gic::clear_list_registers(cpu.data.list_registers);
-    }
-}
-
-/// Takes the loaded vCPU off this CPU: its registers go to its context.
-///
-/// # Safety
-///
-/// Gear2 has trapped on this CPU, or no vCPU is loaded.
-pub(crate) unsafe fn unload(cpu: &mut Cpu, machine: &Machine) {
-    let Some(loaded) = cpu.data.loaded.take() else {
-        return;
-    };
-    if let (Some(context), _, data) = cpu.parts() {
-        save_el1(data, &mut context.el1);
-        if data.has_ras {
-            context.el1.disr = VDISR_EL2.get();
-        }
-        Gic::save_cpu_interface(&mut context.gic);
-        CNTV_CTL_EL0.set(0);
-        let due =
-            virtual_timer_due(&context.el1, context.cntvoff).min(context.physical_timer.deadline());
-        let features = context.features;
-        empty_list_registers(cpu, machine, loaded);
-        Gic::set_ppi_active(cpu.local(), TIMER, false);
-        if features != 0 {
-            monitors::unload(cpu);
-        }
-        loaded.shared.unload(cpu::now());
-        // planted: an unloaded vCPU's timer is not watched
-        timer::watch_unloaded(cpu, machine, loaded.id, due);
-    }
-    // SAFETY: a vCPU was loaded, so Gear2 has trapped.
-    unsafe { cpu.remove() };
 }
 
 /// Puts the loaded vCPU into its reset state, to start as was requested.
@@ -338,21 +173,23 @@ pub(crate) fn is_switched_shortly(cpu: &mut Cpu) -> bool {
     context.is_some_and(|context| data.world.is_switched_shortly(context))
 }
 
-/// Makes the loaded vCPU's context the one restored next, where [`is_switched_shortly`] holds.
+/// Prepares the CPU for the loaded vCPU, where [`is_switched_shortly`] holds. The caller makes it
+/// the one restored next.
 ///
 /// # Safety
 ///
-/// As for [`enter`]. `loaded` is the loaded vCPU, and [`is_switched_shortly`] holds.
+/// As for [`enter`]. `context` is the loaded vCPU's, which `loaded` is, `gear2` is the frame of this
+/// CPU, and [`is_switched_shortly`] holds.
 #[inline(always)]
-pub(crate) unsafe fn enter_at_once(cpu: &mut Cpu, loaded: &'static Loaded) -> Resume {
-    if let (Some(context), gear2, data) = cpu.parts() {
-        let access = begin_run(data, gear2, loaded);
-        // SAFETY: as in `enter`; `is_switched_shortly` holds.
-        unsafe { (data.world).enter_guest_shortly(gear2, context, access) };
-        // SAFETY: `enter_guest_shortly` has prepared the CPU, and this function returns `Switch`.
-        unsafe { cpu.set_guest(loaded.shared) };
-    }
-    Resume::Switch
+pub(crate) unsafe fn prepare_at_once(
+    data: &mut CpuData,
+    gear2: &mut Frame,
+    context: &VcpuContext,
+    loaded: &Loaded,
+) {
+    let access = begin_run(data, gear2, loaded);
+    // SAFETY: as in `enter_loaded`; `is_switched_shortly` holds.
+    unsafe { (data.world).enter_guest_shortly(gear2, context, access) };
 }
 
 /// Notes that the loaded vCPU runs from now on. Returns what it reaches of FP without a trap.
@@ -385,9 +222,21 @@ pub(crate) fn set_waits(cpu: &mut Cpu, waits: Waits) {
 /// Gear2 has trapped on this CPU, or never runs here.
 #[inline(never)]
 pub(crate) unsafe fn enter(cpu: &mut Cpu) -> Resume {
-    if let (Some(context), gear2, data) = cpu.parts()
-        && let Some(loaded) = data.loaded
-    {
+    match cpu.data.loaded {
+        // SAFETY: the caller's condition.
+        Some(loaded) => unsafe { enter_loaded(cpu, loaded) },
+        None => Resume::Switch,
+    }
+}
+
+/// Does as [`enter`] does, inside the function that calls this one.
+///
+/// # Safety
+///
+/// As for [`enter`]. `loaded` is the loaded vCPU.
+#[inline(always)]
+pub(crate) unsafe fn enter_loaded(cpu: &mut Cpu, loaded: &Loaded) -> Resume {
+    if let (Some(context), gear2, data) = cpu.parts() {
         let access = begin_run(data, gear2, loaded);
         // SAFETY: the caller's condition; the guest's frame is the next one below. `boot::start_vm`
         // alone sets `vttbr` and `hcr`, of each vCPU that is loadable. `pstate` is

@@ -60,11 +60,12 @@ pub(crate) fn gic_frame(boot: &BootVm, ipa: u64) -> Option<(GicFrame, u64)> {
 /// Returns the HPFAR_EL2 of a fault in the distributor's first page, or an impossible value where
 /// `abort::distributor_read` must not be used: on CPUs that may report a wrong HPFAR_EL2, and for
 /// VMs that have the physical distributor.
-pub(crate) fn gicd_hpfar(data: &CpuData, boot: &BootVm) -> u64 {
-    if data.misreports_stage2 || boot.real_time == RealTime::PassThrough {
-        u64::MAX
+#[inline(always)]
+pub(crate) fn gicd_hpfar(data: &CpuData, loaded: &Loaded) -> u64 {
+    if data.misreports_stage2 {
+        machine::NO_HPFAR
     } else {
-        boot.gicd_ipa >> 8
+        loaded.gicd_hpfar
     }
 }
 
@@ -91,25 +92,65 @@ pub(crate) fn change_gic(
     follow_rarely(cpu, machine, loaded, &mut vm.gic, kicks);
 }
 
-/// Changes the virtual GIC of the vCPU that this CPU loads or unloads, and carries out what
-/// follows, which is nothing most often: the vCPU has no replays, and what is kept of another one's
-/// is dropped.
+/// Takes what the list registers of the vCPU that this CPU unloads hold into its virtual GIC, and
+/// empties them.
+pub(crate) fn empty_unloaded(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
+    drop_replays(cpu);
+    let mut vm = loaded.inner.lock();
+    let index = loaded.index;
+    let mut lrs = Gic::list_registers(cpu.data.list_registers);
+    let kicks = vm.gic.save(index, &mut lrs);
+    follow_switch(cpu, machine, loaded, &mut vm.gic, kicks);
+}
+
+/// Fills the list registers of the vCPU that this CPU loads, with the SGIs that were `posted`.
 #[inline(always)]
-pub(crate) fn switch_gic(
+pub(crate) fn fill_loaded(
     cpu: &Cpu,
     machine: &Machine,
     loaded: &Loaded,
-    change: impl FnOnce(&mut VmGic, VcpuIndex, &mut ListRegisters) -> Kicks,
+    posted: u32,
+    timer_due: bool,
 ) {
+    let (index, timer) = (loaded.index, IntId::VIRTUAL_TIMER);
+    let mut vm = loaded.inner.lock();
+    let gic = &mut vm.gic;
+    let mut lrs = Gic::list_registers(cpu.data.list_registers);
+    let mut kicks = gic.resume(index, &mut lrs);
+    // The kick for this vCPU needs no SGI: the flush is next.
+    let mut _flushed = Kicks::NONE;
+    if posted != 0 {
+        _flushed = post_sgis(gic, index, loaded.shared, posted);
+    }
+    // The physical interrupt of a timer that is due would end the vCPU's run at once: it counts as
+    // acknowledged.
+    if timer_due && !gic.hw_active(index, timer) {
+        _flushed = gic.inject_hw(index, timer);
+    }
+    // The physical timer interrupt is active exactly while the vCPU owes its end: of the vCPU
+    // before, the unload has left it inactive.
+    if gic.hw_active(index, timer) {
+        Gic::set_ppi_active(cpu.local(), timer.number(), true);
+    }
+    if gic.has_waiting(index) {
+        kicks = kicks.union(gic.flush(index, &mut lrs));
+    }
+    follow_switch(cpu, machine, loaded, gic, kicks);
+}
+
+/// Carries out what follows from a load or an unload, which is nothing most often.
+#[inline(always)]
+fn follow_switch(cpu: &Cpu, machine: &Machine, loaded: &Loaded, gic: &mut VmGic, kicks: Kicks) {
+    if !kicks.is_empty() || gic.has_ended(loaded.index) {
+        follow_rarely(cpu, machine, loaded, gic, kicks);
+    }
+}
+
+/// Drops what is kept for the vCPU that was loaded until now.
+#[inline(always)]
+pub(crate) fn drop_replays(cpu: &Cpu) {
     cpu.data.timer_interrupt.set(LrReplay::NONE);
     cpu.data.posted_sgi.set(LrReplay::NONE);
-    let mut vm = machine::lock_vm(loaded.vm);
-    let index = loaded.index;
-    let mut lrs = Gic::list_registers(cpu.data.list_registers);
-    let kicks = change(&mut vm.gic, index, &mut lrs);
-    if !kicks.is_empty() || vm.gic.has_ended(index) {
-        follow_rarely(cpu, machine, loaded, &mut vm.gic, kicks);
-    }
 }
 
 /// Does what [`follow`] does, in one copy for all changes but those of the shortest paths.
@@ -374,6 +415,24 @@ pub(crate) fn drain_posted(
     let shared = machine::vcpu(id);
     let posted = shared.take_each(Requests::SGIS).sgis();
     post_sgis(gic, target, shared, posted)
+}
+
+/// Folds what vCPUs of the VM have ended that are loaded nowhere.
+///
+/// A vCPU whose context nobody has claimed has empty list registers: its CPU emptied them before it
+/// gave the context back. Another CPU may claim the context at this moment; it then waits for the
+/// VM's lock, which is held here, before it fills one.
+pub(crate) fn fold_siblings(machine: &Machine, loaded: &Loaded, gic: &mut VmGic) -> Kicks {
+    let mut kicks = Kicks::NONE;
+    // Bound: 8 vCPUs.
+    for number in 0..usize::from(loaded.boot.vcpu_count) {
+        if let Some(id) = machine::vcpu_of(machine, loaded.vm, number)
+            && !machine::is_context_claimed(id)
+        {
+            kicks = kicks.union(gic.fold_unloaded(VcpuIndex::from_low_bits(number)));
+        }
+    }
+    kicks
 }
 
 /// Rewrites the list register of an interrupt of the loaded vCPU, which must not be off, without

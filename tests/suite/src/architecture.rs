@@ -130,7 +130,11 @@ fn siblings(image: &Image) -> Result<()> {
         "no TLBI VMALLE1 with IC IALLU"
     );
     // Loading covers another vCPU on the CPU, requests cover a reset and a move of the same one.
-    for name in ["vcpu::load_another", "vcpu::handle_requests"] {
+    for name in [
+        "run::run_another",
+        "load::load_another",
+        "vcpu::handle_requests",
+    ] {
         image.leads_to(name, &forgets)?;
     }
     Ok(())

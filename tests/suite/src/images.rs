@@ -19,7 +19,7 @@ use crate::{architecture, errata};
 
 /// The limit of the runtime image (docs: budgets); its goal is 64 KiB. docs/budgets.md compares it
 /// with other hypervisors.
-const RUNTIME_LIMIT: u64 = 136 << 10;
+const RUNTIME_LIMIT: u64 = 140 << 10;
 
 /// Everything that runs at EL2, and Gear2: the directory below the target directory, and the file.
 /// Errata concern whatever runs on a Cortex-A53, at any exception level.

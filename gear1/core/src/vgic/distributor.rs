@@ -3,7 +3,7 @@
 use super::fields::{BYTE, DOUBLEWORD, View, WORD};
 use super::types::{GicVersion, Kicks, VcpuIndex};
 use super::word::Gate;
-use super::{VmGic, v2};
+use super::{Change, VmGic, v2};
 
 const CTLR: u64 = 0x0000;
 const TYPER: u64 = 0x0004;
@@ -184,6 +184,6 @@ impl VmGic {
             0
         };
         self.spi_mut(index).set_target_mask(bit, mask);
-        self.touch_spis(index, bit)
+        self.touch_spis(index, bit, Change::Any)
     }
 }

@@ -16,7 +16,7 @@ mod replay;
 
 use super::types::{Bits, IntId, Kicks, ListRegisters, Lr, LrState, Maintenance, VcpuIndex};
 use super::word::Gate;
-use super::{Slot, Vcpu, VmGic};
+use super::{Change, Slot, Vcpu, VmGic};
 pub use replay::LrReplay;
 
 /// SGIs in the word of private interrupts.
@@ -47,6 +47,7 @@ impl VmGic {
         }
         let kicks = match state.reap_private(lrs) {
             0 => Kicks::NONE,
+            _ if self.repeat_spi(vcpu, lrs) => Kicks::NONE,
             spis => self.reap_spis(vcpu, spis).without(vcpu),
         };
         let is_done = match self.vcpu_mut(vcpu).list_plainly(plain, gate, lrs) {
@@ -65,7 +66,7 @@ impl VmGic {
     #[inline]
     fn list_plain_spi(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> bool {
         let (gate, state) = (self.gate, self.vcpu(vcpu));
-        let free = all_lists(lrs) & !state.used;
+        let free = lrs.all() & !state.used;
         let place = state.pending_words.trailing_zeros() as usize;
         if !state.pending_words.is_power_of_two() || place == 0 || free == 0 {
             return false;
@@ -81,7 +82,11 @@ impl VmGic {
         let lr = spi.word.pending_lr(IntId::at(place, only.trailing_zeros()));
         let state = self.vcpu_mut(vcpu);
         state.pending_words = 0;
-        state.put(free.trailing_zeros(), lr, lrs);
+        let index = free.trailing_zeros();
+        let raw = state.put(index, lr, lrs);
+        if !lr.eoi && !lr.hw {
+            (state.repeatable, state.repeated) = (1 << (index & 31), raw);
+        }
         true
     }
 
@@ -130,6 +135,60 @@ impl VmGic {
         kicks.without(vcpu)
     }
 
+    /// Tells whether the loaded vCPU may be unloaded without [`save`](Self::save), and so without
+    /// the VM's lock: each of its list registers is empty, and no maintenance is wanted.
+    ///
+    /// What the guest has ended since the last fold stays in the vCPU's slots until
+    /// [`resume`](Self::resume) or [`fold_unloaded`](Self::fold_unloaded). A change by another CPU
+    /// meanwhile kicks this vCPU, as it kicks one that is loaded elsewhere; so the vCPU must be one
+    /// that a kick brings to a CPU soon: one that waits.
+    #[inline(always)]
+    pub fn leaves_nothing(lrs: &mut impl ListRegisters) -> bool {
+        is_quiet(lrs)
+    }
+
+    /// Takes up a vCPU that this CPU loads, with list registers that are all empty. A
+    /// [`flush`](Self::flush) must follow if an interrupt [waits](Self::has_waiting).
+    ///
+    /// Returns kicks for others only.
+    #[inline(always)]
+    pub fn resume(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
+        if self.vcpu(vcpu).used != 0 && !self.repeat_spi(vcpu, lrs) {
+            return self.fold_unloaded(vcpu);
+        }
+        // As in `fold_unloaded`.
+        let state = self.vcpu_mut(vcpu);
+        state.word.ended = 0;
+        state.stale = 0;
+        Kicks::NONE
+    }
+
+    /// Tells whether an interrupt of the vCPU may wait for a list register.
+    #[inline(always)]
+    pub fn has_waiting(&self, vcpu: VcpuIndex) -> bool {
+        self.vcpu(vcpu).pending_words != 0
+    }
+
+    /// Folds the ends of a vCPU that is loaded nowhere: its list registers were empty when its CPU
+    /// left them ([`leaves_nothing`](Self::leaves_nothing)). Comes before another vCPU's access to
+    /// a register that [`shows_list_registers`](super::shows_list_registers).
+    ///
+    /// Returns kicks for others only.
+    #[inline(never)]
+    pub fn fold_unloaded(&mut self, vcpu: VcpuIndex) -> Kicks {
+        let state = self.vcpu_mut(vcpu);
+        let spis = state.end_private(state.used);
+        let kicks = match spis {
+            0 => Kicks::NONE,
+            spis => self.reap_spis(vcpu, spis),
+        };
+        let state = self.vcpu_mut(vcpu);
+        // As after `save`: physical PPIs have no active state while the vCPU is not loaded.
+        state.word.ended = 0;
+        state.stale = 0;
+        kicks.without(vcpu)
+    }
+
     /// Folds the list registers that the hardware reports empty.
     fn reap(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let state = self.vcpu_mut(vcpu);
@@ -154,7 +213,9 @@ impl VmGic {
         // Bound: 16 list registers.
         for index in Bits(ended) {
             let state = self.vcpu_mut(vcpu);
-            state.used &= !(1 << (index & 31));
+            let this = 1 << (index & 31);
+            state.used &= !this;
+            state.repeatable &= !this;
             let slot = state.slot(index);
             let (place, bit) = slot.intid().place();
             let spi = self.spi_mut(place);
@@ -162,7 +223,7 @@ impl VmGic {
             spi.set_held(vcpu, bit, spi.word.active & bit != 0);
             self.note_ended(vcpu, place);
             if is_due {
-                kicks = kicks.union(self.touch_spis(place, bit));
+                kicks = kicks.union(self.touch_spis(place, bit, Change::Any));
             }
         }
         kicks
@@ -197,6 +258,7 @@ impl VmGic {
     fn fold_lr_state(&mut self, vcpu: VcpuIndex, index: u32, state: LrState) {
         let own = self.vcpu_mut(vcpu);
         own.replayable &= !(1 << (index & 31));
+        own.repeatable &= !(1 << (index & 31));
         let slot = own.slot(index);
         let (place, bit) = slot.intid().place();
         let word = self.word_mut(vcpu, place);
@@ -346,9 +408,16 @@ impl Vcpu {
         // Gear1 may have filled one since the guest left.
         // planted: a list register that was just written counts as ended
         lrs.synchronize();
+        self.end_private(self.used & lrs.empty_mask())
+    }
+
+    /// Takes over that the private interrupts of these list registers have ended; returns the list
+    /// registers with SPIs.
+    #[inline(always)]
+    fn end_private(&mut self, ended: u32) -> u32 {
         let mut spis = 0;
         // Bound: 16 list registers.
-        for index in Bits(self.used & lrs.empty_mask()) {
+        for index in Bits(ended) {
             let slot = self.slot(index);
             let (place, bit) = slot.intid().place();
             let this = 1 << (index & 31);
@@ -365,9 +434,9 @@ impl Vcpu {
         spis
     }
 
-    /// Fills a list register and remembers with what.
+    /// Fills a list register and remembers with what. Returns what was written.
     #[inline]
-    fn put(&mut self, index: u32, lr: Lr, lrs: &mut impl ListRegisters) {
+    fn put<L: ListRegisters>(&mut self, index: u32, lr: Lr, lrs: &mut L) -> u64 {
         let this = 1 << (index & 31);
         self.used |= this;
         if lr.eoi {
@@ -381,13 +450,15 @@ impl Vcpu {
         if let Some(slot) = self.slots.get_mut(index as usize & 15) {
             *slot = Slot::new(&lr);
         }
-        lrs.write(index as usize, lr);
+        let raw = L::encode(lr);
+        lrs.write_raw(index as usize, raw);
+        raw
     }
 
     /// Puts an only waiting interrupt, if it is a private one, into a free list register.
     #[inline]
     fn list_plain(&mut self, plain: u32, gate: Gate, lrs: &mut impl ListRegisters) -> bool {
-        let free = all_lists(lrs) & !self.used;
+        let free = lrs.all() & !self.used;
         let bit = self.word.waiting(gate);
         let is_only =
             self.pending_words == 1 && bit.is_power_of_two() && self.word.unlisted_active() == 0;
@@ -430,11 +501,5 @@ impl Vcpu {
 pub fn is_quiet(lrs: &mut impl ListRegisters) -> bool {
     // Gear1 may have filled one since the guest left.
     lrs.synchronize();
-    all_lists(lrs) & !lrs.empty_mask() == 0 && !lrs.wants_maintenance()
-}
-
-/// Returns a bit for each list register that there is.
-#[inline]
-fn all_lists(lrs: &impl ListRegisters) -> u32 {
-    (2_u32 << (lrs.count().wrapping_sub(1) & 15)).wrapping_sub(1)
+    lrs.all() & !lrs.empty_mask() == 0 && !lrs.wants_maintenance()
 }

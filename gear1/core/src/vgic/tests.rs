@@ -6,6 +6,7 @@ mod gicv2;
 mod list_registers;
 mod random;
 mod registers;
+mod unloaded;
 
 use super::{GicVersion, IntId, VcpuIndex, VmGic};
 use std::boxed::Box;

@@ -302,8 +302,8 @@ pub struct Maintenance {
 
 /// List registers of this CPU. `read` returns the written value, apart from the state.
 pub trait ListRegisters {
-    /// Returns how many there are, 2 to 16.
-    fn count(&self) -> usize;
+    /// Returns a bit for each that there is, 2 to 16 from bit 0 on.
+    fn all(&self) -> u32;
     /// Returns the contents of list register `index`.
     fn read(&self, index: usize) -> Lr;
     /// Returns what a list register holds for it, in the hardware's encoding.

@@ -45,8 +45,8 @@ impl Lists {
 }
 
 impl ListRegisters for Lists {
-    fn count(&self) -> usize {
-        self.0.len()
+    fn all(&self) -> u32 {
+        (1 << self.0.len()) - 1
     }
 
     fn read(&self, index: usize) -> Lr {

@@ -68,8 +68,8 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "nobody looks behind the load for whom it woke",
         change: Change::Swap(
-            "(!was_loaded || machine::cpu_shared(cpu.index()).is_pending())",
-            "cpu.data.has_gear2_irq",
+            "if let Some(event) = &event::pending_event(cpu, None) {",
+            "if cpu.data.has_gear2_irq && let Some(event) = &event::pending_event(cpu, None) {",
         ),
         breaks: &["G1-TIM-004"],
         test: "tests/guests/src/bin/wfi_timer.rs",

@@ -7,7 +7,6 @@
 //!
 //! Requirements: G1-GIC-007, G1-GIC-012.
 
-use super::all_lists;
 use crate::vgic::types::{Bits, IntId, Kicks, ListRegisters, Maintenance, VcpuIndex};
 use crate::vgic::word::Word;
 use crate::vgic::{MAX_LRS, SPI_WORDS, VmGic};
@@ -82,7 +81,7 @@ impl VmGic {
     /// Gives list registers to waiting interrupts: first to active, then to pending ones.
     pub(super) fn fill(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> Kicks {
         let words = self.vcpu(vcpu).pending_words;
-        let free = all_lists(lrs) & !self.vcpu(vcpu).used;
+        let free = lrs.all() & !self.vcpu(vcpu).used;
         let place = words.trailing_zeros() as usize;
         let (unlisted_active, pending) = self.waiting(vcpu, place);
         let only = unlisted_active | pending;
@@ -113,7 +112,7 @@ impl VmGic {
             let Some((want, best)) = found.best(words, active_left, pending_left) else {
                 break;
             };
-            let free = all_lists(lrs) & !self.vcpu(vcpu).used;
+            let free = lrs.all() & !self.vcpu(vcpu).used;
             if free != 0 {
                 self.list_candidate(vcpu, free.trailing_zeros(), best, &mut found, lrs);
                 continue;

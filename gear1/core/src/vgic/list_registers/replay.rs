@@ -76,6 +76,34 @@ impl VmGic {
         }
     }
 
+    /// Makes the SPI pending again that the vCPU's only list register in use held last, and that the
+    /// guest has ended: the usual way of a vCPU that its device or a doorbell wakes again and again.
+    /// Returns `false`, with nothing changed, if something else than an edge has come since, for this
+    /// SPI or for another one in a list register.
+    ///
+    /// The state is what [`Word::end`](super::super::word::Word::end) and a new entry into the list
+    /// would make of it: the interrupt stays listed and held.
+    #[inline(always)]
+    pub(super) fn repeat_spi(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> bool {
+        let state = self.vcpu(vcpu);
+        if state.used != state.repeatable {
+            return false;
+        }
+        let (index, raw) = (state.used.trailing_zeros(), state.repeated);
+        let (place, bit) = state.slot(index).intid().place();
+        if state.stale != 1 << (place & 31) {
+            return false;
+        }
+        let word = &mut self.spi_mut(place).word;
+        if word.latch & bit == 0 {
+            return false;
+        }
+        word.latch &= !bit;
+        self.vcpu_mut(vcpu).stale = 0;
+        lrs.write_raw(index as usize, raw);
+        true
+    }
+
     /// Returns `before` if its list-register slot is unchanged and nothing else is pending, else
     /// `NONE`.
     #[inline]

@@ -129,8 +129,8 @@ impl Fake {
 }
 
 impl ListRegisters for Fake {
-    fn count(&self) -> usize {
-        self.lists.len()
+    fn all(&self) -> u32 {
+        (1 << self.lists.len()) - 1
     }
 
     fn read(&self, index: usize) -> Lr {

@@ -42,6 +42,7 @@ enum Op {
     SgiLoaded(usize, u32, u8),
     Exit(usize),
     Unload(usize),
+    Leave(usize),
     Load(usize),
     Acknowledge(usize),
     End(usize),
@@ -71,6 +72,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (vcpu(), sgi(), 0..8_u8).prop_map(|(v, i, targets)| Op::SgiLoaded(v, i, targets)),
         6 => vcpu().prop_map(Op::Exit),
         1 => vcpu().prop_map(Op::Unload),
+        2 => vcpu().prop_map(Op::Leave),
         2 => vcpu().prop_map(Op::Load),
         10 => vcpu().prop_map(Op::Acknowledge),
         8 => vcpu().prop_map(Op::End),
@@ -83,6 +85,8 @@ struct World {
     gic: Box<VmGic>,
     cpus: Vec<Fake>,
     loaded: [bool; VCPUS],
+    /// Unloaded with nothing in list registers, and not folded since.
+    has_left: [bool; VCPUS],
     /// EOImode 1: priority drop and deactivation are apart.
     eoi_mode: bool,
     /// Kicked and not yet flushed.
@@ -102,6 +106,7 @@ impl World {
             gic: ready(version, VCPUS, 64),
             cpus: (0..VCPUS).map(|_| Fake::new(LISTS)).collect(),
             loaded: [true; VCPUS],
+            has_left: [false; VCPUS],
             eoi_mode,
             kicked: [false; VCPUS],
             timer: [LrReplay::NONE; VCPUS],
@@ -225,6 +230,8 @@ impl World {
                 self.revalidate_replays(vcpu);
                 self.kick(kicks);
                 self.take_physical(vcpu);
+            } else {
+                self.fold_unloaded(vcpu);
             }
         }
     }
@@ -232,7 +239,7 @@ impl World {
 
 fn run(version: GicVersion, eoi_mode: bool, ops: Vec<Op>) {
     let mut world = World::new(version, eoi_mode);
-    assert_eq!(world.cpus[0].count(), LISTS);
+    assert_eq!(world.cpus[0].all(), (1 << LISTS) - 1);
     for (step, op) in ops.into_iter().enumerate() {
         world.apply(op);
         if step % 8 == 7 {

@@ -4,7 +4,7 @@
 use super::super::{BYTE, DOUBLEWORD, SGI, WORD, field_read, field_write, id, v};
 use super::reference::Reference;
 use super::{Fake, INTIDS, Op, VCPUS, World};
-use crate::vgic::{GicVersion, only_target};
+use crate::vgic::{GicVersion, LrReplay, VmGic, only_target};
 
 impl World {
     pub(super) fn apply(&mut self, op: Op) {
@@ -26,6 +26,7 @@ impl World {
             Op::SgiLoaded(from, intid, targets) => self.send(from, intid, targets, true),
             Op::Exit(vcpu) => self.flush(vcpu),
             Op::Unload(vcpu) => self.unload(vcpu),
+            Op::Leave(vcpu) => self.leave(vcpu),
             Op::Load(vcpu) => self.load(vcpu),
             Op::Acknowledge(vcpu) => self.acknowledge(vcpu),
             Op::End(vcpu) => {
@@ -267,17 +268,54 @@ impl World {
         self.kick(kicks);
         self.take_physical(vcpu);
         assert!(!self.cpus[vcpu].maintenance());
-        // The physical PPIs' active states go with the vCPU.
+        self.take_private_away(vcpu);
+    }
+
+    /// Unloads a vCPU that leaves nothing, without a look at the GIC's state.
+    fn leave(&mut self, vcpu: usize) {
+        if self.loaded[vcpu] && VmGic::leaves_nothing(&mut self.cpus[vcpu]) {
+            assert!(!self.cpus[vcpu].maintenance());
+            self.loaded[vcpu] = false;
+            self.timer[vcpu] = LrReplay::NONE;
+            self.posted_sgi[vcpu] = LrReplay::NONE;
+            self.has_left[vcpu] = true;
+        }
+    }
+
+    /// The physical PPIs' active states go with the vCPU.
+    fn take_private_away(&mut self, vcpu: usize) {
         for intid in INTIDS.into_iter().filter(|intid| *intid < 32) {
             let interrupt = self.reference.at(vcpu, intid);
             interrupt.physical &= interrupt.active || Reference::is_pending(interrupt);
         }
     }
 
+    /// Folds what a vCPU that is not loaded has ended.
+    pub(super) fn fold_unloaded(&mut self, vcpu: usize) {
+        let kicks = self.gic.fold_unloaded(v(vcpu));
+        assert!(!kicks.contains(v(vcpu)));
+        self.kick(kicks);
+        self.has_been_folded(vcpu);
+    }
+
+    fn has_been_folded(&mut self, vcpu: usize) {
+        if core::mem::take(&mut self.has_left[vcpu]) {
+            self.take_private_away(vcpu);
+        }
+        self.take_physical(vcpu);
+    }
+
     fn load(&mut self, vcpu: usize) {
         if !self.loaded[vcpu] {
             self.loaded[vcpu] = true;
-            self.flush(vcpu);
+            let kicks = self.gic.resume(v(vcpu), &mut self.cpus[vcpu]);
+            assert!(!kicks.contains(v(vcpu)));
+            self.kick(kicks);
+            self.has_been_folded(vcpu);
+            if self.is_kicked(vcpu) && self.posted[vcpu] != 0 || self.gic.has_waiting(v(vcpu)) {
+                self.flush(vcpu);
+            }
+            self.kicked[vcpu] = false;
         }
     }
 }
