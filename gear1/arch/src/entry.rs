@@ -335,10 +335,11 @@ sync_in_place:
     // X0 = Resume; X19 to X29 are those of who trapped, and stored nowhere.
 resume_in_place:
     mrs x1, tpidr_el2
-    cbz x0, 2f
+    cbz x0, restore_same
     ldr x2, [x1, #{entered}]
     SAVE_CALLEE_SAVED x2
-1:  ldr x3, [x1, #{current}]
+restore_all:
+    ldr x3, [x1, #{current}]
     str x3, [x1, #{entered}]
     mov sp, x3
     ldp x2, x3, [sp, #16]
@@ -366,8 +367,9 @@ resume_in_place:
 gear1_resume:
 resume:
     mrs x1, tpidr_el2
-    cbnz x0, 1b
-2:  ldr x2, [x1, #{current}]
+    cbnz x0, restore_all
+restore_same:
+    ldr x2, [x1, #{current}]
     mov sp, x2
     ldp x2, x3, [sp, #16]
     ldp x4, x5, [sp, #32]

@@ -40,7 +40,7 @@ pub use types::{
 };
 pub use v2::{SGIR, only_target_of_sgir, sgir_to_itself};
 
-use types::Bits;
+use types::{Bits, Change};
 use word::{Gate, Spi, Word};
 
 /// Most SPIs of one VM: INTIDs 32 to 511.
@@ -117,15 +117,6 @@ impl Slot {
             source: self.source(),
         }
     }
-}
-
-/// Change of an interrupt.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
-    /// The latch was set, and nothing else.
-    Edge,
-    /// Anything.
-    Any,
 }
 
 /// Private interrupts and list registers of one vCPU.

@@ -120,6 +120,7 @@ pub(crate) fn fill_loaded(
     // The kick for this vCPU needs no SGI: the flush is next.
     let mut _flushed = Kicks::NONE;
     if posted != 0 {
+        // Bound: 16 SGIs.
         _flushed = post_sgis(gic, index, loaded.shared, posted);
     }
     // The physical interrupt of a timer that is due would end the vCPU's run at once: it counts as

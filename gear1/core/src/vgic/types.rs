@@ -191,6 +191,15 @@ impl Kicks {
     }
 }
 
+/// Change of an interrupt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The latch was set, and nothing else.
+    Edge,
+    /// Anything.
+    Any,
+}
+
 /// The numbers of the bits set in a word, lowest first: at most 32 steps.
 pub(super) struct Bits(pub(super) u32);
 
