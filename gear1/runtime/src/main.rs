@@ -34,8 +34,8 @@
 //!    all other faults, and ends in `abort::forward`.
 //! 4. The reply extends the value as the load wants and moves the PC behind the instruction.
 //!    `run::run_at_once` does so for the loaded vCPU, if its deadline stays and no event waits;
-//!    `run::run_vcpu` takes all other decisions, by `reply::apply` at once for a loaded vCPU and at
-//!    the next load otherwise. An event that arrived meanwhile returns to Gear2 first; the vCPU is
+//!    `run::run_loaded` and `run::run_another` take all other decisions, by `reply::apply` at once
+//!    for a loaded vCPU and at the next load otherwise. An event that arrived meanwhile returns to Gear2 first; the vCPU is
 //!    Ready then.
 //!
 //! Both short ways use no stack, since a function with calls stores registers on it at each exit,
@@ -76,7 +76,7 @@
 //! # Wake-ups
 //!
 //! A CPU does not interrupt itself. A change of virtual interrupts or timers is therefore followed
-//! by a check for events of this CPU's loop before the guest is entered: `run::run_vcpu` checks
+//! by a check for events of this CPU's loop before the guest is entered: `run::run_another` checks
 //! again after the load, and exits end in `vcpu::woke_somebody` or `vcpu::after_interrupt`. A vCPU
 //! whose list registers are empty enters Wfi without the VM's lock, because a due interrupt outside
 //! of the list registers sets a request. Otherwise Wfi is entered under the VM's lock.

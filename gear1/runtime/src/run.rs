@@ -63,7 +63,7 @@ fn next_slowly(cpu: &mut Cpu) -> Resume {
 /// Carries out a decision that changes neither the loaded vCPU, nor its waits, nor the deadline.
 /// `None`: it is another one, or something stands against it, and nothing has been done.
 ///
-/// A loaded vCPU exists and is this CPU's own: [`run_vcpu`] looks for no more. The reply's abort
+/// A loaded vCPU exists and is this CPU's own: [`run_loaded`] looks for no more. The reply's abort
 /// and a vCPU in Wfi are left to it, as they come seldom.
 #[inline(always)]
 fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
@@ -233,7 +233,9 @@ unsafe fn run_another(cpu: &mut Cpu, machine: &'static Machine) -> Resume {
     // A world switch takes long: whom the timer wakes now would wait for it.
     timer::take_expired(cpu, machine);
     if let Some(event) = &event::pending_event(cpu, None) {
-        timer::arm(&mut cpu.data);
+        // Another event than the deadline may have come first: a deadline that has passed is told
+        // with the next one, and its interrupt would only come in between.
+        timer::arm_unless_due(&mut cpu.data, cpu::now());
         return answer(cpu, event);
     }
     if !shared.claim() {

@@ -335,7 +335,7 @@ fn raise_physical(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
 
 /// Arms the timer, but not for a deadline that has passed: that one is an event
 /// already, and its interrupt would keep coming.
-fn arm_unless_due(data: &mut CpuData, now: u64) {
+pub(crate) fn arm_unless_due(data: &mut CpuData, now: u64) {
     let is_due = data.deadline <= now;
     arm_from(data, if is_due { NO_DEADLINE } else { data.deadline });
 }

@@ -166,7 +166,7 @@ pub(crate) fn serve_icache(loaded: &Loaded) {
 }
 
 /// Tells whether the loaded vCPU and Gear2 are exchanged on the short ways now
-/// ([`leave_at_once`], [`enter_at_once`]).
+/// ([`leave_at_once`], [`prepare_at_once`]).
 #[inline(always)]
 pub(crate) fn is_switched_shortly(cpu: &mut Cpu) -> bool {
     let (context, _, data) = cpu.parts();

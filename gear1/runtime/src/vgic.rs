@@ -418,24 +418,6 @@ pub(crate) fn drain_posted(
     post_sgis(gic, target, shared, posted)
 }
 
-/// Folds what vCPUs of the VM have ended that are loaded nowhere.
-///
-/// A vCPU whose context nobody has claimed has empty list registers: its CPU emptied them before it
-/// gave the context back. Another CPU may claim the context at this moment; it then waits for the
-/// VM's lock, which is held here, before it fills one.
-pub(crate) fn fold_siblings(machine: &Machine, loaded: &Loaded, gic: &mut VmGic) -> Kicks {
-    let mut kicks = Kicks::NONE;
-    // Bound: 8 vCPUs.
-    for number in 0..usize::from(loaded.boot.vcpu_count) {
-        if let Some(id) = machine::vcpu_of(machine, loaded.vm, number)
-            && !machine::is_context_claimed(id)
-        {
-            kicks = kicks.union(gic.fold_unloaded(VcpuIndex::from_low_bits(number)));
-        }
-    }
-    kicks
-}
-
 /// Rewrites the list register of an interrupt of the loaded vCPU, which must not be off, without
 /// the VM's lock. Returns `false` if another change of the list registers came in between, or a
 /// request is raised: the caller then takes the slow path. Another CPU that changes

@@ -72,7 +72,6 @@ fn read(cpu: &Cpu, loaded: &Loaded, frame: GicFrame, offset: u64, size: u8) -> u
 fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) {
     vgic::change_gic(cpu, machine, loaded, |gic, index, lrs| {
         let seen = gic.sync(index, lrs).union(vgic::sample_timer(gic, index));
-        let seen = seen.union(vgic::fold_siblings(machine, loaded, gic));
         match frame {
             GicFrame::Redistributor(target) => {
                 seen.union(vgic::drain_posted(machine, loaded, gic, target))

@@ -139,9 +139,9 @@ impl VmGic {
     /// the VM's lock: each of its list registers is empty, and no maintenance is wanted.
     ///
     /// What the guest has ended since the last fold stays in the vCPU's slots until
-    /// [`resume`](Self::resume) or [`fold_unloaded`](Self::fold_unloaded). A change by another CPU
-    /// meanwhile kicks this vCPU, as it kicks one that is loaded elsewhere; so the vCPU must be one
-    /// that a kick brings to a CPU soon: one that waits.
+    /// [`resume`](Self::resume). A change by another CPU meanwhile kicks this vCPU, as it kicks one
+    /// that is loaded elsewhere. So the vCPU must be one that waits, which a kick brings to a CPU,
+    /// and the only one of its VM: siblings would not get what counts as listed here.
     #[inline(always)]
     pub fn leaves_nothing(lrs: &mut impl ListRegisters) -> bool {
         is_quiet(lrs)
@@ -170,12 +170,11 @@ impl VmGic {
     }
 
     /// Folds the ends of a vCPU that is loaded nowhere: its list registers were empty when its CPU
-    /// left them ([`leaves_nothing`](Self::leaves_nothing)). Comes before another vCPU's access to
-    /// a register that [`shows_list_registers`](super::shows_list_registers).
+    /// left them ([`leaves_nothing`](Self::leaves_nothing)).
     ///
     /// Returns kicks for others only.
     #[inline(never)]
-    pub fn fold_unloaded(&mut self, vcpu: VcpuIndex) -> Kicks {
+    pub(super) fn fold_unloaded(&mut self, vcpu: VcpuIndex) -> Kicks {
         let state = self.vcpu_mut(vcpu);
         let spis = state.end_private(state.used);
         let kicks = match spis {

@@ -185,7 +185,7 @@ impl Machine {
         self.vcpus[vcpu].shared.set_state(state);
     }
 
-    /// `run::run_vcpu` on the owner CPU.
+    /// `run::run_another` on the owner CPU.
     fn enters(&self, vcpu: usize) {
         assert!(self.vcpus[vcpu].shared.claim());
         self.prepare_entry(vcpu);

@@ -47,7 +47,7 @@ struct Owner {
     timer: Mutex<Timer>,
 }
 
-/// Place where `run::run_vcpu` looks for events that its loop has not received.
+/// Place where `run::run_another` looks for events that its loop has not received.
 #[derive(Clone, Copy, PartialEq)]
 enum Looks {
     /// Before the load of the vCPU.
@@ -100,7 +100,7 @@ impl Owner {
         }
     }
 
-    /// `run::run_vcpu`: tells whether the guest was entered.
+    /// `run::run_another`: tells whether the guest was entered.
     fn run(&self, looks: Looks) -> bool {
         if self.loops.is_pending() {
             return false;

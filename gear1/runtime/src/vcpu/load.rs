@@ -167,11 +167,12 @@ fn empty_list_registers(cpu: &Cpu, machine: &Machine, loaded: &Loaded) {
 /// Another CPU may change the VM's GIC at this moment. The change is in the VM's state, and raises
 /// a request: the vCPU becomes Ready by that, as one that waits while it is loaded (G1-VCPU-001),
 /// and its next load takes the request under the lock. List registers are changed by this CPU
-/// alone. A vCPU in another state may wait for long, while an SPI that it has ended comes again and
-/// is due on a sibling, too: such a vCPU's ends are folded now.
+/// alone. A VM of several vCPUs is not for this way: until the next load of this vCPU, an SPI that
+/// it has ended counts as listed here, and would come to no sibling that it is routed to meanwhile.
 #[inline(always)]
 fn leaves_nothing(cpu: &Cpu, loaded: &Loaded) -> bool {
-    loaded.shared.is(VcpuState::Wfi)
+    loaded.boot.vcpu_count == 1
+        && loaded.shared.is(VcpuState::Wfi)
         && VmGic::leaves_nothing(&mut Gic::list_registers(cpu.data.list_registers))
 }
 

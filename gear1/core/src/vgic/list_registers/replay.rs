@@ -79,14 +79,15 @@ impl VmGic {
     /// Makes the SPI pending again that the vCPU's only list register in use held last, and that the
     /// guest has ended: the usual way of a vCPU that its device or a doorbell wakes again and again.
     /// Returns `false`, with nothing changed, if something else than an edge has come since, for this
-    /// SPI or for another one in a list register.
+    /// SPI or for another one in a list register, or if the CPU that the vCPU has moved to lacks that
+    /// list register.
     ///
     /// The state is what [`Word::end`](super::super::word::Word::end) and a new entry into the list
     /// would make of it: the interrupt stays listed and held.
     #[inline(always)]
     pub(super) fn repeat_spi(&mut self, vcpu: VcpuIndex, lrs: &mut impl ListRegisters) -> bool {
         let state = self.vcpu(vcpu);
-        if state.used != state.repeatable {
+        if state.used != state.repeatable || state.used & !lrs.all() != 0 {
             return false;
         }
         let (index, raw) = (state.used.trailing_zeros(), state.repeated);
