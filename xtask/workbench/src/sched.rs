@@ -158,18 +158,18 @@ struct Ways {
 /// With a GICv2 and with a GICv3.
 const WAYS: [Ways; 2] = [
     Ways {
-        end: [274, 948],
-        wake_up: [281, 983],
-        block: 124,
-        others: [1484, 1767, 1416],
-        late: 732,
+        end: [225, 862],
+        wake_up: [279, 1027],
+        block: 81,
+        others: [1359, 1774, 1007],
+        late: 915,
     },
     Ways {
-        end: [270, 944],
-        wake_up: [286, 988],
-        block: 123,
-        others: [1489, 1809, 1425],
-        late: 715,
+        end: [223, 862],
+        wake_up: [277, 1025],
+        block: 80,
+        others: [1362, 1773, 1010],
+        late: 900,
     },
 ];
 
