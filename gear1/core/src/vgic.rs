@@ -140,7 +140,7 @@ struct Vcpu {
     /// The list register in use, a bit, that an SPI was put into last, if nobody has changed the
     /// SPI since in another way than by an edge; 0: none.
     repeatable: u32,
-    /// What was written to that list register.
+    /// Encoding that was written to that list register.
     repeated: u64,
     maintenance: Maintenance,
     /// GICR_WAKER.ProcessorSleep.

@@ -79,7 +79,8 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
     }
 }
 
-/// Handles a WFI or WFE apart from the exits that are looked for first, which are no longer by it.
+/// Handles the exits that the dispatcher does not look for by itself. WFI is looked for here, so
+/// that the dispatcher's own exits take no instruction more.
 #[inline(never)]
 fn other_exit(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
     match syndrome.class() {

@@ -370,8 +370,9 @@ pub(crate) fn leaves_by_wfi(cpu: &mut Cpu) -> bool {
     }
 }
 
-/// Carries out a WFI of which [`leaves_by_wfi`] has told so, without a stack frame. `None`: something
-/// may be due, and nothing is done but that the exit is counted.
+/// Carries out a WFI that [leaves on the short way](leaves_by_wfi), without a stack frame. `None`:
+/// an interrupt or a request may be due; the exit is counted, and all else is left to
+/// [`wait_if_not_due`].
 ///
 /// # Safety
 ///
@@ -392,7 +393,8 @@ pub(crate) unsafe fn wfi_at_once(cpu: &mut Cpu, shared: &VcpuShared) -> Option<R
     Some(resume)
 }
 
-/// Goes on with such a WFI for which something may be due.
+/// Carries out a WFI that [`wfi_at_once`] has counted and left: the vCPU waits, unless an interrupt
+/// or a request is due for it.
 #[inline(always)]
 pub(crate) fn wait_if_not_due(mut guest: Guest<'_>) -> Handled {
     exception::skip_instruction();

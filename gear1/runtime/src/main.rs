@@ -35,8 +35,8 @@
 //! 4. The reply extends the value as the load wants and moves the PC behind the instruction.
 //!    `run::run_at_once` does so for the loaded vCPU, if its deadline stays and no event waits;
 //!    `run::run_loaded` and `run::run_another` take all other decisions, by `reply::apply` at once
-//!    for a loaded vCPU and at the next load otherwise. An event that arrived meanwhile returns to Gear2 first; the vCPU is
-//!    Ready then.
+//!    for a loaded vCPU and at the next load otherwise. An event that arrived meanwhile returns to
+//!    Gear2 first; the vCPU is Ready then.
 //!
 //! Both short ways use no stack, since a function with calls stores registers on it at each exit,
 //! and decide all before they change anything: what they do not handle begins anew on the long way.

@@ -101,7 +101,7 @@ fn on_pci(manifest: &str, tally: &mut Tally) -> Result<()> {
     })
 }
 
-/// What Gear2 tells of the VMs by now.
+/// Counts that Gear2 tells of the VMs by now.
 struct Told {
     restarts: usize,
     aborted: usize,

@@ -21,11 +21,11 @@ struct Facts {
     console: &'static str,
     /// Properties of a real-time VM beside its memory, one property a line.
     real_time: &'static [&'static str],
-    /// What a device VM owns, if xtask knows the board's devices.
+    /// The board's part of a device VM, if xtask knows the board's devices.
     device_vm: Option<&'static DeviceVm>,
 }
 
-/// What the manifest of a device VM and of its guest says of the board, a line each. The rates of
+/// Lines in which the manifests of a device VM and its guest differ between boards. The rates of
 /// clocks and the addresses are those of the board's example in `manifests/`.
 struct DeviceVm {
     /// Memory of the device VM, with a comment where it is.

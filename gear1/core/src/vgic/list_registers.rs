@@ -138,7 +138,7 @@ impl VmGic {
     /// Tells whether the loaded vCPU may be unloaded without [`save`](Self::save), and so without
     /// the VM's lock: each of its list registers is empty, and no maintenance is wanted.
     ///
-    /// What the guest has ended since the last fold stays in the vCPU's slots until
+    /// Interrupts that the guest has ended since the last fold stay in the vCPU's slots until
     /// [`resume`](Self::resume). A change by another CPU meanwhile kicks this vCPU, as it kicks one
     /// that is loaded elsewhere. So the vCPU must be one that waits, which a kick brings to a CPU,
     /// and the only one of its VM: siblings would not get what counts as listed here.
