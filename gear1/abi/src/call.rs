@@ -275,27 +275,27 @@ impl Decision {
         word & KIND_MASK == RUN && named != vcpu.reg()
     }
 
-    /// Returns the decision in the argument registers if it runs `vcpu` with these `waits`. A caller
-    /// that compares with a vCPU anyway saves the look whether the register names one that can
-    /// exist, and whether the word says of the waits what can be said.
-    #[inline]
-    pub const fn decode_run_of(regs: &Regs, vcpu: VcpuId, waits: Waits) -> Option<Self> {
+    /// Returns the deadline of the decision in the argument registers, and the value of its reply, if
+    /// it runs `vcpu` with these `waits` and its reply is a value or none. A caller that compares
+    /// with a vCPU anyway saves the look whether the register names one that can exist, and whether
+    /// the word says of the waits what can be said.
+    #[inline(always)]
+    pub const fn decode_run_of(
+        regs: &Regs,
+        vcpu: VcpuId,
+        waits: Waits,
+    ) -> Option<(u64, Option<u64>)> {
+        const VALUE: u64 = (Reply::Value as u64) << REPLY_SHIFT;
         let [word, named, deadline, value, ..] = *regs;
-        if word & !REPLY_MASK != RUN | waits as u64 || named != vcpu.reg() {
+        let reply = word ^ (RUN | waits as u64);
+        if reply & !VALUE != 0 || named != vcpu.reg() {
             return None;
         }
-        let Some(reply) = reply_of(word) else {
-            return None;
-        };
-        Some(Self::Run {
-            vcpu,
-            deadline,
-            reply,
-            value,
-            waits,
-        })
+        let value = if reply == 0 { None } else { Some(value) };
+        Some((deadline, value))
     }
 }
+const _: () = assert!(Reply::None as u64 == 0 && (Reply::Value as u64).is_power_of_two());
 
 /// Returns the reply in the word of a decision.
 const fn reply_of(word: u64) -> Option<Reply> {

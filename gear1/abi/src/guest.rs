@@ -32,6 +32,16 @@ pub const GEAR2_FAIL: u32 = 0x8600_00FE;
 /// Asks for the UID of the hypervisor (SMCCC "call UID query").
 pub const CALL_UID: u32 = 0x8600_FF01;
 
+/// Tells whether Gear1 may answer this function of the vendor hypervisor range: the two functions in
+/// the middle, and the upper half of the numbers, in which SMCCC has its general queries (Arm DEN
+/// 0028, 6.2). Each other one is Gear2's, and each of these that Gear1 does not know.
+pub const fn may_be_gear1s(x0: u64) -> bool {
+    const UPPER_HALF: u64 = 1 << 15;
+    x0 & UPPER_HALF != 0 || x0 & 0xfffe == EXIT_STATS as u64 & 0xfffe
+}
+const _: () = assert!(may_be_gear1s(EXIT_STATS as u64) && may_be_gear1s(GEARV_VERSION as u64));
+const _: () = assert!(may_be_gear1s(CALL_UID as u64) && !may_be_gear1s(GEAR2_NOP as u64));
+
 /// The UID that [`CALL_UID`] returns in W0 to W3.
 pub const UID: [u32; 4] = [0x6765_6172, 0x4d0f_4b76, 0x9a31_c2f1, 0x0d5b_7e55];
 

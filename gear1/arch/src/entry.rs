@@ -3,12 +3,14 @@
 //! While a guest or Gear2 runs, SP_EL2 points at its [`Frame`], so that entry
 //! needs no scratch register. Stored there are X0 to X18 and X30, since X19 to X29
 //! survive the handler by AAPCS64: these at entry only if the syndrome may name one
-//! of them, else when the handler switches. Then the image's handler runs on the
-//! CPU's stack and answers what is restored: X0 to X18 and X30 ([`Resume::Same`])
-//! or everything, from `current` ([`Resume::Switch`]).
+//! of them, else when the handler switches. Of a call of Gear2's, X10 to X18 are lost and
+//! not stored. Then the image's handler runs on the CPU's stack and answers what is
+//! restored: X0 to X18 and X30 ([`Resume::Same`]) or everything, from `current`
+//! ([`Resume::Switch`]).
 //!
-//! The image defines, with C linkage: `gear1_sync`, `gear1_irq`, `gear1_serror`
-//! (`extern "C" fn(&mut ThisCpu<T>, esr: u64) -> Resume`) and
+//! The image defines, with C linkage: `gear1_hvc` and `gear1_svc` (the calls of guests, and of a
+//! Gear2 at EL1, and those of a Gear2 at EL0), `gear1_sync` (other synchronous exceptions),
+//! `gear1_irq`, `gear1_serror` (`extern "C" fn(&mut ThisCpu<T>, esr: u64) -> Resume`) and
 //! `gear1_halted(&HaltFrame, stack: u64) -> !`.
 //!
 //! Requirements: G1-RUN-002, G1-RUN-003, G1-TRC-001.
@@ -19,7 +21,7 @@ use core::mem::offset_of;
 use gear1_abi::trace;
 use gear1_core::context::Frame;
 
-use crate::this_cpu::{CURRENT, ENTERED, RUNNING, STACK_TOP, TRACE, ThisCpu};
+use crate::this_cpu::{CURRENT, ENTERED, GEAR2, RUNNING, STACK_TOP, TRACE, ThisCpu};
 
 /// Registers that the exception return restores.
 #[must_use = "a handler that returns another one restores another context's registers"]
@@ -73,10 +75,16 @@ global_asm!(
     // Inputs: SP_EL2 = frame of the context that ran.
     // Clobbers: nothing of the context; X0 to X18 and X30 are stored first.
     .macro SAVE_CALLER_SAVED
+    SAVE_ARGUMENTS
+    SAVE_OTHER_CALLER_SAVED
+    .endm
+    .macro SAVE_ARGUMENTS
     stp x0, x1, [sp, #0]
     stp x2, x3, [sp, #16]
     stp x4, x5, [sp, #32]
     stp x6, x7, [sp, #48]
+    .endm
+    .macro SAVE_OTHER_CALLER_SAVED
     stp x8, x9, [sp, #64]
     stp x10, x11, [sp, #80]
     stp x12, x13, [sp, #96]
@@ -86,17 +94,17 @@ global_asm!(
     str x30, [sp, #240]
     .endm
 
-    // X2 = frame. The handler has left X19 to X29 as they were.
-    .macro SAVE_CALLEE_SAVED base
-    stp x19, x20, [\base, #152]
-    stp x21, x22, [\base, #168]
-    stp x23, x24, [\base, #184]
-    stp x25, x26, [\base, #200]
-    stp x27, x28, [\base, #216]
-    str x29, [\base, #232]
+    // The frame is `at` bytes behind `base`. The handler has left X19 to X29 as they were.
+    .macro SAVE_CALLEE_SAVED base, at=0
+    stp x19, x20, [\base, #152 + \at]
+    stp x21, x22, [\base, #168 + \at]
+    stp x23, x24, [\base, #184 + \at]
+    stp x25, x26, [\base, #200 + \at]
+    stp x27, x28, [\base, #216 + \at]
+    str x29, [\base, #232 + \at]
     .endm
 
-    // X0 = &mut ThisCpu, SP = the CPU's stack; X1 = ESR_EL2 for gear1_sync.
+    // X0 = &mut ThisCpu, SP = the CPU's stack; X1 = ESR_EL2 for synchronous exceptions.
     .macro CALL handler
     mrs x0, tpidr_el2
     CALL_FROM_X0 \handler
@@ -250,19 +258,19 @@ gear1_vectors:
     FROM_EL2
     .balign 128
     // planted: a branch on the way of calls
-    SAVE_CALLER_SAVED
+    SAVE_ARGUMENTS
     mrs x1, esr_el2
-    // EC 0x10 to 0x17 are calls; 0x18 to 0x1f name a register in ISS bits 9:5, and all
-    // others that name one, in bits 20:16. Number 16 and on is stored.
-    tbz x1, #30, 1f
-    tbz x1, #29, sync_in_place
-    tbz x1, #9, sync_in_place
-    b sync_with_all
-1:  tbz x1, #20, sync_in_place
-sync_with_all:
-    SAVE_CALLEE_SAVED sp
-    CALL gear1_sync
-    b resume
+    // EC 0x10 to 0x17 (bits 31:26) are calls, of which SVC is 0x15, HVC 0x16 and SMC 0x17.
+    tbz x1, #30, no_call
+    tbnz x1, #29, register_access
+    tbz x1, #27, svc_or_reserved
+    SAVE_OTHER_CALLER_SAVED
+    tbnz x1, #26, sync_in_place
+hvc_in_place:
+    CALL gear1_hvc
+    mrs x1, tpidr_el2
+    cbz x0, restore_same
+    b switch_in_place
     .balign 128
     SAVE_CALLER_SAVED
     CALL gear1_irq
@@ -305,12 +313,7 @@ gear1_traced_vectors:
     SAVE_CALLER_SAVED
     mrs x1, esr_el2
     RECORD
-    tbz x1, #30, 1f
-    tbz x1, #29, sync_in_place
-    tbz x1, #9, sync_in_place
-    b sync_with_all
-1:  tbz x1, #20, sync_in_place
-    b sync_with_all
+    b dispatch
     TRACED_IRQ
     TRACED_IRQ
     .balign 128
@@ -330,12 +333,60 @@ gear1_traced_vectors:
     b resume_in_place
     .endif
 
+    // The classes of synchronous exceptions, all of which come with X1 = ESR_EL2: EC 0x18 to 0x1f
+    // name a register in ISS bits 9:5, and all others that name one, in bits 20:16. X19 to X29 are
+    // stored for number 16 and on.
+register_access:
+    SAVE_OTHER_CALLER_SAVED
+register_access_stored:
+    tbz x1, #9, sync_in_place
+    b sync_with_all
+no_call:
+    SAVE_OTHER_CALLER_SAVED
+no_call_stored:
+    tbz x1, #20, sync_in_place
+sync_with_all:
+    SAVE_CALLEE_SAVED sp
+    CALL gear1_sync
+    b resume
+
+    .if {traced}
+    // X0 to X18 and X30 are stored.
+dispatch:
+    tbz x1, #30, no_call_stored
+    tbnz x1, #29, register_access_stored
+    tbz x1, #27, 1f
+    tbz x1, #26, hvc_in_place
+    b sync_in_place
+1:  tbz x1, #26, sync_in_place
+    b svc_in_place
+    .endif
+
+    // EC 0x15, and 0x10 and 0x14, which a guest may have from a feature that this CPU's architecture
+    // has and GearV does not know. SVC is Gear2's: HCR_EL2.TGE, which routes it here, is set while
+    // Gear2 runs at EL0 alone (Arm ARM, HCR_EL2.TGE), and HFGITR_EL2 has no SVC trapped. To Gear2 a
+    // call is a function call, so X10 to X18 are lost: the frame keeps older ones of Gear2's own.
+svc_or_reserved:
+    tbnz x1, #26, svc
+    SAVE_OTHER_CALLER_SAVED
+    b sync_in_place
+svc:
+    stp x8, x9, [sp, #64]
+    str x30, [sp, #240]
+svc_in_place:
+    CALL gear1_svc
+    mrs x1, tpidr_el2
+    cbz x0, restore_same
+    SAVE_CALLEE_SAVED x1, {gear2}
+    b restore_all
+
 sync_in_place:
     CALL gear1_sync
     // X0 = Resume; X19 to X29 are those of who trapped, and stored nowhere.
 resume_in_place:
     mrs x1, tpidr_el2
     cbz x0, restore_same
+switch_in_place:
     ldr x2, [x1, #{entered}]
     SAVE_CALLEE_SAVED x2
 restore_all:
@@ -452,6 +503,7 @@ halt_stack_top:
     stack_top = const STACK_TOP,
     current = const CURRENT,
     entered = const ENTERED,
+    gear2 = const GEAR2,
     trace = const TRACE,
     running = const RUNNING,
     position = const offset_of!(trace::Header, position),

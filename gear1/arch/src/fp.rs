@@ -6,10 +6,84 @@
 use core::arch::asm;
 use core::mem::offset_of;
 
+use gear1_abi::id::VcpuId;
 use gear1_core::context::FpState;
 
 use crate::barrier;
 use crate::cpu::{FpAccess, set_fp_access};
+
+/// vCPU whose values the FP registers of a CPU hold, and what follows from it for the loaded one.
+#[derive(Clone, Copy, Debug)]
+pub struct FpOwner {
+    vcpu: Option<VcpuId>,
+    /// Registers that the owner reaches without a trap.
+    access: FpAccess,
+    /// Registers that the loaded vCPU reaches without a trap: those, if it is the owner. Kept, as
+    /// each entry of a guest asks, and the answer seldom changes.
+    open: FpAccess,
+}
+
+impl FpOwner {
+    /// Of a CPU that is not up; zero.
+    pub const UNSET: Self = Self {
+        vcpu: None,
+        access: FpAccess::UNSET,
+        open: FpAccess::UNSET,
+    };
+
+    /// The registers are nobody's.
+    pub const NOBODY: Self = Self {
+        vcpu: None,
+        access: FpAccess::NONE,
+        open: FpAccess::NONE,
+    };
+
+    /// Returns the registers that the loaded vCPU reaches without a trap.
+    #[inline(always)]
+    #[must_use]
+    pub const fn open(&self) -> FpAccess {
+        self.open
+    }
+
+    /// Another vCPU is loaded.
+    #[inline(always)]
+    pub fn note_loaded(&mut self, id: VcpuId) {
+        // planted: FP is open for who does not own it
+        let is_owner = self.vcpu == Some(id);
+        self.open = if is_owner {
+            self.access
+        } else {
+            FpAccess::NONE
+        };
+    }
+
+    /// The registers are the loaded vCPU's from now on.
+    pub const fn give(&mut self, id: VcpuId, access: FpAccess) {
+        *self = Self {
+            vcpu: Some(id),
+            access,
+            open: access,
+        };
+    }
+
+    /// Returns the vCPU, if the registers are somebody's.
+    #[must_use]
+    pub const fn vcpu(&self) -> Option<VcpuId> {
+        self.vcpu
+    }
+
+    /// Tells whether SVE is open to the owner.
+    #[must_use]
+    pub fn has_sve(&self) -> bool {
+        self.access == FpAccess::SVE
+    }
+
+    /// Tells whether the registers are this vCPU's.
+    #[must_use]
+    pub fn is(&self, id: VcpuId) -> bool {
+        self.vcpu == Some(id)
+    }
+}
 
 /// Stores the FP registers of this CPU. FP traps from here on.
 ///

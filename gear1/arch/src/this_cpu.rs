@@ -65,6 +65,7 @@ pub(crate) const CURRENT: usize = offset_of!(ThisCpu<()>, current);
 pub(crate) const STACK_TOP: usize = offset_of!(ThisCpu<()>, stack_top);
 pub(crate) const TRACE: usize = offset_of!(ThisCpu<()>, trace);
 pub(crate) const RUNNING: usize = offset_of!(ThisCpu<()>, running);
+pub(crate) const GEAR2: usize = offset_of!(ThisCpu<()>, gear2);
 
 impl<T> ThisCpu<T> {
     /// State of a CPU that is not up. Nobody uses it before `Cpus::attach` has set its pointers.
@@ -150,20 +151,6 @@ impl<T> ThisCpu<T> {
         self.running = None;
     }
 
-    /// Makes the loaded guest run next, if there is one: `vcpu`.
-    ///
-    /// # Safety
-    ///
-    /// `World::enter_guest` has prepared the CPU for the loaded guest, whose shared part `vcpu` is.
-    /// The handler returns [`Resume::Switch`](crate::entry::Resume).
-    #[inline(always)]
-    pub unsafe fn set_guest(&mut self, vcpu: &'static VcpuShared) {
-        if let Some(context) = self.context.as_mut() {
-            self.current = &raw mut context.frame;
-            self.running = Some(vcpu);
-        }
-    }
-
     /// Drops X19 to X29 of the context that trapped: the loaded vCPU's registers were set anew, and
     /// the old ones must not be stored over them.
     ///
@@ -201,10 +188,54 @@ impl<T> ThisCpu<T> {
         (self.context.as_deref_mut(), &mut self.gear2, &mut self.data)
     }
 
+    /// Returns the same parts, and what says who runs next.
+    #[inline(always)]
+    pub fn parts_to_switch(&mut self) -> (Option<&mut VcpuContext>, &mut Frame, &mut T, Next<'_>) {
+        let next = Next {
+            current: &mut self.current,
+            running: &mut self.running,
+        };
+        let context = self.context.as_deref_mut();
+        (context, &mut self.gear2, &mut self.data, next)
+    }
+
     /// Returns the loaded vCPU's registers.
     #[inline(always)]
     pub fn context(&mut self) -> Option<&mut VcpuContext> {
         self.context.as_deref_mut()
+    }
+}
+
+/// Who runs next on a CPU, apart from its other parts: a switch that holds those looks for nothing
+/// twice.
+pub struct Next<'a> {
+    current: &'a mut *mut Frame,
+    running: &'a mut Option<&'static VcpuShared>,
+}
+
+impl Next<'_> {
+    /// Makes Gear2 run next.
+    ///
+    /// # Safety
+    ///
+    /// As for [`ThisCpu::set_gear2`]. `gear2` is the frame of Gear2's loop on this CPU.
+    #[inline(always)]
+    pub unsafe fn set_gear2(self, gear2: &mut Frame) {
+        *self.current = gear2;
+        *self.running = None;
+    }
+
+    /// Makes the loaded guest run next.
+    ///
+    /// # Safety
+    ///
+    /// `World::enter_guest` has prepared the CPU for `guest`, the context of the vCPU that is loaded on
+    /// this CPU, and whose shared part `vcpu` is. The handler returns
+    /// [`Resume::Switch`](crate::entry::Resume).
+    #[inline(always)]
+    pub unsafe fn set_guest(self, guest: &mut VcpuContext, vcpu: &'static VcpuShared) {
+        *self.current = &raw mut guest.frame;
+        *self.running = Some(vcpu);
     }
 }
 

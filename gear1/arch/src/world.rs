@@ -24,15 +24,41 @@ use crate::{barrier, cpu, el1, monitors, serror, tlb};
 pub struct World {
     /// VTTBR_EL2 of Gear2.
     gear2_vttbr: u64,
+    /// FP, SIMD and SVE registers that Gear2 reaches: none. This constant and the two below are kept
+    /// here because two registers are loaded in fewer instructions than a constant is made.
+    gear2_fp: FpAccess,
+    /// SCTLR_EL1 of Gear2 at EL0.
+    gear2_sctlr: u64,
+    /// HCR_EL2 of Gear2 at EL0.
+    gear2_hcr: u64,
     /// VTTBR_EL2 of the empty stage 2.
     null_vttbr: u64,
+    /// Bits of [`kind`]: one load serves all questions of an exit.
+    kinds: u8,
+}
+
+/// Proof that the short ways between a guest and Gear2 are enough for an exit, from
+/// [`World::short_way`].
+#[derive(Clone, Copy, Debug)]
+pub struct ShortWay {
+    /// The empty stage 2 is to stand in between.
+    null_step: bool,
+}
+
+/// Facts of which [`World`] has a bit each.
+mod kind {
     /// The empty stage 2 is to stand in between: the CPU has one of the errata above, or Gear2 runs
     /// at EL1.
-    null_step: bool,
+    pub(super) const NULL_STEP: u8 = 1 << 0;
     /// Gear2 runs at EL1: all of a guest's EL1 registers leave when it is entered.
-    el1: bool,
+    pub(super) const EL1: u8 = 1 << 1;
     /// The CPU has FEAT_RAS.
-    has_ras: bool,
+    pub(super) const RAS: u8 = 1 << 2;
+    /// Gear2 never runs on this CPU.
+    pub(super) const NO_GEAR2: u8 = 1 << 3;
+    /// The short ways between a guest and Gear2 are not enough: Gear2 runs at EL1 or never here, or
+    /// the loaded vCPU has monitors.
+    pub(super) const LONG: u8 = 1 << 4;
 }
 
 /// Position of the VMID in VTTBR_EL2.
@@ -63,21 +89,33 @@ impl World {
     /// Of a CPU that is not up; all zero.
     pub const NONE: Self = Self {
         gear2_vttbr: 0,
+        gear2_fp: FpAccess::UNSET,
+        gear2_sctlr: 0,
+        gear2_hcr: 0,
         null_vttbr: 0,
-        null_step: false,
-        el1: false,
-        has_ras: false,
+        kinds: 0,
     };
 
     /// Returns what holds on the calling CPU.
     #[must_use]
     pub fn of_this_cpu(boot: Handover) -> Self {
+        let mut kinds = 0;
+        if boot.gear2.el1 {
+            kinds |= kind::EL1 | kind::LONG | kind::NULL_STEP;
+        }
+        if cpu::needs_null_stage2() {
+            kinds |= kind::NULL_STEP;
+        }
+        if cpu::has_ras() {
+            kinds |= kind::RAS;
+        }
         Self {
             gear2_vttbr: vttbr(boot.gear2.root, boot.gear2.vmid),
+            gear2_fp: FpAccess::NONE,
+            gear2_sctlr: SCTLR_EL1_RESET,
+            gear2_hcr: hcr::GEAR2,
             null_vttbr: null_vttbr(boot),
-            null_step: boot.gear2.el1 || cpu::needs_null_stage2(),
-            el1: boot.gear2.el1,
-            has_ras: cpu::has_ras(),
+            kinds,
         }
     }
 
@@ -86,24 +124,40 @@ impl World {
     pub const fn without_gear2(self) -> Self {
         Self {
             gear2_vttbr: self.null_vttbr,
+            kinds: self.kinds | kind::NO_GEAR2 | kind::LONG,
             ..self
         }
+    }
+
+    /// Notes whether the vCPU that is loaded from now on has monitors, which move on the long ways
+    /// alone.
+    pub const fn note_monitors(&mut self, has: bool) {
+        if has || self.is(kind::EL1) || self.is(kind::NO_GEAR2) {
+            self.kinds |= kind::LONG;
+        } else {
+            self.kinds &= !kind::LONG;
+        }
+    }
+
+    #[inline(always)]
+    const fn is(&self, kind: u8) -> bool {
+        self.kinds & kind != 0
     }
 
     /// Tells whether Gear2 runs at EL1.
     #[must_use]
     #[inline(always)]
     pub const fn is_gear2_at_el1(&self) -> bool {
-        self.el1
+        self.is(kind::EL1)
     }
 
     /// Changes to Gear2's stage 2 and what goes with it.
     #[inline(always)]
     fn switch_to_gear2(&self, guest: Option<&mut VcpuContext>) {
-        if self.el1 {
+        if self.is(kind::EL1) {
             self.switch_to_gear2_at_el1(guest);
         } else {
-            self.switch_to_gear2_at_el0();
+            self.switch_to_gear2_at_el0(self.is(kind::NULL_STEP));
         }
     }
 
@@ -112,22 +166,26 @@ impl World {
         if let Some(guest) = guest {
             el1::save(&mut guest.el1);
         }
-        self.begin_null_step();
+        self.begin_null_step(true);
         SCTLR_EL1.set(SCTLR_EL1_RESET);
         HCR_EL2.set(hcr::GEAR2_EL1);
         el1::restore(&GEAR2_EL1);
-        self.end_null_step();
+        end_null_step(true);
         VTTBR_EL2.set(self.gear2_vttbr);
+        set_fp_access(self.gear2_fp);
     }
 
     #[inline(always)]
-    fn switch_to_gear2_at_el0(&self) {
-        self.begin_null_step();
-        SCTLR_EL1.set(SCTLR_EL1_RESET);
-        HCR_EL2.set(hcr::GEAR2);
-        self.end_null_step();
+    fn switch_to_gear2_at_el0(&self, null_step: bool) {
+        let (sctlr, hcr) = (self.gear2_sctlr, self.gear2_hcr);
+        self.begin_null_step(null_step);
+        SCTLR_EL1.set(sctlr);
+        HCR_EL2.set(hcr);
+        end_null_step(null_step);
+        let (vttbr, fp) = (self.gear2_vttbr, self.gear2_fp);
         // planted: Gear2 runs in the guest's stage 2
-        VTTBR_EL2.set(self.gear2_vttbr);
+        VTTBR_EL2.set(vttbr);
+        set_fp_access(fp);
     }
 
     /// Installs the empty stage 2, where it is to stand between two others. Elsewhere nothing is
@@ -135,54 +193,46 @@ impl World {
     /// for its own translations, and ERET, a context synchronization event, comes before whoever
     /// does.
     #[inline(always)]
-    fn begin_null_step(&self) {
-        if self.null_step {
+    fn begin_null_step(&self, null_step: bool) {
+        if null_step {
             VTTBR_EL2.set(self.null_vttbr);
-            barrier::isb();
-        }
-    }
-
-    /// Lets the stage 2 that comes next take effect behind all that changed since
-    /// [`World::begin_null_step`].
-    #[inline(always)]
-    fn end_null_step(&self) {
-        if self.null_step {
             barrier::isb();
         }
     }
 
     /// Changes to a guest's stage 2 and what goes with it.
     #[inline(always)]
-    fn switch_to_guest(&self, guest: &VcpuContext, hcr: u64) {
-        if self.el1 {
-            self.switch_from_el1_to_guest(guest, hcr);
+    fn switch_to_guest(&self, guest: &VcpuContext) {
+        if self.is(kind::EL1) {
+            self.switch_from_el1_to_guest(guest);
         } else {
-            self.switch_from_el0_to_guest(guest, hcr);
+            self.switch_from_el0_to_guest(guest, self.is(kind::NULL_STEP));
         }
     }
 
     #[inline(never)]
-    fn switch_from_el1_to_guest(&self, guest: &VcpuContext, hcr: u64) {
-        self.begin_null_step();
-        HCR_EL2.set(hcr);
+    fn switch_from_el1_to_guest(&self, guest: &VcpuContext) {
+        self.begin_null_step(true);
+        HCR_EL2.set(guest.hcr);
         SCTLR_EL1.set(guest.el1.sctlr);
         el1::restore(&guest.el1);
-        self.end_null_step();
+        end_null_step(true);
         VTTBR_EL2.set(guest.vttbr);
     }
 
     #[inline(always)]
-    fn switch_from_el0_to_guest(&self, guest: &VcpuContext, hcr: u64) {
-        self.begin_null_step();
+    fn switch_from_el0_to_guest(&self, guest: &VcpuContext, null_step: bool) {
+        // planted: a vCPU runs in the stage 2 of the one before
+        let (hcr, vttbr) = (guest.hcr, guest.vttbr);
+        self.begin_null_step(null_step);
         HCR_EL2.set(hcr);
         SCTLR_EL1.set(guest.el1.sctlr);
-        self.end_null_step();
-        // planted: a vCPU runs in the stage 2 of the one before
-        VTTBR_EL2.set(guest.vttbr);
+        end_null_step(null_step);
+        VTTBR_EL2.set(vttbr);
     }
 
     fn switch_vttbr(&self, vttbr: u64) {
-        if self.null_step {
+        if self.is(kind::NULL_STEP) {
             VTTBR_EL2.set(self.null_vttbr);
             barrier::isb();
         }
@@ -201,7 +251,7 @@ impl World {
     pub unsafe fn leave_guest(&self, guest: &mut VcpuContext, gear2: &Frame) {
         note_virtual_serror(guest);
         // planted: a guest's SError is left to Gear2
-        if serror::collect(self.has_ras) {
+        if serror::collect(self.is(kind::RAS)) {
             guest.hcr |= hcr::VSE;
         }
         if guest.monitors.has != 0 {
@@ -209,28 +259,39 @@ impl World {
         }
         store_guest(guest);
         self.switch_to_gear2(Some(guest));
-        set_gear2(gear2);
+        self.set_gear2(gear2);
     }
 
-    /// Tells whether the short ways between a guest and Gear2 are enough: Gear2 is at EL0, the guest
-    /// has no monitors, and the context that ran has left no SError.
+    /// Tells whether the short ways between the loaded guest and Gear2 are enough: Gear2 runs on this
+    /// CPU, at EL0, the guest has no monitors, and the context that ran has left no SError.
     #[inline(always)]
     #[must_use]
-    pub fn is_switched_shortly(&self, guest: &VcpuContext) -> bool {
-        !self.el1 && guest.monitors.has == 0 && !serror::is_noted(self.has_ras)
+    pub fn short_way(&self) -> Option<ShortWay> {
+        let kinds = self.kinds;
+        if kinds & kind::LONG != 0 || serror::is_noted(kinds & kind::RAS != 0) {
+            return None;
+        }
+        Some(ShortWay {
+            null_step: kinds & kind::NULL_STEP != 0,
+        })
     }
 
     /// Does as [`World::leave_guest`] does, without a function that needs the stack.
     ///
     /// # Safety
     ///
-    /// As for [`World::leave_guest`]. [`World::is_switched_shortly`] has told so of this exit.
+    /// As for [`World::leave_guest`]. `way` is of this exit.
     #[inline(always)]
-    pub unsafe fn leave_guest_shortly(&self, guest: &mut VcpuContext, gear2: &Frame) {
+    pub unsafe fn leave_guest_shortly(
+        &self,
+        way: ShortWay,
+        guest: &mut VcpuContext,
+        gear2: &Frame,
+    ) {
         note_virtual_serror(guest);
         store_guest(guest);
-        self.switch_to_gear2_at_el0();
-        set_gear2(gear2);
+        self.switch_to_gear2_at_el0(way.null_step);
+        self.set_gear2(gear2);
     }
 
     /// Stores Gear2's return state and sets the guest's part.
@@ -244,8 +305,8 @@ impl World {
     /// registers that `access` opens hold the guest's values.
     #[inline(always)]
     pub unsafe fn enter_guest(&self, gear2: &mut Frame, guest: &VcpuContext, access: FpAccess) {
-        store_gear2(gear2);
-        self.switch_to_guest(guest, guest.hcr);
+        store_return_state(gear2);
+        self.switch_to_guest(guest);
         set_guest(guest, access);
         if guest.monitors.has != 0 {
             monitors::enter(&guest.monitors);
@@ -257,18 +318,30 @@ impl World {
     ///
     /// # Safety
     ///
-    /// As for [`World::enter_guest`]. [`World::is_switched_shortly`] has told so of this exit.
+    /// As for [`World::enter_guest`]. `way` is of this exit.
     #[inline(always)]
     pub unsafe fn enter_guest_shortly(
         &self,
+        way: ShortWay,
         gear2: &mut Frame,
         guest: &VcpuContext,
         access: FpAccess,
     ) {
-        store_gear2(gear2);
-        self.switch_from_el0_to_guest(guest, guest.hcr);
+        store_return_state(gear2);
+        self.switch_from_el0_to_guest(guest, way.null_step);
         set_guest(guest, access);
         load_return_state(&guest.frame);
+    }
+
+    /// Sets the constants that Gear2 runs with, and its return state.
+    #[inline(always)]
+    fn set_gear2(&self, gear2: &Frame) {
+        // A guest's value would make its timer writable at EL0.
+        CNTKCTL_EL1.set(0);
+        // planted: Gear2 sees a guest's thread pointer
+        TPIDR_EL0.set(0);
+        TPIDRRO_EL0.set(0);
+        load_return_state(gear2);
     }
 
     /// Prepares the CPU to enter Gear2's loop for the first time.
@@ -280,7 +353,7 @@ impl World {
         self.switch_to_gear2(None);
         // Of the image that was there before, translations and instructions.
         tlb::invalidate_guests_local();
-        set_gear2(gear2);
+        self.set_gear2(gear2);
     }
 
     /// Runs `change` with the VM's stage 2 installed, then puts Gear2's back: for TLB maintenance
@@ -322,42 +395,40 @@ pub fn invalidate_other_vmid(boot: Handover, vm: VmId) {
     barrier::isb();
 }
 
-/// Keeps a virtual SError that the guest has not taken yet: it stays the guest's own.
+/// Keeps a virtual SError that the guest has not taken yet: it stays the guest's own. HCR_EL2 is
+/// what the guest was entered with, but for VSE, which the guest's SError clears and
+/// `exception::pend_serror` sets.
 #[inline(always)]
 fn note_virtual_serror(guest: &mut VcpuContext) {
-    guest.hcr = guest.hcr & !hcr::VSE | HCR_EL2.get() & hcr::VSE;
+    guest.hcr = HCR_EL2.get();
 }
 
-/// Stores the guest's registers that act at EL0, and where it goes on.
+/// Stores the guest's registers that act at EL0, and where it goes on. All of a group are read
+/// before they are stored, in pairs.
 #[inline(always)]
 fn store_guest(guest: &mut VcpuContext) {
-    guest.frame.pc = ELR_EL2.get();
-    guest.frame.pstate = SPSR_EL2.get();
-    guest.frame.sp_el0 = SP_EL0.get();
-    guest.el1.sctlr = SCTLR_EL1.get();
+    store_return_state(&mut guest.frame);
+    let (tpidr_el0, tpidrro_el0) = (TPIDR_EL0.get(), TPIDRRO_EL0.get());
+    (guest.el1.tpidr_el0, guest.el1.tpidrro_el0) = (tpidr_el0, tpidrro_el0);
     guest.el1.cntkctl = CNTKCTL_EL1.get();
-    guest.el1.tpidr_el0 = TPIDR_EL0.get();
-    guest.el1.tpidrro_el0 = TPIDRRO_EL0.get();
+    guest.el1.sctlr = SCTLR_EL1.get();
 }
 
-/// Sets the constants that Gear2 runs with, and its return state.
+/// Lets the stage 2 that comes next take effect behind all that changed since
+/// [`World::begin_null_step`].
 #[inline(always)]
-fn set_gear2(gear2: &Frame) {
-    // A guest's value would make its timer writable at EL0.
-    CNTKCTL_EL1.set(0);
-    // planted: Gear2 sees a guest's thread pointer
-    TPIDR_EL0.set(0);
-    TPIDRRO_EL0.set(0);
-    set_fp_access(FpAccess::NONE);
-    load_return_state(gear2);
+fn end_null_step(null_step: bool) {
+    if null_step {
+        barrier::isb();
+    }
 }
 
-/// Stores Gear2's return state.
+/// Stores where the context that has trapped goes on.
 #[inline(always)]
-fn store_gear2(gear2: &mut Frame) {
-    gear2.pc = ELR_EL2.get();
-    gear2.pstate = SPSR_EL2.get();
-    gear2.sp_el0 = SP_EL0.get();
+fn store_return_state(frame: &mut Frame) {
+    let (pc, pstate) = (ELR_EL2.get(), SPSR_EL2.get());
+    (frame.pc, frame.pstate) = (pc, pstate);
+    frame.sp_el0 = SP_EL0.get();
 }
 
 /// Returns HCR_EL2 of a guest with the traps that its waits need.
@@ -375,17 +446,19 @@ pub const fn hcr_with(hcr: u64, waits: Waits) -> u64 {
 /// Sets the guest's registers that act at EL0.
 #[inline(always)]
 fn set_guest(guest: &VcpuContext, access: FpAccess) {
+    let (tpidr_el0, tpidrro_el0) = (guest.el1.tpidr_el0, guest.el1.tpidrro_el0);
     // planted: EL0 reaches the timers whatever the guest says
     CNTKCTL_EL1.set(guest.el1.cntkctl);
     // planted: a vCPU finds another's thread pointer
-    TPIDR_EL0.set(guest.el1.tpidr_el0);
-    TPIDRRO_EL0.set(guest.el1.tpidrro_el0);
+    TPIDR_EL0.set(tpidr_el0);
+    TPIDRRO_EL0.set(tpidrro_el0);
     set_fp_access(access);
 }
 
 #[inline(always)]
 fn load_return_state(frame: &Frame) {
-    ELR_EL2.set(frame.pc);
-    SPSR_EL2.set(frame.pstate);
+    let (pc, pstate) = (frame.pc, frame.pstate);
+    ELR_EL2.set(pc);
+    SPSR_EL2.set(pstate);
     SP_EL0.set(frame.sp_el0);
 }

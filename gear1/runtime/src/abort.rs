@@ -9,12 +9,13 @@ use gear1_abi::exit::ExitReason;
 use gear1_arch::entry::Resume;
 use gear1_arch::exception::{self, ELR_EL2, FAR_EL2, HPFAR_EL2, SPSR_EL2};
 use gear1_arch::translate;
+use gear1_core::context::{Frame, VcpuContext};
 use gear1_core::syndrome::{DataAbort, FaultKind, Syndrome};
 use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::SGIR;
 
 use crate::machine::{Cpu, Guest, Loaded};
-use crate::vcpu::Handled;
+use crate::vcpu::{Handled, NextPc, ShortExit};
 use crate::vgic::{SGI_EXIT, Sent};
 use crate::{channel, ffa, inject, pci, vcpu, vgic, vgic_mmio};
 
@@ -151,47 +152,46 @@ pub(crate) unsafe fn forward_at_once(cpu: &mut Cpu, syndrome: Syndrome) -> Optio
         return None;
     }
     let ipa = reported_ipa(FAR_EL2.get());
-    let is_gear1s = loaded.channels.may_have(ipa) || vgic::gic_frame(loaded.boot, ipa).is_some();
-    let is_stuck = |cpu: &mut Cpu| {
-        let context = cpu.context();
-        context.is_none_or(|context| context.nesting.is_stuck(ELR_EL2.get()))
-    };
-    if is_gear1s || is_stuck(cpu) || !vcpu::is_switched_shortly(cpu) {
+    if loaded.channels.may_have(ipa) || vgic::gic_frame(loaded.boot, ipa).is_some() {
         return None;
     }
-    let mmio = described(cpu, abort, ipa);
-    await_reply(cpu, loaded, abort, &mmio);
+    let exit = ShortExit::of(cpu)?;
+    let context = &mut *exit.context;
+    if context.nesting.is_stuck(ELR_EL2.get()) {
+        return None;
+    }
+    let mmio = described(&context.frame, abort, ipa);
+    await_reply(context, loaded.shared, abort, &mmio);
     loaded.shared.set_state(VcpuState::AwaitsMmio);
     let event = Event::Mmio(loaded.id, mmio);
-    // SAFETY: the caller's condition; `is_switched_shortly` held above.
-    Some(unsafe { vcpu::leave_at_once(cpu, loaded, ExitReason::MmioGear2, &event) })
+    let reason = ExitReason::MmioGear2;
+    // SAFETY: the caller's condition.
+    Some(unsafe { exit.leave((loaded.shared, reason), NextPc::Kept, &event) })
 }
 
 /// Keeps what the reply to an access needs: the vCPU may be unloaded and the registers of EL2 be
 /// another's when the reply comes.
 #[inline(always)]
-fn await_reply(cpu: &mut Cpu, loaded: &Loaded, abort: DataAbort, mmio: &Mmio) {
-    if let Some(context) = cpu.context() {
-        context.awaited_esr = abort.raw();
-        context.awaited_far = FAR_EL2.get();
-    }
-    loaded.shared.count(ExitReason::MmioGear2);
-    loaded.shared.set_awaited(mmio.ipa, mmio.access_word());
+fn await_reply(context: &mut VcpuContext, shared: &VcpuShared, abort: DataAbort, mmio: &Mmio) {
+    context.awaited_esr = abort.raw();
+    context.awaited_far = FAR_EL2.get();
+    shared.count(ExitReason::MmioGear2);
+    shared.set_awaited(mmio.ipa, mmio.access_word());
 }
 
 /// Hands an access to Gear2 and waits for its reply.
 #[inline(never)]
 fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
-    let mmio = described(guest.cpu, abort, ipa);
+    let mmio = described(guest.cpu.frame(), abort, ipa);
     let loaded = guest.loaded;
-    if let Some(context) = guest.cpu.context()
-        && context.nesting.is_stuck(ELR_EL2.get())
-    {
-        loaded.shared.count(ExitReason::MmioGear2);
-        // Gear2 has answered this very access of the handler with an abort again and again.
-        return inject::stop(guest.reborrow(), ExitReason::MmioGear2, ipa);
+    if let Some(context) = guest.cpu.context() {
+        if context.nesting.is_stuck(ELR_EL2.get()) {
+            loaded.shared.count(ExitReason::MmioGear2);
+            // Gear2 has answered this very access of the handler with an abort again and again.
+            return inject::stop(guest.reborrow(), ExitReason::MmioGear2, ipa);
+        }
+        await_reply(context, loaded.shared, abort, &mmio);
     }
-    await_reply(guest.cpu, loaded, abort, &mmio);
     vcpu::leave(
         guest.reborrow(),
         VcpuState::AwaitsMmio,
@@ -203,11 +203,11 @@ fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
 /// Describes an access to Gear2: address, size, and of a store the bytes that it stores, no more of
 /// the register.
 #[inline(always)]
-fn described(cpu: &mut Cpu, abort: DataAbort, ipa: u64) -> Mmio {
+fn described(frame: &Frame, abort: DataAbort, ipa: u64) -> Mmio {
     let store = abort
         .is_write()
         // planted: Gear2 is told more than a store stores
-        .then(|| abort.truncate(cpu.frame().reg(abort.register())));
+        .then(|| abort.truncate(frame.reg(abort.register())));
     Mmio {
         ipa,
         size_log2: abort.size_log2(),

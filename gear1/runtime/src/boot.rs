@@ -12,7 +12,8 @@ use gear1_abi::call::VmState;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::record::RecordId;
 use gear1_abi::regs::NO_DEADLINE;
-use gear1_arch::cpu::{FpAccess, hcr};
+use gear1_arch::cpu::hcr;
+use gear1_arch::fp::FpOwner;
 use gear1_arch::handover::Handover;
 use gear1_arch::regs::{
     CNTV_CTL_EL0, MDSCR_EL1, MIDR_EL1, Readable as _, VPIDR_EL2, Writeable as _,
@@ -252,8 +253,8 @@ fn init_registers(cpu: &Cpu, machine: &Machine) {
 /// different features, so each asks its own registers.
 fn init_data(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.machine = Some(machine);
-    monitors::set(&mut cpu.data, machine, 0);
-    cpu.data.fp_access = FpAccess::NONE;
+    cpu.data.signals = Some(machine::cpu_shared(cpu.index()));
+    cpu.data.fp = FpOwner::NOBODY;
     cpu.data.deadline = NO_DEADLINE;
     cpu.data.armed = NO_DEADLINE;
     cpu.data.watchdog_deadline = NO_DEADLINE;
@@ -265,6 +266,7 @@ fn init_data(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.has_ras = cpu::has_ras();
     cpu.data.misreports_stage2 = cpu::misreports_stage2_faults();
     cpu.data.world = World::of_this_cpu(machine.handover);
+    monitors::set(&mut cpu.data, machine, 0);
     let firmware = firmware::workarounds(machine.boot.enable_method);
     cpu.data.mitigations = Mitigations::of(cpu::core(), firmware);
 }

@@ -9,6 +9,7 @@ use gear1_abi::event::Event;
 use gear1_abi::id::VcpuId;
 use gear1_arch::cpu;
 use gear1_core::context::Frame;
+use gear1_core::vcpu::CpuShared;
 
 use crate::machine::{self, Cpu, CpuData};
 use crate::timer;
@@ -16,18 +17,18 @@ use crate::timer;
 /// Puts the event and its time into the registers that Gear2's loop returns with.
 #[inline(never)]
 pub(crate) fn deliver(cpu: &mut Cpu, event: &Event, now: u64) {
-    deliver_here(cpu, event, now);
+    let (_, gear2, data) = cpu.parts();
+    deliver_here(data, gear2, event, now);
 }
 
 /// Does so where the kind of the event is known, so that nothing decodes it.
 #[inline(always)]
-pub(crate) fn deliver_here(cpu: &mut Cpu, event: &Event, now: u64) {
+pub(crate) fn deliver_here(data: &mut CpuData, gear2: &mut Frame, event: &Event, now: u64) {
     let regs = event.encode();
-    let frame = cpu.gear2();
-    let ([x0, x1, x2, x3, x4, x5, x6, x7, ..], [a, b, c, d, e, f, g, _]) = (&mut frame.x, regs);
+    let ([x0, x1, x2, x3, x4, x5, x6, x7, ..], [a, b, c, d, e, f, g, _]) = (&mut gear2.x, regs);
     (*x0, *x1, *x2, *x3, *x4, *x5, *x6, *x7) = (a, b, c, d, e, f, g, now);
     // Last, so that nothing has to outlive the call that it may make.
-    timer::watch_gear2(&mut cpu.data, now);
+    timer::watch_gear2(data, now);
 }
 
 /// Notes when the decision took effect: X8 of Gear2's call, which is the caller's zero until then.
@@ -57,9 +58,14 @@ pub(crate) fn is_pending(cpu: &Cpu) -> bool {
 /// Tells so for a time that `now` returns.
 #[inline(always)]
 pub(crate) fn is_pending_at(cpu: &Cpu, now: impl FnOnce() -> u64) -> bool {
-    let shared = machine::cpu_shared(cpu.index());
     // No deadline is the end of time.
-    cpu.data.has_gear2_irq || shared.is_pending() || cpu.data.deadline <= now()
+    cpu.data.has_gear2_irq || is_signalled(cpu) || cpu.data.deadline <= now()
+}
+
+/// Tells whether another CPU, or this one, has left something for this CPU's loop.
+#[inline(always)]
+pub(crate) fn is_signalled(cpu: &Cpu) -> bool {
+    cpu.data.signals.is_some_and(CpuShared::is_pending)
 }
 
 /// Takes the first pending event in the order of `docs/abi.md`. Interrupts come first, as each

@@ -58,31 +58,54 @@ fn left(guest: Guest<'_>) -> Resume {
     unsafe { realtime::on_exit(guest.cpu, guest.loaded.machine) }
 }
 
-/// Entry from the synchronous vectors.
+/// Entry from the synchronous vectors, but for HVC and SVC.
 #[unsafe(no_mangle)]
 extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
     let syndrome = Syndrome(esr);
     let Some(shared) = cpu.running() else {
-        // Each round trip of a guest through Gear2 has one NEXT, and most have no other call.
-        return if syndrome.is_svc(number::NEXT) {
-            // SAFETY: no vCPU runs, so Gear2 has trapped.
-            unsafe { run::next_at_once(cpu) }
-        } else {
-            of_gear2(cpu, syndrome)
-        };
+        return of_gear2(cpu, syndrome);
     };
     match syndrome.class() {
-        ec::HVC64 => hvc(cpu, shared),
         ec::SYSREG => system_register(cpu, syndrome, shared),
         ec::DATA_ABORT => data_abort(cpu, syndrome, shared),
         _ => other_exit(cpu, syndrome, shared),
     }
 }
 
+/// Entry from the synchronous vectors for SVC, which Gear2 at EL0 alone can have taken to EL2. Each
+/// round trip of a guest through Gear2 has one NEXT, and most have no other call.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_svc(cpu: &mut Cpu, esr: u64) -> Resume {
+    let syndrome = Syndrome(esr);
+    if syndrome.is_svc(number::NEXT) {
+        // SAFETY: Gear2 has trapped, as SVC goes to EL2 by HCR_EL2.TGE alone.
+        unsafe { run::next_at_once(cpu) }
+    } else {
+        of_gear2(cpu, syndrome)
+    }
+}
+
+/// Entry from the synchronous vectors for HVC: the PC is behind the instruction already.
+/// PSCI_VERSION is answered at once, as the shortest way through Gear1.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_hvc(cpu: &mut Cpu, esr: u64) -> Resume {
+    let Some(shared) = cpu.running() else {
+        return of_gear2(cpu, Syndrome(esr));
+    };
+    let [function, ..] = cpu.frame().x;
+    if guest_call::version(cpu, function, shared) {
+        return Resume::Same;
+    }
+    if guest::is_vendor(function) {
+        return vendor_call(cpu, function, shared);
+    }
+    call(cpu, ExitReason::Hvc)
+}
+
 /// Handles the exits that the dispatcher does not look for by itself. WFI is looked for here, so
 /// that the dispatcher's own exits take no instruction more.
 #[inline(never)]
-fn other_exit(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
+fn other_exit(cpu: &mut Cpu, syndrome: Syndrome, shared: &'static VcpuShared) -> Resume {
     match syndrome.class() {
         ec::WFX if !syndrome.is_wfxt() => wait(cpu, syndrome, shared),
         _ => slow_exit(cpu, syndrome),
@@ -97,7 +120,7 @@ fn of_gear2(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     };
     match (syndrome.class(), cpu.data.world.is_gear2_at_el1()) {
         (ec::SVC64, _) | (ec::HVC64, true) => match syndrome.immediate() {
-            // SAFETY: Gear2 has trapped: `gear1_sync` calls this for no guest.
+            // SAFETY: Gear2 has trapped: the entries call this for no guest.
             number::NEXT => unsafe { run::next(cpu, machine) },
             // SAFETY: as above.
             call => unsafe { gear2_call::dispatch(cpu, machine, call) },
@@ -106,25 +129,11 @@ fn of_gear2(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     }
 }
 
-/// HVC: the PC is behind the instruction already. PSCI_VERSION is answered at once, as the
-/// shortest way through Gear1.
-#[inline(always)]
-fn hvc(cpu: &mut Cpu, shared: &VcpuShared) -> Resume {
-    let [function, ..] = cpu.frame().x;
-    if guest_call::version(cpu, function, shared) {
-        return Resume::Same;
-    }
-    if guest::is_vendor(function) {
-        return vendor_call(cpu, function);
-    }
-    call(cpu, ExitReason::Hvc)
-}
-
 /// A call of the vendor's range, most of which are Gear2's.
 #[inline(never)]
-fn vendor_call(cpu: &mut Cpu, function: u64) -> Resume {
-    // SAFETY: `gear1_sync` comes here by way of `hvc`, for the guest that has trapped.
-    let resume = unsafe { guest_call::vendor_at_once(cpu, function) };
+fn vendor_call(cpu: &mut Cpu, function: u64, shared: &'static VcpuShared) -> Resume {
+    // SAFETY: `gear1_hvc` comes here for the guest that has trapped.
+    let resume = unsafe { guest_call::vendor_at_once(cpu, function, shared) };
     resume.unwrap_or_else(|| slow_vendor_call(cpu))
 }
 
@@ -237,13 +246,13 @@ fn slow_data_abort(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
 
 /// WFI or WFE. Most vCPUs that leave for Gear2 wait, and nothing is due for them.
 #[inline(never)]
-fn wait(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
-    if syndrome.is_wfe() || !guest_call::leaves_by_wfi(cpu) {
+fn wait(cpu: &mut Cpu, syndrome: Syndrome, shared: &'static VcpuShared) -> Resume {
+    if syndrome.is_wfe() {
         return wait_or_stay(cpu, syndrome);
     }
     // SAFETY: `gear1_sync` comes here for the guest that has trapped.
     let resume = unsafe { guest_call::wfi_at_once(cpu, shared) };
-    resume.unwrap_or_else(|| wait_if_not_due(cpu))
+    resume.unwrap_or_else(|| wait_or_stay(cpu, syndrome))
 }
 
 /// WFE, or a WFI that does not lead to Gear2 on the short way.
@@ -251,14 +260,6 @@ fn wait(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShared) -> Resume {
 fn wait_or_stay(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
     let mut guest = trapped(cpu);
     let handled = guest_call::wait(guest.reborrow(), syndrome);
-    finish(guest.reborrow(), handled)
-}
-
-/// WFI of a vCPU that has list registers in use, or a request.
-#[inline(never)]
-fn wait_if_not_due(cpu: &mut Cpu) -> Resume {
-    let mut guest = trapped(cpu);
-    let handled = guest_call::wait_if_not_due(guest.reborrow());
     finish(guest.reborrow(), handled)
 }
 

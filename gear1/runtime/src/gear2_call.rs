@@ -19,7 +19,7 @@ use gear1_arch::entry::Resume;
 use gear1_core::vgic::{IntId, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, GUEST_SPIS, LOG_RINGS, Machine};
+use crate::machine::{self, Cpu, ExitTiming, GUEST_SPIS, LOG_RINGS, Machine};
 use crate::{channel, kick, last_words, lifecycle, reply, smmu, supervise, vcpu, vgic, vm_state};
 
 /// Outcome of a call and what X1 to X6 hold beside it.
@@ -151,8 +151,8 @@ fn assign(cpu: &mut Cpu, machine: &Machine, id: VcpuId, target: u64) -> Answer {
         unsafe { vcpu::unload(cpu, machine) };
     }
     // The ticks until the vCPU is entered again, perhaps here, are not those of this exit.
-    if cpu.data.exit.vcpu == Some(id) {
-        cpu.data.exit.vcpu = None;
+    if cpu.data.exit.is_of(shared) {
+        cpu.data.exit = ExitTiming::NONE;
     }
     shared.set_owner_cpu(target);
     // The new owner CPU watches a running timer only from its next load on. Until then the timer

@@ -15,6 +15,7 @@ use gear1_abi::guest::{self, NOT_SUPPORTED};
 use gear1_abi::id::{VcpuId, VmId};
 use gear1_arch::entry::Resume;
 use gear1_arch::{exception, firmware};
+use gear1_core::context::Frame;
 use gear1_core::ffa::is_ffa;
 use gear1_core::mitigations::{answer, function};
 use gear1_core::psci::{self, Call, affinity, ret};
@@ -22,7 +23,7 @@ use gear1_core::syndrome::Syndrome;
 use gear1_core::vcpu::{Requests, VcpuShared};
 
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
-use crate::vcpu::Handled;
+use crate::vcpu::{Handled, NextPc, ShortExit};
 use crate::{ffa, kick, lifecycle, messages, realtime, trng, vcpu, vm_state, wait};
 
 /// Size of a vCPU's structure in the VM's page of stolen time; the next vCPU's follows.
@@ -300,7 +301,7 @@ fn call_uid(cpu: &mut Cpu) {
 /// Hands a call to Gear2 and waits for its reply.
 #[inline(always)]
 fn hypercall(mut guest: Guest<'_>) -> Handled {
-    let event = hypercall_event(guest.cpu, guest.loaded);
+    let event = hypercall_event(guest.cpu.frame(), guest.loaded.shared, guest.loaded.id);
     let (state, reason) = (VcpuState::AwaitsHypercall, ExitReason::HypercallGear2);
     vcpu::leave(guest.reborrow(), state, reason, &event)
 }
@@ -312,30 +313,30 @@ fn hypercall(mut guest: Guest<'_>) -> Handled {
 ///
 /// The loaded guest has trapped on this CPU.
 #[inline(always)]
-pub(crate) unsafe fn vendor_at_once(cpu: &mut Cpu, function: u64) -> Option<Resume> {
+pub(crate) unsafe fn vendor_at_once(
+    cpu: &mut Cpu,
+    function: u64,
+    shared: &'static VcpuShared,
+) -> Option<Resume> {
     let loaded = cpu.data.loaded?;
-    let is_gear1s = matches!(
-        function as u32,
-        guest::EXIT_STATS | guest::GEARV_VERSION | guest::CALL_UID
-    );
-    // First what never holds where Gear2 is at EL1.
-    if !vcpu::is_switched_shortly(cpu) || is_gear1s || cpu.data.real_time != RealTime::No {
+    if guest::may_be_gear1s(function) {
         return None;
     }
-    let event = hypercall_event(cpu, loaded);
-    loaded.shared.set_state(VcpuState::AwaitsHypercall);
+    let exit = ShortExit::of(cpu)?;
+    let event = hypercall_event(&exit.context.frame, shared, loaded.id);
+    shared.set_state(VcpuState::AwaitsHypercall);
     let reason = ExitReason::HypercallGear2;
-    // SAFETY: the caller's condition; `is_switched_shortly` held above.
-    Some(unsafe { vcpu::leave_at_once(cpu, loaded, reason, &event) })
+    // SAFETY: the caller's condition.
+    Some(unsafe { exit.leave((shared, reason), NextPc::Kept, &event) })
 }
 
 /// Counts a call that goes to Gear2, and returns its event: X0 to X4 and no other register, as Gear2
 /// never sees a guest's.
 #[inline(always)]
-fn hypercall_event(cpu: &mut Cpu, loaded: &Loaded) -> Event {
-    let [x0, x1, x2, x3, x4, ..] = cpu.frame().x;
-    loaded.shared.count(ExitReason::HypercallGear2);
-    Event::Hypercall(loaded.id, [x0, x1, x2, x3, x4])
+fn hypercall_event(frame: &Frame, shared: &VcpuShared, id: VcpuId) -> Event {
+    let [x0, x1, x2, x3, x4, ..] = frame.x;
+    shared.count(ExitReason::HypercallGear2);
+    Event::Hypercall(id, [x0, x1, x2, x3, x4])
 }
 
 /// WFI and WFE. The PC moves first: whatever ends the wait, the guest continues behind it.
@@ -358,52 +359,28 @@ pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
     block_at_once(guest.reborrow(), ExitReason::Wfi)
 }
 
-/// Tells whether a WFI of the loaded vCPU, for which nothing is due, leaves for Gear2 on the short
-/// way.
-#[inline(always)]
-pub(crate) fn leaves_by_wfi(cpu: &mut Cpu) -> bool {
-    match cpu.data.waits {
-        Waits::Stays | Waits::Alone => false,
-        Waits::Leaves | Waits::GivesWay => {
-            cpu.data.real_time == RealTime::No && vcpu::is_switched_shortly(cpu)
-        }
-    }
-}
-
-/// Carries out a WFI that [leaves on the short way](leaves_by_wfi), without a stack frame. `None`:
-/// an interrupt or a request may be due; the exit is counted, and all else is left to
-/// [`wait_if_not_due`].
+/// Carries out a WFI of a vCPU that leaves for Gear2 and for which nothing is due, without a stack
+/// frame. `None`: the way is a longer one, and nothing has been done.
 ///
 /// # Safety
 ///
-/// The loaded guest has trapped on this CPU.
+/// The loaded guest, whose shared part `shared` is, has trapped on this CPU.
 #[inline(always)]
-pub(crate) unsafe fn wfi_at_once(cpu: &mut Cpu, shared: &VcpuShared) -> Option<Resume> {
-    shared.count(ExitReason::Wfi);
+pub(crate) unsafe fn wfi_at_once(cpu: &mut Cpu, shared: &'static VcpuShared) -> Option<Resume> {
     let loaded = cpu.data.loaded?;
-    if !vcpu::waits_at_once(cpu, shared, Requests::ICACHE) {
+    match cpu.data.waits {
+        Waits::Stays | Waits::Alone => return None,
+        Waits::Leaves | Waits::GivesWay => {}
+    }
+    let exit = ShortExit::of(cpu)?;
+    if !vcpu::waits_at_once(exit.data, shared, Requests::ICACHE) {
         return None;
     }
+    let reason = ExitReason::Wfi;
+    shared.count(reason);
     let event = Event::Wfi(loaded.id);
-    // SAFETY: the caller's condition; `leaves_by_wfi` has looked at `is_switched_shortly`.
-    let resume = unsafe { vcpu::leave_at_once(cpu, loaded, ExitReason::Wfi, &event) };
-    if let Some(context) = cpu.context() {
-        context.frame.step_over();
-    }
-    Some(resume)
-}
-
-/// Carries out a WFI that [`wfi_at_once`] has counted and left: the vCPU waits, unless an interrupt
-/// or a request is due for it.
-#[inline(always)]
-pub(crate) fn wait_if_not_due(mut guest: Guest<'_>) -> Handled {
-    exception::skip_instruction();
-    let (loaded, machine) = (guest.loaded, guest.loaded.machine);
-    if vcpu::is_due(guest.cpu, machine, loaded, Requests::ICACHE) {
-        // As in `block_at_once`.
-        return vcpu::after_interrupt(guest.reborrow(), ExitReason::Wfi);
-    }
-    wait::leave(guest.reborrow(), ExitReason::Wfi)
+    // SAFETY: the caller's condition.
+    Some(unsafe { exit.leave((shared, reason), NextPc::SteppedOver, &event) })
 }
 
 /// Blocks the running vCPU until something wakes it, unless something is due.
@@ -416,7 +393,7 @@ fn block(guest: Guest<'_>, reason: ExitReason) -> Handled {
 #[inline(always)]
 fn block_at_once(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
-    if !vcpu::waits_at_once(guest.cpu, loaded.shared, Requests::ICACHE)
+    if !vcpu::waits_at_once(&guest.cpu.data, loaded.shared, Requests::ICACHE)
         && vcpu::is_due(guest.cpu, machine, loaded, Requests::ICACHE)
     {
         // The request may be a stop, which this CPU is not told of again. Without a request, the

@@ -3,6 +3,7 @@
 //! Requirements: G1-VCPU-002.
 
 use core::cell::Cell;
+use core::ptr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use gear1_abi::boot::{BootChannel, BootInfo, BootVm, IrqOwner, MAX_DOORBELLS, RealTime};
@@ -10,7 +11,7 @@ use gear1_abi::call::{Failure, VmState, Waits};
 use gear1_abi::event::{Ended, Ends};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
-use gear1_arch::cpu::FpAccess;
+use gear1_arch::fp::FpOwner;
 use gear1_arch::handover::Handover;
 use gear1_arch::sync::{Claim, ClaimCell, Once, TicketGuard, TicketLock};
 use gear1_arch::this_cpu::{CpuSlot, Cpus, ThisCpu};
@@ -169,22 +170,45 @@ impl<'a> Guest<'a> {
 /// Exit that went to Gear2, whose ticks count until its vCPU is entered again.
 pub(crate) struct ExitTiming {
     /// vCPU that left its guest; `None`: nothing is counted.
-    pub(crate) vcpu: Option<VcpuId>,
-    /// Reason of the exit.
-    pub(crate) reason: ExitReason,
+    vcpu: Option<&'static VcpuShared>,
     /// Counter value at the exit.
-    pub(crate) since: u64,
+    since: u64,
+    /// Reason of the exit.
+    reason: ExitReason,
 }
 
 impl ExitTiming {
+    /// No exit.
+    pub(crate) const NONE: Self = Self {
+        vcpu: None,
+        since: 0,
+        reason: ExitReason::Hvc,
+    };
+
     /// A vCPU leaves its guest at `now`.
     #[inline(always)]
-    pub(crate) const fn begin(id: VcpuId, reason: ExitReason, now: u64) -> ExitTiming {
-        ExitTiming {
-            vcpu: Some(id),
-            reason,
+    pub(crate) const fn begin(vcpu: &'static VcpuShared, reason: ExitReason, now: u64) -> Self {
+        Self {
+            vcpu: Some(vcpu),
             since: now,
+            reason,
         }
+    }
+
+    /// A vCPU enters its guest at `now`: the exit's ticks count if it is the one that left, as those
+    /// of another vCPU's run in between would count for this one. Whoever enters Gear2 next begins
+    /// another exit, so nothing counts twice.
+    #[inline(always)]
+    pub(crate) fn end(&self, vcpu: &VcpuShared, now: u64) {
+        if self.is_of(vcpu) {
+            vcpu.add_ticks(self.reason, now.wrapping_sub(self.since));
+        }
+    }
+
+    /// Tells whether this vCPU left its guest.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, vcpu: &VcpuShared) -> bool {
+        self.vcpu.is_some_and(|left| ptr::eq(left, vcpu))
     }
 }
 
@@ -194,28 +218,28 @@ pub(crate) struct CpuData {
     pub(crate) machine: Option<&'static Machine>,
     /// Loaded vCPU, whether it runs or not.
     pub(crate) loaded: Option<&'static Loaded>,
+    /// Signals to this CPU's loop, set as the CPU starts.
+    pub(crate) signals: Option<&'static CpuShared>,
     /// Constants of the world switch.
     pub(crate) world: World,
-    /// VMs' translations and instructions that this CPU's TLBs and instruction cache may hold.
-    pub(crate) residents: Residents,
-    /// Firmware's mitigations, and the VM whose branches this CPU's predictors may hold.
-    pub(crate) mitigations: Mitigations,
     /// vCPU whose values the FP registers hold.
-    pub(crate) fp_owner: Option<VcpuId>,
-    /// FP, SIMD and SVE registers that the owner reaches without a trap.
-    pub(crate) fp_access: FpAccess,
+    pub(crate) fp: FpOwner,
     /// CNTPCT value at which Gear2 asked to be called back.
     pub(crate) deadline: u64,
     /// CNTPCT value that the EL2 timer is set to.
     pub(crate) armed: u64,
+    /// Longest time that Gear2 may take from an event to its next decision, in ticks.
+    pub(crate) period: u64,
     /// Ticks by which an unloaded vCPU's timer may be taken early.
     pub(crate) early: u64,
     /// CNTPCT value by which Gear2 must have made its next call.
     pub(crate) watchdog_deadline: u64,
     /// CNTPCT value at Gear2's last event.
     pub(crate) event_delivered_at: u64,
-    /// Longest time that Gear2 may take from an event to its next decision, in ticks.
-    pub(crate) period: u64,
+    /// VMs' translations and instructions that this CPU's TLBs and instruction cache may hold.
+    pub(crate) residents: Residents,
+    /// Firmware's mitigations, and the VM whose branches this CPU's predictors may hold.
+    pub(crate) mitigations: Mitigations,
     /// vCPUs of this CPU whose timer is watched in software, one bit for each `VcpuId`, behind them
     /// the doorbells that this CPU holds, the real-time CPUs at whose heartbeats it looks, and last
     /// of all the board's watchdog.
@@ -270,11 +294,11 @@ impl CpuData {
         Self {
             machine: None,
             loaded: None,
+            signals: None,
             world: World::NONE,
             residents: Residents::NONE,
             mitigations: Mitigations::NONE,
-            fp_owner: None,
-            fp_access: FpAccess::UNSET,
+            fp: FpOwner::UNSET,
             // All fields are zero, so that the value takes no room in the image; `start_cpu` sets
             // the others.
             deadline: 0,
@@ -287,11 +311,7 @@ impl CpuData {
             watched_deadlines: [0; WATCHED_TIMERS],
             gear2_irqs: [0; 16],
             has_gear2_irq: false,
-            exit: ExitTiming {
-                vcpu: None,
-                reason: ExitReason::Hvc,
-                since: 0,
-            },
+            exit: ExitTiming::NONE,
             has_pan: false,
             misreports_stage2: false,
             has_ras: false,

@@ -126,6 +126,7 @@ pub(crate) fn unload(cpu: &mut Cpu) {
 pub(crate) fn set(data: &mut CpuData, machine: &Machine, features: u64) {
     data.features = features;
     data.monitors = features & ALL_MONITORS;
+    data.world.note_monitors(data.monitors != 0);
     let (pa_range, gicv3) = (machine.pa_range, Gic::VERSION == 3);
     // Bound: 10 registers.
     for (reg, place) in IdReg::ALL {

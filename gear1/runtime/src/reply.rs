@@ -101,14 +101,20 @@ pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
     }
 }
 
-/// Ends what the loaded vCPU waits for in the state `waits`, with a value.
+/// Ends what the loaded vCPU waits for with a value, and makes it Running. `false`: it waits for
+/// nothing, and nothing has been done. Each state is tried, calls first: a look at the state in
+/// advance would not save the compare-exchange.
 #[inline(always)]
-pub(crate) fn put_value(context: &mut VcpuContext, waits: VcpuState, value: u64) {
-    if waits == VcpuState::AwaitsHypercall {
+pub(crate) fn put_at_once(context: &mut VcpuContext, shared: &VcpuShared, value: u64) -> bool {
+    if shared.transition(VcpuState::AwaitsHypercall, VcpuState::Running) {
         context.frame.set_reg(0, value);
-    } else {
+        return true;
+    }
+    let is_answered = shared.transition(VcpuState::AwaitsMmio, VcpuState::Running);
+    if is_answered {
         end_access(context, value);
     }
+    is_answered
 }
 
 /// Ends an access that the loaded vCPU waits in: a load gets the value.

@@ -39,7 +39,7 @@ fn refuse(cpu: &mut Cpu, status: Status) -> Resume {
 /// # Safety
 ///
 /// Gear2 has trapped on this CPU.
-#[inline(never)]
+#[inline(always)]
 pub(crate) unsafe fn next_at_once(cpu: &mut Cpu) -> Resume {
     run_at_once(cpu).unwrap_or_else(|| next_slowly(cpu))
 }
@@ -68,52 +68,34 @@ fn next_slowly(cpu: &mut Cpu) -> Resume {
 #[inline(always)]
 fn run_at_once(cpu: &mut Cpu) -> Option<Resume> {
     let loaded = cpu.data.loaded?;
-    let Some(Decision::Run {
-        vcpu: _,
-        deadline,
-        reply,
-        value,
-        waits: _,
-    }) = Decision::decode_run_of(&arguments(cpu), loaded.id, cpu.data.waits)
-    else {
-        return None;
-    };
-    let is_answered = match reply {
-        Reply::None => false,
-        Reply::Value => true,
-        Reply::Abort => return None,
-    };
-    if event::is_pending(cpu) {
+    let (deadline, value) = Decision::decode_run_of(&arguments(cpu), loaded.id, cpu.data.waits)?;
+    let now = cpu::now();
+    if event::is_pending_at(cpu, || now) {
         return None;
     }
-    let (Some(context), gear2, data) = cpu.parts() else {
+    let (Some(context), gear2, data, next) = cpu.parts_to_switch() else {
         return None;
     };
-    if deadline != data.deadline || !data.world.is_switched_shortly(context) {
+    if deadline != data.deadline {
         return None;
     }
+    let way = data.world.short_way()?;
     let shared = loaded.shared;
-    let waits = if !is_answered {
-        VcpuState::Ready
-    } else if shared.is(VcpuState::AwaitsHypercall) {
-        VcpuState::AwaitsHypercall
-    } else {
-        VcpuState::AwaitsMmio
-    };
     // The registers are this CPU's alone: nobody sees that they come behind the state.
-    if !shared.transition(waits, VcpuState::Running) {
+    let is_running = match value {
+        Some(value) => reply::put_at_once(context, shared, value),
+        None => shared.transition(VcpuState::Ready, VcpuState::Running),
+    };
+    if !is_running {
         return None;
-    }
-    if is_answered {
-        reply::put_value(context, waits, value);
     }
     if shared.requests().is_none() {
         // No request was handled, so nothing here can have woken a vCPU of this CPU since the look
         // at pending events.
         // SAFETY: Gear2 has trapped, as for `next_at_once`; the rest was looked at above.
-        unsafe { vcpu::prepare_at_once(data, gear2, context, loaded) };
-        // SAFETY: `prepare_at_once` has prepared the CPU for `loaded`.
-        unsafe { cpu.set_guest(shared) };
+        unsafe { vcpu::prepare_at_once((data, gear2), context, shared, way, now) };
+        // SAFETY: `prepare_at_once` has prepared the CPU for `loaded`, whose context this is.
+        unsafe { next.set_guest(context, shared) };
         return Some(Resume::Switch);
     }
     Some(handle_and_enter(cpu, loaded))
@@ -276,7 +258,7 @@ fn enter_claimed(cpu: &mut Cpu, machine: &Machine, shared: &VcpuShared) -> Resum
     }
     // The requests may have woken a vCPU of this very CPU, for which nobody would interrupt the guest
     // (G1-VCPU-001).
-    if machine::cpu_shared(cpu.index()).is_pending()
+    if event::is_signalled(cpu)
         && let Some(event) = &event::pending_event(cpu, None)
     {
         shared.set_state(VcpuState::Ready);

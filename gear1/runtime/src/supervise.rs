@@ -28,7 +28,7 @@ use gear1_core::context::{PSTATE_EL0_MASKED, PSTATE_EL1T_MASKED};
 use gear1_core::supervise::{Budget, Meeting};
 
 use crate::halt::{HaltReason, halt};
-use crate::machine::{self, Cpu, Guest, Machine};
+use crate::machine::{self, Cpu, ExitTiming, Guest, Machine};
 use crate::{irq, kick, log, timer};
 
 static MEETING: Meeting = Meeting::new();
@@ -198,7 +198,7 @@ pub(crate) fn interrupted(cpu: &mut Cpu, machine: &Machine) -> Resume {
 fn enter_anew(cpu: &mut Cpu, machine: &Machine) {
     let boot = machine.boot;
     let index = cpu.index();
-    cpu.data.exit.vcpu = None;
+    cpu.data.exit = ExitTiming::NONE;
     cpu.data.deadline = NO_DEADLINE;
     let shared = machine::cpu_shared(index);
     shared.ring();

@@ -67,9 +67,10 @@ pub(crate) fn early() -> u64 {
 /// Begins Gear2's period: Gear2 gets an event now and must return within the period.
 #[inline(always)]
 pub(crate) fn watch_gear2(data: &mut CpuData, now: u64) {
-    let due = now.wrapping_add(data.period);
-    (data.event_delivered_at, data.watchdog_deadline) = (now, due);
-    if data.armed > due {
+    let (armed, period) = (data.armed, data.period);
+    let due = now.wrapping_add(period);
+    (data.watchdog_deadline, data.event_delivered_at) = (due, now);
+    if armed > due {
         arm(data);
     }
 }

@@ -13,6 +13,8 @@ use gear1_abi::exit::ExitReason;
 use gear1_arch::cpu::FpAccess;
 use gear1_arch::entry::Resume;
 use gear1_arch::regs::{CNTVOFF_EL2, VDISR_EL2, Writeable as _};
+use gear1_arch::this_cpu::Next;
+use gear1_arch::world::ShortWay;
 use gear1_arch::{cache, cpu, el1, world};
 use gear1_core::context::{Frame, VcpuContext};
 use gear1_core::vcpu::{Requests, Start, VcpuShared};
@@ -165,45 +167,32 @@ pub(crate) fn serve_icache(loaded: &Loaded) {
         .serve_icache(requests, cache::invalidate_instructions);
 }
 
-/// Tells whether the loaded vCPU and Gear2 are exchanged on the short ways now
-/// ([`leave_at_once`], [`prepare_at_once`]).
-#[inline(always)]
-pub(crate) fn is_switched_shortly(cpu: &mut Cpu) -> bool {
-    let (context, _, data) = cpu.parts();
-    context.is_some_and(|context| data.world.is_switched_shortly(context))
-}
-
-/// Prepares the CPU for the loaded vCPU, where [`is_switched_shortly`] holds. The caller makes it
-/// the one restored next.
+/// Prepares the CPU for the loaded vCPU, which runs from `now` on, on the short way. The caller makes
+/// it the one restored next.
 ///
 /// # Safety
 ///
-/// As for [`enter`]. `context` is the loaded vCPU's, which `loaded` is, `gear2` is the frame of this
-/// CPU, and [`is_switched_shortly`] holds.
+/// As for [`enter`]. `context` is the loaded vCPU's, whose shared part `shared` is, `gear2` is the
+/// frame of this CPU, and `way` is of this exit.
 #[inline(always)]
 pub(crate) unsafe fn prepare_at_once(
-    data: &mut CpuData,
-    gear2: &mut Frame,
+    (data, gear2): (&mut CpuData, &mut Frame),
     context: &VcpuContext,
-    loaded: &Loaded,
+    shared: &VcpuShared,
+    way: ShortWay,
+    now: u64,
 ) {
-    let access = begin_run(data, gear2, loaded);
-    // SAFETY: as in `enter_loaded`; `is_switched_shortly` holds.
-    unsafe { (data.world).enter_guest_shortly(gear2, context, access) };
+    let access = begin_run(data, gear2, shared, now);
+    // SAFETY: as in `enter_loaded`.
+    unsafe { (data.world).enter_guest_shortly(way, gear2, context, access) };
 }
 
-/// Notes that the loaded vCPU runs from now on. Returns what it reaches of FP without a trap.
+/// Notes that the loaded vCPU runs from `now` on. Returns what it reaches of FP without a trap.
 #[inline(always)]
-fn begin_run(data: &mut CpuData, gear2: &mut Frame, loaded: &Loaded) -> FpAccess {
-    let now = cpu::now();
-    end_exit(&mut data.exit, loaded, now);
+fn begin_run(data: &mut CpuData, gear2: &mut Frame, shared: &VcpuShared, now: u64) -> FpAccess {
+    data.exit.end(shared, now);
     event::began(gear2, now);
-    // planted: FP is open for who does not own it
-    if data.fp_owner == Some(loaded.id) {
-        data.fp_access
-    } else {
-        FpAccess::NONE
-    }
+    data.fp.open()
 }
 
 /// Sets what WFI and WFE of the loaded vCPU do from its next entry on.
@@ -236,28 +225,16 @@ pub(crate) unsafe fn enter(cpu: &mut Cpu) -> Resume {
 /// As for [`enter`]. `loaded` is the loaded vCPU.
 #[inline(always)]
 pub(crate) unsafe fn enter_loaded(cpu: &mut Cpu, loaded: &Loaded) -> Resume {
-    if let (Some(context), gear2, data) = cpu.parts() {
-        let access = begin_run(data, gear2, loaded);
+    if let (Some(context), gear2, data, next) = cpu.parts_to_switch() {
+        let access = begin_run(data, gear2, loaded.shared, cpu::now());
         // SAFETY: the caller's condition; the guest's frame is the next one below. `boot::start_vm`
         // alone sets `vttbr` and `hcr`, of each vCPU that is loadable. `pstate` is
         // what SPSR_EL2 held when the guest left, a reset's or an `Entry`'s.
         unsafe { data.world.enter_guest(gear2, context, access) };
         // SAFETY: `enter_guest` has prepared the CPU, and this function returns `Switch`.
-        unsafe { cpu.set_guest(loaded.shared) };
+        unsafe { next.set_guest(context, loaded.shared) };
     }
     Resume::Switch
-}
-
-/// Ends the exit that Gear2 has handled: its ticks count if the vCPU that left is entered again, as
-/// ticks of another vCPU's run in between would count for this one.
-#[inline(always)]
-fn end_exit(exit: &mut ExitTiming, loaded: &Loaded, now: u64) {
-    let ExitTiming { reason, since, .. } = *exit;
-    if let Some(id) = exit.vcpu.take()
-        && id == loaded.id
-    {
-        loaded.shared.add_ticks(reason, now.wrapping_sub(since));
-    }
 }
 
 /// Leaves the running guest for Gear2, which gets `event`; the vCPU is in `state` from now on.
@@ -271,31 +248,72 @@ pub(crate) fn leave(
     leave_as_is(guest.reborrow(), reason, event)
 }
 
-/// Leaves the running guest for Gear2, with the vCPU's state already set, where
-/// [`is_switched_shortly`] holds and the CPU is no real-time VM's. Nothing of it needs the stack,
-/// and the kind of the event is known to the caller.
-///
-/// # Safety
-///
-/// The loaded guest, which `loaded` is, has trapped on this CPU, and [`is_switched_shortly`] holds.
-#[inline(always)]
-pub(crate) unsafe fn leave_at_once(
-    cpu: &mut Cpu,
-    loaded: &'static Loaded,
-    reason: ExitReason,
-    event: &Event,
-) -> Resume {
-    let now = cpu::now();
-    if let (Some(context), gear2, data) = cpu.parts() {
-        data.exit = ExitTiming::begin(loaded.id, reason, now);
-        // SAFETY: the caller's conditions. Gear2's frame, whose PSTATE is what SPSR_EL2 held when
-        // Gear2 trapped, is the next one below.
-        unsafe { data.world.leave_guest_shortly(context, gear2) };
+/// Instruction at which a vCPU that has left its guest goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextPc {
+    /// ELR_EL2 is the right one: behind a call, or at an access that awaits its reply.
+    Kept,
+    /// The one behind the trapped instruction, at which ELR_EL2 is.
+    SteppedOver,
+}
+
+/// Exit of the loaded guest that can lead to Gear2 on the short way: none of it needs the stack, and
+/// nothing is looked for twice.
+pub(crate) struct ShortExit<'a> {
+    /// Registers of the vCPU, general ones and what else is stored already.
+    pub(crate) context: &'a mut VcpuContext,
+    /// State of the CPU.
+    pub(crate) data: &'a mut CpuData,
+    gear2: &'a mut Frame,
+    next: Next<'a>,
+    way: ShortWay,
+}
+
+impl<'a> ShortExit<'a> {
+    /// Returns the exit, if there is a [`ShortWay`] for it. Nothing has been done.
+    #[inline(always)]
+    pub(crate) fn of(cpu: &'a mut Cpu) -> Option<Self> {
+        let (Some(context), gear2, data, next) = cpu.parts_to_switch() else {
+            return None;
+        };
+        let way = data.world.short_way()?;
+        Some(Self {
+            context,
+            data,
+            gear2,
+            next,
+            way,
+        })
     }
-    // SAFETY: `leave_guest_shortly` has prepared the CPU, and this function returns `Switch`.
-    unsafe { cpu.set_gear2() };
-    event::deliver_here(cpu, event, now);
-    Resume::Switch
+
+    /// Leaves the guest for Gear2, with the vCPU's state already set. The caller knows the kind of
+    /// the event, which is therefore not decoded.
+    ///
+    /// # Safety
+    ///
+    /// The loaded guest, whose shared part `shared` is, has trapped on this CPU.
+    #[inline(always)]
+    pub(crate) unsafe fn leave(
+        self,
+        (shared, reason): (&'static VcpuShared, ExitReason),
+        next_pc: NextPc,
+        event: &Event,
+    ) -> Resume {
+        let now = cpu::now();
+        self.data.exit = ExitTiming::begin(shared, reason, now);
+        // SAFETY: the caller's condition. Gear2's frame, whose PSTATE is what SPSR_EL2 held when
+        // Gear2 trapped, is the next one below.
+        unsafe {
+            (self.data.world).leave_guest_shortly(self.way, self.context, self.gear2);
+        }
+        if next_pc == NextPc::SteppedOver {
+            self.context.frame.step_over();
+        }
+        // SAFETY: `leave_guest_shortly` has prepared the CPU, and this function returns `Switch`.
+        unsafe { self.next.set_gear2(self.gear2) };
+        event::deliver_here(self.data, self.gear2, event, now);
+        Resume::Switch
+    }
 }
 
 /// Leaves the running guest for Gear2, with the vCPU's state already set.
@@ -303,7 +321,7 @@ pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: &Event) -
     let Guest { cpu, loaded, .. } = guest;
     let now = cpu::now();
     if let (Some(context), gear2, data) = cpu.parts() {
-        data.exit = ExitTiming::begin(loaded.id, reason, now);
+        data.exit = ExitTiming::begin(loaded.shared, reason, now);
         // SAFETY: the loaded guest was running and trapped; Gear2's frame, whose PSTATE is what
         // SPSR_EL2 held when Gear2 trapped, is the next one below.
         unsafe { data.world.leave_guest(context, gear2) };
@@ -340,7 +358,7 @@ pub(crate) fn after_interrupt(mut guest: Guest<'_>, reason: ExitReason) -> Handl
 /// Gear2 hears of it now. Every exit that changes a virtual GIC ends here or in
 /// [`after_interrupt`].
 pub(crate) fn woke_somebody(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
-    if !machine::cpu_shared(guest.cpu.index()).is_pending() {
+    if !event::is_signalled(guest.cpu) {
         return Handled::Same;
     }
     after_interrupt(guest.reborrow(), reason)
@@ -363,8 +381,8 @@ pub(crate) fn woke_somebody_or(
 /// Lets the running vCPU wait, unless it has list registers in use, or is asked for more than
 /// `expected`. Tells whether it is in `Wfi` now; [`is_due`] says more.
 #[inline(always)]
-pub(crate) fn waits_at_once(cpu: &Cpu, shared: &VcpuShared, expected: Requests) -> bool {
-    is_quiet(&mut Gic::list_registers(cpu.data.list_registers)) && shared.wait_quiet(expected)
+pub(crate) fn waits_at_once(data: &CpuData, shared: &VcpuShared, expected: Requests) -> bool {
+    is_quiet(&mut Gic::list_registers(data.list_registers)) && shared.wait_quiet(expected)
 }
 
 /// Tells whether something is due for the running vCPU: an interrupt, or a request
@@ -375,7 +393,7 @@ pub(crate) fn waits_at_once(cpu: &Cpu, shared: &VcpuShared, expected: Requests) 
 #[inline(never)]
 pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Requests) -> bool {
     let shared = loaded.shared;
-    if waits_at_once(cpu, shared, expected) {
+    if waits_at_once(&cpu.data, shared, expected) {
         return false;
     }
     // A request alone keeps the vCPU awake, whatever the list registers hold.

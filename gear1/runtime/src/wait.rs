@@ -3,7 +3,6 @@
 //!
 //! Requirements: G1-VCPU-001, G1-VCPU-002, G1-VCPU-003.
 
-use gear1_abi::boot::RealTime;
 use gear1_abi::call::{VcpuState, WAITS_HERE};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
@@ -13,19 +12,19 @@ use gear1_core::vcpu::{CpuShared, Requests};
 
 use crate::gic::{self, Gic, HostGic};
 use crate::machine::{self, Cpu, Guest, Loaded};
-use crate::vcpu::Handled;
+use crate::vcpu::{Handled, NextPc, ShortExit};
 use crate::{event, irq, supervise, vcpu, vgic};
 
 /// Leaves the running guest, whose vCPU is in Wfi, for Gear2.
 #[inline(always)]
 pub(crate) fn leave(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
-    let loaded = guest.loaded;
-    let event = Event::Wfi(loaded.id);
-    if guest.cpu.data.real_time == RealTime::No && vcpu::is_switched_shortly(guest.cpu) {
-        // SAFETY: the loaded guest has trapped; `vcpu::is_switched_shortly` holds.
-        return unsafe { vcpu::leave_at_once(guest.cpu, loaded, reason, &event) }.into();
+    let Loaded { id, shared, .. } = *guest.loaded;
+    let event = Event::Wfi(id);
+    match ShortExit::of(guest.cpu) {
+        // SAFETY: the loaded guest has trapped. Its PC is behind the WFI already.
+        Some(exit) => unsafe { exit.leave((shared, reason), NextPc::Kept, &event) }.into(),
+        None => vcpu::leave_as_is(guest.reborrow(), reason, &event),
     }
-    vcpu::leave_as_is(guest.reborrow(), reason, &event)
 }
 
 /// End of a wait with the loaded vCPU.

@@ -30,19 +30,18 @@ pub(crate) struct Supervisor;
 impl Conduit for Supervisor {
     #[inline(always)]
     fn svc<const NUMBER: u16>(&mut self, arguments: Regs) -> Regs {
-        call::<NUMBER>(arguments).0
+        call::<NUMBER>(arguments)
     }
 
     #[inline(always)]
     fn svc_next(&mut self, arguments: Regs) -> (Regs, [u64; 2]) {
-        call::<{ number::NEXT }>(arguments)
+        next(arguments)
     }
 }
 
-/// Makes a call. Eight registers go in and come out, and X8 and X9, which are zero and which NEXT
-/// alone changes; a call with fewer arguments passes zeroes.
+/// Makes a call. Eight registers go in and come out; a call with fewer arguments passes zeroes.
 #[inline(always)]
-fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, [u64; 2]) {
+fn call<const NUMBER: u16>(arguments: Regs) -> Regs {
     let [
         mut x0,
         mut x1,
@@ -53,7 +52,6 @@ fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, [u64; 2]) {
         mut x6,
         mut x7,
     ] = arguments;
-    let (mut x8, mut x9) = (0, 0);
     // SAFETY: to Gear2 a call is a function call (`gear1_abi::call`): Gear1 touches no memory
     // that Gear2 can see and keeps X19 to X30 and SP. What it may lose is declared lost.
     unsafe {
@@ -68,6 +66,42 @@ fn call<const NUMBER: u16>(arguments: Regs) -> (Regs, [u64; 2]) {
             inout("x5") x5,
             inout("x6") x6,
             inout("x7") x7,
+            // X8 to X18 are the callee's to change, as by AAPCS64.
+            lateout("x8") _,
+            lateout("x9") _,
+            lateout("x10") _,
+            lateout("x11") _,
+            lateout("x12") _,
+            lateout("x13") _,
+            lateout("x14") _,
+            lateout("x15") _,
+            lateout("x16") _,
+            lateout("x17") _,
+            lateout("x18") _,
+            options(nostack),
+        );
+    }
+    [x0, x1, x2, x3, x4, x5, x6, x7]
+}
+
+/// Makes the call NEXT. A decision is in four registers, and X8 and X9 come out beside the others.
+#[inline(always)]
+fn next([mut x0, mut x1, mut x2, mut x3, ..]: Regs) -> (Regs, [u64; 2]) {
+    let (x4, x5, x6, x7): (u64, u64, u64, u64);
+    let (mut x8, mut x9) = (0, 0);
+    // SAFETY: as in `call`.
+    unsafe {
+        asm!(
+            instruction!(),
+            number = const number::NEXT,
+            inout("x0") x0,
+            inout("x1") x1,
+            inout("x2") x2,
+            inout("x3") x3,
+            lateout("x4") x4,
+            lateout("x5") x5,
+            lateout("x6") x6,
+            lateout("x7") x7,
             // Zeroes go in: NEXT leaves X8 as it is when an event was pending, and X9 when the vCPU
             // has not waited inside Gear1.
             inout("x8") x8,

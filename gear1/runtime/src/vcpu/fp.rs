@@ -8,6 +8,7 @@
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VcpuId;
 use gear1_arch::cpu::FpAccess;
+use gear1_arch::fp::FpOwner;
 use gear1_arch::{fp, sve};
 use gear1_core::context::{FpState, VcpuContext};
 
@@ -15,11 +16,11 @@ use crate::machine::{self, Cpu, CpuData, Guest, Loaded};
 
 /// Saves the FP registers that this CPU holds for `id`, if it does.
 pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
-    if cpu.data.fp_owner != Some(id) {
+    if !cpu.data.fp.is(id) {
         return;
     }
-    cpu.data.fp_owner = None;
-    let has_sve = cpu.data.fp_access == FpAccess::SVE;
+    let has_sve = cpu.data.fp.has_sve();
+    cpu.data.fp = FpOwner::NOBODY;
     let mut claimed;
     let context = if cpu.data.is_loaded(id) {
         cpu.context()
@@ -28,10 +29,10 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
         claimed.as_deref_mut()
     };
     let Some(context) = context else { return };
-    // SAFETY: `fp_owner` named the vCPU, whose context this is.
+    // SAFETY: the owner is the vCPU, whose context this is.
     unsafe { fp::save(&mut context.fp) };
     if has_sve && let Some(loaded) = machine::loadable(id) {
-        // SAFETY: as above. `fp_access` is SVE's only of a vCPU whose VM has a length.
+        // SAFETY: as above. SVE is open only for a vCPU whose VM has a length.
         unsafe { sve::save(id, loaded.boot.sve_bits) };
     }
 }
@@ -41,7 +42,7 @@ pub(crate) fn release_fp(cpu: &mut Cpu, id: VcpuId) {
 #[inline(never)]
 pub(crate) fn take_fp(guest: Guest<'_>) {
     let loaded = guest.loaded;
-    if let Some(owner) = guest.cpu.data.fp_owner {
+    if let Some(owner) = guest.cpu.data.fp.vcpu() {
         release_fp(guest.cpu, owner);
     }
     if let (Some(context), _, data) = guest.cpu.parts() {
@@ -49,13 +50,12 @@ pub(crate) fn take_fp(guest: Guest<'_>) {
         // planted: FP registers are not switched
         // SAFETY: the loaded guest trapped. The registers are nobody's, or were saved above.
         unsafe { fp::restore(&context.fp) };
-        data.fp_owner = Some(loaded.id);
-        data.fp_access = FpAccess::FP;
+        data.fp.give(loaded.id, FpAccess::FP);
         let length = loaded.boot.sve_bits;
         if length != 0 {
             // SAFETY: as above. The length is the VM's.
             unsafe { sve::restore(loaded.id, length) };
-            data.fp_access = FpAccess::SVE;
+            data.fp.give(loaded.id, FpAccess::SVE);
         }
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn reset(data: &mut CpuData, context: &mut VcpuContext, loaded: &Load
         // SAFETY: the vCPU is loaded here. The length is the VM's.
         unsafe { sve::reset(loaded.id, length) };
     }
-    if data.fp_owner == Some(loaded.id) {
-        data.fp_owner = None;
+    if data.fp.is(loaded.id) {
+        data.fp = FpOwner::NOBODY;
     }
 }

@@ -141,7 +141,7 @@ pub(super) const BUGS: &[Bug] = &[
     // one's, with no exit that could be missed.
     Bug {
         name: "FP is open for who does not own it",
-        change: Change::Swap(" == Some(loaded.id)", ".is_some()"),
+        change: Change::Swap(" == Some(id)", ".is_some()"),
         breaks: &["G1-RUN-004"],
         test: "tests/guests/src/bin/fp.rs",
         finder: Finder::Guest("fp", "cortex-a57"),
