@@ -239,6 +239,13 @@ impl Next<'_> {
     }
 }
 
+/// Tells whether both are the shared part of one vCPU.
+#[inline(always)]
+#[must_use]
+pub fn is_same(one: &VcpuShared, other: &VcpuShared) -> bool {
+    ptr::eq(one, other)
+}
+
 /// State of a CPU before it is up.
 pub struct CpuSlot<T>(UnsafeCell<ThisCpu<T>>);
 

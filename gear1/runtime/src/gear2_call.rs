@@ -18,8 +18,9 @@ use gear1_arch::entry;
 use gear1_arch::entry::Resume;
 use gear1_core::vgic::{IntId, VcpuIndex, VmGic};
 
+use crate::exit_timing::ExitTiming;
 use crate::gic::{Gic, HostGic};
-use crate::machine::{self, Cpu, ExitTiming, GUEST_SPIS, LOG_RINGS, Machine};
+use crate::machine::{self, Cpu, GUEST_SPIS, LOG_RINGS, Machine};
 use crate::{channel, kick, last_words, lifecycle, reply, smmu, supervise, vcpu, vgic, vm_state};
 
 /// Outcome of a call and what X1 to X6 hold beside it.

@@ -100,6 +100,7 @@ mod channel;
 mod ending;
 mod event;
 mod exit;
+mod exit_timing;
 mod ffa;
 mod gear2_call;
 #[cfg(feature = "check-ghost")]

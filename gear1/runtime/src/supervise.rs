@@ -27,8 +27,9 @@ use gear1_arch::{barrier, cpu, stop};
 use gear1_core::context::{PSTATE_EL0_MASKED, PSTATE_EL1T_MASKED};
 use gear1_core::supervise::{Budget, Meeting};
 
+use crate::exit_timing::ExitTiming;
 use crate::halt::{HaltReason, halt};
-use crate::machine::{self, Cpu, ExitTiming, Guest, Machine};
+use crate::machine::{self, Cpu, Guest, Machine};
 use crate::{irq, kick, log, timer};
 
 static MEETING: Meeting = Meeting::new();

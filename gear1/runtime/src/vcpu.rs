@@ -20,8 +20,9 @@ use gear1_core::context::{Frame, VcpuContext};
 use gear1_core::vcpu::{Requests, Start, VcpuShared};
 use gear1_core::vgic::is_quiet;
 
+use crate::exit_timing::ExitTiming;
 use crate::gic::{Gic, HostGic, VIRTUAL_TIMER as TIMER};
-use crate::machine::{self, Cpu, CpuData, ExitTiming, Guest, Loaded, Machine};
+use crate::machine::{self, Cpu, CpuData, Guest, Loaded, Machine};
 use crate::vgic::{change_gic, flush_gic};
 use crate::{event, messages, monitors, reply, timer};
 
@@ -189,7 +190,7 @@ pub(crate) unsafe fn prepare_at_once(
 
 /// Notes that the loaded vCPU runs from `now` on. Returns what it reaches of FP without a trap.
 #[inline(always)]
-fn begin_run(data: &mut CpuData, gear2: &mut Frame, shared: &VcpuShared, now: u64) -> FpAccess {
+fn begin_run(data: &CpuData, gear2: &mut Frame, shared: &VcpuShared, now: u64) -> FpAccess {
     data.exit.end(shared, now);
     event::began(gear2, now);
     data.fp.open()

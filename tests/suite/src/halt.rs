@@ -18,8 +18,8 @@ use crate::part::{Part, Tally};
 
 /// The boot to Gear1's first exit, no more.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Function that the test spoils: the first guest or Gear2 to call Gear1 ends there.
-const FUNCTION: &str = "gear1_sync";
+/// Function that the test spoils: Gear2's first call ends there.
+const FUNCTION: &str = "gear1_svc";
 /// Permanently undefined instruction. `udf #0`.
 const UDF: [u8; 4] = [0; 4];
 
