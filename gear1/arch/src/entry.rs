@@ -3,14 +3,15 @@
 //! While a guest or Gear2 runs, SP_EL2 points at its [`Frame`], so that entry
 //! needs no scratch register. Stored there are X0 to X18 and X30, since X19 to X29
 //! survive the handler by AAPCS64: these at entry only if the syndrome may name one
-//! of them, else when the handler switches. Of a call of Gear2's, X10 to X18 are lost and
-//! not stored. Then the image's handler runs on the CPU's stack and answers what is
-//! restored: X0 to X18 and X30 ([`Resume::Same`]) or everything, from `current`
-//! ([`Resume::Switch`]).
+//! of them, else when the handler switches. An SVC, a call of Gear2's at EL0, does not
+//! store X10 to X18, which the call loses: restored are older values of Gear2's own. Then
+//! the image's handler runs on the CPU's stack and answers what is restored: X0 to X18 and
+//! X30 ([`Resume::Same`]) or everything, from `current` ([`Resume::Switch`]).
 //!
 //! The image defines, with C linkage: `gear1_hvc` and `gear1_svc` (the calls of guests, and of a
 //! Gear2 at EL1, and those of a Gear2 at EL0), `gear1_sync` (other synchronous exceptions),
-//! `gear1_irq`, `gear1_serror` (`extern "C" fn(&mut ThisCpu<T>, esr: u64) -> Resume`) and
+//! `gear1_irq`, `gear1_serror` (`extern "C" fn(&mut ThisCpu<T>, esr: u64) -> Resume`), `gear1_left`
+//! (`extern "C" fn(&mut ThisCpu<T>) -> Resume`, for [`Resume::Left`]) and
 //! `gear1_halted(&HaltFrame, stack: u64) -> !`.
 //!
 //! Requirements: G1-RUN-002, G1-RUN-003, G1-TRC-001.
@@ -32,6 +33,9 @@ pub enum Resume {
     Same = 0,
     /// All registers of the current context, which may be another one.
     Switch = 1,
+    /// The vCPU of a CPU without Gear2 has left its guest. Its X19 to X29 are stored, and `gear1_left`
+    /// says what is restored: [`Resume::Switch`], or [`Resume::Same`] if nothing was left.
+    Left = 2,
 }
 
 impl Resume {
@@ -260,13 +264,15 @@ gear1_vectors:
     // planted: a branch on the way of calls
     SAVE_ARGUMENTS
     mrs x1, esr_el2
-    // EC 0x10 to 0x17 (bits 31:26) are calls, of which SVC is 0x15, HVC 0x16 and SMC 0x17.
+    // EC 0x10 to 0x17 (bits 31:26) are calls, of which SVC is 0x15, HVC 0x16 and SMC 0x17. Bit 31
+    // is not looked at: 0x30 to 0x37 are debug exceptions, which come to EL2 only by MDCR_EL2.TDE,
+    // which is 0, and from Gear2, while which MDSCR_EL1 is 0.
+classify:
     tbz x1, #30, no_call
     tbnz x1, #29, register_access
     tbz x1, #27, svc_or_reserved
     SAVE_OTHER_CALLER_SAVED
     tbnz x1, #26, sync_in_place
-hvc_in_place:
     CALL gear1_hvc
     mrs x1, tpidr_el2
     cbz x0, restore_same
@@ -310,10 +316,10 @@ hvc_in_place:
 gear1_traced_vectors:
     FROM_EL2
     .balign 128
-    SAVE_CALLER_SAVED
+    SAVE_ARGUMENTS
     mrs x1, esr_el2
     RECORD
-    b dispatch
+    b classify
     TRACED_IRQ
     TRACED_IRQ
     .balign 128
@@ -338,34 +344,19 @@ gear1_traced_vectors:
     // stored for number 16 and on.
 register_access:
     SAVE_OTHER_CALLER_SAVED
-register_access_stored:
     tbz x1, #9, sync_in_place
     b sync_with_all
 no_call:
     SAVE_OTHER_CALLER_SAVED
-no_call_stored:
     tbz x1, #20, sync_in_place
 sync_with_all:
     SAVE_CALLEE_SAVED sp
     CALL gear1_sync
     b resume
 
-    .if {traced}
-    // X0 to X18 and X30 are stored.
-dispatch:
-    tbz x1, #30, no_call_stored
-    tbnz x1, #29, register_access_stored
-    tbz x1, #27, 1f
-    tbz x1, #26, hvc_in_place
-    b sync_in_place
-1:  tbz x1, #26, sync_in_place
-    b svc_in_place
-    .endif
-
     // EC 0x15, and 0x10 and 0x14, which a guest may have from a feature that this CPU's architecture
     // has and GearV does not know. SVC is Gear2's: HCR_EL2.TGE, which routes it here, is set while
-    // Gear2 runs at EL0 alone (Arm ARM, HCR_EL2.TGE), and HFGITR_EL2 has no SVC trapped. To Gear2 a
-    // call is a function call, so X10 to X18 are lost: the frame keeps older ones of Gear2's own.
+    // Gear2 runs at EL0 alone (Arm ARM, HCR_EL2.TGE), and HFGITR_EL2 traps no SVC (`init_traps`).
 svc_or_reserved:
     tbnz x1, #26, svc
     SAVE_OTHER_CALLER_SAVED
@@ -373,7 +364,6 @@ svc_or_reserved:
 svc:
     stp x8, x9, [sp, #64]
     str x30, [sp, #240]
-svc_in_place:
     CALL gear1_svc
     mrs x1, tpidr_el2
     cbz x0, restore_same
@@ -389,6 +379,7 @@ resume_in_place:
 switch_in_place:
     ldr x2, [x1, #{entered}]
     SAVE_CALLEE_SAVED x2
+    tbnz x0, #1, left
 restore_all:
     ldr x3, [x1, #{current}]
     str x3, [x1, #{entered}]
@@ -418,6 +409,7 @@ restore_all:
 gear1_resume:
 resume:
     mrs x1, tpidr_el2
+    tbnz x0, #1, left
     cbnz x0, restore_all
 restore_same:
     ldr x2, [x1, #{current}]
@@ -436,6 +428,11 @@ restore_same:
     eret
     dsb nsh
     isb
+
+    // X19 to X29 are in the frame of the guest that was left.
+left:
+    CALL gear1_left
+    b resume
 
     // X0 = vector number, TPIDR_EL0 = X0 of the interrupted code.
     // The stack may be what faulted: use the halt stack (one for all CPUs; the

@@ -65,6 +65,6 @@ pub fn take_at_el1(entry: Entry, esr: u64) {
 }
 
 /// Makes a virtual SError pending for the guest that runs.
-pub fn pend_serror() {
+pub(crate) fn pend_serror() {
     regs::HCR_EL2.set(regs::HCR_EL2.get() | hcr::VSE);
 }

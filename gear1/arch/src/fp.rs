@@ -57,7 +57,7 @@ impl FpOwner {
         };
     }
 
-    /// The registers are the loaded vCPU's from now on.
+    /// The registers are those of the loaded vCPU, which is `id`, from now on.
     pub const fn give(&mut self, id: VcpuId, access: FpAccess) {
         *self = Self {
             vcpu: Some(id),

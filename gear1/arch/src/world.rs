@@ -17,7 +17,7 @@ use crate::regs::{
     CNTKCTL_EL1, ELR_EL2, HCR_EL2, Readable as _, SCTLR_EL1, SP_EL0, SPSR_EL2, TPIDR_EL0,
     TPIDRRO_EL0, VTTBR_EL2, Writeable as _,
 };
-use crate::{barrier, cpu, el1, monitors, serror, tlb};
+use crate::{barrier, cpu, el1, exception, monitors, serror, tlb};
 
 /// Facts about the machine and about Gear2 that the world switch needs.
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +25,11 @@ pub struct World {
     /// VTTBR_EL2 of Gear2.
     gear2_vttbr: u64,
     /// FP, SIMD and SVE registers that Gear2 reaches: none. This constant and the two below are kept
-    /// here because two registers are loaded in fewer instructions than a constant is made.
+    /// here because one LDP loads two fields, where each constant takes two instructions.
     gear2_fp: FpAccess,
-    /// SCTLR_EL1 of Gear2 at EL0.
+    /// SCTLR_EL1 of Gear2 at EL0; unused at EL1.
     gear2_sctlr: u64,
-    /// HCR_EL2 of Gear2 at EL0.
+    /// HCR_EL2 of Gear2 at EL0; unused at EL1.
     gear2_hcr: u64,
     /// VTTBR_EL2 of the empty stage 2.
     null_vttbr: u64,
@@ -39,7 +39,7 @@ pub struct World {
 
 /// Proof that the short ways between a guest and Gear2 are enough for an exit, from
 /// [`World::short_way`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ShortWay {
     /// The empty stage 2 is to stand in between.
     null_step: bool,
@@ -280,7 +280,8 @@ impl World {
     ///
     /// # Safety
     ///
-    /// As for [`World::leave_guest`]. `way` is of this exit.
+    /// As for [`World::leave_guest`]. `way` is of this exit, and [`World::note_monitors`] was told of
+    /// the guest's monitors when it was loaded.
     #[inline(always)]
     pub unsafe fn leave_guest_shortly(
         &self,
@@ -318,7 +319,8 @@ impl World {
     ///
     /// # Safety
     ///
-    /// As for [`World::enter_guest`]. `way` is of this exit.
+    /// As for [`World::enter_guest`]. `way` is of this exit, and [`World::note_monitors`] was told of
+    /// the guest's monitors when it was loaded.
     #[inline(always)]
     pub unsafe fn enter_guest_shortly(
         &self,
@@ -395,12 +397,21 @@ pub fn invalidate_other_vmid(boot: Handover, vm: VmId) {
     barrier::isb();
 }
 
-/// Keeps a virtual SError that the guest has not taken yet: it stays the guest's own. HCR_EL2 is
-/// what the guest was entered with, but for VSE, which the guest's SError clears and
-/// `exception::pend_serror` sets.
+/// Keeps a virtual SError that the guest has not taken yet: it stays the guest's own. Where
+/// HCR_EL2.VSE is set, the guest's word has it as well, from its entry on or by [`pend_serror`].
+/// Other bits are not taken over: one of a feature that this CPU lacks reads as zero here, and is the
+/// guest's all the same on a CPU that has the feature.
 #[inline(always)]
 fn note_virtual_serror(guest: &mut VcpuContext) {
-    guest.hcr = HCR_EL2.get();
+    if guest.hcr & hcr::VSE != 0 && HCR_EL2.get() & hcr::VSE == 0 {
+        guest.hcr &= !hcr::VSE;
+    }
+}
+
+/// Makes a virtual SError pending for the guest, which has trapped and goes on.
+pub fn pend_serror(guest: &mut VcpuContext) {
+    guest.hcr |= hcr::VSE;
+    exception::pend_serror();
 }
 
 /// Stores the guest's registers that act at EL0, and where it goes on. All of a group are read

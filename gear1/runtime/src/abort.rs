@@ -15,7 +15,7 @@ use gear1_core::vcpu::VcpuShared;
 use gear1_core::vgic::SGIR;
 
 use crate::machine::{Cpu, Guest, Loaded};
-use crate::vcpu::{Handled, NextPc, ShortExit};
+use crate::vcpu::{NextPc, ShortExit};
 use crate::vgic::{SGI_EXIT, Sent};
 use crate::{channel, ffa, inject, pci, vcpu, vgic, vgic_mmio};
 
@@ -65,7 +65,7 @@ pub(crate) fn sgir_at_once(cpu: &mut Cpu, syndrome: Syndrome, shared: &VcpuShare
 /// A data abort of a guest: an access to an emulated device, or one that runs again, or an abort
 /// inside the guest.
 #[inline(always)]
-pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
+pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Resume {
     if let Some(resume) = vcpu::exit_if_frozen(guest.reborrow()) {
         return resume;
     }
@@ -74,7 +74,7 @@ pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
         return gone(guest.loaded);
     };
     if ffa::is_allowed_now(guest.loaded, abort, ipa) {
-        return Handled::Same;
+        return Resume::Same;
     }
     let emulated = abort.kind() != FaultKind::Other && !abort.on_table_walk();
     // planted: Gear1 halts where an access has no syndrome
@@ -88,16 +88,16 @@ pub(crate) fn data(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
 /// Has an access run again whose translation is gone.
 #[cold]
 #[inline(never)]
-fn gone(loaded: &Loaded) -> Handled {
+fn gone(loaded: &Loaded) -> Resume {
     loaded.shared.count(ExitReason::Again);
-    Handled::Same
+    Resume::Same
 }
 
 /// Answers an access to a device that Gear1 or Gear2 emulates. The most frequent comes first: the
 /// virtual GIC, then doorbells, then configuration space of PCI functions, then all that Gear2
 /// knows.
 #[inline(always)]
-fn emulate(mut guest: Guest<'_>, syndrome: Syndrome, ipa: u64) -> Handled {
+fn emulate(mut guest: Guest<'_>, syndrome: Syndrome, ipa: u64) -> Resume {
     let loaded = guest.loaded;
     let abort = syndrome.data_abort();
     if let Some((frame, offset)) = vgic::gic_frame(loaded.boot, ipa) {
@@ -181,7 +181,7 @@ fn await_reply(context: &mut VcpuContext, shared: &VcpuShared, abort: DataAbort,
 
 /// Hands an access to Gear2 and waits for its reply.
 #[inline(never)]
-fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
+fn forward(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Resume {
     let mmio = described(guest.cpu.frame(), abort, ipa);
     let loaded = guest.loaded;
     if let Some(context) = guest.cpu.context() {
@@ -218,7 +218,7 @@ fn described(frame: &Frame, abort: DataAbort, ipa: u64) -> Mmio {
 /// An instruction fetch from where nothing is: no device is executed from, so the guest gets the
 /// abort.
 #[inline(never)]
-pub(crate) fn instruction(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
+pub(crate) fn instruction(mut guest: Guest<'_>, syndrome: Syndrome) -> Resume {
     if let Some(resume) = vcpu::exit_if_frozen(guest.reborrow()) {
         return resume;
     }
@@ -227,7 +227,7 @@ pub(crate) fn instruction(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
         Some(ipa) if !ffa::is_allowed_now(guest.loaded, abort, ipa) => {
             inject::abort(guest.reborrow(), syndrome, ipa)
         }
-        Some(_) => Handled::Same,
+        Some(_) => Resume::Same,
         None => gone(guest.loaded),
     }
 }

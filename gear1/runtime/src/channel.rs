@@ -14,6 +14,7 @@
 use gear1_abi::boot::{BootChannel, BootPl061, ChannelKind, MAX_PL061};
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
+use gear1_arch::entry::Resume;
 use gear1_arch::exception;
 use gear1_arch::sync::TicketLock;
 use gear1_core::pl061::Pl061;
@@ -21,7 +22,6 @@ use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::{IntId, VcpuIndex};
 
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
-use crate::vcpu::Handled;
 use crate::vgic::doorbell;
 use crate::{timer, vcpu, vgic};
 
@@ -39,7 +39,7 @@ pub(crate) fn may_be_at(loaded: &Loaded, ipa: u64) -> bool {
 
 /// Handles an access to a channel or to a PL061 of the VM's; `None`: it is neither.
 #[inline(never)]
-pub(crate) fn access(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option<Handled> {
+pub(crate) fn access(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option<Resume> {
     if abort.is_write() {
         let value = abort.truncate(guest.cpu.frame().reg(abort.register()));
         if let Some(resume) = store(guest.reborrow(), ipa, value) {
@@ -53,7 +53,7 @@ pub(crate) fn access(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option
 ///
 /// An acknowledgement with another value than 1 is no channel and goes to Gear2: the guest's driver
 /// acknowledges a change of the device's configuration, which the device model has to see.
-fn store(mut guest: Guest<'_>, ipa: u64, value: u64) -> Option<Handled> {
+fn store(mut guest: Guest<'_>, ipa: u64, value: u64) -> Option<Resume> {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let mut own = machine::channels_of(machine, loaded.vm).iter();
     // Bound: the VM's channels, at most `MAX_CHANNELS`.
@@ -163,7 +163,7 @@ fn pl061_at(
 }
 
 /// Handles an access at `ipa` if one of the VM's PL061 blocks is there.
-fn pl061(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option<Handled> {
+fn pl061(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option<Resume> {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let (block, lock) = pl061_at(machine, loaded.vm, ipa)?;
     let (offset, register) = (ipa.wrapping_sub(block.ipa), abort.register());
@@ -179,7 +179,7 @@ fn pl061(mut guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Option<Handled> {
     }
     let value = abort.extend(u64::from(lock.lock().read(offset)));
     guest.cpu.frame().set_reg(register, value);
-    Some(Handled::with_register(register))
+    Some(Resume::with_register(register))
 }
 
 /// Puts the PL061 blocks of a VM into their reset state: the VM is loaded anew.

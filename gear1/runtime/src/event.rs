@@ -14,21 +14,20 @@ use gear1_core::vcpu::CpuShared;
 use crate::machine::{self, Cpu, CpuData};
 use crate::timer;
 
-/// Puts the event and its time into the registers that Gear2's loop returns with.
+/// Gives Gear2's loop the event and its time, which begins Gear2's period.
 #[inline(never)]
 pub(crate) fn deliver(cpu: &mut Cpu, event: &Event, now: u64) {
-    let (_, gear2, data) = cpu.parts();
-    deliver_here(data, gear2, event, now);
+    put(cpu.gear2(), event, now);
+    timer::watch_gear2(&mut cpu.data, now);
 }
 
-/// Does so where the kind of the event is known, so that nothing decodes it.
+/// Puts the event and its time into the registers that Gear2's loop returns with. A caller that knows
+/// the kind of the event has nothing decoded.
 #[inline(always)]
-pub(crate) fn deliver_here(data: &mut CpuData, gear2: &mut Frame, event: &Event, now: u64) {
+pub(crate) fn put(gear2: &mut Frame, event: &Event, now: u64) {
     let regs = event.encode();
     let ([x0, x1, x2, x3, x4, x5, x6, x7, ..], [a, b, c, d, e, f, g, _]) = (&mut gear2.x, regs);
     (*x0, *x1, *x2, *x3, *x4, *x5, *x6, *x7) = (a, b, c, d, e, f, g, now);
-    // Last, so that nothing has to outlive the call that it may make.
-    timer::watch_gear2(data, now);
 }
 
 /// Notes when the decision took effect: X8 of Gear2's call, which is the caller's zero until then.

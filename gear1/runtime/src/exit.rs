@@ -1,8 +1,8 @@
 //! The entries from the vectors: synchronous exceptions and SErrors from guests and from Gear2,
 //! decoded and dispatched, and interrupts.
 //!
-//! The ways that guests take most often end here without a stack frame. All others end in
-//! [`finish`]: where a real-time VM's vCPU has left its guest, its CPU waits in `realtime`, which
+//! The ways that guests take most often end here without a stack frame. Where a real-time VM's vCPU
+//! has left its guest, the handler returns [`Resume::Left`], and the CPU waits in `realtime`, which
 //! stands above the handlers.
 //!
 //! Each function from an entry to the first slow one is kept apart (`inline(never)`): inside one
@@ -19,14 +19,13 @@ use gear1_abi::id::VcpuId;
 use gear1_arch::entry::Resume;
 use gear1_arch::exception;
 use gear1_arch::gic::Acknowledged;
-use gear1_arch::stop;
+use gear1_arch::{stop, world};
 use gear1_core::syndrome::{Syndrome, SysregAccess, ec};
 use gear1_core::vcpu::VcpuShared;
 
 use crate::gic::{self, Gic, HostGic};
 use crate::halt::{HaltReason, halt};
 use crate::machine::{Cpu, Guest};
-use crate::vcpu::Handled;
 use crate::vgic::Sent;
 use crate::{
     abort, event, gear2_call, guest_call, inject, irq, realtime, run, supervise, sysreg, vcpu, vgic,
@@ -41,21 +40,15 @@ fn trapped(cpu: &mut Cpu) -> Guest<'_> {
     }
 }
 
-/// Ends the exit of a guest: translates what its handler returned for the vectors.
-#[inline(always)]
-fn finish(mut guest: Guest<'_>, handled: Handled) -> Resume {
-    match handled {
-        Handled::Same => Resume::Same,
-        Handled::Switch => Resume::Switch,
-        Handled::Left => left(guest.reborrow()),
-    }
-}
-
-/// A real-time VM's vCPU has left its guest.
-#[inline(never)]
-fn left(guest: Guest<'_>) -> Resume {
-    // SAFETY: `Handled::Left` says that `vcpu::leave_as_is` has left the guest.
-    unsafe { realtime::on_exit(guest.cpu, guest.loaded.machine) }
+/// Entry behind an exit by which the vCPU of a real-time VM has left its guest, with all its registers
+/// stored.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_left(cpu: &mut Cpu) -> Resume {
+    let Some(machine) = cpu.data.machine else {
+        halt(cpu, HaltReason::Inconsistent)
+    };
+    // SAFETY: `Resume::Left` says that `vcpu::leave_as_is` has left the guest.
+    unsafe { realtime::on_exit(cpu, machine) }
 }
 
 /// Entry from the synchronous vectors, but for HVC and SVC.
@@ -78,7 +71,8 @@ extern "C" fn gear1_sync(cpu: &mut Cpu, esr: u64) -> Resume {
 extern "C" fn gear1_svc(cpu: &mut Cpu, esr: u64) -> Resume {
     let syndrome = Syndrome(esr);
     if syndrome.is_svc(number::NEXT) {
-        // SAFETY: Gear2 has trapped, as SVC goes to EL2 by HCR_EL2.TGE alone.
+        // SAFETY: Gear2 has trapped: SVC goes to EL2 by HCR_EL2.TGE, which no guest has, and by
+        // HFGITR_EL2, which `init_traps` clears, alone.
         unsafe { run::next_at_once(cpu) }
     } else {
         of_gear2(cpu, syndrome)
@@ -140,17 +134,13 @@ fn vendor_call(cpu: &mut Cpu, function: u64, shared: &'static VcpuShared) -> Res
 /// Another one, from its beginning.
 #[inline(never)]
 fn slow_vendor_call(cpu: &mut Cpu) -> Resume {
-    let mut guest = trapped(cpu);
-    let handled = guest_call::vendor(guest.reborrow(), ExitReason::Hvc);
-    finish(guest.reborrow(), handled)
+    guest_call::vendor(trapped(cpu), ExitReason::Hvc)
 }
 
 /// A call by SMCCC.
 #[inline(never)]
 fn call(cpu: &mut Cpu, reason: ExitReason) -> Resume {
-    let mut guest = trapped(cpu);
-    let handled = guest_call::call(guest.reborrow(), reason);
-    finish(guest.reborrow(), handled)
+    guest_call::call(trapped(cpu), reason)
 }
 
 /// A trapped MSR, MRS or system instruction. Reads of identification registers and writes of
@@ -181,25 +171,19 @@ fn sgi1r(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared) -> Resume {
 /// An SGI to another vCPU, which is sent, and has woken the vCPU.
 #[inline(never)]
 fn sgi_woke(cpu: &mut Cpu, id: VcpuId) -> Resume {
-    let mut guest = trapped(cpu);
-    let handled = sysreg::sgi_woke(guest.reborrow(), id);
-    finish(guest.reborrow(), handled)
+    sysreg::sgi_woke(trapped(cpu), id)
 }
 
 /// An SGI to several vCPUs, to one that is off, or to the sender and another one than before.
 #[inline(never)]
 fn sgi(cpu: &mut Cpu, access: SysregAccess) -> Resume {
-    let mut guest = trapped(cpu);
-    let handled = sysreg::sgi(guest.reborrow(), access);
-    finish(guest.reborrow(), handled)
+    sysreg::sgi(trapped(cpu), access)
 }
 
 /// An access to a register that few guests use often.
 #[inline(never)]
 fn slow_register(cpu: &mut Cpu, access: SysregAccess) -> Resume {
-    let mut guest = trapped(cpu);
-    let handled = sysreg::access(guest.reborrow(), access);
-    finish(guest.reborrow(), handled)
+    sysreg::access(trapped(cpu), access)
 }
 
 /// A data abort: a load of the distributor's control registers, an SGI of a GICv2, or another
@@ -239,9 +223,7 @@ fn device_access(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
 /// A data abort whose address has to be found first.
 #[inline(never)]
 fn slow_data_abort(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
-    let mut guest = trapped(cpu);
-    let handled = abort::data(guest.reborrow(), syndrome);
-    finish(guest.reborrow(), handled)
+    abort::data(trapped(cpu), syndrome)
 }
 
 /// WFI or WFE. Most vCPUs that leave for Gear2 wait, and nothing is due for them.
@@ -255,12 +237,10 @@ fn wait(cpu: &mut Cpu, syndrome: Syndrome, shared: &'static VcpuShared) -> Resum
     resume.unwrap_or_else(|| wait_or_stay(cpu, syndrome))
 }
 
-/// WFE, or a WFI that does not lead to Gear2 on the short way.
+/// WFE, or a WFI whose way needs a stack frame.
 #[inline(never)]
 fn wait_or_stay(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
-    let mut guest = trapped(cpu);
-    let handled = guest_call::wait(guest.reborrow(), syndrome);
-    finish(guest.reborrow(), handled)
+    guest_call::wait(trapped(cpu), syndrome)
 }
 
 /// Handles exits of guests outside the fast path.
@@ -272,21 +252,20 @@ fn slow_exit(cpu: &mut Cpu, syndrome: Syndrome) -> Resume {
         return call(cpu, ExitReason::Smc);
     }
     let mut guest = trapped(cpu);
-    let handled = match syndrome.class() {
+    match syndrome.class() {
         ec::FP => take_fp(guest.reborrow()),
         ec::SVE if guest.loaded.boot.sve_bits != 0 => take_fp(guest.reborrow()),
         ec::SVE => inject::undefined(guest.reborrow(), ExitReason::Fp),
         ec::INSTRUCTION_ABORT => abort::instruction(guest.reborrow(), syndrome),
         _ => inject::undefined(guest.reborrow(), ExitReason::Undefined),
-    };
-    finish(guest.reborrow(), handled)
+    }
 }
 
 /// The first use of FP, SIMD or SVE since another vCPU's.
 #[inline(always)]
-fn take_fp(guest: Guest<'_>) -> Handled {
+fn take_fp(guest: Guest<'_>) -> Resume {
     vcpu::take_fp(guest);
-    Handled::Same
+    Resume::Same
 }
 
 /// Entry from the SError vectors: reflected to the guest that runs, since an
@@ -298,7 +277,9 @@ extern "C" fn gear1_serror(cpu: &mut Cpu) -> Resume {
     {
         return supervise::failed(cpu, machine, Failure::Fault);
     }
-    exception::pend_serror();
+    if let Some(context) = cpu.context() {
+        world::pend_serror(context);
+    }
     Resume::Same
 }
 
@@ -364,8 +345,7 @@ fn kicked_for_more(cpu: &mut Cpu) -> Resume {
     if supervise::is_called(guest.cpu) {
         return supervise::leave_and_rejoin(guest.reborrow());
     }
-    let handled = vcpu::after_interrupt(guest.reborrow(), ExitReason::Kick);
-    finish(guest.reborrow(), handled)
+    vcpu::after_interrupt(guest.reborrow(), ExitReason::Kick)
 }
 
 /// Another interrupt, while a guest or Gear2 runs. Gear2 takes no interrupts of its own: Gear2
@@ -381,10 +361,9 @@ fn interrupt(cpu: &mut Cpu, irq: Acknowledged) -> Resume {
     }
     let mut guest = trapped(cpu);
     guest.loaded.shared.count(reason);
-    let handled = if reason == ExitReason::Timer {
+    if reason == ExitReason::Timer {
         vcpu::woke_somebody(guest.reborrow(), reason)
     } else {
         vcpu::after_interrupt(guest.reborrow(), reason)
-    };
-    finish(guest.reborrow(), handled)
+    }
 }

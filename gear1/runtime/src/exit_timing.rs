@@ -35,8 +35,9 @@ impl ExitTiming {
     }
 
     /// A vCPU enters its guest at `now`: the exit's ticks count if it is the one that left, as those
-    /// of another vCPU's run in between would count for this one. Whoever enters Gear2 next begins
-    /// another exit, so nothing counts twice.
+    /// of another vCPU's run in between would count for this one. The exit is kept while the guest
+    /// runs. The way to Gear2 begins another one, and a restart of Gear2 drops it, so nothing counts
+    /// twice.
     #[inline(always)]
     pub(crate) fn end(&self, vcpu: &VcpuShared, now: u64) {
         if self.is_of(vcpu) {

@@ -16,6 +16,7 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{MAX_VMS, VcpuId, VmId};
 use gear1_abi::layout::PAGE_SIZE;
 use gear1_abi::regs::Regs;
+use gear1_arch::entry::Resume;
 use gear1_arch::pool::Pool;
 use gear1_arch::sync::TicketLock;
 use gear1_arch::this_cpu::LocalCpu;
@@ -34,7 +35,6 @@ use gear1_core::vcpu::Requests;
 #[cfg(feature = "check-ghost")]
 use crate::ghost;
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
-use crate::vcpu::Handled;
 use crate::{halt, kick, messages, smmu, vcpu, vm_state};
 
 /// All memory that changes hands.
@@ -283,7 +283,7 @@ impl Platform for Host<'_> {
 
 /// Answers a call of the FF-A range, if the VM may share memory with anybody.
 #[inline(never)]
-pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Option<Handled> {
+pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Option<Resume> {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let vm = loaded.vm;
     let peers = machine::boot_vm(machine, vm).peers;
@@ -297,7 +297,7 @@ pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Option<Handled> 
         return Some(go_on(guest.reborrow(), reason, next));
     }
     memory_call(guest.cpu, loaded, &regs);
-    Some(Handled::Same)
+    Some(Resume::Same)
 }
 
 /// Carries out one step of a call about memory, under the lock over shared memory. A call that
@@ -331,11 +331,11 @@ fn memory_call(cpu: &mut Cpu, loaded: &Loaded, regs: &Regs) {
 }
 
 /// Continues after a call about messages: back to the guest, to Gear2, or into a wait.
-fn go_on(mut guest: Guest<'_>, reason: ExitReason, next: Next) -> Handled {
+fn go_on(mut guest: Guest<'_>, reason: ExitReason, next: Next) -> Resume {
     match next {
         Next::Return(regs) => {
             guest.cpu.frame().set_result(regs);
-            Handled::Same
+            Resume::Same
         }
         Next::Yield => {
             guest.cpu.frame().set_result(ffa::DONE);
@@ -351,7 +351,7 @@ fn go_on(mut guest: Guest<'_>, reason: ExitReason, next: Next) -> Handled {
 ///
 /// AWAITS is raised before the state is set: an answer that comes in between finds the vCPU
 /// Running, raises MESSAGE, and `is_due` sees that.
-fn block(mut guest: Guest<'_>, reason: ExitReason, notified: Option<VcpuId>) -> Handled {
+fn block(mut guest: Guest<'_>, reason: ExitReason, notified: Option<VcpuId>) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     loaded.shared.raise(Requests::AWAITS);
     if let Some(id) = notified {

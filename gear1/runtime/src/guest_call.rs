@@ -23,7 +23,7 @@ use gear1_core::syndrome::Syndrome;
 use gear1_core::vcpu::{Requests, VcpuShared};
 
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
-use crate::vcpu::{Handled, NextPc, ShortExit};
+use crate::vcpu::{NextPc, ShortExit};
 use crate::{ffa, kick, lifecycle, messages, realtime, trng, vcpu, vm_state, wait};
 
 /// Size of a vCPU's structure in the VM's page of stolen time; the next vCPU's follows.
@@ -42,7 +42,7 @@ pub(crate) fn version(cpu: &mut Cpu, function: u64, shared: &VcpuShared) -> bool
 
 /// Answers a call by SMCCC: the function in W0, arguments in X1 and on, the result in X0.
 #[inline(always)]
-pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let [x0, x1, x2, x3, ..] = guest.cpu.frame().x;
     let decoded = psci::decode(x0, x1, x2, x3);
@@ -86,7 +86,7 @@ pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
                 ret::SUCCESS => power_down(guest.reborrow(), reason, (entry, context)),
                 error => {
                     guest.cpu.frame().set_reg(0, error);
-                    Handled::Same
+                    Resume::Same
                 }
             };
         }
@@ -96,7 +96,7 @@ pub(crate) fn call(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
         Call::SystemReset => return lifecycle::end(guest.reborrow(), reason, VmEnd::Reset),
     };
     guest.cpu.frame().set_reg(0, result);
-    Handled::Same
+    Resume::Same
 }
 
 /// Tells whether a vCPU can start at `ipa`: an instruction in the VM's memory.
@@ -241,7 +241,7 @@ fn may_power_down(machine: &Machine, caller: &Loaded, entry: u64, system: bool) 
 
 /// CPU_OFF. Gear2 hears of it, and chooses another vCPU for this CPU.
 #[inline(never)]
-fn cpu_off(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+fn cpu_off(mut guest: Guest<'_>, reason: ExitReason) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let id = loaded.id;
     // Under the VM's lock, so that a CPU_ON for it comes wholly before or after.
@@ -261,7 +261,7 @@ fn cpu_off(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
 /// [`guest`], and what does not exist. The functions that Gear1 knows are answered here; the rest of
 /// the vendor's range is Gear2's, which a real-time VM's CPU does not have.
 #[inline(never)]
-pub(crate) fn vendor(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+pub(crate) fn vendor(mut guest: Guest<'_>, reason: ExitReason) -> Resume {
     let [x0, x1, ..] = guest.cpu.frame().x;
     let to_gear2 = guest::is_vendor(x0) && guest.cpu.data.real_time == RealTime::No;
     let shared = guest.loaded.shared;
@@ -273,7 +273,7 @@ pub(crate) fn vendor(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
         _ => architecture(guest.cpu, guest.loaded),
     }
     shared.count(reason);
-    Handled::Same
+    Resume::Same
 }
 
 /// Answers `EXIT_STATS` with the vCPU's own counts: X0 the number of exits, X1 their ticks. The
@@ -300,7 +300,7 @@ fn call_uid(cpu: &mut Cpu) {
 
 /// Hands a call to Gear2 and waits for its reply.
 #[inline(always)]
-fn hypercall(mut guest: Guest<'_>) -> Handled {
+fn hypercall(mut guest: Guest<'_>) -> Resume {
     let event = hypercall_event(guest.cpu.frame(), guest.loaded.shared, guest.loaded.id);
     let (state, reason) = (VcpuState::AwaitsHypercall, ExitReason::HypercallGear2);
     vcpu::leave(guest.reborrow(), state, reason, &event)
@@ -341,7 +341,7 @@ fn hypercall_event(frame: &Frame, shared: &VcpuShared, id: VcpuId) -> Event {
 
 /// WFI and WFE. The PC moves first: whatever ends the wait, the guest continues behind it.
 #[inline(never)]
-pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Handled {
+pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Resume {
     exception::skip_instruction();
     let loaded = guest.loaded;
     if syndrome.is_wfe() {
@@ -385,13 +385,13 @@ pub(crate) unsafe fn wfi_at_once(cpu: &mut Cpu, shared: &'static VcpuShared) -> 
 
 /// Blocks the running vCPU until something wakes it, unless something is due.
 #[inline(never)]
-fn block(guest: Guest<'_>, reason: ExitReason) -> Handled {
+fn block(guest: Guest<'_>, reason: ExitReason) -> Resume {
     block_at_once(guest, reason)
 }
 
 /// Blocks the running vCPU likewise, inside the function that calls this one.
 #[inline(always)]
-fn block_at_once(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+fn block_at_once(mut guest: Guest<'_>, reason: ExitReason) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     if !vcpu::waits_at_once(&guest.cpu.data, loaded.shared, Requests::ICACHE)
         && vcpu::is_due(guest.cpu, machine, loaded, Requests::ICACHE)
@@ -412,7 +412,7 @@ fn block_at_once(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
 /// Blocks the running vCPU likewise; it starts anew as was requested once it wakes, which is at
 /// once if something is due.
 #[inline(never)]
-fn power_down(mut guest: Guest<'_>, reason: ExitReason, (entry, context): (u64, u64)) -> Handled {
+fn power_down(mut guest: Guest<'_>, reason: ExitReason, (entry, context): (u64, u64)) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     loaded.shared.request_resume(entry, context);
     let asked = Requests::RESET

@@ -17,6 +17,7 @@ use gear1_abi::exit::ExitReason;
 use gear1_abi::id::VmId;
 use gear1_abi::layout::el2::PIECE;
 use gear1_abi::record::RecordId;
+use gear1_arch::entry::Resume;
 use gear1_arch::sync::TicketGuard;
 use gear1_arch::window::load_piece;
 use gear1_arch::{cpu, firmware, heartbeat, stolen_time};
@@ -27,7 +28,6 @@ use gear1_core::seed::Start;
 use gear1_core::vgic::VcpuIndex;
 
 use crate::machine::{self, Cpu, Guest, Machine, VmInner};
-use crate::vcpu::Handled;
 use crate::{channel, ending, ffa, kick, log, smmu, vcpu, vgic, vm_state};
 
 /// Result of a call: X1 to X6.
@@ -79,14 +79,14 @@ pub(crate) fn stop(cpu: &Cpu, machine: &Machine, id: VmId) -> Answer {
 }
 
 /// Ends the VM of the running guest at its own request (PSCI SYSTEM_OFF or SYSTEM_RESET).
-pub(crate) fn end(mut guest: Guest<'_>, reason: ExitReason, how: VmEnd) -> Handled {
+pub(crate) fn end(mut guest: Guest<'_>, reason: ExitReason, how: VmEnd) -> Resume {
     let id = guest.loaded.id;
     end_with(guest.reborrow(), reason, Event::VmEnd(id, how))
 }
 
 /// The running vCPU, or its VM, does not go on: stops the VM and tells Gear2 why.
 #[inline(never)]
-pub(crate) fn end_with(mut guest: Guest<'_>, reason: ExitReason, event: Event) -> Handled {
+pub(crate) fn end_with(mut guest: Guest<'_>, reason: ExitReason, event: Event) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let (vm_id, id) = (loaded.vm, loaded.id);
     let cpu = &mut *guest.cpu;

@@ -8,7 +8,6 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gear1_abi::boot::{BootChannel, BootInfo, BootVm, IrqOwner, MAX_DOORBELLS, RealTime};
 use gear1_abi::call::{Failure, VmState, Waits};
 use gear1_abi::event::{Ended, Ends};
-use gear1_abi::exit::ExitReason;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, MAX_VMS, VcpuId, VmId};
 use gear1_arch::fp::FpOwner;
 use gear1_arch::handover::Handover;
@@ -177,7 +176,7 @@ pub(crate) struct CpuData {
     pub(crate) signals: Option<&'static CpuShared>,
     /// Constants of the world switch.
     pub(crate) world: World,
-    /// vCPU whose values the FP registers hold.
+    /// vCPU whose values the FP registers hold, and what of them is open to the loaded one.
     pub(crate) fp: FpOwner,
     /// CNTPCT value at which Gear2 asked to be called back.
     pub(crate) deadline: u64,

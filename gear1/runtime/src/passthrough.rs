@@ -9,6 +9,7 @@
 use gear1_abi::boot::IrqOwner;
 use gear1_abi::exit::ExitReason;
 use gear1_abi::id::CpuIndex;
+use gear1_arch::entry::Resume;
 use gear1_arch::exception;
 use gear1_core::monitors::PMU_INTID;
 use gear1_core::syndrome::DataAbort;
@@ -17,7 +18,6 @@ use gear1_core::vgic::{GicVersion, IntId, Kicks, VcpuIndex, VmGic};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Guest, Loaded, Machine};
-use crate::vcpu::Handled;
 use crate::vgic::GicFrame;
 
 /// The version of the machine's interrupt controller.
@@ -28,7 +28,7 @@ const VERSION: GicVersion = if Gic::VERSION == 2 {
 };
 
 /// Carries out an access to the distributor or to a redistributor of the VM's.
-pub(crate) fn access(guest: Guest<'_>, abort: DataAbort, frame: GicFrame, offset: u64) -> Handled {
+pub(crate) fn access(guest: Guest<'_>, abort: DataAbort, frame: GicFrame, offset: u64) -> Resume {
     let loaded = guest.loaded;
     let access = Access::new(guest.cpu.index(), loaded, frame, offset, abort.size_log2());
     exception::skip_instruction();
@@ -37,11 +37,11 @@ pub(crate) fn access(guest: Guest<'_>, abort: DataAbort, frame: GicFrame, offset
     if abort.is_write() {
         let value = abort.truncate(guest.cpu.frame().reg(register));
         access.write(value);
-        return Handled::Same;
+        return Resume::Same;
     }
     let value = access.read();
     guest.cpu.frame().set_reg(register, abort.extend(value));
-    Handled::with_register(register)
+    Resume::with_register(register)
 }
 
 /// Replays a write to ICC_SGI1R_EL1 on the VM's own CPUs.

@@ -8,13 +8,13 @@
 
 use gear1_abi::boot::BootFunction;
 use gear1_abi::exit::ExitReason;
+use gear1_arch::entry::Resume;
 use gear1_arch::exception;
 use gear1_arch::window::FunctionSpace;
 use gear1_core::pci::{self, Access, Asked, BUS_SIZE, FUNCTION_SIZE, SizedBars};
 use gear1_core::syndrome::DataAbort;
 
 use crate::machine::{Guest, Loaded};
-use crate::vcpu::Handled;
 
 /// Tells whether an address (IPA) is in the bus's configuration space that the VM sees.
 #[inline(always)]
@@ -26,7 +26,7 @@ pub(crate) fn is_at(loaded: &Loaded, ipa: u64) -> bool {
 /// Carries out an access to configuration space. A function that is not the VM's reads as one that
 /// is not there.
 #[inline(never)]
-pub(crate) fn access(guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
+pub(crate) fn access(guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Resume {
     let loaded = guest.loaded;
     let register = abort.register();
     loaded.shared.count(ExitReason::PciConfig);
@@ -43,14 +43,14 @@ pub(crate) fn access(guest: Guest<'_>, abort: DataAbort, ipa: u64) -> Handled {
         if let Some((function, sized, place, mut space)) = found {
             pci::write(function, sized, place, value, &mut space);
         }
-        return Handled::Same;
+        return Resume::Same;
     }
     let value = found.map_or(u64::MAX, |(function, sized, place, space)| {
         pci::read(function, *sized, place, &space).into()
     });
     drop(vm);
     guest.cpu.frame().set_reg(register, abort.extend(value));
-    Handled::with_register(register)
+    Resume::with_register(register)
 }
 
 /// Returns the VM's function whose configuration space has an address, with what the VM has asked

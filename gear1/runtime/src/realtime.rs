@@ -20,7 +20,6 @@ use gear1_core::vgic::VcpuIndex;
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
-use crate::vcpu::Handled;
 use crate::{irq, kick, last_words, lifecycle, vcpu};
 
 /// Returns the real-time vCPU whose owner CPU this CPU is.
@@ -166,11 +165,11 @@ fn restart(cpu: &mut Cpu, machine: &Machine, vm: VmId) {
 }
 
 /// CPU_SUSPEND with pass-through: any interrupt that the guest would wake for wakes the CPU.
-pub(crate) fn suspend(cpu: &Cpu) -> Option<Handled> {
+pub(crate) fn suspend(cpu: &Cpu) -> Option<Resume> {
     if cpu.data.real_time != RealTime::PassThrough {
         return None;
     }
     barrier::dsb_sy();
     barrier::wfi();
-    Some(Handled::Same)
+    Some(Resume::Same)
 }

@@ -26,7 +26,6 @@ use gear1_core::vgic::{ICC_SRE_EL1, SRE_EL1};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Guest, Loaded, Machine};
-use crate::vcpu::Handled;
 use crate::vgic::{SGI_EXIT, Sent};
 use crate::{inject, kick, log, monitors, passthrough, timer, vcpu, vgic};
 
@@ -84,7 +83,7 @@ pub(crate) fn sgi_at_once(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShar
 
 /// Ends such an SGI that has woken a vCPU.
 #[inline(always)]
-pub(crate) fn sgi_woke(mut guest: Guest<'_>, id: VcpuId) -> Handled {
+pub(crate) fn sgi_woke(mut guest: Guest<'_>, id: VcpuId) -> Resume {
     kick::wake(guest.cpu, guest.loaded.machine, id);
     vcpu::woke_somebody(guest.reborrow(), SGI_EXIT)
 }
@@ -92,7 +91,7 @@ pub(crate) fn sgi_woke(mut guest: Guest<'_>, id: VcpuId) -> Handled {
 /// Another trapped MSR, MRS or system instruction: the frequent ones first, since each comparison
 /// is on the path of all that follow.
 #[inline(always)]
-pub(crate) fn access(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
+pub(crate) fn access(mut guest: Guest<'_>, access: SysregAccess) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let shared = loaded.shared;
     let id = access.id();
@@ -107,13 +106,13 @@ pub(crate) fn access(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
         let written = (!access.is_read()).then(|| guest.cpu.frame().reg(access.register()));
         let value = timer::access_physical(guest.cpu, machine, reg, written);
         let resume = answer(guest.cpu, access, shared, value);
-        return vcpu::woke_somebody_or(guest.reborrow(), ExitReason::Sysreg, resume.into());
+        return vcpu::woke_somebody_or(guest.reborrow(), ExitReason::Sysreg, resume);
     }
     if matches!(id, DC_ISW | DC_CSW | DC_CISW) && !access.is_read() {
         return set_way(guest.reborrow(), access);
     }
     if let Some(value) = rare_register(guest.cpu, access) {
-        return answer(guest.cpu, access, shared, value).into();
+        return answer(guest.cpu, access, shared, value);
     }
     // Last: no other access takes longer because of this one.
     if id == IC_IALLUIS {
@@ -170,7 +169,7 @@ fn is_zero(access: SysregAccess) -> bool {
 /// instruction of the guest's walk cleans the memory; it runs again after each piece, so that
 /// interrupts arrive in between.
 #[inline(never)]
-fn set_way(guest: Guest<'_>, access: SysregAccess) -> Handled {
+fn set_way(guest: Guest<'_>, access: SysregAccess) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let operand = guest.cpu.frame().reg(access.register());
     loaded.shared.count(ExitReason::Sysreg);
@@ -183,7 +182,7 @@ fn set_way(guest: Guest<'_>, access: SysregAccess) -> Handled {
         }
         Some(Step::Done) | None => exception::skip_instruction(),
     }
-    Handled::Same
+    Resume::Same
 }
 
 /// Returns the time that a walk over sets and ways looks at: an instruction after a longer pause
@@ -200,11 +199,11 @@ fn walk_time() -> Time {
 /// cache, and the VM's other vCPUs are asked to. Nobody waits at EL2: the instruction runs again
 /// until all have. Each sibling that runs is kicked, so it answers within one exit.
 #[inline(never)]
-fn invalidate_icaches(guest: Guest<'_>) -> Handled {
+fn invalidate_icaches(guest: Guest<'_>) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     loaded.shared.count(ExitReason::Sysreg);
     let Some(mut state) = guest.cpu.context().map(|context| context.icache) else {
-        return Handled::Same;
+        return Resume::Same;
     };
     let elr = ELR_EL1.get();
     let number = match state.repeated(elr) {
@@ -223,7 +222,7 @@ fn invalidate_icaches(guest: Guest<'_>) -> Handled {
     } else {
         barrier::yield_hint();
     }
-    Handled::Same
+    Resume::Same
 }
 
 /// Asks the VM's other vCPUs to invalidate instruction caches, and returns the request's number.
@@ -261,7 +260,7 @@ fn answer(cpu: &mut Cpu, access: SysregAccess, shared: &VcpuShared, value: u64) 
 /// Sends SGIs inside the VM. With pass-through the physical SGIs are the guest's, but a write of
 /// ICC_SGI1R_EL1 could name any CPU of the machine, so Gear1 replays it (G1-RT-004).
 #[inline(always)]
-pub(crate) fn sgi(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
+pub(crate) fn sgi(mut guest: Guest<'_>, access: SysregAccess) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let id = access.id();
     let value = guest.cpu.frame().reg(access.register());
@@ -271,7 +270,7 @@ pub(crate) fn sgi(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
         if id == ICC_SGI1R_EL1 {
             passthrough::sgi1r(machine, loaded, value);
         }
-        return Handled::Same;
+        return Resume::Same;
     }
     if id == ICC_SGI1R_EL1 {
         vgic::send_sgi(guest.cpu, machine, loaded, value);
@@ -287,7 +286,7 @@ pub(crate) fn sgi(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
 /// ICC_DIR_EL1, trapped while an active interrupt is in no list register: the hardware knows
 /// nothing of that interrupt, and the virtual GIC ends its active state instead.
 #[inline(never)]
-fn deactivate(mut guest: Guest<'_>, access: SysregAccess) -> Handled {
+fn deactivate(mut guest: Guest<'_>, access: SysregAccess) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     let intid = guest.cpu.frame().reg(access.register()) as u32 & 0xff_ffff;
     exception::skip_instruction();

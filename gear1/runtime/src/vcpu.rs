@@ -36,37 +36,6 @@ pub(crate) use load::{end_stolen, load, load_here, unload};
 pub(crate) use registers::registers_here;
 use registers::restore_el1;
 
-/// Result of the handler of a guest's exit or interrupt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub(crate) enum Handled {
-    /// The CPU resumes the context that trapped: [`Resume::Same`].
-    Same = Resume::Same as u64,
-    /// The CPU restores all registers of another context: [`Resume::Switch`].
-    Switch = Resume::Switch as u64,
-    /// A real-time VM's vCPU has left its guest, and its CPU has no Gear2 to go to: the entry calls
-    /// `realtime::on_exit`, which stands above all handlers.
-    Left,
-}
-
-impl From<Resume> for Handled {
-    fn from(resume: Resume) -> Self {
-        match resume {
-            Resume::Same => Self::Same,
-            Resume::Switch => Self::Switch,
-        }
-    }
-}
-
-impl Handled {
-    /// Returns what restores a general register that the handler of a synchronous exception
-    /// changed.
-    #[inline(always)]
-    pub(crate) fn with_register(number: u8) -> Self {
-        Resume::with_register(number).into()
-    }
-}
-
 /// Puts the loaded vCPU into its reset state, to start as was requested.
 fn apply_reset(cpu: &mut Cpu, machine: &Machine, start: Start) {
     let Some(loaded) = cpu.data.loaded else {
@@ -244,7 +213,7 @@ pub(crate) fn leave(
     state: VcpuState,
     reason: ExitReason,
     event: &Event,
-) -> Handled {
+) -> Resume {
     guest.loaded.shared.set_state(state);
     leave_as_is(guest.reborrow(), reason, event)
 }
@@ -271,7 +240,8 @@ pub(crate) struct ShortExit<'a> {
 }
 
 impl<'a> ShortExit<'a> {
-    /// Returns the exit, if there is a [`ShortWay`] for it. Nothing has been done.
+    /// Returns the exit, if there is a [`ShortWay`] for it. If not, nothing has been done that another
+    /// way would not do.
     #[inline(always)]
     pub(crate) fn of(cpu: &'a mut Cpu) -> Option<Self> {
         let (Some(context), gear2, data, next) = cpu.parts_to_switch() else {
@@ -310,15 +280,17 @@ impl<'a> ShortExit<'a> {
         if next_pc == NextPc::SteppedOver {
             self.context.frame.step_over();
         }
+        event::put(self.gear2, event, now);
         // SAFETY: `leave_guest_shortly` has prepared the CPU, and this function returns `Switch`.
         unsafe { self.next.set_gear2(self.gear2) };
-        event::deliver_here(self.data, self.gear2, event, now);
+        // Last, so that nothing has to outlive the call that it may make.
+        timer::watch_gear2(self.data, now);
         Resume::Switch
     }
 }
 
 /// Leaves the running guest for Gear2, with the vCPU's state already set.
-pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: &Event) -> Handled {
+pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: &Event) -> Resume {
     let Guest { cpu, loaded, .. } = guest;
     let now = cpu::now();
     if let (Some(context), gear2, data) = cpu.parts() {
@@ -328,17 +300,17 @@ pub(crate) fn leave_as_is(guest: Guest<'_>, reason: ExitReason, event: &Event) -
         unsafe { data.world.leave_guest(context, gear2) };
     }
     if cpu.data.real_time != RealTime::No {
-        return Handled::Left;
+        return Resume::Left;
     }
     event::deliver(cpu, event, now);
     // SAFETY: `leave_guest` has prepared the CPU, and this function returns `Switch`.
     unsafe { cpu.set_gear2() };
-    Handled::Switch
+    Resume::Switch
 }
 
 /// Continues after an interrupt of a guest that the fast path did not handle: resumes the guest, or
 /// returns to Gear2.
-pub(crate) fn after_interrupt(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+pub(crate) fn after_interrupt(mut guest: Guest<'_>, reason: ExitReason) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     if loaded.shared.requests().is_interrupts() {
         flush_gic(guest.cpu, machine, loaded);
@@ -347,20 +319,20 @@ pub(crate) fn after_interrupt(mut guest: Guest<'_>, reason: ExitReason) -> Handl
     }
     if guest.cpu.data.real_time != RealTime::No {
         machine::cpu_shared(guest.cpu.index()).take_wake();
-        return Handled::Same;
+        return Resume::Same;
     }
     match &event::pending_event(guest.cpu, Some(loaded.id)) {
         Some(event) => leave(guest.reborrow(), VcpuState::Ready, reason, event),
-        None => Handled::Same,
+        None => Resume::Same,
     }
 }
 
 /// Ends an exit that may have woken a vCPU of this very CPU, for which nobody interrupts the guest:
 /// Gear2 hears of it now. Every exit that changes a virtual GIC ends here or in
 /// [`after_interrupt`].
-pub(crate) fn woke_somebody(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+pub(crate) fn woke_somebody(mut guest: Guest<'_>, reason: ExitReason) -> Resume {
     if !event::is_signalled(guest.cpu) {
-        return Handled::Same;
+        return Resume::Same;
     }
     after_interrupt(guest.reborrow(), reason)
 }
@@ -368,14 +340,10 @@ pub(crate) fn woke_somebody(mut guest: Guest<'_>, reason: ExitReason) -> Handled
 /// Ends such an exit of an instruction that has set a register: unless the guest is left, `resume`
 /// restores it.
 #[inline(never)]
-pub(crate) fn woke_somebody_or(
-    mut guest: Guest<'_>,
-    reason: ExitReason,
-    resume: Handled,
-) -> Handled {
+pub(crate) fn woke_somebody_or(mut guest: Guest<'_>, reason: ExitReason, resume: Resume) -> Resume {
     match woke_somebody(guest.reborrow(), reason) {
-        Handled::Same => resume,
-        left @ (Handled::Switch | Handled::Left) => left,
+        Resume::Same => resume,
+        left @ (Resume::Switch | Resume::Left) => left,
     }
 }
 
@@ -414,7 +382,7 @@ pub(crate) fn is_due(cpu: &Cpu, machine: &Machine, loaded: &Loaded, expected: Re
 
 /// A fault of a vCPU that is to stop is no fault: its memory was taken away. It leaves as if it
 /// had been kicked, which is what stops others.
-pub(crate) fn exit_if_frozen(mut guest: Guest<'_>) -> Option<Handled> {
+pub(crate) fn exit_if_frozen(mut guest: Guest<'_>) -> Option<Resume> {
     let frozen = guest.cpu.data.real_time == RealTime::PassThrough;
     (frozen && guest.loaded.shared.requests().intersects(Requests::STOP))
         .then(|| exit_frozen(guest.reborrow()))
@@ -422,7 +390,7 @@ pub(crate) fn exit_if_frozen(mut guest: Guest<'_>) -> Option<Handled> {
 
 /// Stops a vCPU at the fault of its memory, which counts as an access that runs again.
 #[inline(never)]
-fn exit_frozen(mut guest: Guest<'_>) -> Handled {
+fn exit_frozen(mut guest: Guest<'_>) -> Resume {
     guest.loaded.shared.count(ExitReason::Again);
     after_interrupt(guest.reborrow(), ExitReason::Kick)
 }

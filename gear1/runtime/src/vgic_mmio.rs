@@ -7,13 +7,13 @@
 
 use gear1_abi::boot::RealTime;
 use gear1_abi::exit::ExitReason;
+use gear1_arch::entry::Resume;
 use gear1_arch::exception;
 use gear1_core::syndrome::DataAbort;
 use gear1_core::vgic::{Kicks, SGIR, shows_list_registers};
 
 use crate::gic::{Gic, HostGic};
 use crate::machine::{Cpu, Guest, Loaded, Machine};
-use crate::vcpu::Handled;
 use crate::vgic::{self, GicFrame};
 use crate::{passthrough, vcpu};
 
@@ -29,7 +29,7 @@ pub(crate) fn access(
     abort: DataAbort,
     frame: GicFrame,
     offset: u64,
-) -> Handled {
+) -> Resume {
     if guest.cpu.data.real_time == RealTime::PassThrough {
         return passthrough::access(guest.reborrow(), abort, frame, offset);
     }
@@ -44,7 +44,7 @@ pub(crate) fn access(
     loaded.shared.count(ExitReason::MmioGic);
     let value = read(guest.cpu, loaded, frame, offset, size);
     guest.cpu.frame().set_reg(register, abort.extend(value));
-    let resume = Handled::with_register(register);
+    let resume = Resume::with_register(register);
     if shows_list_registers(offset) {
         return vcpu::woke_somebody_or(guest.reborrow(), ExitReason::MmioGic, resume);
     }
@@ -88,7 +88,7 @@ fn sync_from_hw(cpu: &Cpu, machine: &Machine, loaded: &Loaded, frame: GicFrame) 
 /// Carries out a store. The timer's line is sampled with every store, because the store may enable
 /// or end an interrupt whose line went low without an exit.
 #[inline(never)]
-fn write(mut guest: Guest<'_>, frame: GicFrame, offset: u64, size: u8, value: u64) -> Handled {
+fn write(mut guest: Guest<'_>, frame: GicFrame, offset: u64, size: u8, value: u64) -> Resume {
     let (loaded, machine) = (guest.loaded, guest.loaded.machine);
     loaded.shared.count(ExitReason::MmioGic);
     if Gic::VERSION == 2

@@ -6,23 +6,24 @@
 use gear1_abi::call::{VcpuState, WAITS_HERE};
 use gear1_abi::event::Event;
 use gear1_abi::exit::ExitReason;
+use gear1_arch::entry::Resume;
 use gear1_arch::gic::Acknowledged;
 use gear1_arch::{barrier, cpu};
 use gear1_core::vcpu::{CpuShared, Requests};
 
 use crate::gic::{self, Gic, HostGic};
 use crate::machine::{self, Cpu, Guest, Loaded};
-use crate::vcpu::{Handled, NextPc, ShortExit};
+use crate::vcpu::{NextPc, ShortExit};
 use crate::{event, irq, supervise, vcpu, vgic};
 
 /// Leaves the running guest, whose vCPU is in Wfi, for Gear2.
 #[inline(always)]
-pub(crate) fn leave(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+pub(crate) fn leave(mut guest: Guest<'_>, reason: ExitReason) -> Resume {
     let Loaded { id, shared, .. } = *guest.loaded;
     let event = Event::Wfi(id);
     match ShortExit::of(guest.cpu) {
-        // SAFETY: the loaded guest has trapped. Its PC is behind the WFI already.
-        Some(exit) => unsafe { exit.leave((shared, reason), NextPc::Kept, &event) }.into(),
+        // SAFETY: the loaded guest has trapped. Its PC is behind the WFI or the call already.
+        Some(exit) => unsafe { exit.leave((shared, reason), NextPc::Kept, &event) },
         None => vcpu::leave_as_is(guest.reborrow(), reason, &event),
     }
 }
@@ -45,7 +46,7 @@ enum Waited {
 /// else the loop is to hear comes as an event, and the vCPU stays in Wfi, or Ready beside its
 /// wake-up.
 #[inline(never)]
-pub(crate) fn stay(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
+pub(crate) fn stay(mut guest: Guest<'_>, reason: ExitReason) -> Resume {
     let signals = machine::cpu_shared(guest.cpu.index());
     let began = cpu::now();
     signals.begin_wait(began);
@@ -59,14 +60,14 @@ pub(crate) fn stay(mut guest: Guest<'_>, reason: ExitReason) -> Handled {
         && (shared.requests().is_none() || vgic::replay_posted(guest.cpu, shared))
         && !event::is_pending_at(guest.cpu, || now)
     {
-        return Handled::Same;
+        return Resume::Same;
     }
     wait_is_over(guest.reborrow(), reason, end)
 }
 
 /// Ends a wait that does not end at once in the guest.
 #[inline(never)]
-fn wait_is_over(mut guest: Guest<'_>, reason: ExitReason, end: Waited) -> Handled {
+fn wait_is_over(mut guest: Guest<'_>, reason: ExitReason, end: Waited) -> Resume {
     match end {
         Waited::Woken => vcpu::after_interrupt(guest.reborrow(), reason),
         Waited::Heard(event) => {
@@ -75,7 +76,7 @@ fn wait_is_over(mut guest: Guest<'_>, reason: ExitReason, end: Waited) -> Handle
             gear2.set_reg(9, gear2.reg(9) | WAITS_HERE);
             handled
         }
-        Waited::Called => supervise::stop_waiting_and_rejoin(guest.reborrow()).into(),
+        Waited::Called => supervise::stop_waiting_and_rejoin(guest.reborrow()),
     }
 }
 

@@ -80,6 +80,14 @@ impl Fault {
     }
 }
 
+/// Turns the VM off, with a mark in X28.
+pub fn turn_off(mark: u64) -> ! {
+    // SAFETY: as in `Fault::commit`.
+    unsafe { asm!("mov x28, {}", in(reg) mark, out("x28") _, options(nomem, nostack)) };
+    psci::system_off();
+    cpu::halt()
+}
+
 /// Spins, with interrupts masked and a mark in X28.
 pub fn spin(mark: u64) -> ! {
     cpu::mask_irqs();

@@ -1,7 +1,7 @@
 //! A guest that fails in each way in which a guest can, life by life, under a watchdog; one that is
 //! told of each end; and two without a watchdog, of which one spins and one makes progress. The
 //! command line says which this is: `role=0` fails, `role=1` is told, `role=2` spins, `role=3`
-//! makes progress.
+//! makes progress. `role=4` turns itself off at once, with the mark in X28.
 //!
 //! The last life fails once more, which the manifest's `restart-limit` does not allow: the machine
 //! is powered off.
@@ -62,6 +62,7 @@ fn main(machine: &Machine) {
         Some(1) => return listen(machine),
         Some(2) => failing::spin(0),
         Some(3) => return make_progress(),
+        Some(4) => failing::turn_off(MARK),
         _ => {}
     }
     let life = get(LIVES) + 1;

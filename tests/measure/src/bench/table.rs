@@ -83,7 +83,7 @@ pub(super) const ROWS: [Row<'_>; 24] = [
     },
     Row {
         name: "world_switch",
-        goal: None,
+        goal: Some(1050),
         what: "From WFI of one VM, with an interrupt pending for another on this CPU, to that one's handler.",
     },
     Row {
