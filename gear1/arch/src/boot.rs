@@ -37,6 +37,11 @@ mod memcpy;
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
 /// Bytes of memory that one entry of a root table maps.
 const ROOT_ENTRY_SIZE: u64 = 1 << 39;
+/// Bytes of the blocks by which a device tree may be mapped: none lies in 2 MiB with memory of
+/// other attributes (Linux, Documentation/arch/arm64/booting.rst).
+const BLOCK_SIZE: u64 = 1 << 21;
+/// Distance of the device tree's window from init's link address.
+const WINDOW: u64 = 1 << 30;
 
 unsafe extern "C" {
     static __image_start: u8;
@@ -64,6 +69,8 @@ extern "C" fn gear1_init_start(device_tree: u64, image: u64) -> ! {
 #[derive(Debug)]
 pub struct Machine {
     device_tree: Pa,
+    /// Bytes that are mapped from the device tree's first block on.
+    device_tree_size: u64,
     image: Range<u64>,
     tables: EarlyTables,
     root: Pa,
@@ -88,6 +95,7 @@ impl Machine {
         let size = address_of(&raw const __image_end) - link;
         let mut machine = Self {
             device_tree,
+            device_tree_size: 0,
             image: image.get()..image.get() + size,
             tables,
             root: Pa::new(root),
@@ -97,7 +105,7 @@ impl Machine {
             last_written: Cell::new((0, 0)),
             devices: Vec::new(),
         };
-        // The identity map of the image has served its purpose; RAM is mapped in pages around it.
+        // The identity map of the image has served its purpose; RAM is mapped in large blocks.
         let entry = (image.get() / ROOT_ENTRY_SIZE) as usize;
         machine.tables.write(machine.root, entry, 0);
         forget_translations();
@@ -157,9 +165,8 @@ impl Machine {
 
     /// Maps a device's registers, to be read. Refuses what is memory of init's.
     pub fn map_device(&mut self, registers: Range<u64>) -> Result<(), MapError> {
-        let overlaps =
-            |range: &Range<u64>| registers.start < range.end && range.start < registers.end;
-        if overlaps(&self.image) || self.shared.iter().any(overlaps) {
+        let mut shared = self.shared.iter();
+        if overlap(&registers, &self.image) || shared.any(|one| overlap(one, &registers)) {
             return Err(MapError::OutOfRange);
         }
         self.map(registers.clone(), Rights::Device)?;
@@ -189,28 +196,62 @@ impl Machine {
     ///
     /// The region is memory that no device and no other CPU writes.
     pub unsafe fn share(&mut self, region: Range<u64>) -> Option<&'static [u8]> {
-        let overlaps = region.start < self.image.end && self.image.start < region.end;
-        let size = usize::try_from(region.end.checked_sub(region.start)?).ok()?;
-        if overlaps || region.start == 0 || self.map(region.clone(), Rights::ReadWrite).is_err() {
-            return None;
-        }
-        let pages = whole_pages(&region)?;
-        if self
-            .devices
-            .iter()
-            .any(|device| pages.start < device.end && device.start < pages.end)
-        {
-            return None;
-        }
-        self.writable = without(&self.writable, &pages);
-        self.last_written.set((0, 0));
-        self.shared.push(pages);
+        let size = self.keep_from_writes(&region)?;
+        self.map(region.clone(), Rights::ReadWrite).ok()?;
         // SAFETY: the caller's conditions. All of it is mapped, for good. It is not in init's image,
         // and it was just taken out of what `PhysicalMemory` writes, to which `map_ram` never adds
         // it.
         Some(unsafe {
             core::slice::from_raw_parts(ptr::with_exposed_provenance(region.start as usize), size)
         })
+    }
+
+    /// Maps the first `bytes` of the device tree, as [`Machine::share`] does memory, but away from
+    /// memory's own addresses: pages of a table there would keep RAM from being mapped by blocks.
+    ///
+    /// # Safety
+    ///
+    /// Memory from [`Machine::device_tree`] on, which no device and no other CPU writes.
+    pub unsafe fn share_device_tree(&mut self, bytes: u64) -> Option<&'static [u8]> {
+        let start = self.device_tree.get();
+        let region = start..start.checked_add(bytes)?;
+        let size = self.keep_from_writes(&region)?;
+        let first = start & !(BLOCK_SIZE - 1);
+        let window = address_of(&raw const __image_start) + WINDOW;
+        let mapped = self.device_tree_size;
+        let wanted = region.end.checked_next_multiple_of(BLOCK_SIZE)? - first;
+        if wanted > mapped {
+            let span = Span {
+                input: window + mapped,
+                output: first + mapped,
+                size: wanted - mapped,
+            };
+            let rights = Rights::Read.bits();
+            let tables = stage1::tables(self.root);
+            tables.map(&mut self.tables, span, rights).ok()?;
+            self.device_tree_size = wanted;
+            barrier::dsb_ishst();
+            barrier::isb();
+        }
+        let place = (window + (start - first)) as usize;
+        // SAFETY: as in `share`.
+        Some(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(place), size) })
+    }
+
+    /// Takes a region out of what init writes, for good, and returns its size. `None` where it is
+    /// init's own, or a device's.
+    fn keep_from_writes(&mut self, region: &Range<u64>) -> Option<usize> {
+        let size = usize::try_from(region.end.checked_sub(region.start)?).ok()?;
+        let pages = whole_pages(region)?;
+        let mut devices = self.devices.iter();
+        let is_taken = overlap(region, &self.image) || devices.any(|one| overlap(one, &pages));
+        if is_taken || region.start == 0 {
+            return None;
+        }
+        self.writable = without(&self.writable, &pages);
+        self.last_written.set((0, 0));
+        self.shared.push(pages);
+        Some(size)
     }
 
     /// Enters the runtime at `entry`, with `root` as the root of its tables. Halts if init's stack
@@ -244,11 +285,12 @@ impl Machine {
         }
     }
 
-    /// Maps the unmapped part of `region` at its physical address.
+    /// Maps the unmapped part of `region` at its physical address. Memory around init's image is
+    /// mapped with it, by blocks: `writable` keeps writes from the image.
     fn map(&mut self, region: Range<u64>, rights: Rights) -> Result<(), MapError> {
         let pages = whole_pages(&region).ok_or(MapError::OutOfRange)?;
-        let mut missing = without(&[pages], &self.image);
-        for mapped in &self.mapped {
+        let mut missing = alloc::vec![pages.clone()];
+        for mapped in self.mapped.iter().filter(|one| overlap(one, &pages)) {
             missing = without(&missing, mapped);
         }
         for part in missing {
@@ -479,6 +521,11 @@ fn address_of(symbol: *const u8) -> u64 {
 fn whole_pages(region: &Range<u64>) -> Option<Range<u64>> {
     let end = Pa::new(region.end).align_up(PAGE_SIZE)?;
     Some(Pa::new(region.start).page().get()..end.get())
+}
+
+/// Tells whether two ranges share an address.
+const fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// Returns the non-empty parts of the ranges that are not in `hole`.

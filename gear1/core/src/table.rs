@@ -353,7 +353,11 @@ impl Tables {
     ) -> Result<u64, MapError> {
         let slot = self.slot(memory, span.input);
         let leaf = leaf_level(span, slot.level);
-        let run = run(memory, &slot, span, leaf);
+        // The check has refused pages that are not empty. Among blocks may be a table.
+        let run = match leaf {
+            Level::L3 => longest_run(span, leaf),
+            Level::L0 | Level::L1 | Level::L2 => run(memory, &slot, span, leaf),
+        };
         let slot = descend(memory, slot, span.input, leaf)?;
         let kind = if leaf == Level::L3 {
             TABLE_OR_PAGE
@@ -498,19 +502,29 @@ struct Run {
     bytes: u64,
 }
 
+/// Returns the leaves of `level` that `span` begins with and that go into one table, of which all
+/// descriptors are empty.
+fn longest_run(span: Span, level: Level) -> Run {
+    let first = index(level.entry(span.input));
+    let in_span = usize::try_from(level.entry(span.size)).unwrap_or(ENTRIES);
+    let count = in_span.min(ENTRIES.saturating_sub(first));
+    Run {
+        count,
+        bytes: level.size().wrapping_mul(count as u64),
+    }
+}
+
 /// Returns the leaves of `level` that `span` begins with: those that go into one table, up to the
 /// first descriptor that is not empty. `slot` is the span's first, and is empty.
 fn run<T: Descriptors>(memory: &T, slot: &Slot, span: Span, level: Level) -> Run {
-    let first = index(level.entry(span.input));
-    let in_span = usize::try_from(level.entry(span.size)).unwrap_or(ENTRIES);
-    let end = first.saturating_add(in_span).min(ENTRIES);
-    let is_empty = |index: &usize| memory.read(slot.table, *index) == 0;
+    let run = longest_run(span, level);
     // A table that is missing is all empty.
-    let count = if slot.level == level {
-        (first..end).take_while(is_empty).count()
-    } else {
-        end.saturating_sub(first)
-    };
+    if slot.level != level {
+        return run;
+    }
+    let end = slot.index.saturating_add(run.count);
+    let is_empty = |index: &usize| memory.read(slot.table, *index) == 0;
+    let count = (slot.index..end).take_while(is_empty).count();
     Run {
         count,
         bytes: level.size().wrapping_mul(count as u64),

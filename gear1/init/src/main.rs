@@ -109,7 +109,7 @@ fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), R
     let missing = || refuse(Culprit::Board, "there is none at the address in X0");
     // SAFETY: by the boot protocol the boot loader has put the device tree into memory there, and
     // leaves it.
-    let header = unsafe { machine.share(start..start + 8) }.ok_or_else(missing)?;
+    let header = unsafe { machine.share_device_tree(8) }.ok_or_else(missing)?;
     let size = header
         .last_chunk::<4>()
         .map_or(0, |size| u32::from_be_bytes(*size));
@@ -118,7 +118,7 @@ fn share_device_tree(machine: &mut Machine) -> Result<(&'static [u8], Region), R
     }
     let region = Region::new(start, start + u64::from(size));
     // SAFETY: as above, as far as the header says.
-    let tree = unsafe { machine.share(region.start..region.end) }.ok_or_else(missing)?;
+    let tree = unsafe { machine.share_device_tree(region.bytes()) }.ok_or_else(missing)?;
     Ok((tree, region))
 }
 
