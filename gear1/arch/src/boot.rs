@@ -265,7 +265,9 @@ impl Machine {
         // SAFETY: the linker script has this page, zeroed at entry, at the stack's lowest end,
         // which nothing writes on purpose.
         let guard = unsafe { (&raw const __stack_guard).read() };
-        assert!(guard.iter().all(|word| *word == 0), "its stack overflows");
+        let all = guard.as_chunks::<4>().0.iter();
+        let all = all.fold(0, |all, [a, b, c, d]| all | a | b | c | d);
+        assert!(all == 0, "its stack overflows");
         let runtime = (el2::RUNTIME / ROOT_ENTRY_SIZE) as usize;
         let descriptor = self.read_word(Pa::new(root.get() + runtime as u64 * 8));
         self.tables.write(self.root, runtime, descriptor);

@@ -231,7 +231,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// Tells whether a node that is not the VM's stays enabled: one that is no device, a bus with a
     /// device of the VM's below, or one that every guest has.
     fn stays(&self, node: &Node<'_>, path: &str) -> bool {
-        let is_device = node.property("compatible").is_some() || node.property("reg").is_some();
+        let is_device = node.has_compatible() || node.property("reg").is_some();
         !is_device
             || devices::is_gic(node)
             || node.is_compatible(&ENABLED)
@@ -313,7 +313,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// the physical CPUs, which the VM does not have all of, nor for itself.
     fn caches(&mut self, cpus: &Node<'_>) {
         let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
-        let kept = |node: &Node<'_>| node.property("compatible").is_some() && !is_cpu(node);
+        let kept = |node: &Node<'_>| node.has_compatible() && !is_cpu(node);
         for child in cpus.children().filter(kept) {
             self.out.begin(child.name());
             self.out.properties(&child, &[]);

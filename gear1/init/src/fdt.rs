@@ -290,7 +290,7 @@ impl<'a> Traits<'a> {
             // planted: a disabled node counts
             is_disabled: !node.property("status").is_none_or(is_okay),
             is_memory: text(node, "device_type") == Some("memory"),
-            compatible: node.property("compatible"),
+            compatible: node.compatible(),
             ranges: node.property("ranges"),
         }
     }

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use gear1_abi::boot::{BootCpu, BootInfo, BootVm, IrqOwner, MAX_INTIDS, RealTime};
+use gear1_abi::boot::{BootCpu, BootInfo, BootVm, IrqOwner, RealTime};
 use gear1_abi::call::VmState;
 use gear1_abi::id::{CpuIndex, MAX_CPUS, MAX_VCPUS, VcpuId, VmId};
 use gear1_abi::record::RecordId;
@@ -307,14 +307,13 @@ fn begin_work(cpu: &mut Cpu, machine: &'static Machine) {
 /// wipes init.
 fn start_others(cpu: &Cpu, machine: &Machine) {
     let boot = machine.boot;
-    // Bound: MAX_INTIDS (1020).
-    for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
-        if intid >= FIRST_SPI && *owner != IrqOwner::NONE {
+    boot.for_each_owned(|intid, _| {
+        if intid >= FIRST_SPI {
             let word = boot.irq_edge.get(intid as usize / 32).copied().unwrap_or(0);
             let edge = word.wrapping_shr(intid % 32) & 1 != 0;
             Gic::configure_spi(intid, edge);
         }
-    }
+    });
     // Real-time VMs start first, but for one on the boot CPU: they depend on no other VM and not on
     // Gear2, and each wipe takes longer than all that the runtime does before it. Init is in no
     // stage 2, so that a VM beside it cannot reach it.
@@ -348,12 +347,10 @@ fn start_cpus(cpu: &Cpu, boot: Handover, wanted: impl Fn(&BootCpu) -> bool) {
 
 /// Routes the interrupts to this CPU whose owners live here.
 fn enable_interrupts(boot: &BootInfo, cpu: LocalCpu<'_>) {
-    // Bound: MAX_INTIDS (1020).
-    for (intid, owner) in (0..MAX_INTIDS as u32).zip(&boot.irq_owner) {
-        let here =
-            *owner != IrqOwner::NONE && machine::irq_cpu(boot, *owner) == cpu.index().index();
-        if intid >= FIRST_SPI && here && !machine::is_passed_through(boot, *owner) {
+    boot.for_each_owned(|intid, owner| {
+        let here = machine::irq_cpu(boot, owner) == cpu.index().index();
+        if intid >= FIRST_SPI && here && !machine::is_passed_through(boot, owner) {
             Gic::enable_spi(cpu, intid);
         }
-    }
+    });
 }

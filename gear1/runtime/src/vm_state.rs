@@ -9,7 +9,7 @@
 //!
 //! Requirements: G1-RT-005, G1-RT-006, G1-DMA-002.
 
-use gear1_abi::boot::{IrqOwner, MAX_INTIDS, RealTime};
+use gear1_abi::boot::{IrqOwner, RealTime};
 use gear1_abi::call::{Status, VcpuState, VmState};
 use gear1_abi::event::Ended;
 use gear1_abi::id::VmId;
@@ -111,11 +111,10 @@ pub(crate) fn thaw(machine: &Machine, vm: VmId) {
         return;
     };
     let cpu = target.select(&machine.boot.cpus);
-    // Bound: MAX_INTIDS (1020).
-    for (intid, of) in (0..MAX_INTIDS as u32).zip(&machine.boot.irq_owner) {
-        if intid >= FIRST_SPI && Some(*of) == owner {
+    machine.boot.for_each_owned(|intid, of| {
+        if intid >= FIRST_SPI && Some(of) == owner {
             Gic::silence_spi(intid);
             Gic::route_spi(target, cpu.mpidr, intid);
         }
-    }
+    });
 }

@@ -71,15 +71,20 @@ impl<'a> Blob<'a> {
 
     /// Reads the property whose token is at cell `at` twice, and returns the first cell behind it.
     fn check_property(&self, tree: &DevTree<'a>, at: usize, ascii: usize) -> Option<usize> {
-        let (name, value) = (self.name_offset(at)?, self.value(at)?);
-        let behind = self.behind_property(at)?;
-        let (parsed, end) = parse(tree, at)?;
-        let Some(ParsedTok::Prop(prop)) = parsed else {
+        let [_, size, name, values @ ..] = self.cells.get(at..)? else {
             return None;
         };
-        let is_same = prop.name_offset == name && core::ptr::eq(prop.prop_buf, value);
+        let (size, name) = (u32::from_be(*size) as usize, u32::from_be(*name) as usize);
+        // Behind the property is a cell of the structure block, or the block's end.
+        let rest = values.get(size.div_ceil(CELL)..)?;
+        let behind = self.end() - rest.len();
+        let (Some(ParsedTok::Prop(prop)), end) = parse(tree, at)? else {
+            return None;
+        };
+        let is_same_value =
+            (prop.prop_buf.as_ptr(), prop.prop_buf.len()) == (values.as_ptr().cast(), size);
+        let is_good = prop.name_offset == name && is_same_value && end == behind;
         let is_text = || Some(self.property_at(at)?.checked_name().is_some());
-        let is_good = is_same && end == behind && behind <= self.cells.len();
         (is_good && (name < ascii || is_text()?)).then_some(behind)
     }
 

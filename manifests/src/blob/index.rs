@@ -39,8 +39,19 @@ pub struct Record {
     pub(super) names: u32,
     /// A bit for each string of `compatible`.
     pub(super) compatible: u32,
+    /// The cell of the first `compatible`'s token; 0: there is none.
+    compatible_at: u32,
     /// The node's `phandle`, or else its `linux,phandle`.
     pub(super) phandle: Option<u32>,
+}
+
+impl Record {
+    /// Returns the cell of the token of the node's first `compatible`.
+    #[inline(always)]
+    pub(super) fn compatible_at(&self) -> Option<usize> {
+        // The header is in the first cells.
+        (self.compatible_at != 0).then_some(self.compatible_at as usize)
+    }
 }
 
 /// Names of properties that a record tells of.
@@ -187,6 +198,9 @@ impl Pass<'_> {
         match Kind::in_word(name) {
             Kind::Other => {}
             Kind::Compatible => {
+                if record.compatible_at == 0 {
+                    record.compatible_at = word(at);
+                }
                 let texts = blob.property_at(at);
                 let texts = texts.iter().flat_map(Property::texts);
                 record.compatible =

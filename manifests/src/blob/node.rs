@@ -66,8 +66,10 @@ impl<'a> Node<'a> {
 
     /// Returns the node's name with its unit address; the root's is empty.
     #[must_use]
+    #[expect(unsafe_code, reason = "`checked_text`")]
     pub fn name(&self) -> &'a str {
-        checked_text(self.name)
+        // SAFETY: `Blob::check_structure` has read the name of each node of the tree.
+        unsafe { checked_text(self.name) }
     }
 
     /// Returns the first node with this name among those with the records `numbers`, without the
@@ -168,9 +170,15 @@ impl<'a> Node<'a> {
     /// Iterates over the node and all nodes below it, in the tree's order.
     #[must_use]
     pub fn all(&self) -> All<'a> {
-        All {
-            next: Some(*self),
-            end: self.end(),
+        match self.record {
+            Some((record, number)) => All::Numbered {
+                blob: self.blob,
+                numbers: number..record.behind as usize,
+            },
+            None => All::Read {
+                next: Some(*self),
+                end: self.end(),
+            },
         }
     }
 
@@ -209,8 +217,27 @@ impl<'a> Node<'a> {
 
     /// Tells, by the strings themselves, whether one of `compatible` is one of `texts`.
     fn names_compatible(&self, texts: &Texts) -> bool {
-        let compatible = self.property("compatible");
-        compatible.is_some_and(|list| list.has_text_of(texts))
+        self.compatible()
+            .is_some_and(|list| list.has_text_of(texts))
+    }
+
+    /// Returns `compatible`, which an index has the place of: nearly each node of a board has it,
+    /// and is asked for it several times.
+    #[must_use]
+    pub fn compatible(&self) -> Option<Property<'a>> {
+        match self.record {
+            Some((record, _)) => self.blob.property_at(record.compatible_at()?),
+            None => self.find_property("compatible"),
+        }
+    }
+
+    /// Tells whether the node has `compatible`.
+    #[must_use]
+    pub fn has_compatible(&self) -> bool {
+        match self.record {
+            Some((record, _)) => record.compatible_at().is_some(),
+            None => self.find_property("compatible").is_some(),
+        }
     }
 
     /// Returns the number by which other nodes refer to this one: `phandle`, or else
@@ -253,26 +280,36 @@ impl<'a> Iterator for Properties<'a> {
 
 /// A node and the nodes below it.
 #[derive(Clone, Debug)]
-pub struct All<'a> {
-    next: Option<Node<'a>>,
-    /// The first cell behind the first node.
-    end: usize,
+pub enum All<'a> {
+    /// By an index.
+    Numbered {
+        /// The tree.
+        blob: Blob<'a>,
+        /// Numbers of the records that are left.
+        numbers: Range<usize>,
+    },
+    /// By the tokens.
+    Read {
+        /// The next node.
+        next: Option<Node<'a>>,
+        /// The first cell behind the first node.
+        end: usize,
+    },
 }
 
 impl<'a> Iterator for All<'a> {
     type Item = Node<'a>;
 
     fn next(&mut self) -> Option<Node<'a>> {
-        let node = self.next?;
-        self.next = match node.record {
-            Some((_, number)) => Node::numbered(node.blob, number + 1),
-            None => {
-                let next = node.blob.next_node(node.at);
-                next.map(|(name, at)| Node::new(node.blob, name, at))
+        match self {
+            Self::Numbered { blob, numbers } => Node::numbered(*blob, numbers.next()?),
+            Self::Read { next, end } => {
+                let node = (*next)?;
+                let found = node.blob.next_node(node.at).filter(|(_, at)| *at <= *end);
+                *next = found.map(|(name, at)| Node::new(node.blob, name, at));
+                Some(node)
             }
-        };
-        self.next = self.next.filter(|next| next.at <= self.end);
-        Some(node)
+        }
     }
 }
 

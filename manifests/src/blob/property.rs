@@ -41,10 +41,12 @@ impl<'a> Property<'a> {
 
     /// Returns the name.
     #[must_use]
+    #[expect(unsafe_code, reason = "`checked_text`")]
     pub fn name(&self) -> &'a str {
         let length = text_length(self.names);
         let name = length.and_then(|length| self.names.get(..length));
-        checked_text(name.unwrap_or_default())
+        // SAFETY: `Blob::check_property` has read the name of each property of the tree.
+        unsafe { checked_text(name.unwrap_or_default()) }
     }
 
     /// Returns the name, `None` if there is none.

@@ -39,7 +39,14 @@ pub(crate) fn text_length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Returns the text of a name of a checked tree. Most names are looked at several times.
-pub(super) fn checked_text(name: &[u8]) -> &str {
+///
+/// # Safety
+///
+/// The name is of a node or a property of a tree that [`Blob::new`](super::Blob::new) has made: the
+/// check refuses names that are no text.
+#[expect(unsafe_code, reason = "each name was read as text once, by the check")]
+pub(super) unsafe fn checked_text(name: &[u8]) -> &str {
     debug_assert!(core::str::from_utf8(name).is_ok());
-    core::str::from_utf8(name).unwrap_or_default()
+    // SAFETY: the caller's condition.
+    unsafe { core::str::from_utf8_unchecked(name) }
 }

@@ -30,7 +30,9 @@ impl<'a> Section<'a> {
 
     /// Returns the first node below with this name; [`Self::check_repeated`] has refused a second.
     pub(super) fn child(&self, name: &str) -> Option<Self> {
-        self.children().find(|child| child.node.name() == name)
+        let node = self.node.child(name)?;
+        let path = self.path.child(node.name());
+        Some(Self { node, path })
     }
 
     /// Reports properties and nodes that are not in the lists, and those that stand twice. An unknown

@@ -18,6 +18,9 @@ const HEADER_SIZE: usize = 40;
 const CELL: usize = 4;
 /// An empty memory reservation block.
 const NO_RESERVATIONS: [u8; 16] = [0; 16];
+/// Cells of nodes, and bytes of names, that are usually added to a board's tree.
+const ADDED_CELLS: usize = 0x200;
+const ADDED_NAMES: usize = 0x80;
 const BEGIN_NODE: u32 = 1;
 const END_NODE: u32 = 2;
 const PROPERTY: u32 = 3;
@@ -39,11 +42,14 @@ impl Writer {
     /// Begins a tree whose nodes and properties are copied from `source`. The copied properties
     /// keep their names' offsets, so that no name is looked up.
     pub(crate) fn new(source: &Blob<'_>) -> Self {
+        // Room for as much as the source has and for what is added, so that the copy moves rarely.
+        let structure = Vec::with_capacity(source.structure_cells() + ADDED_CELLS);
+        let mut strings = Vec::with_capacity(source.strings().len() + ADDED_NAMES);
+        strings.extend_from_slice(source.strings());
         Self {
-            // Room for as much as the source has, so that the copy moves rarely.
-            structure: Vec::with_capacity(source.structure_cells()),
-            strings: source.strings().to_vec(),
-            names: Vec::new(),
+            structure,
+            strings,
+            names: Vec::with_capacity(ADDED_NAMES / CELL),
         }
     }
 
