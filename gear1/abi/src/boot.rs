@@ -503,8 +503,8 @@ impl BootInfo {
         // Bound: MAX_INTIDS (1020) / 6.
         for group in self.irq_owner.as_chunks::<OWNER_GROUP>().0 {
             // The compiler, which saves bytes in the runtime, would loop over them.
-            let [a, b, c, d, e, f] = group.map(|owner| owner.0);
-            if a | b | c | d | e | f != IrqOwner::NONE.0 {
+            let [a, b, c, d, e, f] = group;
+            if a.0 | b.0 | c.0 | d.0 | e.0 | f.0 != IrqOwner::NONE.0 {
                 // Bound: 6.
                 for (intid, owner) in (0..OWNER_GROUP as u32).zip(group) {
                     if *owner != IrqOwner::NONE {

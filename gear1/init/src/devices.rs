@@ -547,7 +547,8 @@ pub(crate) fn phandle(node: &Node<'_>) -> Option<u32> {
     node.phandle()
 }
 
-/// Returns a property of one cell.
+/// Returns a property of one cell. Inlined, as [`Node::property`] is.
+#[inline(always)]
 pub(crate) fn cell(node: &Node<'_>, name: &str) -> Option<u32> {
     node.property(name)?.cells()?.next()
 }

@@ -575,7 +575,8 @@ fn child<'a>(root: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
         .ok_or_else(|| refusal!(Board, "/: no node \"{name}\""))
 }
 
-/// Returns a property that is one string.
+/// Returns a property that is one string. Inlined, as [`Node::property`] is.
+#[inline(always)]
 pub(crate) fn text<'a>(node: &Node<'a>, name: &str) -> Option<&'a str> {
     node.property(name)?.text()
 }

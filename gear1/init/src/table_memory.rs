@@ -47,6 +47,7 @@ impl<M: PhysicalMemory> TableMemory for BootTables<'_, M> {
 }
 
 /// Returns the address of a descriptor.
+#[inline(always)]
 fn entry(table: Pa, index: usize) -> Pa {
     Pa::new(table.get() + index as u64 * 8)
 }

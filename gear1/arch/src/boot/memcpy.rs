@@ -62,6 +62,47 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, size: usize) -> *mut u
     )
 }
 
+/// Fills `size` bytes with a byte, and returns `to`: 64 bytes a round, then the binary digits of
+/// what is left. The compiler's own function takes a word a round.
+///
+/// # Safety
+///
+/// As for C's `memset`: the range is mapped as Normal memory, writable. The MMU is on, as for
+/// [`memcpy`].
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn memset(to: *mut u8, byte: i32, size: usize) -> *mut u8 {
+    naked_asm!(
+        "mov x3, x0",
+        "and x1, x1, #0xff",
+        "mov x4, #0x0101010101010101",
+        "mul x1, x1, x4",
+        "lsr x4, x2, #6",
+        "cbz x4, 3f",
+        "2: stp x1, x1, [x3]",
+        "stp x1, x1, [x3, #16]",
+        "stp x1, x1, [x3, #32]",
+        "stp x1, x1, [x3, #48]",
+        "add x3, x3, #64",
+        "subs x4, x4, #1",
+        "b.ne 2b",
+        "3: tbz x2, #5, 4f",
+        "stp x1, x1, [x3], #16",
+        "stp x1, x1, [x3], #16",
+        "4: tbz x2, #4, 5f",
+        "stp x1, x1, [x3], #16",
+        "5: tbz x2, #3, 6f",
+        "str x1, [x3], #8",
+        "6: tbz x2, #2, 7f",
+        "str w1, [x3], #4",
+        "7: tbz x2, #1, 8f",
+        "strh w1, [x3], #2",
+        "8: tbz x2, #0, 9f",
+        "strb w1, [x3]",
+        "9: ret",
+    )
+}
+
 /// Compares the `size` bytes at `one` and at `other` as C's `memcmp` does: a word a round, then the
 /// binary digits of what is left. The compiler's own function compares a byte a round, and a boot
 /// compares names of ten to twenty bytes thousands of times.
