@@ -21,7 +21,7 @@ use gearv_manifest::{ChannelEnd, VirtioDevice, VirtioKind, Vm, VmKind};
 
 use crate::devices::{self, Bridge, Owned};
 use crate::fdt::bus::cell_counts;
-use crate::fdt::{FIRST_SPI, PMUS, move_below, stdout_path, text};
+use crate::fdt::{FIRST_SPI, PMUS, move_below, root_path, stdout_path, text};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
@@ -137,7 +137,7 @@ pub fn make(board: &Blob<'_>, facts: &Facts<'_, '_>) -> Result<Vec<u8>, Refusal>
     maker.psci();
     maker.additions()?;
     maker.gearv();
-    maker.copy(&root, &mut String::new());
+    maker.copy(&root, &mut root_path());
     maker.out.end();
     Ok(maker.out.finish())
 }

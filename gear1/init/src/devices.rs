@@ -21,7 +21,7 @@ use gearv_manifest::{AsBooted, DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
 use crate::fdt::smmu::{is_driven, is_ipmmu};
-use crate::fdt::{Board, FIRST_SPI, Names, SPI, move_below, path_below};
+use crate::fdt::{Board, FIRST_SPI, Names, SPI, move_below, path_below, root_path};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, merged, pages};
 
@@ -145,7 +145,7 @@ pub fn resolve<'a>(
         .unwrap_or_default();
     let bus = Bus::root(&root)?;
     let parent = cell(&root, "interrupt-parent");
-    walk.visit(&root, &mut String::new(), Some(&bus), parent)?;
+    walk.visit(&root, &mut root_path(), Some(&bus), parent)?;
     if walk.shares_pages() {
         walk.note_sharers(&root, "", &bus)?;
     }

@@ -38,7 +38,7 @@ use gearv_manifest::blob::{Blob, Node, Property, Texts};
 use self::bus::{Bus, number};
 use self::cpus::{psci_method, read_cpus};
 pub use self::index::indexed;
-pub(crate) use self::paths::{move_below, path_below, stdout_path};
+pub(crate) use self::paths::{move_below, path_below, root_path, stdout_path};
 pub(crate) use self::pmu::PMUS;
 pub use self::smmu::{Ipmmu, Names, Smmu, SmmuKind, SmmuV2, Unit};
 pub use self::watchdogs::Feedable;
@@ -190,7 +190,7 @@ pub fn describe(tree: &Blob<'_>) -> Found {
 fn look(root: &Node<'_>, bytes: &[u8]) -> Seen {
     let mut seen = Seen::default();
     match Bus::root(root) {
-        Ok(bus) => visit(root, &mut String::new(), &bus, &mut seen),
+        Ok(bus) => visit(root, &mut root_path(), &bus, &mut seen),
         Err(refusal) => seen.refused = Some(refusal),
     }
     // planted: memory that firmware reserves is not seen

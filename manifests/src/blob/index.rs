@@ -85,18 +85,6 @@ impl Kind {
     }
 }
 
-/// A node whose end the pass has not reached.
-#[derive(Clone, Copy, Default)]
-struct Open {
-    /// Number of the node's record.
-    number: usize,
-    /// Whether the first node below, or the end, was seen: the properties have ended.
-    has_ended: bool,
-    /// The first `phandle` and `linux,phandle`, if the node has one, and the first cell of each.
-    phandle: Option<Option<u32>>,
-    linux_phandle: Option<Option<u32>>,
-}
-
 /// The pass over all tokens.
 struct Pass<'i> {
     records: &'i mut [Record],
@@ -104,8 +92,20 @@ struct Pass<'i> {
     /// Words of the names at all places in the strings block; 0: not looked at yet. A board's tree
     /// has ten times as many properties as names.
     names: &'i mut [u32],
-    open: [Open; MAX_DEPTH],
+    /// Numbers of the nodes whose end the pass has not reached.
+    open: [usize; MAX_DEPTH],
     depth: usize,
+    /// The node that began last, while its properties follow: they come before the nodes below.
+    current: Option<Current>,
+}
+
+/// A node of which the pass reads the properties.
+#[derive(Default)]
+struct Current {
+    record: Record,
+    /// The first `phandle` and `linux,phandle`, if the node has one, and the first cell of each.
+    phandle: Option<Option<u32>>,
+    linux_phandle: Option<Option<u32>>,
 }
 
 impl<'a> Blob<'a> {
@@ -126,8 +126,9 @@ impl<'a> Blob<'a> {
             records: &mut *records,
             count: 0,
             names,
-            open: [Open::default(); MAX_DEPTH],
+            open: [0; MAX_DEPTH],
             depth: 0,
+            current: None,
         };
         let mut at = self.start;
         // Bounded: every token moves the position on, and the structure block is finite.
@@ -154,19 +155,16 @@ impl Pass<'_> {
     /// Begins the node whose token is at cell `token` and whose name ends before cell `at`.
     fn begin(&mut self, blob: &Blob<'_>, token: usize, at: usize) {
         self.end_properties(token);
-        let number = self.count;
-        if let Some(record) = self.records.get_mut(number) {
-            *record = Record {
+        self.current = Some(Current {
+            record: Record {
                 at: word(at),
                 name_length: word(blob.name_length(token + 1, at).unwrap_or(0)),
                 ..Record::default()
-            };
-        }
+            },
+            ..Current::default()
+        });
         if let Some(open) = self.open.get_mut(self.depth) {
-            *open = Open {
-                number,
-                ..Open::default()
-            };
+            *open = self.count;
         }
         self.count += 1;
         self.depth += 1;
@@ -174,7 +172,7 @@ impl Pass<'_> {
 
     /// Notes the property whose token is at cell `at`.
     fn property(&mut self, blob: &Blob<'_>, at: usize) {
-        let Some(offset) = blob.name_offset(at) else {
+        let (Some(offset), Some(current)) = (blob.name_offset(at), &mut self.current) else {
             return;
         };
         let name = match self.names.get_mut(offset) {
@@ -186,14 +184,8 @@ impl Pass<'_> {
             }
             None => word_of_name_at(blob.strings, offset),
         };
-        let Some(open) = innermost(&mut self.open, self.depth) else {
-            return;
-        };
-        let Some(record) = self.records.get_mut(open.number) else {
-            return;
-        };
-        let bit = 1 << (name & BIT);
-        record.names |= bit;
+        let record = &mut current.record;
+        record.names |= 1 << (name & BIT);
         let first_cell = || blob.property_at(at)?.cells()?.next();
         match Kind::in_word(name) {
             Kind::Other => {}
@@ -208,10 +200,10 @@ impl Pass<'_> {
             }
             // Of two properties with one name the first counts.
             Kind::Phandle => {
-                open.phandle.get_or_insert_with(first_cell);
+                current.phandle.get_or_insert_with(first_cell);
             }
             Kind::LinuxPhandle => {
-                open.linux_phandle.get_or_insert_with(first_cell);
+                current.linux_phandle.get_or_insert_with(first_cell);
             }
         }
     }
@@ -219,33 +211,30 @@ impl Pass<'_> {
     /// Ends the innermost node, whose end's token is at cell `token`.
     fn end(&mut self, token: usize) {
         self.end_properties(token);
-        let behind = word(self.count);
-        if let Some(open) = innermost(&mut self.open, self.depth)
-            && let Some(record) = self.records.get_mut(open.number)
-        {
-            record.end = word(token + 1);
-            record.behind = behind;
-            let linux_phandle = open.linux_phandle.flatten();
-            record.phandle = open.phandle.flatten().or(linux_phandle);
-        }
         self.depth = self.depth.saturating_sub(1);
-    }
-
-    /// Notes that the innermost node's properties end before cell `token`, where a node begins or
-    /// ends, unless they have ended.
-    fn end_properties(&mut self, token: usize) {
-        if let Some(open) = innermost(&mut self.open, self.depth).filter(|open| !open.has_ended)
-            && let Some(record) = self.records.get_mut(open.number)
-        {
-            open.has_ended = true;
-            record.properties_end = word(token);
+        let number = self.open.get(self.depth).copied().unwrap_or(usize::MAX);
+        if let Some(record) = self.records.get_mut(number) {
+            record.end = word(token + 1);
+            record.behind = word(self.count);
         }
     }
-}
 
-/// Returns the innermost of so many open nodes; `None` before the root.
-fn innermost(open: &mut [Open], depth: usize) -> Option<&mut Open> {
-    open.get_mut(depth.checked_sub(1)?)
+    /// Notes that properties end before cell `token`, where a node begins or ends, unless they have
+    /// ended.
+    fn end_properties(&mut self, token: usize) {
+        let Some(current) = self.current.take() else {
+            return;
+        };
+        let number = self.count.wrapping_sub(1);
+        if let Some(record) = self.records.get_mut(number) {
+            let linux_phandle = current.linux_phandle.flatten();
+            *record = Record {
+                properties_end: word(token),
+                phandle: current.phandle.flatten().or(linux_phandle),
+                ..current.record
+            };
+        }
+    }
 }
 
 /// Returns a number of a record. A blob has less than 4 GiB.

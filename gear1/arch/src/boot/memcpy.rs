@@ -1,5 +1,5 @@
-//! Copying and comparing between any two places: the compiler calls `memcpy` for each move of a
-//! large value, and `memcmp` for each comparison of names.
+//! Copying, filling and comparing anywhere: the compiler calls `memcpy` for each move of a large
+//! value, `memset` for each array of one byte, and `memcmp` for each comparison of names.
 //!
 //! The compiler's own copies a word a round, and this target's may not use vector registers. A boot
 //! moves hundreds of values of 64 to 1,000 bytes.

@@ -13,6 +13,11 @@ pub(crate) fn path_below(path: &str, name: &str) -> String {
     [path, "/", name].concat()
 }
 
+/// Returns the root's path, with room for those of a walk over all nodes.
+pub(crate) fn root_path() -> String {
+    String::with_capacity(0x40)
+}
+
 /// Makes a path of `length` bytes that of a node below. A walk over all nodes has one path for all
 /// of them, so that none is allocated.
 pub(crate) fn move_below(path: &mut String, length: usize, name: &str) {
