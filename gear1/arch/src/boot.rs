@@ -1,10 +1,10 @@
 //! The machine as init sees it: entry, early tables, physical memory, the jump into the runtime.
 //!
 //! Owns init's unsafe code. Init runs alone, on the CPU that booted, with its image mapped at its
-//! link address (one 2 MiB block) and requested memory mapped at its physical address. Invariants:
-//! init writes only physical memory that was passed to [`Machine::map_ram`] and not given away by
-//! [`Machine::share`], and never its own image; no reference ever points to memory that can be
-//! written that way.
+//! link address (one 2 MiB block), the device tree in a window above it, and requested memory mapped
+//! at its physical address. Invariants: init writes only physical memory that was passed to
+//! [`Machine::map_ram`] and not given away by [`Machine::share`] or [`Machine::share_device_tree`],
+//! and never its own image; no reference ever points to memory that can be written that way.
 //!
 //! The image defines `gear1_init_main(machine: Machine) -> !`, `gear1_init_exception(esr, elr, far)
 //! -> !`, and in its linker script the symbols that `boot/entry.rs` and this file name.
