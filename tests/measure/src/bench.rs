@@ -80,6 +80,14 @@ pub struct Options {
     /// Measure fio, sysbench and hackbench natively, under KVM and under GearV
     #[arg(long)]
     apps: bool,
+    /// With --apps, only the workloads whose names contain one of these: fio, tcp-stream, nginx, ...
+    #[arg(
+        long,
+        value_name = "TEXT,...",
+        value_delimiter = ',',
+        requires = "apps"
+    )]
+    workloads: Vec<String>,
     /// Measure how Gear2's policies schedule, beside Linux's under KVM
     #[arg(long, conflicts_with_all = ["apps", "wall", "compare", "accept", "breakdown", "footprint"])]
     sched: bool,
@@ -101,7 +109,7 @@ impl Options {
         }
         if self.apps {
             let size = apps::Size::of(self.full);
-            return apps::run(&qemu, size, &self.only);
+            return apps::run(&qemu, size, &self.only, &self.workloads);
         }
         if self.sched {
             return self.run_sched(&qemu);

@@ -31,9 +31,10 @@ mod size;
 use figures::{Figure, parse};
 use places::{PLACES, Place, SHORT, SLICE};
 pub use size::Size;
+use size::Work;
 
 /// Beginnings of the names of the workloads whose exits and interrupts are split by kind.
-const SPLIT: [&str; 2] = ["fio", "tcp"];
+const SPLIT: [&str; 4] = ["fio", "tcp", "nginx", "memcached"];
 /// Manifest with a device VM and a guest whose disk it serves. Both run the script, one after the
 /// other.
 const MANIFEST: &str = "bench-apps";
@@ -63,8 +64,9 @@ const FATAL: &[&str] = &[
 const KVM_COUNTER: &str = "mount -t debugfs debug /sys/kernel/debug\n\
     while :; do echo \"EXITS $(cat /sys/kernel/debug/kvm/exits)\" > /dev/console; sleep 1; done";
 
-/// Measures in all places whose names contain `only` and prints the tables.
-pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
+/// Measures in all places whose names contain `only` the workloads whose names contain one of
+/// `texts`, all without any, and prints the tables.
+pub(super) fn run(qemu: &Qemu, size: Size, only: &str, texts: &[String]) -> Result<()> {
     let asked_for = |place: &&Place| place.name.contains(only);
     let places: Vec<&Place> = PLACES.iter().filter(asked_for).collect();
     ensure!(
@@ -72,8 +74,9 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
         "no place is named {only:?}; the names: {}",
         PLACES.map(|place| place.name).join(", ")
     );
+    let work = Work::only(size, texts, &places)?;
     let file = workspace::target_dir().join("bench/apps.json");
-    let all = measure(qemu, size, &places, &file)?;
+    let all = measure(qemu, work, &places, &file)?;
     print!("{}", figures::table(&all));
     for begin in SPLIT {
         print!("{}", figures::kinds(&all, begin));
@@ -84,12 +87,14 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str) -> Result<()> {
     Ok(())
 }
 
-/// Measures in these places. What is measured is saved after each, as a run of all takes long.
-fn measure(qemu: &Qemu, size: Size, places: &[&Place], file: &Path) -> Result<Vec<Figure>> {
+/// Measures in those of these places that have a workload. What is measured is saved after each, as
+/// a run of all takes long.
+fn measure(qemu: &Qemu, work: Work<'_>, places: &[&Place], file: &Path) -> Result<Vec<Figure>> {
     let mut all = Vec::new();
-    for place in places {
+    let has_work = |place: &&&Place| !work.names(place.part).is_empty();
+    for place in places.iter().filter(has_work) {
         let step = Step::start(place.name);
-        let figures = measure_in(qemu, size, place);
+        let figures = measure_in(qemu, work, place);
         all.extend(figures.with_context(|| place.name.to_owned())?);
         step.done(place.name);
         save(&all, file)?;
@@ -98,8 +103,8 @@ fn measure(qemu: &Qemu, size: Size, places: &[&Place], file: &Path) -> Result<Ve
 }
 
 /// Measures in a place.
-fn measure_in(qemu: &Qemu, size: Size, place: &Place) -> Result<Vec<Figure>> {
-    let printed = (place.run)(qemu, size, place)?;
+fn measure_in(qemu: &Qemu, work: Work<'_>, place: &Place) -> Result<Vec<Figure>> {
+    let printed = (place.run)(qemu, work, place)?;
     let mut figures = parse(place.name, &printed)?;
     let counts = fs::read_to_string(counts_of(place))?;
     figures::add_instructions(&mut figures, &counts)?;
@@ -114,7 +119,7 @@ pub fn in_short(qemu: &Qemu, with_disk: bool) -> Result<Vec<(String, [f64; 2])>>
     let file = workspace::output_dir().join("bench/apps-short.json");
     let all = measure(
         qemu,
-        Size::SHORTEST,
+        Work::all(Size::SHORTEST),
         &places.iter().collect::<Vec<_>>(),
         &file,
     )?;
@@ -168,10 +173,10 @@ fn machine(place: &Place) -> Result<Machine> {
 
 /// Runs the workloads on Debian's kernel without a hypervisor. The machine has no EL2, so that the
 /// kernel runs at EL1 as it does in a VM.
-fn natively(qemu: &Qemu, size: Size, place: &Place) -> Result<String> {
+fn natively(qemu: &Qemu, work: Work<'_>, place: &Place) -> Result<String> {
     let initramfs = apps_userland::initramfs(&workspace::output_dir())?;
     let kernel = payloads::debian_kernel()?;
-    let command_line = format!("console=ttyAMA0 quiet {}", size.words(place.part));
+    let command_line = format!("console=ttyAMA0 quiet {}", work.words(place.part));
     let boot = Boot {
         kernel: &kernel,
         initrd: Some(&initramfs),
@@ -179,17 +184,17 @@ fn natively(qemu: &Qemu, size: Size, place: &Place) -> Result<String> {
     };
     let machine = machine(place)?.without_el2();
     let command = qemu.command(&machine, &boot, Console::Pipes);
-    wait(Session::start(command, &log_of(place))?, size)
+    wait(Session::start(command, &log_of(place))?, work.size)
 }
 
 /// Runs the workloads as KVM's guest. Halt polling is off, since instructions of a host that polls
 /// would count as the guest's time.
-fn under_kvm(qemu: &Qemu, size: Size, place: &Place) -> Result<String> {
+fn under_kvm(qemu: &Qemu, work: Work<'_>, place: &Place) -> Result<String> {
     let machine = machine(place)?;
     let host = KvmHost {
         kernel: payloads::debian_kernel()?,
         initrd: Some(apps_userland::initramfs(&workspace::output_dir())?),
-        command_line: format!("console=ttyAMA0 quiet {}", size.words(place.part)),
+        command_line: format!("console=ttyAMA0 quiet {}", work.words(place.part)),
         memory_mib: MEMORY_MIB,
         cpus: vec![0, place.cpus() - 1],
         halt_poll_ns: Some(0),
@@ -204,27 +209,27 @@ fn under_kvm(qemu: &Qemu, size: Size, place: &Place) -> Result<String> {
     let session = host
         .build(&directory)?
         .start(qemu, &machine, &log_of(place))?;
-    wait(session, size)
+    wait(session, work.size)
 }
 
 /// Runs the workloads under GearV, in one boot: first in the device VM, then in the guest. The
 /// device VM serves the guest and prints the counters of both VMs.
-fn under_gearv(qemu: &Qemu, size: Size, place: &Place) -> Result<String> {
-    let manifest = manifest_of(size, place)?;
+fn under_gearv(qemu: &Qemu, work: Work<'_>, place: &Place) -> Result<String> {
+    let manifest = manifest_of(work, place)?;
     let images = build_images::build(&manifest)?;
     let machine = Machine {
         memory_mib: run::memory_for(&images)?,
         cpus: u32::try_from(images.manifest.cpu_count)?,
         ..machine(place)?
     };
-    wait(images.start(qemu, &machine, &log_of(place))?, size)
+    wait(images.start(qemu, &machine, &log_of(place))?, work.size)
 }
 
 /// Writes the manifest of a place, and returns its path. Where two vCPUs share a CPU, both VMs have
 /// one CPU.
-fn manifest_of(size: Size, place: &Place) -> Result<PathBuf> {
+fn manifest_of(work: Work<'_>, place: &Place) -> Result<PathBuf> {
     let mut text = fs::read_to_string(source(MANIFEST, false, "")?)?;
-    let words = size.words(place.part);
+    let words = work.words(place.part);
     let [device, guest] = match place.cpus() {
         1 => ["<0>", "<2>"],
         _ => ["<0 1>", "<2 3>"],

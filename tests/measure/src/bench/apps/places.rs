@@ -3,7 +3,7 @@
 use anyhow::Result;
 use workbench::qemu::Qemu;
 
-use super::size::{Part, Size};
+use super::size::{Part, Work};
 use super::{natively, under_gearv, under_kvm};
 
 /// The place by which the others are divided.
@@ -17,7 +17,7 @@ pub(super) struct Place {
     /// What `--only` filters.
     pub(super) name: &'static str,
     /// Runs the workloads, and returns what was printed.
-    pub(super) run: fn(&Qemu, Size, &Place) -> Result<String>,
+    pub(super) run: fn(&Qemu, Work<'_>, &Place) -> Result<String>,
     /// The workloads.
     pub(super) part: Part,
     /// Settings in the manifest's node of Gear2.
@@ -64,7 +64,7 @@ const fn for_suite(place: Place, files: &'static str, part: Part) -> Place {
 
 const fn place(
     name: &'static str,
-    run: fn(&Qemu, Size, &Place) -> Result<String>,
+    run: fn(&Qemu, Work<'_>, &Place) -> Result<String>,
     part: Part,
 ) -> Place {
     Place {

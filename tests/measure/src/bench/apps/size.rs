@@ -1,6 +1,10 @@
-//! How much the workloads do.
+//! Which workloads run, and how much they do.
 
 use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::places::Place;
 
 /// Workloads of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,70 @@ pub struct Size {
     elements: u32,
     /// Buffer of `copy` and `modify` in KiB.
     kib: u32,
+}
+
+/// What a run measures: the workloads and their sizes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work<'a> {
+    pub(super) size: Size,
+    /// Texts of `--workloads`, one of which a workload's name contains. Without any, all run.
+    texts: &'a [String],
+}
+
+impl<'a> Work<'a> {
+    /// Returns all workloads in a size.
+    pub(super) const fn all(size: Size) -> Self {
+        Work { size, texts: &[] }
+    }
+
+    /// Returns the workloads of these places whose names contain one of the texts. A text that no
+    /// name contains is an error with all names: a row that is missing would look like one that
+    /// was not asked for.
+    pub(super) fn only(size: Size, texts: &'a [String], places: &[&Place]) -> Result<Self> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in places.iter().flat_map(|place| size.names(place.part)) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        for text in texts {
+            ensure!(
+                names.iter().any(|name| name.contains(text.as_str())),
+                "no workload of these places is named {text:?}; the names: {}",
+                names.join(", ")
+            );
+        }
+        Ok(Work { size, texts })
+    }
+
+    /// Returns the words of the kernel's command line from which the script reads names and sizes.
+    pub(super) fn words(self, part: Part) -> String {
+        let Size {
+            mib,
+            events,
+            loops,
+            requests,
+            trees,
+            times,
+            elements,
+            kib,
+        } = self.size;
+        let names = self.names(part).join(",");
+        format!(
+            "apps.names={names} apps.mib={mib} apps.events={events} apps.loops={loops} \
+             apps.requests={requests} apps.trees={trees} apps.times={times} \
+             apps.elements={elements} apps.kib={kib}"
+        )
+    }
+
+    /// Returns the workloads of a place that are asked for, as the script calls them.
+    pub(super) fn names(self, part: Part) -> Vec<&'static str> {
+        let mut names = self.size.names(part);
+        names.retain(|name| {
+            self.texts.is_empty() || self.texts.iter().any(|text| name.contains(text.as_str()))
+        });
+        names
+    }
 }
 
 impl Size {
@@ -84,26 +152,6 @@ impl Size {
             true => Duration::from_secs(300),
             false => Duration::from_secs(3600),
         }
-    }
-
-    /// Returns the words of the kernel's command line from which the script reads names and sizes.
-    pub(super) fn words(self, part: Part) -> String {
-        let Size {
-            mib,
-            events,
-            loops,
-            requests,
-            trees,
-            times,
-            elements,
-            kib,
-        } = self;
-        let names = self.names(part).join(",");
-        format!(
-            "apps.names={names} apps.mib={mib} apps.events={events} apps.loops={loops} \
-             apps.requests={requests} apps.trees={trees} apps.times={times} \
-             apps.elements={elements} apps.kib={kib}"
-        )
     }
 
     /// Returns the workloads, as the script calls them.
@@ -165,11 +213,12 @@ const GROUPS: [&str; 5] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{Part, Size};
+    use super::super::places::PLACES;
+    use super::{Part, Size, Work};
 
     #[test]
     fn the_script_is_told_names_and_sizes() {
-        let words = Size::of(false).words(Part::Gear2);
+        let words = Work::all(Size::of(false)).words(Part::Gear2);
         let names = "apps.names=fio,fio-depth-1-cpu0,sysbench-cpu,tcp-rr apps.mib=16 ";
         assert!(words.starts_with(names), "{words}");
         assert!(words.ends_with(" apps.elements=100000 apps.kib=1536"));
@@ -177,7 +226,31 @@ mod tests {
 
     #[test]
     fn ten_groups_are_of_the_full_size() {
-        let has_groups = |full| Size::of(full).words(Part::OneCpu).contains("hackbench-10");
+        let words = |full| Work::all(Size::of(full)).words(Part::OneCpu);
+        let has_groups = |full| words(full).contains("hackbench-10");
         assert!(has_groups(true) && !has_groups(false));
+    }
+
+    #[test]
+    fn texts_choose_workloads() {
+        let places = PLACES.each_ref();
+        let texts = ["rr", "memory"].map(str::to_owned);
+        let work = Work::only(Size::of(false), &texts, &places).unwrap();
+        assert_eq!(work.names(Part::All), ["sysbench-memory", "tcp-rr"]);
+        assert_eq!(work.names(Part::Gear2), ["tcp-rr"]);
+        // A place without any of them is left out of the run.
+        assert!(work.names(Part::OneCpu).is_empty());
+    }
+
+    #[test]
+    fn a_text_in_no_name_is_an_error_with_the_names() {
+        let texts = ["tcp-rr", "tcp-crr"].map(str::to_owned);
+        let error = Work::only(Size::of(false), &texts, &PLACES.each_ref()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("\"tcp-crr\"") && error.contains("tcp-stream"));
+        // The workloads are those of the places that are asked for.
+        let one_cpu = [&PLACES[4]];
+        let error = Work::only(Size::of(false), &texts, &one_cpu).unwrap_err();
+        assert!(error.to_string().contains("\"tcp-rr\""));
     }
 }
