@@ -129,7 +129,7 @@ pub trait Backend: Send {
     }
 
     /// Says which descriptors ended the thread's sleep, among them those of [`Self::watch`] that
-    /// have news; none: the sleep was over. A thread that polls says nothing.
+    /// have news; none: a second was over. A thread that polls says nothing.
     fn woken(&mut self, by: &[RawFd]) {
         let _ = by;
     }
@@ -164,6 +164,14 @@ pub trait Backend: Send {
     /// Tells whether a driver's next request is likely to follow soon after a completion: the thread
     /// looks for it by itself for a while.
     fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// Tells whether the driver waits for no completion of a queue, so that the interrupt for one may
+    /// wait for a while. The driver of a small system may wait for what Linux does not wait for:
+    /// asked only for one that has accepted VIRTIO_F_EVENT_IDX.
+    fn may_tell_late(&self, queue: usize) -> bool {
+        let _ = queue;
         false
     }
 

@@ -24,7 +24,7 @@ use crate::board::{Board, DOORBELLS, DeviceNode, PAGE, REGISTER_PAGES};
 use crate::gpio::{self, Line};
 use crate::mapping::{self, Doorbell, Mapping, Memory, Registers};
 use crate::state::DeviceState;
-use crate::worker::{Away, LINGER_US, Wiring};
+use crate::worker::{Away, LINGER_US, LONGEST_US, Wiring};
 
 /// Sources of memory, registers and lines, by physical address.
 pub trait Hardware: Debug + Sync {
@@ -219,6 +219,7 @@ impl Machine {
             orders: None,
             spin,
             linger_us: LINGER_US,
+            delay_us: LONGEST_US,
             limit: device.limit,
             away: Away::now(self.region, state),
             name,

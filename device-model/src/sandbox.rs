@@ -98,6 +98,7 @@ const CONNECTING: &[libc::c_long] = &[libc::SYS_connect, libc::SYS_recvfrom, lib
 /// Waiting for several descriptors.
 const WAITING: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
     libc::SYS_epoll_ctl,
@@ -125,6 +126,8 @@ const MAKING: &[libc::c_long] = &[
     libc::SYS_sched_getaffinity,
     libc::SYS_epoll_create1,
     libc::SYS_eventfd2,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
     libc::SYS_pipe2,
     libc::SYS_socketpair,
     libc::SYS_memfd_create,

@@ -18,6 +18,7 @@ use vmm_sys_util::{ioctl_io_nr, ioctl_ior_nr, ioctl_iowr_nr};
 pub(crate) mod confine;
 mod deferred;
 mod receive;
+pub(crate) mod sleep;
 pub(crate) mod tap;
 
 pub(crate) use deferred::Deferred;

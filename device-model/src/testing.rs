@@ -171,6 +171,8 @@ pub(crate) struct Guest {
     pub(crate) forwarded: u64,
     /// Time after which requests without a backend fail.
     pub(crate) limit: Option<Duration>,
+    /// Longest time for which an interrupt of the next GDM's may wait, in microseconds.
+    pub(crate) delay_us: u64,
     worker: Option<Worker>,
 }
 
@@ -191,6 +193,7 @@ impl Guest {
             gear2_writes: true,
             forwarded: 0,
             limit: None,
+            delay_us: 300_000,
             worker: None,
         };
         guest.start_gdm(backend);
@@ -244,6 +247,7 @@ impl Guest {
             orders: None,
             spin: false,
             linger_us: 20_000,
+            delay_us: self.delay_us,
             limit: self.limit,
             away: Away::now(self.region, self.state()),
         }
@@ -309,7 +313,14 @@ impl Guest {
     /// Lets the device's thread take in what has happened, as at the end of a sleep.
     pub(crate) fn end_sleep(&mut self) {
         if let Some(worker) = &mut self.worker {
-            worker.wait(0).unwrap();
+            worker.wait(Some(Duration::ZERO)).unwrap();
+        }
+    }
+
+    /// Lets the device's thread do what it does between two sleeps, and sleep once.
+    pub(crate) fn serve_and_sleep(&mut self) {
+        if let Some(worker) = &mut self.worker {
+            worker.step().unwrap();
         }
     }
 

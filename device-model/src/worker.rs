@@ -18,19 +18,24 @@ use std::time::Duration;
 
 use gear2_protocol::{MmioSlot, slot};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::timerfd::TimerFd;
 
 use crate::backend::Backend;
 use crate::mapping::{finish_stores, relax};
 use crate::progress;
 use crate::state::{DeviceState, Word};
+use crate::sys::sleep;
 use crate::transport::{Effect, Transport, Write};
 use crate::vring::Broken;
 
+use self::delay::Delay;
+pub(crate) use self::delay::LONGEST_US;
 use self::linger::Habit;
 use self::queues::{Turn, serve_at_work};
 use self::rest::is_reset;
 pub use self::wiring::{Away, Wiring};
 
+mod delay;
 mod lifecycle;
 mod linger;
 mod queues;
@@ -60,6 +65,10 @@ pub type Arrival = Receiver<Box<dyn Backend>>;
 /// Number of polls of memory before a polling thread asks the kernel for events.
 const LOOKS: usize = 64;
 
+/// Time after which a thread looks at everything, whatever wakes it: a wake-up may be lost while no
+/// GDM is there, and the hub expects steps.
+const TICK: Duration = Duration::from_secs(1);
+
 /// Time for which a thread polls for the next register write before it sleeps, in microseconds.
 pub(crate) const LINGER_US: u64 = 50;
 
@@ -79,6 +88,9 @@ pub struct Worker {
     is_awaiting: bool,
     /// Waits for the line, for the hub's kick, and for the backend's descriptors.
     epoll: Epoll,
+    /// Ends a sleep once a second. A limit of each sleep would be a timer for the kernel to set and
+    /// to cancel each time.
+    tick: TimerFd,
     /// The backend's descriptors that `epoll` has.
     watched: BTreeSet<RawFd>,
     /// The line rose, and does not rise again before it is armed.
@@ -89,6 +101,8 @@ pub struct Worker {
     is_silent: bool,
     /// Whether requests have come soon after completions.
     habit: Habit,
+    /// An interrupt that waits.
+    delay: Delay,
     /// Whether a request of this device may have ended the previous GDM.
     is_suspect: bool,
 }
@@ -96,27 +110,31 @@ pub struct Worker {
 impl Worker {
     /// Serves the device for ever.
     pub fn run(&mut self) -> io::Result<()> {
-        let spin = self.wiring.spin;
-        self.state.set_looking(spin);
+        self.state.set_looking(self.wiring.spin);
         loop {
-            let more = if spin { self.spin() } else { self.serve() };
-            // A second at most: a wake-up may be lost while no GDM is there, and the hub expects
-            // steps.
-            let timeout = if more || spin {
-                0
-            } else {
-                self.longest_sleep()
-            };
-            self.wait(timeout)?;
+            self.step()?;
         }
     }
 
-    /// Returns for how many milliseconds the thread may sleep: a backend may be due earlier, and is
-    /// not woken before.
-    fn longest_sleep(&self) -> i32 {
+    /// Does what there is to do, and sleeps.
+    pub(crate) fn step(&mut self) -> io::Result<()> {
+        let spin = self.wiring.spin;
+        let more = if spin { self.spin() } else { self.serve() };
+        let time = match more || spin {
+            true => Some(Duration::ZERO),
+            false => self.longest_sleep(),
+        };
+        self.wait(time)
+    }
+
+    /// Returns for how long the thread may sleep, if something is due ahead of the next tick: a
+    /// backend, whose time is rounded up to milliseconds, or an interrupt that waits.
+    fn longest_sleep(&self) -> Option<Duration> {
         let due = self.backend.pause().map(|pause| pause.as_micros());
-        let due = due.map_or(1000, |pause| pause.div_ceil(1000).clamp(1, 1000));
-        due as i32
+        let due =
+            due.map(|pause| Duration::from_millis(pause.div_ceil(1000).clamp(1, 1000) as u64));
+        // An interrupt that became due since the last turn has one more turn first.
+        due.into_iter().chain(self.delay_left()).min()
     }
 
     /// Looks at memory most often; what takes a system call is for the caller to do now and then.
@@ -157,6 +175,7 @@ impl Worker {
             // planted: a reset is answered for a backend that goes on
             if !self.replace_lost() {
                 self.transport.answer_reset();
+                self.delay.end();
             }
         }
         self.serve_slots();
@@ -168,6 +187,7 @@ impl Worker {
         }
         self.heed_hold();
         let more = !self.state.is_held() && self.serve_queues();
+        self.tell_late();
         self.replace_lost() | more
     }
 
@@ -191,7 +211,8 @@ impl Worker {
     }
 
     /// Interrupts the guest. The page shows the cause by now: the handler reads it without an exit.
-    fn interrupt(&self) {
+    fn interrupt(&mut self) {
+        self.delay.end();
         self.state.count(Word::Interrupts, 1);
         self.wiring.interrupt.ring();
     }
@@ -220,7 +241,7 @@ impl Worker {
     /// breaks the device: they are in the used ring.
     fn serve_each_queue(&mut self) -> bool {
         let mut turn = self.turn_of_queues();
-        if turn.interrupt {
+        if turn.interrupt || turn.late {
             self.transport.show_used();
         }
         if let Some((queue, reason)) = turn.broken {
@@ -252,9 +273,16 @@ impl Worker {
                 continue;
             };
             match serve_at_work(self.backend.as_mut(), index, ring, is_silent) {
-                Ok((more, interrupt)) => {
-                    turn.more |= more;
-                    turn.interrupt |= interrupt;
+                Ok(served) => {
+                    turn.more |= served.more;
+                    // planted: an interrupt for a frame that comes in waits
+                    if ring.has_event_index() && self.backend.may_tell_late(index) {
+                        let wants = served.interrupt;
+                        self.delay.note(served.completed, ring.size(), wants);
+                        turn.late |= wants;
+                    } else {
+                        turn.interrupt |= served.interrupt;
+                    }
                 }
                 Err(reason) => {
                     turn.broken = Some((index, reason));
@@ -338,7 +366,8 @@ impl Worker {
                 let bytes = bytes.get(..size).unwrap_or_default();
                 self.backend.write_config(offset, bytes);
             }
-            Effect::None | Effect::Notified | Effect::Reset => {}
+            Effect::Reset => self.delay.end(),
+            Effect::None | Effect::Notified => {}
         }
         // A driver reads what its write selects as soon as the write is answered.
         self.show_config();
@@ -370,18 +399,20 @@ impl Worker {
         self.watched = wanted;
     }
 
-    /// Sleeps until an event or the end of the time, and takes in the events.
-    pub(crate) fn wait(&mut self, milliseconds: i32) -> io::Result<()> {
-        self.arm_before_sleep(milliseconds);
+    /// Sleeps until an event, the next tick or the end of the time, and takes in the events.
+    pub(crate) fn wait(&mut self, time: Option<Duration>) -> io::Result<()> {
+        self.arm_before_sleep(time);
         let mut events = [EpollEvent::default(); 8];
-        let count = match self.epoll.wait(milliseconds, &mut events) {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            Err(error) => return Err(error),
-        };
+        let count = sleep::wait(&self.epoll, time, &mut events)?;
         if !self.wiring.spin {
             let by = events.map(|event| event.fd());
-            self.backend.woken(by.get(..count).unwrap_or_default());
+            let by = by.get(..count).unwrap_or_default();
+            // planted: a tick makes up for nothing
+            if by.contains(&self.tick.as_raw_fd()) {
+                self.backend.woken(&[]);
+            } else if count > 0 {
+                self.backend.woken(by);
+            }
         }
         for event in events.iter().take(count) {
             if event.fd() == self.wiring.line.file().as_raw_fd() {
@@ -412,9 +443,9 @@ impl Worker {
     ///
     /// A guest that saw no need to notify (event index, VIRTQ_USED_F_NO_NOTIFY) is the matter of
     /// `Vring::listen`, which the last turn called: store; fence; load.
-    fn arm_before_sleep(&mut self, milliseconds: i32) {
+    fn arm_before_sleep(&mut self, time: Option<Duration>) {
         // planted: a thread at work arms its line
-        if milliseconds != 0 && core::mem::take(&mut self.is_spent) {
+        if time != Some(Duration::ZERO) && core::mem::take(&mut self.is_spent) {
             self.wiring.line.arm();
         }
     }

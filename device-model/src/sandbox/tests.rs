@@ -160,6 +160,7 @@ const BROKERS: &[libc::c_long] = &[libc::SYS_connect, libc::SYS_recvfrom, libc::
 const THOSE_THAT_WAIT: &[libc::c_long] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
 ];
@@ -179,6 +180,8 @@ const THOSE_THAT_MAKE: &[libc::c_long] = &[
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_epoll_create1,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
     libc::SYS_eventfd2,
     libc::SYS_fcntl,
     libc::SYS_fstat,

@@ -9,10 +9,12 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use vmm_sys_util::epoll::{Epoll, EventSet};
+use vmm_sys_util::timerfd::TimerFd;
 
+use super::delay::Delay;
 use super::linger::Habit;
 use super::wiring::page_of;
-use super::{Arrival, BARREN_STARTS, MESSAGES, SUSPECT_STARTS, Wiring, Worker};
+use super::{Arrival, BARREN_STARTS, MESSAGES, SUSPECT_STARTS, TICK, Wiring, Worker};
 use crate::backend::{Absent, Awaited, Backend};
 use crate::board::DeviceKind;
 use crate::mapping::counter;
@@ -64,6 +66,8 @@ impl Worker {
     ) -> io::Result<Self> {
         let state = DeviceState::new(page_of(&wiring)?);
         let transport = take_registers(&wiring, state, backend.as_mut());
+        let mut tick = TimerFd::new()?;
+        tick.reset(TICK, Some(TICK))?;
         let mut worker = Self {
             wiring,
             state,
@@ -72,15 +76,20 @@ impl Worker {
             is_awaiting: arrival.is_some(),
             arrival,
             epoll: Epoll::new()?,
+            tick,
             watched: BTreeSet::new(),
             is_spent: false,
             lingers: false,
             is_silent: false,
             habit: Habit::default(),
+            delay: Delay::default(),
             is_suspect: false,
         };
         worker.watch(worker.wiring.line.file().as_raw_fd(), EventSet::IN)?;
         worker.watch(worker.wiring.kick.as_raw_fd(), EventSet::IN)?;
+        // Edge-triggered: nobody reads how often the time was over.
+        let tick = EventSet::IN | EventSet::EDGE_TRIGGERED;
+        worker.watch(worker.tick.as_raw_fd(), tick)?;
         worker.watch_backend();
         // An earlier GDM may have ended between an event and the arming that follows. An edge that
         // only that GDM was shown needs no other one: the first turn comes after this arming and

@@ -129,9 +129,15 @@ impl Worker {
         self.slots().any(|slot| self.is_ours(slot))
     }
 
-    fn ticks(&self, microseconds: u64) -> u64 {
+    /// Returns a time in ticks of the counter.
+    pub(super) fn ticks(&self, microseconds: u64) -> u64 {
+        self.hz() * microseconds / 1_000_000
+    }
+
+    /// Returns the frequency of the counter.
+    pub(super) fn hz(&self) -> u64 {
         let hz = self.wiring.region.header.counter_hz.load(Ordering::Relaxed);
-        u64::from(hz) * microseconds / 1_000_000
+        hz.into()
     }
 }
 

@@ -9,10 +9,23 @@ use crate::vring::{Broken, Vring};
 pub(super) struct Turn {
     /// There is more to do at once.
     pub(super) more: bool,
-    /// The guest wants an interrupt.
+    /// The guest wants an interrupt now.
     pub(super) interrupt: bool,
+    /// The guest wants an interrupt that may wait.
+    pub(super) late: bool,
     /// Queue whose guest broke a rule, and the rule.
     pub(super) broken: Option<(usize, Broken)>,
+}
+
+/// Result of a turn of one queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    /// The queue has more work at once.
+    pub(super) more: bool,
+    /// The driver wants an interrupt.
+    pub(super) interrupt: bool,
+    /// Requests that were completed.
+    pub(super) completed: u16,
 }
 
 /// Serves a queue for one turn, marked in the device's page: a GDM that starts while the mark is
@@ -22,7 +35,7 @@ pub(super) fn serve_at_work(
     index: usize,
     ring: &mut Vring,
     is_silent: bool,
-) -> Result<(bool, bool), Broken> {
+) -> Result<Served, Broken> {
     if ring.pending() > 0 || ring.has_taken() {
         ring.state().set(Word::AtWork, 1);
     }
@@ -31,15 +44,15 @@ pub(super) fn serve_at_work(
     served
 }
 
-/// Serves a queue for one turn. With `is_silent` a drained queue asks for no notification. Returns
-/// whether the queue has more work at once, and whether to interrupt the guest.
+/// Serves a queue for one turn. With `is_silent` a drained queue asks for no notification.
 fn serve_queue(
     backend: &mut dyn Backend,
     index: usize,
     ring: &mut Vring,
     is_silent: bool,
-) -> Result<(bool, bool), Broken> {
+) -> Result<Served, Broken> {
     ring.silence()?;
+    let used = ring.used();
     let progress = backend.process(index, ring)?;
     let more = match progress {
         Progress::More => true,
@@ -47,5 +60,9 @@ fn serve_queue(
         Progress::Drained => !is_silent && ring.listen()?,
     };
     let interrupt = ring.wants_interrupt()?;
-    Ok((more, interrupt))
+    Ok(Served {
+        more,
+        interrupt,
+        completed: ring.used().wrapping_sub(used),
+    })
 }

@@ -45,8 +45,9 @@ impl Worker {
             return true;
         };
         match self.close(queue) {
-            Ok(false) => {}
-            Ok(true) => {
+            // The queue's driver is told of all its completions ahead of the answer.
+            Ok(wants) if !wants && !self.delay.is_pending() => {}
+            Ok(_) => {
                 self.transport.show_used();
                 self.interrupt();
             }
@@ -83,6 +84,9 @@ impl Worker {
     /// completed.
     fn finish_queues(&mut self) {
         let (mut wants, broken) = self.finish_up_to_broken();
+        // No turn of a paused VM ends a wait.
+        // planted: a guest that is paused hears of a frame when it goes on
+        wants |= self.delay.is_pending();
         if wants {
             self.transport.show_used();
         }

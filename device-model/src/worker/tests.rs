@@ -1,6 +1,7 @@
 //! Tests of a device's turns: a queue that waits for the host does not spin, one that breaks
 //! leaves the rest alone.
 
+mod delay;
 pub(crate) mod hostile;
 
 use std::io::Write;
@@ -260,14 +261,14 @@ fn the_line_is_armed_before_a_sleep() {
     assert_eq!(armed(), 4, "whatever an earlier gdm left");
     for _ in 0..2 {
         writer.write_all(&[0]).unwrap();
-        worker.wait(1).unwrap();
+        worker.wait(Some(Duration::from_millis(1))).unwrap();
         assert_eq!(armed(), 0, "it has not looked");
         worker.turn();
-        worker.wait(0).unwrap();
+        worker.wait(Some(Duration::ZERO)).unwrap();
         assert_eq!(armed(), 0, "it has more to do");
-        worker.wait(1).unwrap();
+        worker.wait(Some(Duration::from_millis(1))).unwrap();
         assert_eq!(armed(), 4);
     }
-    worker.wait(1).unwrap();
+    worker.wait(Some(Duration::from_millis(1))).unwrap();
     assert_eq!(armed(), 0, "it did not rise");
 }

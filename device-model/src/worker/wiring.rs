@@ -45,6 +45,8 @@ pub struct Wiring {
     pub spin: bool,
     /// Time for which a thread polls for the next register write before it sleeps, in microseconds.
     pub linger_us: u64,
+    /// Longest time for which an interrupt that may wait does so, in microseconds.
+    pub delay_us: u64,
     /// Time after which requests fail that wait for a backend; `None`: they wait.
     pub limit: Option<Duration>,
     /// Seconds since a GDM was alive, and since the device VM was booted, when this one started.

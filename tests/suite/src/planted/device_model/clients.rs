@@ -135,7 +135,7 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
     Bug::on_host(
         "device-model/src/worker/tests.rs",
         "a thread at work arms its line",
-        Change::Swap("milliseconds != 0 && ", ""),
+        Change::Swap("time != Some(Duration::ZERO) && ", ""),
     ),
     // Without the preparation nothing watches the thread during its set-up, and a failure is the
     // end of the thread alone. The process lives on with a device that never answers.
