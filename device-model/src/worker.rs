@@ -275,7 +275,7 @@ impl Worker {
             match serve_at_work(self.backend.as_mut(), index, ring, is_silent) {
                 Ok(served) => {
                     turn.more |= served.more;
-                    // planted: an interrupt for a frame that comes in waits
+                    // planted: the interrupts of all queues wait
                     if ring.has_event_index() && self.backend.may_tell_late(index) {
                         let wants = served.interrupt;
                         self.delay.note(served.completed, ring.size(), wants);
@@ -421,6 +421,9 @@ impl Worker {
                 self.is_spent = true;
             } else if event.fd() == self.wiring.kick.as_raw_fd() {
                 let _ = self.wiring.kick.read();
+            } else if event.fd() == self.tick.as_raw_fd() {
+                // The kernel begins the next second when this one is read.
+                let _ = self.tick.wait();
             }
         }
         Ok(())

@@ -87,9 +87,7 @@ impl Worker {
         };
         worker.watch(worker.wiring.line.file().as_raw_fd(), EventSet::IN)?;
         worker.watch(worker.wiring.kick.as_raw_fd(), EventSet::IN)?;
-        // Edge-triggered: nobody reads how often the time was over.
-        let tick = EventSet::IN | EventSet::EDGE_TRIGGERED;
-        worker.watch(worker.tick.as_raw_fd(), tick)?;
+        worker.watch(worker.tick.as_raw_fd(), EventSet::IN)?;
         worker.watch_backend();
         // An earlier GDM may have ended between an event and the arming that follows. An edge that
         // only that GDM was shown needs no other one: the first turn comes after this arming and

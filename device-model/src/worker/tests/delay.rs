@@ -1,11 +1,13 @@
 //! Tests of interrupts that wait.
 
-use std::sync::atomic::Ordering;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use gear2_protocol::device_word::{HOLD_ASKED, RESET_ASKED};
 
-use super::Echo;
+use super::{Echo, PATIENCE};
 use crate::backend::{Backend, Progress};
 use crate::state::Word;
 use crate::testing::{CHANNEL, DATA, Guest};
@@ -90,7 +92,7 @@ fn an_interrupt_that_may_wait_comes_in_time() {
     // The guest does nothing any longer, and no event wakes the thread.
     while waiting.told() == 0 {
         waiting.guest.serve_and_sleep();
-        assert!(begin.elapsed() < LONG, "nobody tells the guest");
+        assert!(begin.elapsed() < PATIENCE, "nobody tells the guest");
     }
     assert!(begin.elapsed() >= delay);
     assert_eq!(waiting.guest.read(register::INTERRUPT_STATUS) & 1, 1);
@@ -183,4 +185,35 @@ fn the_next_gdm_tells_of_what_waited() {
     waiting.guest.kill_gdm();
     waiting.guest.start_gdm(Box::new(Sender));
     assert_eq!(waiting.told(), 1);
+}
+
+/// As [`Echo`]; counts the seconds that were over.
+struct Noting(Arc<AtomicU64>);
+
+impl Backend for Noting {
+    fn identity(&self) -> Identity {
+        Echo.identity()
+    }
+
+    fn woken(&mut self, by: &[RawFd]) {
+        self.0.fetch_add(by.is_empty().into(), Ordering::Relaxed);
+    }
+
+    fn process(&mut self, _queue: usize, _ring: &mut Vring) -> Result<Progress, Broken> {
+        Ok(Progress::Waits)
+    }
+}
+
+/// A wake-up may be lost, and the hub expects steps of each thread.
+#[test]
+fn a_thread_that_nobody_wakes_looks_each_second() {
+    let seconds = Arc::new(AtomicU64::new(0));
+    let mut guest = Guest::new(Box::new(Noting(Arc::clone(&seconds))));
+    let begin = Instant::now();
+    for count in 1..=2 {
+        guest.serve_and_sleep();
+        // Nothing else ends a sleep.
+        assert_eq!(seconds.load(Ordering::Relaxed), count);
+    }
+    assert!(begin.elapsed() < PATIENCE);
 }

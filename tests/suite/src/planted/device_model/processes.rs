@@ -8,6 +8,7 @@ use crate::change::Change;
 
 const BY_PROCESSES: &str = "device-model/tests/processes.rs";
 const BY_SANDBOX: &str = "device-model/src/sandbox/tests.rs";
+const BY_DELAY: &str = "device-model/src/worker/tests/delay.rs";
 const BY_PLACEMENT: &str = "device-model/src/hub/placement/tests.rs";
 
 pub(in crate::planted) const BUGS: &[Bug] = &[
@@ -27,6 +28,35 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
             r#""{process}/task/{thread}/schedstat""#,
             r#""{}/schedstat", thread + u64::from(process) * 0"#,
         ),
+    ),
+    // TCP's answers bring the interrupt for what was sent in most cases. A guest that sends alone
+    // waits for its own buffers.
+    Bug::on_host(
+        BY_DELAY,
+        "an interrupt waits for the next one without end",
+        Change::Swap("self.delay.is_pending()", "self.wiring.spin"),
+    ),
+    Bug::on_host(
+        BY_DELAY,
+        "a driver with a small queue waits for each frame",
+        Change::Swap("size / 4", "size"),
+    ),
+    // All arrives, each frame 150 us late.
+    Bug::on_host(
+        BY_DELAY,
+        "the interrupts of all queues wait",
+        Change::Swap("self.backend.may_tell_late(index)", "index < 2"),
+    ),
+    // The guest is told when it goes on, by the next frame at the latest if there is one.
+    Bug::on_host(
+        BY_DELAY,
+        "a guest that is paused hears of a frame when it goes on",
+        Change::Drop,
+    ),
+    Bug::on_host(
+        BY_DELAY,
+        "a tick makes up for nothing",
+        Change::Swap("by.contains(&self.tick.as_raw_fd())", "self.wiring.spin"),
     ),
     // One mapping of the whole region in place of a page for each device. The honest code uses the
     // right pages; the test reads the process's mappings.
