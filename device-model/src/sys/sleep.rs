@@ -41,7 +41,7 @@ fn milliseconds(time: Duration) -> i32 {
 /// Waits by `epoll_pwait2`, which counts nanoseconds.
 fn wait_finely(epoll: &Epoll, time: Duration, events: &mut [EpollEvent]) -> io::Result<usize> {
     let time = libc::timespec {
-        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),
     };
     let count = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);

@@ -31,7 +31,7 @@ mod size;
 use figures::{Figure, parse};
 use places::{PLACES, Place, SHORT, SLICE};
 pub use size::Size;
-use size::Work;
+use size::{Part, Work};
 
 /// Beginnings of the names of the workloads whose exits and interrupts are split by kind.
 const SPLIT: [&str; 4] = ["fio", "tcp", "nginx", "memcached"];
@@ -74,7 +74,8 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str, texts: &[String]) -> Resu
         "no place is named {only:?}; the names: {}",
         PLACES.map(|place| place.name).join(", ")
     );
-    let work = Work::only(size, texts, &places)?;
+    let parts: Vec<Part> = places.iter().map(|place| place.part).collect();
+    let work = Work::only(size, texts, &parts)?;
     let file = workspace::target_dir().join("bench/apps.json");
     let all = measure(qemu, work, &places, &file)?;
     print!("{}", figures::table(&all));
