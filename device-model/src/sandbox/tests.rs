@@ -197,14 +197,11 @@ const THOSE_THAT_MAKE: &[libc::c_long] = &[
     libc::SYS_socketpair,
     libc::SYS_statx,
 ];
-/// Calls that the kernel itself puts into a program for its probes, past all filters: `uretprobe`
-/// and `uprobe`. Made anywhere else they end the program.
-const PROBES: &[libc::c_long] = &[
-    #[cfg(target_arch = "x86_64")]
-    335,
-    #[cfg(target_arch = "x86_64")]
-    336,
-];
+/// Calls of the kernel's own probes (`uretprobe`, `uprobe`), past all filters; others' end a program.
+const PROBES: &[libc::c_long] = match cfg!(target_arch = "x86_64") {
+    true => &[335, 336],
+    false => &[],
+};
 /// Calls are numbered up to less than this.
 const LAST: libc::c_long = 480;
 
