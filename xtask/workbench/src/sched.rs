@@ -158,17 +158,17 @@ struct Ways {
 /// With a GICv2 and with a GICv3.
 const WAYS: [Ways; 2] = [
     Ways {
-        end: [225, 862],
-        wake_up: [279, 1027],
-        block: 81,
-        others: [1359, 1774, 1007],
+        end: [223, 804],
+        wake_up: [277, 969],
+        block: 74,
+        others: [1314, 1729, 958],
         late: 915,
     },
     Ways {
-        end: [223, 862],
-        wake_up: [277, 1025],
-        block: 80,
-        others: [1362, 1773, 1010],
+        end: [221, 804],
+        wake_up: [275, 967],
+        block: 73,
+        others: [1317, 1728, 961],
         late: 900,
     },
 ];
