@@ -37,9 +37,6 @@ mod memcpy;
 const AFFINITY: u64 = 0x0000_00ff_00ff_ffff;
 /// Bytes of memory that one entry of a root table maps.
 const ROOT_ENTRY_SIZE: u64 = 1 << 39;
-/// Bytes of the blocks by which a device tree may be mapped: none lies in 2 MiB with memory of
-/// other attributes (Linux, Documentation/arch/arm64/booting.rst).
-const BLOCK_SIZE: u64 = 1 << 21;
 /// Distance of the device tree's window from init's link address.
 const WINDOW: u64 = 1 << 30;
 
@@ -216,14 +213,15 @@ impl Machine {
         let start = self.device_tree.get();
         let region = start..start.checked_add(bytes)?;
         let size = self.keep_from_writes(&region)?;
-        let first = start & !(BLOCK_SIZE - 1);
+        // By pages: nobody has said yet what stands beside the tree, `no-map` memory or registers.
+        let pages = whole_pages(&region)?;
         let window = address_of(&raw const __image_start) + WINDOW;
         let mapped = self.device_tree_size;
-        let wanted = region.end.checked_next_multiple_of(BLOCK_SIZE)? - first;
+        let wanted = pages.end - pages.start;
         if wanted > mapped {
             let span = Span {
                 input: window + mapped,
-                output: first + mapped,
+                output: pages.start + mapped,
                 size: wanted - mapped,
             };
             let rights = Rights::Read.bits();
@@ -233,8 +231,9 @@ impl Machine {
             barrier::dsb_ishst();
             barrier::isb();
         }
-        let place = (window + (start - first)) as usize;
-        // SAFETY: as in `share`.
+        let place = (window + (start - pages.start)) as usize;
+        // SAFETY: mapped above or before, and nothing is unmapped from the window. The pages' memory is
+        // in no range that init writes, and the caller says that nobody else writes it.
         Some(unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(place), size) })
     }
 
@@ -291,6 +290,10 @@ impl Machine {
     /// mapped with it, by blocks: `writable` keeps writes from the image.
     fn map(&mut self, region: Range<u64>, rights: Rights) -> Result<(), MapError> {
         let pages = whole_pages(&region).ok_or(MapError::OutOfRange)?;
+        // A bank of memory may have no whole page, and a device no size.
+        if pages.is_empty() {
+            return Ok(());
+        }
         let mut missing = alloc::vec![pages.clone()];
         for mapped in self.mapped.iter().filter(|one| overlap(one, &pages)) {
             missing = without(&missing, mapped);

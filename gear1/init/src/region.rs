@@ -38,6 +38,7 @@ pub fn subtract(from: &[Region], taken: &[Region]) -> Vec<Region> {
         Region::new(start.unwrap_or(region.end), region.end & !(PAGE - 1))
     };
     let mut left: Vec<Region> = from.iter().map(inner).collect();
+    left.retain(|region| region.bytes() != 0);
     for hole in taken.iter().filter(|hole| hole.bytes() != 0).map(pages) {
         let parts = |region: Region| {
             let before = Region::new(region.start, region.end.min(hole.start));

@@ -17,6 +17,9 @@ use crate::words;
 impl<'a> Blob<'a> {
     /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes. Returns how
     /// many nodes there are.
+    ///
+    /// Names are ASCII: `checked_text` takes each of them for text without a look, so a name that
+    /// passed here and was none would be undefined behaviour.
     pub(super) fn check_structure(&self) -> Result<usize, BlobError> {
         let tree = construct(self.bytes)?;
         let mut position = self.start;

@@ -170,16 +170,16 @@ impl<'a> Node<'a> {
     /// Iterates over the node and all nodes below it, in the tree's order.
     #[must_use]
     pub fn all(&self) -> All<'a> {
-        match self.record {
-            Some((record, number)) => All::Numbered {
+        All(match self.record {
+            Some((record, number)) => Rest::Numbered {
                 blob: self.blob,
                 numbers: number..record.behind as usize,
             },
-            None => All::Read {
+            None => Rest::Read {
                 next: Some(*self),
                 end: self.end(),
             },
-        }
+        })
     }
 
     /// Returns the first property with this name.
@@ -280,30 +280,27 @@ impl<'a> Iterator for Properties<'a> {
 
 /// A node and the nodes below it.
 #[derive(Clone, Debug)]
-pub enum All<'a> {
-    /// By an index.
+pub struct All<'a>(Rest<'a>);
+
+/// The nodes that are left.
+#[derive(Clone, Debug)]
+enum Rest<'a> {
+    /// By an index: the numbers of their records.
     Numbered {
-        /// The tree.
         blob: Blob<'a>,
-        /// Numbers of the records that are left.
         numbers: Range<usize>,
     },
-    /// By the tokens.
-    Read {
-        /// The next node.
-        next: Option<Node<'a>>,
-        /// The first cell behind the first node.
-        end: usize,
-    },
+    /// By the tokens: the next node, and the first cell behind the first node.
+    Read { next: Option<Node<'a>>, end: usize },
 }
 
 impl<'a> Iterator for All<'a> {
     type Item = Node<'a>;
 
     fn next(&mut self) -> Option<Node<'a>> {
-        match self {
-            Self::Numbered { blob, numbers } => Node::numbered(*blob, numbers.next()?),
-            Self::Read { next, end } => {
+        match &mut self.0 {
+            Rest::Numbered { blob, numbers } => Node::numbered(*blob, numbers.next()?),
+            Rest::Read { next, end } => {
                 let node = (*next)?;
                 let found = node.blob.next_node(node.at).filter(|(_, at)| *at <= *end);
                 *next = found.map(|(name, at)| Node::new(node.blob, name, at));

@@ -1,5 +1,6 @@
 //! Copying, filling and comparing anywhere: the compiler calls `memcpy` for each move of a large
-//! value, `memset` for each array of one byte, and `memcmp` for each comparison of names.
+//! value, `memset` for each array that is filled with one byte, and `memcmp` for each comparison of
+//! names.
 //!
 //! The compiler's own copies a word a round, and this target's may not use vector registers. A boot
 //! moves hundreds of values of 64 to 1,000 bytes.
