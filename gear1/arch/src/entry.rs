@@ -432,7 +432,9 @@ restore_same:
     // X19 to X29 are in the frame of the guest that was left.
 left:
     CALL gear1_left
-    b resume
+    mrs x1, tpidr_el2
+    cbz x0, restore_same
+    b restore_all
 
     // X0 = vector number, TPIDR_EL0 = X0 of the interrupted code.
     // The stack may be what faulted: use the halt stack (one for all CPUs; the
