@@ -169,7 +169,7 @@ pub trait Backend: Send {
 
     /// Tells whether the driver waits for no completion of a queue, so that the interrupt for one may
     /// wait for a while. The driver of a small system may wait for what Linux does not wait for:
-    /// asked only for one that has accepted VIRTIO_F_EVENT_IDX.
+    /// asked only for one that has accepted VIRTIO_F_EVENT_IDX and VIRTIO_F_INDIRECT_DESC.
     fn may_tell_late(&self, queue: usize) -> bool {
         let _ = queue;
         false

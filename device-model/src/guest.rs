@@ -126,6 +126,9 @@ fn take_link() -> Link {
 /// root may, since descriptors are the guest's own: one for each of its connections.
 fn give_up_rights(options: &Options, vm: usize) -> Result<(), String> {
     sys::raise_descriptor_limit().map_err(|error| error.to_string())?;
+    // All threads of the process inherit this. A kernel that refuses has interrupts that wait do so
+    // for 50 us more, and every guest is served.
+    let _ = sys::end_sleeps_in_time();
     let account = sandbox::account_of_guest(vm);
     sandbox::confine(account, &options.run_directory).map_err(|error| error.to_string())?;
     filter(options.sandbox, Role::Guest);

@@ -98,7 +98,6 @@ const CONNECTING: &[libc::c_long] = &[libc::SYS_connect, libc::SYS_recvfrom, lib
 /// Waiting for several descriptors.
 const WAITING: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
     libc::SYS_epoll_ctl,
@@ -107,6 +106,8 @@ const WAITING: &[libc::c_long] = &[
 /// Transfers on descriptors that are open. `io_uring_enter` submits what the ring's
 /// restrictions let through (see [`Overlap`](crate::overlap::Overlap)).
 const DEVICE: &[libc::c_long] = &[
+    // A network card alone sleeps for less than a millisecond.
+    libc::SYS_epoll_pwait2,
     libc::SYS_readv,
     libc::SYS_preadv,
     libc::SYS_pwritev,

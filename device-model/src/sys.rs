@@ -25,6 +25,7 @@ pub(crate) use deferred::Deferred;
 #[cfg(test)]
 pub(crate) use deferred::{forget_signal, signal_this_thread};
 pub(crate) use receive::receive;
+pub(crate) use sleep::end_sleeps_in_time;
 
 /// Direction of a vectored transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -257,6 +257,11 @@ impl Guest {
         self.worker = None;
     }
 
+    /// Returns the device's thread of the GDM that runs.
+    pub(crate) fn worker(&mut self) -> &mut Worker {
+        self.worker.as_mut().unwrap()
+    }
+
     pub(crate) fn state(&self) -> DeviceState {
         DeviceState::new(&self.region.devices[CHANNEL])
     }
@@ -312,16 +317,12 @@ impl Guest {
 
     /// Lets the device's thread take in what has happened, as at the end of a sleep.
     pub(crate) fn end_sleep(&mut self) {
-        if let Some(worker) = &mut self.worker {
-            worker.wait(Some(Duration::ZERO)).unwrap();
-        }
+        self.worker().wait(Some(Duration::ZERO)).unwrap();
     }
 
     /// Lets the device's thread do what it does between two sleeps, and sleep once.
     pub(crate) fn serve_and_sleep(&mut self) {
-        if let Some(worker) = &mut self.worker {
-            worker.step().unwrap();
-        }
+        self.worker().step().unwrap();
     }
 
     /// Lets the device work as its thread does when it was woken.

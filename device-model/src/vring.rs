@@ -131,11 +131,6 @@ impl Vring {
         Ok(())
     }
 
-    /// Tells whether the driver has accepted VIRTIO_F_EVENT_IDX.
-    pub fn has_event_index(&self) -> bool {
-        self.rings.event_index
-    }
-
     /// Returns how many entries the queue has.
     pub fn size(&self) -> u16 {
         self.rings.size

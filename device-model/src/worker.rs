@@ -134,6 +134,7 @@ impl Worker {
         let due =
             due.map(|pause| Duration::from_millis(pause.div_ceil(1000).clamp(1, 1000) as u64));
         // An interrupt that became due since the last turn has one more turn first.
+        // planted: a thread sleeps for longer than an interrupt may wait
         due.into_iter().chain(self.delay_left()).min()
     }
 
@@ -225,6 +226,10 @@ impl Worker {
             Some(Ok(guard)) => Some(guard),
             Some(Err(TryLockError::Poisoned(guard))) => Some(guard.into_inner()),
             Some(Err(TryLockError::WouldBlock)) => {
+                // The pause is longer than an interrupt may wait.
+                if self.delay.is_pending() {
+                    self.interrupt();
+                }
                 std::thread::sleep(SUSPECT_PAUSE);
                 return true;
             }
@@ -268,6 +273,7 @@ impl Worker {
     fn turn_of_queues(&mut self) -> Turn {
         let mut turn = Turn::default();
         let is_silent = self.wiring.spin || self.is_silent;
+        let is_patient = self.has_patient_driver();
         for (index, ring) in self.transport.rings().iter_mut().enumerate() {
             let Some(ring) = ring else {
                 continue;
@@ -276,7 +282,7 @@ impl Worker {
                 Ok(served) => {
                     turn.more |= served.more;
                     // planted: the interrupts of all queues wait
-                    if ring.has_event_index() && self.backend.may_tell_late(index) {
+                    if is_patient && self.backend.may_tell_late(index) {
                         let wants = served.interrupt;
                         self.delay.note(served.completed, ring.size(), wants);
                         turn.late |= wants;

@@ -431,6 +431,11 @@ fn a_process_has_what_is_its_guests_and_no_right() {
         assert_ne!(own, others, "{space}");
         assert_ne!(own, of(&rig.process(1).to_string()), "{space}");
     }
+    for thread in fs::read_dir(format!("/proc/{process}/task")).unwrap() {
+        let slack = Path::new("/proc").join(thread.unwrap().file_name());
+        let slack = fs::read_to_string(slack.join("timerslack_ns"));
+        assert_eq!(slack.unwrap(), "1\n");
+    }
     let root = fs::read_dir(format!("/proc/{process}/root")).unwrap();
     assert_eq!(root.count(), 0, "files");
     assert_eq!(mapped(process, &rig.directory), own_pages());

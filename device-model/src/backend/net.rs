@@ -353,8 +353,9 @@ impl Backend for Net {
     }
 
     fn may_tell_late(&self, queue: usize) -> bool {
-        // Frames that have left the guest: the odd ones send (virtio 1.2, 5.1.2).
-        queue % 2 == 1 && self.control != Some(queue)
+        // Frames that have left the guest: the odd ones send, and the control queue, which follows
+        // pairs, is an even one (virtio 1.2, 5.1.2).
+        queue % 2 == 1
     }
 
     fn process(&mut self, queue: usize, ring: &mut Vring) -> Result<Progress, Broken> {

@@ -160,11 +160,11 @@ const BROKERS: &[libc::c_long] = &[libc::SYS_connect, libc::SYS_recvfrom, libc::
 const THOSE_THAT_WAIT: &[libc::c_long] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
 ];
 const DEVICES: &[libc::c_long] = &[
+    libc::SYS_epoll_pwait2,
     libc::SYS_fallocate,
     libc::SYS_fdatasync,
     libc::SYS_getrandom,

@@ -55,7 +55,12 @@ impl Worker {
             false => eprintln!("gdm: {name}: its backend is awaited, the guest sees no device"),
         }
         state.set(Word::Serves, Serves::Nothing as u64);
-        Self::with(wiring, substitute, Some(arrival))
+        let mut worker = Self::with(wiring, substitute, Some(arrival))?;
+        if worker.transport.active() {
+            // planted: an interrupt that waited at a gdm's end waits for the backend
+            worker.tell_in_any_case();
+        }
+        Ok(worker)
     }
 
     /// Makes the worker of a backend or its stand-in, without a turn.
@@ -123,7 +128,12 @@ impl Worker {
                 self.expire();
             }
         }
-        // An earlier GDM may have died between a completion and its interrupt.
+        self.tell_in_any_case();
+    }
+
+    /// Interrupts the guest: an earlier GDM may have died between a completion and its interrupt.
+    /// One without a cause does a driver no harm.
+    fn tell_in_any_case(&mut self) {
         if self.transport.active() {
             self.transport.show_used();
         }

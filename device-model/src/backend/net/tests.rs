@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::Net;
 use super::link::Link;
 use super::pair::HEADER;
+use crate::backend::Backend as _;
 use crate::board::{DeviceKind, DeviceNode};
 use crate::order::Order;
 use crate::orders::Desk;
@@ -222,4 +223,28 @@ fn limits_hold_frames_back() {
     assert!(ends.iter().flatten().all(|end| *end >= least), "{ends:?}");
     let sent = (0..5).map_while(|_| card.on_wire()).count();
     assert_eq!(sent, 4);
+}
+
+/// A queue that sends carries news of memory alone. An answer to a command, or a frame that has come
+/// in, is what somebody waits for.
+#[test]
+fn only_news_of_sent_frames_may_wait() {
+    /// VIRTIO_NET_F_CTRL_VQ and VIRTIO_NET_F_MQ.
+    const CONTROL: u64 = 1 << 17;
+    const SEVERAL: u64 = 1 << 22;
+    for (pairs, features, control) in [
+        (1, 0, None),
+        (4, 0, None),
+        (4, CONTROL, Some(2)),
+        (4, CONTROL | SEVERAL, Some(8)),
+    ] {
+        // Ends of pipes stand for queues of a tap device, of which none carries a frame here.
+        let taps = (0..pairs).map(|_| File::from(OwnedFd::from(std::io::pipe().unwrap().0)));
+        let mut net = Net::over(taps.collect(), &node([0; 3], 0), Link::by(None));
+        // A pipe has no offloads.
+        assert!(net.activate(features).is_err());
+        assert_eq!(net.control, control);
+        let waits: Vec<usize> = (0..9).filter(|queue| net.may_tell_late(*queue)).collect();
+        assert_eq!(waits, [1, 3, 5, 7], "{pairs} pairs, features {features:#x}");
+    }
 }

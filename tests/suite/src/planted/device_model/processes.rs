@@ -36,6 +36,18 @@ pub(in crate::planted) const BUGS: &[Bug] = &[
         "an interrupt waits for the next one without end",
         Change::Swap("self.delay.is_pending()", "self.wiring.spin"),
     ),
+    // The next tick ends the sleep, and the interrupt comes up to a second late.
+    Bug::on_host(
+        BY_DELAY,
+        "a thread sleeps for longer than an interrupt may wait",
+        Change::Swap("self.delay_left()", "None"),
+    ),
+    // The backend's arrival interrupts the guest, whenever that is.
+    Bug::on_host(
+        BY_DELAY,
+        "an interrupt that waited at a gdm's end waits for the backend",
+        Change::Drop,
+    ),
     Bug::on_host(
         BY_DELAY,
         "a driver with a small queue waits for each frame",
