@@ -81,6 +81,7 @@ pub struct Options {
     #[arg(long)]
     apps: bool,
     /// With --apps, only the workloads whose names contain one of these: fio, tcp-stream, nginx, ...
+    /// The JSON of such a run, and of one with --only, is `target/bench/apps-part.json`
     #[arg(
         long,
         value_name = "TEXT,...",

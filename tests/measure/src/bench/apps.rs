@@ -76,7 +76,7 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str, texts: &[String]) -> Resu
     );
     let parts: Vec<Part> = places.iter().map(|place| place.part).collect();
     let work = Work::only(size, texts, &parts)?;
-    let file = workspace::target_dir().join("bench/apps.json");
+    let file = workspace::target_dir().join(file_of(&places, texts));
     let all = measure(qemu, work, &places, &file)?;
     print!("{}", figures::table(&all));
     for begin in SPLIT {
@@ -86,6 +86,14 @@ pub(super) fn run(qemu: &Qemu, size: Size, only: &str, texts: &[String]) -> Resu
     print!("{}", figures::gear2_cost(&all));
     println!("\nas JSON: {}", file.display());
     Ok(())
+}
+
+/// Returns the file for the figures of a run. A run of a part leaves those of the last run of all.
+fn file_of(places: &[&Place], texts: &[String]) -> &'static str {
+    match places.len() == PLACES.len() && texts.is_empty() {
+        true => "bench/apps.json",
+        false => "bench/apps-part.json",
+    }
 }
 
 /// Measures in those of these places that have a workload. What is measured is saved after each, as
@@ -266,5 +274,24 @@ fn wait(mut session: Session, size: Size) -> Result<String> {
     match failed {
         None => Ok(printed),
         Some(line) => Err(anyhow!("{line}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PLACES, Place, file_of};
+
+    #[test]
+    fn a_run_of_a_part_leaves_the_figures_of_all() {
+        let all: Vec<&Place> = PLACES.iter().collect();
+        let texts = ["tcp-".to_owned()];
+        assert_eq!(file_of(&all, &[]), "bench/apps.json");
+        for (places, texts) in [
+            (&all[..], &texts[..]),
+            (&all[1..], &[]),
+            (&all[1..], &texts),
+        ] {
+            assert_eq!(file_of(places, texts), "bench/apps-part.json");
+        }
     }
 }

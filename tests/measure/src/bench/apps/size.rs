@@ -56,7 +56,8 @@ impl<'a> Work<'a> {
 
     /// Returns the workloads of these parts whose names contain one of the texts. A text that no
     /// name contains is an error with all names: a row that is missing would look like one that
-    /// was not asked for.
+    /// was not asked for. An empty text is an error as well: each name contains it, and one behind
+    /// the last comma would add all workloads to those that are asked for.
     pub(super) fn only(size: Size, texts: &'a [String], parts: &[Part]) -> Result<Self> {
         let mut names: Vec<&str> = Vec::new();
         for name in parts.iter().flat_map(|part| size.names(*part)) {
@@ -65,6 +66,10 @@ impl<'a> Work<'a> {
             }
         }
         for text in texts {
+            ensure!(
+                !text.is_empty(),
+                "--workloads has an empty text, which is in each name: without --workloads, all run"
+            );
             ensure!(
                 names.iter().any(|name| name.contains(text.as_str())),
                 "no workload of these places is named {text:?}; the names: {}",
@@ -237,6 +242,15 @@ mod tests {
         assert_eq!(work.names(Part::Gear2), ["tcp-rr"]);
         // A place without any of them is left out of the run.
         assert!(work.names(Part::OneCpu).is_empty());
+    }
+
+    #[test]
+    fn an_empty_text_is_an_error() {
+        for texts in [&["tcp-", ""][..], &["", "tcp-"], &[""]] {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+            let error = Work::only(Size::of(false), &texts, &[Part::All]).unwrap_err();
+            assert!(error.to_string().contains("empty text"), "{error}");
+        }
     }
 
     #[test]
