@@ -400,8 +400,8 @@ pub(super) const BUGS: &[Bug] = &[
     Bug {
         name: "a guest's SError is left to Gear2",
         change: Change::Swap(
-            "serror::collect(self.has_ras)",
-            "self.has_ras && self.gear2_vttbr == self.null_vttbr",
+            "serror::collect(self.is(kind::RAS))",
+            "self.is(kind::RAS) && self.gear2_vttbr == self.null_vttbr",
         ),
         breaks: &["G1-FLT-006"],
         test: RULES,
