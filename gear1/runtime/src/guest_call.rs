@@ -360,7 +360,8 @@ pub(crate) fn wait(mut guest: Guest<'_>, syndrome: Syndrome) -> Resume {
 }
 
 /// Carries out a WFI of a vCPU that leaves for Gear2 and for which nothing is due, without a stack
-/// frame. `None`: the way is a longer one, and nothing has been done.
+/// frame. `None`: the way is a longer one, or something is due. The vCPU is Running then, and the exit
+/// is not counted yet.
 ///
 /// # Safety
 ///
