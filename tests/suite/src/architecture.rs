@@ -200,7 +200,7 @@ fn serrors_of_guests(image: &Image) -> Result<()> {
 /// Before a guest is entered, pending SErrors are collected for Gear2. The opposite order: an
 /// SError that Gear2 caused must not be given to the guest.
 fn serrors_of_gear2(image: &Image) -> Result<()> {
-    for name in ["run::next_at_once", "run::next"] {
+    for name in ["gear1_svc", "run::next"] {
         collected(image, name, &image.named(name)?.words)?;
     }
     Ok(())
