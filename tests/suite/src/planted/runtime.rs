@@ -150,7 +150,7 @@ pub(super) const BUGS: &[Bug] = &[
     // look at the event itself finds a secret in the rest.
     Bug {
         name: "Gear2 is told more than a store stores",
-        change: Change::Become(".then(|| cpu.frame().reg(abort.register()));"),
+        change: Change::Become(".then(|| frame.reg(abort.register()));"),
         breaks: &["G1-RUN-005"],
         test: "tests/suite/src/gear2_registers.rs",
         finder: Finder::Gear2Registers,
