@@ -265,8 +265,8 @@ gear1_vectors:
     SAVE_ARGUMENTS
     mrs x1, esr_el2
     // EC 0x10 to 0x17 (bits 31:26) are calls, of which SVC is 0x15, HVC 0x16 and SMC 0x17. Bit 31
-    // is not looked at: 0x30 to 0x37 are debug exceptions, which come to EL2 only by MDCR_EL2.TDE,
-    // which is 0, and from Gear2, while which MDSCR_EL1 is 0.
+    // is not looked at: 0x30 to 0x37 are debug exceptions, which come to EL2 by MDCR_EL2.TDE, which
+    // is 0, or while Gear2 runs, when MDSCR_EL1 is 0.
 classify:
     tbz x1, #30, no_call
     tbnz x1, #29, register_access

@@ -40,7 +40,7 @@ pub struct Size {
     kib: u32,
 }
 
-/// What a run measures: the workloads and their sizes.
+/// Workloads that a run measures, and their sizes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work<'a> {
     pub(super) size: Size,
