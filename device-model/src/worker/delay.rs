@@ -21,8 +21,8 @@ use virtio_bindings::bindings::virtio_ring::{
 use super::Worker;
 use crate::mapping::counter;
 
-/// Time after which the next turn brings an interrupt that waits, in microseconds. QEMU's timer of frames that wait to be
-/// sent has as much (`x-txtimer`).
+/// Time after which the next turn brings an interrupt that waits, in microseconds. QEMU's timer of
+/// frames that wait to be sent has as much (`x-txtimer`).
 pub(crate) const LONGEST_US: u64 = 150;
 /// Completions since the last interrupt with which one that is wanted no longer waits: a driver
 /// whose queue is full waits for them. A completion is one entry of the queue's table: interrupts

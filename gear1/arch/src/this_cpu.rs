@@ -206,8 +206,8 @@ impl<T> ThisCpu<T> {
     }
 }
 
-/// Who runs next on a CPU, apart from its other parts: a switch that holds those looks for nothing
-/// twice.
+/// Choice of the context that runs next on a CPU, apart from the CPU's other parts: a switch that
+/// holds those parts looks for nothing twice.
 pub struct Next<'a> {
     current: &'a mut *mut Frame,
     running: &'a mut Option<&'static VcpuShared>,

@@ -44,7 +44,7 @@ impl Backend for Sender {
     }
 }
 
-/// So long that no machine is that slow.
+/// Delay that no machine is slow enough to reach within a test.
 const LONG: Duration = Duration::from_secs(600);
 
 /// A guest whose interrupts may wait for [`LONG`].
