@@ -323,6 +323,14 @@ impl Machine {
         ptr::with_exposed_provenance_mut(pa.get() as usize)
     }
 
+    /// Returns `pa` as a pointer to `count` aligned words that init may write, or stops the machine.
+    #[inline]
+    fn words(&self, pa: Pa, count: usize) -> *mut u64 {
+        let first = self.writable(pa, count as u64 * 8).cast::<u64>();
+        assert!(first.is_aligned(), "word at {pa:#x}");
+        first
+    }
+
     /// Returns the writable range that holds `bytes`, or stops the machine.
     #[inline(never)]
     fn find_writable(&self, bytes: Range<u64>) -> (u64, u64) {
@@ -357,17 +365,32 @@ impl Machine {
 
 impl PhysicalMemory for Machine {
     fn read_word(&self, pa: Pa) -> u64 {
-        let word = self.writable(pa, 8).cast::<u64>();
-        assert!(word.is_aligned(), "word at {pa:#x}");
-        // SAFETY: `writable` says that it is mapped memory; it is aligned, and any bits are a word.
+        let word = self.words(pa, 1);
+        // SAFETY: `words` says that it is mapped memory; it is aligned, and any bits are a word.
         unsafe { word.read_volatile() }
     }
 
     fn write_word(&mut self, pa: Pa, value: u64) {
-        let word = self.writable(pa, 8).cast::<u64>();
-        assert!(word.is_aligned(), "word at {pa:#x}");
+        let word = self.words(pa, 1);
         // SAFETY: as for `read_word`; no reference points there.
         unsafe { word.write_volatile(value) };
+    }
+
+    fn count_zero_words(&self, pa: Pa, count: usize) -> usize {
+        let words = self.words(pa, count);
+        // SAFETY: as for `read_word`: `words` has seen all of them.
+        let is_zero = |index: &usize| unsafe { words.wrapping_add(*index).read_volatile() } == 0;
+        (0..count).take_while(is_zero).count()
+    }
+
+    fn write_words(&mut self, pa: Pa, count: usize, first: u64, step: u64) {
+        let words = self.words(pa, count);
+        let mut value = first;
+        for index in 0..count {
+            // SAFETY: as for `write_word`: `words` has seen all of them.
+            unsafe { words.wrapping_add(index).write_volatile(value) };
+            value = value.wrapping_add(step);
+        }
     }
 
     fn write(&mut self, pa: Pa, bytes: &[u8]) {

@@ -19,6 +19,21 @@ pub trait PhysicalMemory {
     fn read_word(&self, pa: Pa) -> u64;
     /// Writes an aligned word.
     fn write_word(&mut self, pa: Pa, value: u64);
+    /// Returns how many of `count` aligned words from `pa` on are zero, up to the first that is not.
+    fn count_zero_words(&self, pa: Pa, count: usize) -> usize {
+        let words = (pa.get()..).step_by(8).take(count);
+        let zero = words.take_while(|word| self.read_word(Pa::new(*word)) == 0);
+        zero.count()
+    }
+    /// Writes `count` aligned words from `pa` on: `first`, and each next one `step` above the one
+    /// before.
+    fn write_words(&mut self, pa: Pa, count: usize, first: u64, step: u64) {
+        let mut value = first;
+        for word in (pa.get()..).step_by(8).take(count) {
+            self.write_word(Pa::new(word), value);
+            value = value.wrapping_add(step);
+        }
+    }
     /// Writes bytes.
     fn write(&mut self, pa: Pa, bytes: &[u8]);
     /// Writes zeroes.

@@ -10,6 +10,8 @@
 //!
 //! Requirements: G1-MEM-014, G1-MEM-018.
 
+use core::ops::Range;
+
 use crate::addr::Pa;
 
 /// Descriptors of a table.
@@ -33,6 +35,21 @@ pub trait Descriptors {
     fn read(&self, table: Pa, index: usize) -> u64;
     /// Writes that descriptor.
     fn write(&mut self, table: Pa, index: usize, descriptor: u64);
+    /// Returns how many of the descriptors at `indexes` are zero, up to the first that is not.
+    fn count_empty(&self, table: Pa, mut indexes: Range<usize>) -> usize {
+        let all = indexes.len();
+        let used = indexes.position(|index| self.read(table, index) != 0);
+        used.unwrap_or(all)
+    }
+    /// Writes descriptors at `indexes`: `first`, and each next one `step` above the one before.
+    fn write_run(&mut self, table: Pa, indexes: Range<usize>, first: u64, step: u64) {
+        let mut descriptor = first;
+        // Bounded by the table's size.
+        for index in indexes {
+            self.write(table, index, descriptor);
+            descriptor = descriptor.wrapping_add(step);
+        }
+    }
 }
 
 /// Memory for tables. A caller that maps needs it; a caller that unmaps must do without.
@@ -197,16 +214,20 @@ impl Tables {
         span: Span,
         attributes: u64,
     ) -> Result<(), MapError> {
-        if self.check(memory, span)? > memory.available() {
+        let (tables, mut run) = self.check(memory, span)?;
+        if tables > memory.available() {
             return Err(MapError::NoTables);
         }
-        let mut rest = Some(span);
+        let mut left = span;
         // Bounded: each round maps at least one page of the span.
-        while let Some(span) = rest {
-            let bytes = self.map_first(memory, span, attributes)?;
-            rest = after(span, bytes);
+        loop {
+            write_leaves(memory, &run, left, attributes)?;
+            let Some(rest) = after(left, run.bytes) else {
+                return Ok(());
+            };
+            left = rest;
+            run = self.first_run(memory, left);
         }
-        Ok(())
     }
 
     /// Returns the level 3 table for `input`, which is made if there is none, for callers that
@@ -310,8 +331,9 @@ impl Tables {
         })
     }
 
-    /// Checks that `span` can be mapped and returns how many tables that takes.
-    fn check<T: Descriptors>(&self, memory: &T, span: Span) -> Result<usize, MapError> {
+    /// Checks that `span` can be mapped, and returns how many tables that takes, and its first
+    /// leaves.
+    fn check<T: Descriptors>(&self, memory: &T, span: Span) -> Result<(usize, Run), MapError> {
         let page = Level::L3.size().wrapping_sub(1);
         if (span.input | span.output | span.size) & page != 0 || span.size == 0 {
             return Err(MapError::Unaligned);
@@ -321,56 +343,51 @@ impl Tables {
         if !ends_by(span.input, self.input_limit) || !ends_by(span.output, OUTPUT_LIMIT) {
             return Err(MapError::OutOfRange);
         }
+        let first = self.first_run(memory, span);
         let mut tables: usize = 0;
-        let mut rest = Some(span);
+        let (mut left, mut run) = (span, first);
         // Bounded: each round checks at least one page of the span.
-        while let Some(left) = rest {
-            let slot = self.slot(memory, left.input);
-            if slot.descriptor != 0 {
+        loop {
+            if run.slot.descriptor != 0 {
                 return Err(MapError::Occupied(left.input));
             }
-            let leaf = leaf_level(left, slot.level);
             let first_in = |parent: Level| {
                 left.input == span.input || left.input & parent.size().wrapping_sub(1) == 0
             };
-            let mut parent = slot.level;
+            let mut parent = run.slot.level;
             // A missing table is counted where the span first needs it. At most three rounds.
-            while let Some(level) = parent.next().filter(|level| *level <= leaf) {
+            while let Some(level) = parent.next().filter(|level| *level <= run.level) {
                 tables = tables.saturating_add(usize::from(first_in(parent)));
                 parent = level;
             }
-            rest = after(left, run(memory, &slot, left, leaf).bytes);
+            let Some(rest) = after(left, run.bytes) else {
+                return Ok((tables, first));
+            };
+            left = rest;
+            run = self.first_run(memory, left);
         }
-        Ok(tables)
     }
 
-    /// Maps the first leaves of `span`, which was checked, and returns how many bytes they map.
-    fn map_first<T: TableMemory>(
-        &self,
-        memory: &mut T,
-        span: Span,
-        attributes: u64,
-    ) -> Result<u64, MapError> {
+    /// Returns the leaves that `span` begins with: those of one level that go into one table, up to
+    /// the first descriptor that is not empty.
+    fn first_run<T: Descriptors>(&self, memory: &T, span: Span) -> Run {
         let slot = self.slot(memory, span.input);
-        let leaf = leaf_level(span, slot.level);
-        // The check has refused pages that are not empty. Among blocks may be a table.
-        let run = match leaf {
-            Level::L3 => longest_run(span, leaf),
-            Level::L0 | Level::L1 | Level::L2 => run(memory, &slot, span, leaf),
-        };
-        let slot = descend(memory, slot, span.input, leaf)?;
-        let kind = if leaf == Level::L3 {
-            TABLE_OR_PAGE
+        let level = Level::of_largest_leaf(span.input, span.output, span.size).max(slot.level);
+        let first = index(level.entry(span.input));
+        let in_span = usize::try_from(level.entry(span.size)).unwrap_or(ENTRIES);
+        let end = first.saturating_add(in_span).min(ENTRIES);
+        let count = if slot.level == level {
+            memory.count_empty(slot.table, first..end)
         } else {
-            BLOCK
+            // A table that is missing is all empty.
+            end.saturating_sub(first)
         };
-        let mut output = span.output;
-        // Bounded by the table's size.
-        for index in slot.index..slot.index.saturating_add(run.count) {
-            memory.write(slot.table, index, output | attributes | kind);
-            output = output.wrapping_add(leaf.size());
+        Run {
+            slot,
+            level,
+            count,
+            bytes: level.size().wrapping_mul(count as u64),
         }
-        Ok(run.bytes)
     }
 
     /// Walks towards `input` until a descriptor is no table.
@@ -491,44 +508,36 @@ fn descend<T: TableMemory>(
     Ok(slot)
 }
 
-/// Returns the level of the leaf that `span` begins with, where tables exist down to `existing`.
-fn leaf_level(span: Span, existing: Level) -> Level {
-    Level::of_largest_leaf(span.input, span.output, span.size).max(existing)
-}
-
 /// Leaves of one level that follow one another in one table.
+#[derive(Clone, Copy)]
 struct Run {
+    /// Where the walk to the first leaf ends. What lies between its level and the leaves' is
+    /// missing.
+    slot: Slot,
+    /// Level of the leaves.
+    level: Level,
     count: usize,
     bytes: u64,
 }
 
-/// Returns the leaves of `level` that `span` begins with and that go into one table, of which all
-/// descriptors are empty.
-fn longest_run(span: Span, level: Level) -> Run {
-    let first = index(level.entry(span.input));
-    let in_span = usize::try_from(level.entry(span.size)).unwrap_or(ENTRIES);
-    let count = in_span.min(ENTRIES.saturating_sub(first));
-    Run {
-        count,
-        bytes: level.size().wrapping_mul(count as u64),
-    }
-}
-
-/// Returns the leaves of `level` that `span` begins with: those that go into one table, up to the
-/// first descriptor that is not empty. `slot` is the span's first, and is empty.
-fn run<T: Descriptors>(memory: &T, slot: &Slot, span: Span, level: Level) -> Run {
-    let run = longest_run(span, level);
-    // A table that is missing is all empty.
-    if slot.level != level {
-        return run;
-    }
-    let end = slot.index.saturating_add(run.count);
-    let is_empty = |index: &usize| memory.read(slot.table, *index) == 0;
-    let count = (slot.index..end).take_while(is_empty).count();
-    Run {
-        count,
-        bytes: level.size().wrapping_mul(count as u64),
-    }
+/// Writes the leaves that `span` begins with, in the table that they belong to, which is made if
+/// there is none.
+fn write_leaves<T: TableMemory>(
+    memory: &mut T,
+    run: &Run,
+    span: Span,
+    attributes: u64,
+) -> Result<(), MapError> {
+    let slot = descend(memory, run.slot, span.input, run.level)?;
+    let kind = if run.level == Level::L3 {
+        TABLE_OR_PAGE
+    } else {
+        BLOCK
+    };
+    let indexes = slot.index..slot.index.saturating_add(run.count);
+    let first = span.output | attributes | kind;
+    memory.write_run(slot.table, indexes, first, run.level.size());
+    Ok(())
 }
 
 /// Returns the rest of `span` after its first `bytes`.

@@ -43,11 +43,21 @@ impl FreeMemory {
     /// Takes `size` bytes, grown to whole pages, on a multiple of `align` from the smallest region
     /// that has them.
     pub fn take(&mut self, size: u64, align: u64, what: &str) -> Result<Pa, Refusal> {
-        let fits = |region: &Region| place(region, size, align).is_some();
-        let fitting = self.regions.iter().filter(|region| fits(region));
-        let smallest = fitting.min_by_key(|region| region.bytes());
-        let start = smallest.and_then(|region| place(region, size, align));
-        self.claim(start, size, what)
+        let places = self.regions.iter().enumerate().filter_map(|(at, region)| {
+            let start = place(region, size, align)?;
+            Some((at, region.bytes(), start))
+        });
+        let (at, _, start) = places.min_by_key(|(_, bytes, _)| *bytes).ok_or_else(|| {
+            refusal!(
+                Machine,
+                "no {} KiB of free memory for {what}",
+                size.div_ceil(1024)
+            )
+        })?;
+        if size != 0 {
+            self.cut(at, pages(&Region::new(start, start + size)));
+        }
+        Ok(Pa::new(start))
     }
 
     /// Takes `size` bytes on a multiple of `align`, and `lead` bytes before them, from the lowest
@@ -111,18 +121,6 @@ impl FreeMemory {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.regions.iter().map(Region::bytes).sum()
-    }
-
-    /// Takes what was found, or refuses the boot: whoever asks cannot do without.
-    fn claim(&mut self, start: Option<u64>, size: u64, what: &str) -> Result<Pa, Refusal> {
-        let start = start.filter(|start| self.take_at(Region::new(*start, *start + size)));
-        start.map(Pa::new).ok_or_else(|| {
-            refusal!(
-                Machine,
-                "no {} KiB of free memory for {what}",
-                size.div_ceil(1024)
-            )
-        })
     }
 }
 

@@ -5,6 +5,8 @@
 //!
 //! Requirements: G1-BOOT-003.
 
+use core::ops::Range;
+
 use gear1_core::addr::Pa;
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::table::{Descriptors, TABLE_SIZE, TableMemory};
@@ -27,6 +29,16 @@ impl<M: PhysicalMemory> Descriptors for BootTables<'_, M> {
 
     fn write(&mut self, table: Pa, index: usize, descriptor: u64) {
         self.memory.write_word(entry(table, index), descriptor);
+    }
+
+    fn count_empty(&self, table: Pa, indexes: Range<usize>) -> usize {
+        let first = entry(table, indexes.start);
+        self.memory.count_zero_words(first, indexes.len())
+    }
+
+    fn write_run(&mut self, table: Pa, indexes: Range<usize>, first: u64, step: u64) {
+        let place = entry(table, indexes.start);
+        self.memory.write_words(place, indexes.len(), first, step);
     }
 }
 
