@@ -175,13 +175,14 @@ pub unsafe fn start_secondary(
     args.entry
         .store((gear1_main as *const ()).addr() as u64, Ordering::Relaxed);
     // Last in memory, too: the CPU, which looks at it with its caches off, may be waiting for it.
-    let start = core::ptr::from_ref(args).cast_mut().cast::<u8>();
-    let bytes = size_of::<SecondaryArgs>();
-    // SAFETY: `args` is a static of this image, and so mapped.
-    unsafe { bulk::clean(start, bytes) };
+    // The CPU looks at those of the others too, which may be in caches alone so far.
+    let all = (&raw const SECONDARY).cast_mut().cast::<u8>();
+    // SAFETY: a static of this image, and so mapped.
+    unsafe { bulk::clean(all, size_of_val(&SECONDARY)) };
     args.owner.store(cpu.mpidr | VALID, Ordering::Relaxed);
+    let own = core::ptr::from_ref(args).cast_mut().cast::<u8>();
     // SAFETY: as above.
-    unsafe { bulk::clean(start, bytes) };
+    unsafe { bulk::clean(own, size_of::<SecondaryArgs>()) };
     if info.enable_method == EnableMethod::SpinTable {
         // SAFETY: init took the release address of each CPU that there is from the board's device
         // tree, and no VM has that memory. The boot page begins with the entry of secondary CPUs,

@@ -87,7 +87,7 @@ pub fn load<M: PhysicalMemory>(
     let flat = parse(file)?;
     let image = flat.load(free, memory)?;
     let boot_info = free.take(info_size(), PAGE_SIZE, "Gear1's boot information")?;
-    let stacks = flat::zeroed(free, memory, stacks_size(board), "Gear1's stacks")?;
+    let stacks = flat::zeroed_in_caches(free, memory, stacks_size(board), "Gear1's stacks")?;
     let stolen_size = vm_count as u64 * PAGE_SIZE;
     let stolen_time = flat::zeroed(free, memory, stolen_size, "stolen time")?;
     let vectors = sve::take(driven.vectors, free, memory)?;

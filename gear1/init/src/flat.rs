@@ -52,8 +52,8 @@ impl<'f> Flat<'f> {
     }
 
     /// Copies the image into pages of its own, its bss zero. The rest of the last page is zero,
-    /// too, so that a mapping of whole pages shows nothing else. All of it is in memory, and not
-    /// only in caches: CPUs start with their MMU off.
+    /// too, so that a mapping of whole pages shows nothing else. The boot page is in memory, and
+    /// not only in caches: CPUs enter it with their MMU off, and use the rest with their MMU on.
     pub fn load<M: PhysicalMemory>(
         &self,
         free: &mut FreeMemory,
@@ -65,8 +65,9 @@ impl<'f> Flat<'f> {
         let in_file = self.file.get(..in_file).unwrap_or(self.file);
         let copied = in_file.len() as u64;
         memory.write(image, in_file);
-        memory.clean(image, copied);
-        memory.wipe(Pa::new(image.get() + copied), size - copied);
+        memory.clean_code(image, header.text_end - header.base);
+        memory.clean(self.place(image, header.boot_page), PAGE_SIZE);
+        memory.zero(Pa::new(image.get() + copied), size - copied);
         Ok(image)
     }
 }

@@ -51,19 +51,10 @@ global_asm!(
     cmp x22, x23
     b.eq gear1_init_misplaced
 
-    // Dirty lines of the boot loader must not be evicted onto the words written below. What was
-    // loaded is clean by the boot protocol (Linux, Documentation/arch/arm64/booting.rst), and
-    // nothing of it is written before the caches are on.
-    adrp x0, __bss_start
-    adrp x1, __bss_end
-    bl 30f
-    adrp x0, __bss_start
-    adrp x1, __bss_end
-11: stp xzr, xzr, [x0], #16
-    cmp x0, x1
-    b.lo 11b
-
-    // Root, then levels 1 and 2 for the link address, then for the physical address.
+    // Root, then levels 1 and 2 for the link address, then for the physical address. The tables are
+    // zero in the file. What was loaded is clean by the boot protocol (Linux,
+    // Documentation/arch/arm64/booting.rst): no dirty line can be evicted onto the words written
+    // here.
     adrp x24, __early_tables
     add x0, x24, #0x1000
     add x1, x24, #0x2000
@@ -75,11 +66,6 @@ global_asm!(
     add x1, x24, #0x4000
     mov x3, x20
     bl 20f
-
-    // Lines that were fetched meanwhile are stale.
-    adrp x0, __bss_start
-    adrp x1, __bss_end
-    bl 30f
 
     ldr x0, ={mair}
     msr mair_el2, x0
@@ -113,27 +99,23 @@ global_asm!(
     b gear1_init_start
 
     // Links tables X0 (level 1) and X1 (level 2) below the root X24, and maps the 2 MiB at X3 by
-    // the descriptor X2. Clobbers X4, X5.
+    // the descriptor X2. Lines of the words that were fetched before are stale, and are invalidated.
+    // Clobbers X4 to X7.
 20: lsr x4, x3, #39
-    orr x5, x0, #3
-    str x5, [x24, x4, lsl #3]
-    ubfx x4, x3, #30, #9
-    orr x5, x1, #3
-    str x5, [x0, x4, lsl #3]
-    ubfx x4, x3, #21, #9
-    str x2, [x1, x4, lsl #3]
-    ret
-
-    // Cleans and invalidates from X0 to X1. Clobbers X2, X3.
-30: mrs x2, ctr_el0
-    ubfx x2, x2, #16, #4
-    mov x3, #4
-    lsl x3, x3, x2
-31: dc civac, x0
-    add x0, x0, x3
-    cmp x0, x1
-    b.lo 31b
-    dsb sy
+    add x4, x24, x4, lsl #3
+    orr x7, x0, #3
+    str x7, [x4]
+    ubfx x5, x3, #30, #9
+    add x5, x0, x5, lsl #3
+    orr x7, x1, #3
+    str x7, [x5]
+    ubfx x6, x3, #21, #9
+    add x6, x1, x6, lsl #3
+    str x2, [x6]
+    dmb sy
+    dc civac, x4
+    dc civac, x5
+    dc civac, x6
     ret
 
 gear1_init_needs_el2:
