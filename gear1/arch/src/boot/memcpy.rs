@@ -10,6 +10,8 @@
 use core::arch::naked_asm;
 
 /// Copies `size` bytes, and returns `to`: 64 bytes a round, then the binary digits of what is left.
+/// From 512 bytes on by the instructions for memory of any size, on a CPU that has them (FEAT_MOPS,
+/// ID_AA64ISAR2_EL1.MOPS).
 ///
 /// Neither address needs to be aligned, so init calls the function with the MMU on only: an access
 /// to Normal memory may be unaligned while SCTLR_EL2.A is 0 (Arm ARM B2.8.2).
@@ -22,9 +24,12 @@ use core::arch::naked_asm;
 #[unsafe(naked)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, size: usize) -> *mut u8 {
     naked_asm!(
+        ".arch_extension mops",
         "mov x3, x0",
         "lsr x4, x2, #6",
         "cbz x4, 3f",
+        "cmp x4, #8",
+        "b.hs 10f",
         "2: ldp x5, x6, [x1]",
         "ldp x7, x8, [x1, #16]",
         "ldp x9, x10, [x1, #32]",
@@ -60,11 +65,19 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, size: usize) -> *mut u
         "ldrb w5, [x1]",
         "strb w5, [x3]",
         "9: ret",
+        "10: mrs x5, id_aa64isar2_el1",
+        "ubfx x5, x5, #16, #4",
+        "cbz x5, 2b",
+        "cpyfp [x3]!, [x1]!, x2!",
+        "cpyfm [x3]!, [x1]!, x2!",
+        "cpyfe [x3]!, [x1]!, x2!",
+        "ret",
+        ".arch_extension nomops",
     )
 }
 
 /// Fills `size` bytes with a byte, and returns `to`: 64 bytes a round, then the binary digits of
-/// what is left. The compiler's own function takes a word a round.
+/// what is left; from 512 bytes on as [`memcpy`]. The compiler's own function takes a word a round.
 ///
 /// # Safety
 ///
@@ -74,12 +87,15 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, size: usize) -> *mut u
 #[unsafe(naked)]
 unsafe extern "C" fn memset(to: *mut u8, byte: i32, size: usize) -> *mut u8 {
     naked_asm!(
+        ".arch_extension mops",
         "mov x3, x0",
         "and x1, x1, #0xff",
         "mov x4, #0x0101010101010101",
         "mul x1, x1, x4",
         "lsr x4, x2, #6",
         "cbz x4, 3f",
+        "cmp x4, #8",
+        "b.hs 10f",
         "2: stp x1, x1, [x3]",
         "stp x1, x1, [x3, #16]",
         "stp x1, x1, [x3, #32]",
@@ -101,6 +117,14 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, size: usize) -> *mut u8 {
         "8: tbz x2, #0, 9f",
         "strb w1, [x3]",
         "9: ret",
+        "10: mrs x5, id_aa64isar2_el1",
+        "ubfx x5, x5, #16, #4",
+        "cbz x5, 2b",
+        "setp [x3]!, x2!, x1",
+        "setm [x3]!, x2!, x1",
+        "sete [x3]!, x2!, x1",
+        "ret",
+        ".arch_extension nomops",
     )
 }
 
