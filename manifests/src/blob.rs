@@ -3,13 +3,14 @@
 //! [`Blob::new`] checks the header and walks the whole structure block once, by `fdt-rs` (`check`)
 //! and by a reader of our own (`token`), which have to agree. What remains is infallible navigation
 //! by the latter (`node`, `property`), which passes over names that nobody asked for: [`Blob::new`]
-//! has read each of them. Whoever asks much makes an index first (`index`).
+//! has read each of them. Whoever asks much has the check make an index (`index`).
 //!
 //! Invariant: no bytes, however damaged, panic or are read out of bounds.
 
 use core::fmt;
 
-pub use self::index::Record;
+use self::index::Pass;
+pub use self::index::{IndexSize, RecordRoom};
 pub use self::names::Texts;
 pub use self::node::{All, Children, Node, Properties};
 pub use self::property::Property;
@@ -33,6 +34,8 @@ const HEADER_BYTES: usize = 40;
 const VERSION: u32 = 17;
 /// Bytes of a cell, the unit of numbers and of alignment in a blob.
 const CELL: usize = 4;
+/// Cells of the smallest node: its beginning, a name and its end.
+const MIN_NODE_CELLS: usize = 3;
 /// The deepest nesting that is accepted.
 const MAX_DEPTH: usize = 16;
 
@@ -96,35 +99,66 @@ impl core::error::Error for BlobError {}
 pub struct Blob<'a> {
     /// All of the blob, as long as its header says.
     bytes: &'a [u8],
+    tree: Tree<'a>,
+    /// The structure block's first cell.
+    start: usize,
+}
+
+/// The part of a blob that each node has a copy of.
+#[derive(Clone, Copy, Debug)]
+struct Tree<'a> {
     /// The strings block: names of properties, each with a NUL behind it.
     strings: &'a [u8],
     /// Cells of the blob up to the end of the structure block, big-endian as in memory.
     cells: &'a [u32],
-    /// The structure block's first cell.
-    start: usize,
-    /// How many nodes there are.
-    nodes: usize,
     /// The index, a record for each node; empty: there is no index.
-    records: &'a [Record],
+    records: &'a [RecordRoom],
 }
 
 impl<'a> Blob<'a> {
     /// Checks `bytes`, which may be longer than the tree, and returns the tree in them.
     pub fn new(bytes: &'a [u8]) -> Result<Self, BlobError> {
         let blob = Self::with_checked_header(bytes)?;
-        let nodes = blob.check_structure()?;
-        Ok(Self { nodes, ..blob })
+        blob.check_structure(None)?;
+        Ok(blob)
+    }
+
+    /// Checks `bytes` as [`Blob::new`] does, and returns the tree with an index in `records`.
+    /// `names` is needed for the check alone. With fewer records than the tree has nodes the tree
+    /// stays without an index, and with fewer names than [`IndexSize`] says names are looked at
+    /// again. What is in both before is lost.
+    pub fn indexed(
+        bytes: &'a [u8],
+        records: &'a mut [RecordRoom],
+        names: &mut [u8],
+    ) -> Result<Self, BlobError> {
+        let blob = Self::with_checked_header(bytes)?;
+        let nodes = blob.check_structure(Some(&mut Pass::new(records, names)))?;
+        let records = records.get(..nodes).unwrap_or_default();
+        let tree = Tree {
+            records,
+            ..blob.tree
+        };
+        Ok(Self { tree, ..blob })
+    }
+
+    /// Returns what an index of the tree in `bytes` needs at most, by its header.
+    pub fn index_size(bytes: &[u8]) -> Result<IndexSize, BlobError> {
+        let blob = Blob::with_checked_header(bytes)?;
+        Ok(IndexSize {
+            records: blob.structure_cells() / MIN_NODE_CELLS,
+            names: blob.tree.strings.len(),
+        })
     }
 
     /// Returns the root node.
     #[must_use]
     pub fn root(&self) -> Node<'a> {
-        if let Some(root) = Node::numbered(*self, 0) {
-            return root;
-        }
+        let tree = self.tree;
         // `check_structure` saw a root node at the first token that is not a NOP.
-        let (name, at) = self.find_node(self.start).unwrap_or((&[], self.end()));
-        Node::new(*self, name, at)
+        Node::numbered(tree, 0)
+            .or_else(|| tree.find_node(self.start))
+            .unwrap_or_else(|| Node::last(tree))
     }
 
     /// Returns the tree's bytes, of which boot loaders leave many unused, without those that may lie
@@ -137,19 +171,13 @@ impl<'a> Blob<'a> {
     /// Returns the strings block: names of properties, each with a NUL behind it.
     #[must_use]
     pub const fn strings(&self) -> &'a [u8] {
-        self.strings
+        self.tree.strings
     }
 
     /// Returns how many cells the structure block has: nodes, and properties with their values.
     #[must_use]
     pub const fn structure_cells(&self) -> usize {
-        self.cells.len() - self.start
-    }
-
-    /// Returns how many nodes the tree has.
-    #[must_use]
-    pub const fn node_count(&self) -> usize {
-        self.nodes
+        self.tree.end() - self.start
     }
 
     /// Checks the header: every block that it names lies in the blob, so that whatever follows it
@@ -174,14 +202,17 @@ impl<'a> Blob<'a> {
         let block = bytes.get(..end).ok_or(BlobError::Layout)?;
         Ok(Self {
             bytes,
-            strings: strings.ok_or(BlobError::Layout)?,
-            cells: check::cells(block),
+            tree: Tree {
+                strings: strings.ok_or(BlobError::Layout)?,
+                cells: check::cells(block),
+                records: &[],
+            },
             start: header.structure / CELL,
-            nodes: 0,
-            records: &[],
         })
     }
+}
 
+impl Tree<'_> {
     /// Returns the cell behind the structure block, where navigation ends.
     const fn end(&self) -> usize {
         self.cells.len()

@@ -1,5 +1,6 @@
 //! The verdict on a compiled manifest: reading, and all rules.
 
+use crate::blob::{Blob, BlobError};
 use crate::error::{ManifestError, Refused, Report};
 use crate::model::Manifest;
 use crate::read::read_blob;
@@ -24,7 +25,7 @@ pub fn judge<'a>(
     sink: &mut dyn FnMut(ManifestError<'a>),
 ) -> Judged<'a> {
     let mut manifest = Manifest::EMPTY;
-    let (is_manifest, error_count) = judge_into(&mut manifest, blob, board, sink);
+    let (is_manifest, error_count) = judge_into(&mut manifest, Blob::new(blob), board, sink);
     Judged {
         manifest: is_manifest.then_some(manifest),
         error_count,
@@ -35,7 +36,7 @@ pub fn judge<'a>(
 /// errors.
 fn judge_into<'a>(
     manifest: &mut Manifest<'a>,
-    blob: &'a [u8],
+    blob: Result<Blob<'a>, BlobError>,
     board: Option<&Board<'_>>,
     sink: &mut dyn FnMut(ManifestError<'a>),
 ) -> (bool, usize) {
@@ -70,15 +71,16 @@ pub(crate) fn validate<'a>(
     sink: &mut dyn FnMut(ManifestError<'a>),
 ) -> Result<Manifest<'a>, Refused> {
     let mut manifest = Manifest::EMPTY;
-    validate_into(&mut manifest, blob, board, sink)?;
+    validate_into(&mut manifest, Blob::new(blob), board, sink)?;
     Ok(manifest)
 }
 
 /// Reads `blob` into `manifest`, which is empty, and judges it on `board`; an error tells that a
-/// rule is broken. In place, as a manifest is large, and each move of it is a copy.
+/// rule is broken. In place, as a manifest is large, and each move of it is a copy. The caller has
+/// checked the blob, and may have made an index: a blob that is damaged breaks a rule, too.
 pub fn validate_into<'a>(
     manifest: &mut Manifest<'a>,
-    blob: &'a [u8],
+    blob: Result<Blob<'a>, BlobError>,
     board: &Board<'_>,
     sink: &mut dyn FnMut(ManifestError<'a>),
 ) -> Result<(), Refused> {

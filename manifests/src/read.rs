@@ -3,7 +3,7 @@
 //! Reports every unknown name, wrong type and unknown value, all of them in one run. A VM with such
 //! an error is left out of the model, so that the rules do not report what follows from it.
 
-use crate::blob::Blob;
+use crate::blob::{Blob, BlobError};
 use crate::error::{Found, ManifestError, NodePath, Refused, Report, Rule};
 use crate::list::List;
 use crate::model::{
@@ -59,7 +59,7 @@ pub fn read_into<'a>(
     sink: &mut dyn FnMut(ManifestError<'a>),
 ) -> Result<(), Refused> {
     let mut report = Report::new(sink);
-    let is_manifest = read_blob(manifest, blob, &mut report);
+    let is_manifest = read_blob(manifest, Blob::new(blob), &mut report);
     report.outcome()?;
     is_manifest.then_some(()).ok_or(Refused { error_count: 0 })
 }
@@ -68,7 +68,7 @@ pub fn read_into<'a>(
 /// not be read, each of which `report` tells.
 pub(crate) fn read_blob<'a>(
     manifest: &mut Manifest<'a>,
-    blob: &'a [u8],
+    blob: Result<Blob<'a>, BlobError>,
     report: &mut Report<'_, 'a>,
 ) -> bool {
     // Without a tree, or without a version that is known, no other message would mean anything.
@@ -84,8 +84,11 @@ pub(crate) fn read_blob<'a>(
 }
 
 /// Returns the root node of a well-formed blob.
-fn root_of<'a>(blob: &'a [u8], report: &mut Report<'_, 'a>) -> Option<Section<'a>> {
-    match Blob::new(blob) {
+fn root_of<'a>(
+    blob: Result<Blob<'a>, BlobError>,
+    report: &mut Report<'_, 'a>,
+) -> Option<Section<'a>> {
+    match blob {
         Ok(blob) => Some(Section {
             node: blob.root(),
             path: NodePath::ROOT,

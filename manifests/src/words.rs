@@ -15,6 +15,13 @@ pub(crate) fn cells(bytes: &[u8]) -> (&[u8], &[u32], &[u8]) {
     unsafe { bytes.align_to() }
 }
 
+/// Returns the bytes of cells.
+#[expect(unsafe_code, reason = "core has no safe view of words as bytes")]
+pub(crate) fn bytes(cells: &[u32]) -> &[u8] {
+    // SAFETY: any byte of a `u32` is a `u8`, which may lie anywhere, so that all are in the middle.
+    unsafe { cells.align_to().1 }
+}
+
 /// Tells whether all bytes are zeroes.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     let (before, words, behind) = words(bytes);

@@ -37,7 +37,7 @@ use gearv_manifest::blob::{Blob, Node, Property, Texts};
 
 use self::bus::{Bus, number};
 use self::cpus::{psci_method, read_cpus};
-pub use self::index::indexed;
+pub use self::index::{BOARD_NODES, MANIFEST_NODES, indexed};
 pub(crate) use self::paths::{move_below, path_below, root_path, stdout_path};
 pub(crate) use self::pmu::PMUS;
 pub use self::smmu::{Ipmmu, Names, Smmu, SmmuKind, SmmuV2, Unit};

@@ -23,7 +23,6 @@ use gear1_init::prepare::{Given, HandOver, prepare};
 use gear1_init::refusal::{Culprit, Refusal};
 use gear1_init::region::{Region, subtract};
 use gear1_init::smmu::ipmmu;
-use gearv_manifest::blob::Blob;
 
 mod console;
 
@@ -61,9 +60,9 @@ fn gear1_init_main(mut machine: Machine) -> ! {
 /// Reads what firmware has left, and prepares the runtime.
 fn start(machine: &mut Machine) -> Result<HandOver, Refusal> {
     let (tree, device_tree) = share_device_tree(machine)?;
-    let tree = Blob::new(tree).map_err(|error| refuse(Culprit::Board, error.text()))?;
     let mut index = Vec::new();
-    let tree = fdt::indexed(&tree, &mut index);
+    let tree = fdt::indexed(tree, &mut index, fdt::BOARD_NODES);
+    let tree = tree.map_err(|error| refuse(Culprit::Board, error.text()))?;
     let found = fdt::describe(&tree);
     if let Some(uart) = found.console {
         // SAFETY: the board's device tree says that this UART is there.

@@ -18,7 +18,7 @@ use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::addr::{Pa, Va};
 use gear1_core::physical::PhysicalMemory;
 use gear1_core::sve::Lengths;
-use gearv_manifest::blob::Blob;
+use gearv_manifest::blob::{Blob, BlobError};
 use gearv_manifest::{Archive, MANIFEST_MEMBER, Manifest, ManifestError, Privilege, VmKind};
 
 #[cfg(feature = "host")]
@@ -27,7 +27,7 @@ use self::placed::Placed;
 use self::system::{Owners, System, member};
 use crate::board_watchdog::LastReset;
 use crate::doorbells;
-use crate::fdt::Board;
+use crate::fdt::{self, Board};
 use crate::layout::FreeMemory;
 use crate::partition::Partition;
 use crate::refusal::{Refusal, none_of, refusal};
@@ -104,8 +104,9 @@ pub fn prepare<M: PhysicalMemory>(given: &Given<'_>, memory: &mut M) -> Result<H
     taken.extend(empty_table);
     let archive = Archive::new(given.archive).map_err(|error| refusal!(Archive, "{error}"))?;
     let blob = member(&archive, MANIFEST_MEMBER)?.data;
-    let mut manifest = Manifest::EMPTY;
-    read_manifest(&mut manifest, blob, given, &taken)?;
+    let (mut manifest, mut index) = (Manifest::EMPTY, Vec::new());
+    let tree = fdt::indexed(blob, &mut index, fdt::MANIFEST_NODES);
+    read_manifest(&mut manifest, tree, given, &taken)?;
     let mut faults = Vec::new();
     let mut owners = Owners::find(&manifest, &given.tree, given.board, &mut faults)?;
     // planted: a manifest that breaks a rule is taken
@@ -182,7 +183,7 @@ fn taken(given: &Given<'_>) -> Vec<Region> {
 /// message is printed before the machine stops: the first error, and how many there are.
 fn read_manifest<'a>(
     manifest: &mut Manifest<'a>,
-    blob: &'a [u8],
+    blob: Result<Blob<'a>, BlobError>,
     given: &Given<'_>,
     taken: &[Region],
 ) -> Result<(), Refusal> {

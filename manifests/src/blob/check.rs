@@ -10,46 +10,63 @@ use fdt_rs::base::DevTree;
 use fdt_rs::base::parse::{DevTreeParseIter, ParsedTok};
 use fdt_rs::prelude::FallibleIterator;
 
+use super::index::Pass;
 use super::token::{BEGIN_NODE, END, END_NODE, PROPERTY};
-use super::{Blob, BlobError, CELL, MAX_DEPTH};
+use super::{Blob, BlobError, CELL, MAX_DEPTH, Node, Tree};
 use crate::words;
 
 impl<'a> Blob<'a> {
-    /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes. Returns how
-    /// many nodes there are.
+    /// Walks all tokens once: bounds, names, nesting, one root, properties before nodes. Tells an
+    /// index of each token, and returns how many nodes there are.
     ///
     /// Names are ASCII: `checked_text` takes each of them for text without a look, so a name that
     /// passed here and was none would be undefined behaviour.
-    pub(super) fn check_structure(&self) -> Result<usize, BlobError> {
+    pub(super) fn check_structure(
+        &self,
+        mut index: Option<&mut Pass<'_>>,
+    ) -> Result<usize, BlobError> {
         let tree = construct(self.bytes)?;
         let mut position = self.start;
         let mut depth = 0_usize;
         let mut nodes = 0;
         let mut may_have_property = false;
-        let ascii = ascii_end(self.strings);
+        let blocks = self.tree;
+        let ascii = ascii_end(blocks.strings);
         loop {
-            let at = self.behind_nops(position);
+            let at = blocks.behind_nops(position);
             // The offset goes into the message: a damaged file is looked at with a dump of it.
             let structure = BlobError::Structure { offset: at * CELL };
-            let behind = match self.cell(at).ok_or(structure)? {
+            let behind = match blocks.cell(at).ok_or(structure)? {
                 BEGIN_NODE => {
-                    let name = self.node_name(at + 1);
-                    let is_text = |(name, behind): &(&[u8], usize)| self.is_text(name, *behind);
                     let is_second = depth == 0 && nodes != 0;
-                    let name = name.filter(is_text).filter(|_| !is_second);
+                    let node = blocks.node(at).filter(Node::has_text_name);
+                    let node = node.filter(|_| !is_second).ok_or(structure)?;
                     nodes += 1;
                     // Properties come before nodes (Devicetree Specification 0.4, 5.4.2). A reader
                     // that stops at the first node would miss one behind it.
                     may_have_property = true;
                     depth += 1;
-                    name.map(|(_, behind)| behind)
+                    if let Some(index) = &mut index {
+                        index.begin(at, node.at(), node.name_length());
+                    }
+                    Some(node.at())
                 }
-                PROPERTY if may_have_property => self.check_property(&tree, at, ascii),
+                PROPERTY if may_have_property => {
+                    let property = blocks.check_property(&tree, at, ascii);
+                    let (name, value, behind) = property.ok_or(structure)?;
+                    if let Some(index) = &mut index {
+                        index.property(&blocks, at, name, value);
+                    }
+                    Some(behind)
+                }
                 PROPERTY => None,
                 END_NODE => {
                     may_have_property = false;
                     depth = depth.checked_sub(1).ok_or(structure)?;
-                    self.check_end(&tree, at)
+                    if let Some(index) = &mut index {
+                        index.end(at);
+                    }
+                    check_end(&tree, at)
                 }
                 // The end, with each node closed: a block that is cut off has lost something.
                 END if depth == 0 && nodes != 0 && is_end(&tree, at) => return Ok(nodes),
@@ -61,19 +78,17 @@ impl<'a> Blob<'a> {
             }
         }
     }
+}
 
-    /// Tells whether the name of a node, which ends before cell `behind`, is text. Nearly all are
-    /// ASCII, of which a cell is looked at at once: the bytes behind the name are NULs, or count as
-    /// a doubt.
-    fn is_text(&self, name: &[u8], behind: usize) -> bool {
-        let start = behind.saturating_sub(name.len() / CELL + 1);
-        let all = |cells: &[u32]| cells.iter().fold(0, |all, cell| all | cell);
-        let is_ascii = |cells| all(cells) & 0x8080_8080 == 0;
-        self.cells.get(start..behind).is_some_and(is_ascii) || core::str::from_utf8(name).is_ok()
-    }
-
-    /// Reads the property whose token is at cell `at` twice, and returns the first cell behind it.
-    fn check_property(&self, tree: &DevTree<'a>, at: usize, ascii: usize) -> Option<usize> {
+impl<'a> Tree<'a> {
+    /// Reads the property whose token is at cell `at` twice, and returns the offset of its name, its
+    /// value and the first cell behind it.
+    fn check_property(
+        &self,
+        tree: &DevTree<'a>,
+        at: usize,
+        ascii: usize,
+    ) -> Option<(usize, &'a [u8], usize)> {
         let [_, size, name, values @ ..] = self.cells.get(at..)? else {
             return None;
         };
@@ -88,14 +103,14 @@ impl<'a> Blob<'a> {
             (prop.prop_buf.as_ptr(), prop.prop_buf.len()) == (values.as_ptr().cast(), size);
         let is_good = prop.name_offset == name && is_same_value && end == behind;
         let is_text = || Some(self.property_at(at)?.checked_name().is_some());
-        (is_good && (name < ascii || is_text()?)).then_some(behind)
+        (is_good && (name < ascii || is_text()?)).then_some((name, prop.prop_buf, behind))
     }
+}
 
-    /// Reads the end of a node at cell `at` twice, and returns the cell behind it.
-    fn check_end(&self, tree: &DevTree<'a>, at: usize) -> Option<usize> {
-        let parsed = parse(tree, at)?;
-        matches!(parsed, (Some(ParsedTok::EndNode), end) if end == at + 1).then_some(at + 1)
-    }
+/// Reads the end of a node at cell `at` twice, and returns the cell behind it.
+fn check_end(tree: &DevTree<'_>, at: usize) -> Option<usize> {
+    let parsed = parse(tree, at)?;
+    matches!(parsed, (Some(ParsedTok::EndNode), end) if end == at + 1).then_some(at + 1)
 }
 
 /// Has `fdt-rs` read the token at cell `at`, and returns the cell behind it, too. `fdt-rs` takes the

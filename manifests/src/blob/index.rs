@@ -1,4 +1,4 @@
-//! Index of a checked tree, made in one pass: a record for each node, in the tree's order, which
+//! Index of a tree, made by the pass that checks it: a record for each node, in the tree's order, which
 //! says where the node and its properties end, and answers what a boot asks of each node.
 //!
 //! A boot asks every node of a board's tree dozens of questions, and most properties and compatible
@@ -11,46 +11,122 @@
 mod tests;
 
 use super::names::name_bit;
-use super::property::Property;
+use super::property::{cells, texts};
 use super::text::text_length;
-use super::token::Step;
-use super::{Blob, MAX_DEPTH};
+use super::{MAX_DEPTH, Tree};
 
-/// Bits of a word of the names' table: which of the [`name_bit`]s, whether it was looked at, and
+/// Bits of an entry of the names' table: which of the [`name_bit`]s, whether it was looked at, and
 /// which of the names that a record tells of it is.
-const BIT: u32 = 0x1f;
-const IS_KNOWN: u32 = 1 << 5;
+const BIT: u8 = 0x1f;
+const IS_KNOWN: u8 = 1 << 5;
 const KIND: u32 = 6;
 
-/// A node of an indexed tree. Cells count from the start of the blob.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Record {
+/// Words of a record.
+const WORDS: usize = 11;
+/// Room for the record of a node of an indexed tree: zeroes before the index is made.
+pub type RecordRoom = [u32; WORDS];
+
+/// Words of a record. Cells count from the start of the tree.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+enum Word {
+    /// The record's own number, from 0 on in the tree's order.
+    Number,
     /// The first cell behind the name.
-    pub(super) at: u32,
+    At,
     /// Bytes of the name.
-    pub(super) name_length: u32,
+    NameLength,
     /// The first cell behind the properties: of a node, or of the end of this one.
-    pub(super) properties_end: u32,
+    PropertiesEnd,
     /// The first cell behind the node.
-    pub(super) end: u32,
+    End,
     /// Number of the first record behind those of the nodes below.
-    pub(super) behind: u32,
+    Behind,
     /// A bit for each name that a property has, [`name_bit`].
-    pub(super) names: u32,
+    Names,
     /// A bit for each string of `compatible`.
-    pub(super) compatible: u32,
-    /// The cell of the first `compatible`'s token; 0: there is none.
-    compatible_at: u32,
-    /// The node's `phandle`, or else its `linux,phandle`.
-    pub(super) phandle: Option<u32>,
+    Compatible,
+    /// The cell of the first `compatible`'s token; 0: there is none, as the header is there.
+    CompatibleAt,
+    /// The node's `phandle`, or else its `linux,phandle`, and whether there is one.
+    Phandle,
+    HasPhandle,
 }
 
-impl Record {
+/// A node of an indexed tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record<'a>(&'a RecordRoom);
+
+impl Record<'_> {
+    #[inline(always)]
+    const fn get(self, word: Word) -> u32 {
+        self.0[word as usize]
+    }
+
+    #[inline(always)]
+    const fn number(self, word: Word) -> usize {
+        self.get(word) as usize
+    }
+
+    /// Returns the record's own number.
+    #[inline(always)]
+    pub(super) const fn own(self) -> usize {
+        self.number(Word::Number)
+    }
+
+    /// Returns the first cell behind the name.
+    #[inline(always)]
+    pub(super) const fn at(self) -> usize {
+        self.number(Word::At)
+    }
+
+    /// Returns the bytes of the name.
+    #[inline(always)]
+    pub(super) const fn name_length(self) -> usize {
+        self.number(Word::NameLength)
+    }
+
+    /// Returns the first cell behind the properties.
+    #[inline(always)]
+    pub(super) const fn properties_end(self) -> usize {
+        self.number(Word::PropertiesEnd)
+    }
+
+    /// Returns the first cell behind the node.
+    #[inline(always)]
+    pub(super) const fn end(self) -> usize {
+        self.number(Word::End)
+    }
+
+    /// Returns the number of the first record behind those of the nodes below.
+    #[inline(always)]
+    pub(super) const fn behind(self) -> usize {
+        self.number(Word::Behind)
+    }
+
+    /// Returns a bit for each name that a property has.
+    #[inline(always)]
+    pub(super) const fn names(self) -> u32 {
+        self.get(Word::Names)
+    }
+
+    /// Returns a bit for each string of `compatible`.
+    #[inline(always)]
+    pub(super) const fn compatible(self) -> u32 {
+        self.get(Word::Compatible)
+    }
+
     /// Returns the cell of the token of the node's first `compatible`.
     #[inline(always)]
-    pub(super) fn compatible_at(&self) -> Option<usize> {
-        // The header is in the first cells.
-        (self.compatible_at != 0).then_some(self.compatible_at as usize)
+    pub(super) fn compatible_at(self) -> Option<usize> {
+        let at = self.number(Word::CompatibleAt);
+        (at != 0).then_some(at)
+    }
+
+    /// Returns the node's phandle.
+    #[inline(always)]
+    pub(super) fn phandle(self) -> Option<u32> {
+        (self.get(Word::HasPhandle) != 0).then_some(self.get(Word::Phandle))
     }
 }
 
@@ -74,9 +150,9 @@ impl Kind {
         }
     }
 
-    /// Returns the kind in a word of the names' table.
-    const fn in_word(word: u32) -> Self {
-        match word >> KIND {
+    /// Returns the kind in an entry of the names' table.
+    const fn in_entry(entry: u8) -> Self {
+        match entry >> KIND {
             1 => Self::Compatible,
             2 => Self::Phandle,
             3 => Self::LinuxPhandle,
@@ -85,155 +161,163 @@ impl Kind {
     }
 }
 
-/// The pass over all tokens.
-struct Pass<'i> {
-    records: &'i mut [Record],
+/// What an index at most needs: so many records, and entries of the names' table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexSize {
+    /// One for each node, of which the smallest has three cells.
+    pub records: usize,
+    /// One for each byte of the strings block.
+    pub names: usize,
+}
+
+/// The index in the making, which the check tells of each token.
+pub(super) struct Pass<'i> {
+    records: &'i mut [RecordRoom],
+    /// How many nodes have begun. Properties belong to the last of these: they come before the
+    /// nodes below.
     count: usize,
-    /// Words of the names at all places in the strings block; 0: not looked at yet. A board's tree
+    /// Entries of the names at all places in the strings block; 0: not looked at yet. A board's tree
     /// has ten times as many properties as names.
-    names: &'i mut [u32],
+    names: &'i mut [u8],
     /// Numbers of the nodes whose end the pass has not reached.
     open: [usize; MAX_DEPTH],
     depth: usize,
-    /// The node that began last, while its properties follow: they come before the nodes below.
-    current: Option<Current>,
+    /// Whether the node that began last has had no other node nor its own end behind it.
+    has_properties: bool,
+    /// Whether that node has had a `phandle` and a `linux,phandle`: the first of each counts.
+    seen: [bool; 2],
 }
 
-/// A node of which the pass reads the properties.
-#[derive(Default)]
-struct Current {
-    record: Record,
-    /// The first `phandle` and `linux,phandle`, if the node has one, and the first cell of each.
-    phandle: Option<Option<u32>>,
-    linux_phandle: Option<Option<u32>>,
+impl<'a> Tree<'a> {
+    /// Returns a record, `None` without an index.
+    #[inline(always)]
+    pub(super) fn record(&self, number: usize) -> Option<Record<'a>> {
+        self.records.get(number).map(Record)
+    }
 }
 
-impl<'a> Blob<'a> {
-    /// Returns the tree with an index in `records`, of which there is one for each of
-    /// [`Blob::node_count`]. `names`, one for each byte of [`Blob::strings`], is needed for the
-    /// pass alone. With fewer of either the tree stays without an index, or names are looked at
-    /// again. What is in both before is lost.
-    #[must_use]
-    pub fn indexed<'b>(&self, records: &'b mut [Record], names: &mut [u32]) -> Blob<'b>
-    where
-        'a: 'b,
-    {
-        let Some(records) = records.get_mut(..self.node_count()) else {
-            return *self;
-        };
+impl<'i> Pass<'i> {
+    /// Begins an index. What is in `records` and `names` before is lost.
+    pub(super) fn new(records: &'i mut [RecordRoom], names: &'i mut [u8]) -> Self {
         names.fill(0);
-        let mut pass = Pass {
-            records: &mut *records,
+        Self {
+            records,
             count: 0,
             names,
             open: [0; MAX_DEPTH],
             depth: 0,
-            current: None,
-        };
-        let mut at = self.start;
-        // Bounded: every token moves the position on, and the structure block is finite.
-        while let Some((behind, step)) = self.step(at) {
-            match step {
-                Step::Nop => {}
-                Step::Begin => pass.begin(self, at, behind),
-                Step::Property => pass.property(self, at),
-                Step::End => pass.end(at),
-            }
-            at = behind;
+            has_properties: false,
+            seen: [false; 2],
         }
-        Blob { records, ..*self }
     }
 
-    /// Returns a record, `None` without an index.
-    #[inline(always)]
-    pub(super) fn record(&self, number: usize) -> Option<&'a Record> {
-        self.records.get(number)
-    }
-}
-
-impl Pass<'_> {
-    /// Begins the node whose token is at cell `token` and whose name ends before cell `at`.
-    fn begin(&mut self, blob: &Blob<'_>, token: usize, at: usize) {
+    /// Begins the node whose token is at cell `token`, and whose name of `name_length` bytes ends
+    /// before cell `at`.
+    pub(super) fn begin(&mut self, token: usize, at: usize, name_length: usize) {
         self.end_properties(token);
-        self.current = Some(Current {
-            record: Record {
-                at: word(at),
-                name_length: word(blob.name_length(token + 1, at).unwrap_or(0)),
-                ..Record::default()
-            },
-            ..Current::default()
-        });
+        if let Some(record) = self.records.get_mut(self.count) {
+            *record = [0; WORDS];
+            record[Word::Number as usize] = word(self.count);
+            record[Word::At as usize] = word(at);
+            record[Word::NameLength as usize] = word(name_length);
+        }
         if let Some(open) = self.open.get_mut(self.depth) {
             *open = self.count;
         }
         self.count += 1;
         self.depth += 1;
+        self.has_properties = true;
+        self.seen = [false; 2];
     }
 
-    /// Notes the property whose token is at cell `at`.
-    fn property(&mut self, blob: &Blob<'_>, at: usize) {
-        let (Some(offset), Some(current)) = (blob.name_offset(at), &mut self.current) else {
+    /// Notes the property whose token is at cell `at`, and whose name is at `offset` in the strings
+    /// block.
+    pub(super) fn property(&mut self, tree: &Tree<'_>, at: usize, offset: usize, value: &[u8]) {
+        let number = self.count.wrapping_sub(1);
+        let Some(record) = self.records.get_mut(number) else {
             return;
         };
         let name = match self.names.get_mut(offset) {
             Some(known) => {
                 if *known == 0 {
-                    *known = word_of_name_at(blob.strings, offset);
+                    *known = entry_of_name_at(tree.strings, offset);
                 }
                 *known
             }
-            None => word_of_name_at(blob.strings, offset),
+            None => entry_of_name_at(tree.strings, offset),
         };
-        let record = &mut current.record;
-        record.names |= 1 << (name & BIT);
-        let first_cell = || blob.property_at(at)?.cells()?.next();
-        match Kind::in_word(name) {
+        record[Word::Names as usize] |= 1 << (name & BIT);
+        let first_cell = || cells(value)?.next();
+        let [seen_phandle, seen_linux] = &mut self.seen;
+        match Kind::in_entry(name) {
             Kind::Other => {}
             Kind::Compatible => {
-                if record.compatible_at == 0 {
-                    record.compatible_at = word(at);
+                let first = &mut record[Word::CompatibleAt as usize];
+                if *first == 0 {
+                    *first = word(at);
                 }
-                let texts = blob.property_at(at);
-                let texts = texts.iter().flat_map(Property::texts);
-                record.compatible =
-                    texts.fold(record.compatible, |bits, text| bits | name_bit(text));
+                record[Word::Compatible as usize] |=
+                    texts(value).fold(0, |bits, text| bits | name_bit(text));
             }
-            // Of two properties with one name the first counts.
             Kind::Phandle => {
-                current.phandle.get_or_insert_with(first_cell);
+                if !core::mem::replace(seen_phandle, true) {
+                    // Before and behind `linux,phandle`.
+                    set_phandle(record, first_cell());
+                }
             }
             Kind::LinuxPhandle => {
-                current.linux_phandle.get_or_insert_with(first_cell);
+                if !core::mem::replace(seen_linux, true) && Record(record).phandle().is_none() {
+                    set_phandle(record, first_cell());
+                }
             }
         }
     }
 
     /// Ends the innermost node, whose end's token is at cell `token`.
-    fn end(&mut self, token: usize) {
+    pub(super) fn end(&mut self, token: usize) {
         self.end_properties(token);
         self.depth = self.depth.saturating_sub(1);
         let number = self.open.get(self.depth).copied().unwrap_or(usize::MAX);
         if let Some(record) = self.records.get_mut(number) {
-            record.end = word(token + 1);
-            record.behind = word(self.count);
+            record[Word::End as usize] = word(token + 1);
+            record[Word::Behind as usize] = word(self.count);
         }
     }
 
     /// Notes that properties end before cell `token`, where a node begins or ends, unless they have
     /// ended.
     fn end_properties(&mut self, token: usize) {
-        let Some(current) = self.current.take() else {
-            return;
-        };
         let number = self.count.wrapping_sub(1);
-        if let Some(record) = self.records.get_mut(number) {
-            let linux_phandle = current.linux_phandle.flatten();
-            *record = Record {
-                properties_end: word(token),
-                phandle: current.phandle.flatten().or(linux_phandle),
-                ..current.record
-            };
+        if self.has_properties
+            && let Some(record) = self.records.get_mut(number)
+        {
+            record[Word::PropertiesEnd as usize] = word(token);
         }
+        self.has_properties = false;
+    }
+}
+
+/// Returns the highest phandle of nodes; 0: there is none.
+pub(super) fn highest_phandle(records: &[RecordRoom]) -> u32 {
+    let phandles = records.iter().filter_map(|record| Record(record).phandle());
+    phandles.max().unwrap_or(0)
+}
+
+/// Returns how many nodes come before the first that may have a `compatible` string with one of
+/// `bits`.
+pub(super) fn count_incompatible(records: &[RecordRoom], bits: u32) -> usize {
+    let is_compatible = |record: &RecordRoom| Record(record).compatible() & bits != 0;
+    records
+        .iter()
+        .position(is_compatible)
+        .unwrap_or(records.len())
+}
+
+/// Gives a node its phandle, if a property has one.
+fn set_phandle(record: &mut RecordRoom, phandle: Option<u32>) {
+    if let Some(phandle) = phandle {
+        record[Word::Phandle as usize] = phandle;
+        record[Word::HasPhandle as usize] = 1;
     }
 }
 
@@ -242,12 +326,12 @@ fn word(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Returns the word of the names' table for the name at an offset in the strings block, which the
+/// Returns the entry of the names' table for the name at an offset in the strings block, which the
 /// check has seen.
-fn word_of_name_at(strings: &[u8], offset: usize) -> u32 {
+fn entry_of_name_at(strings: &[u8], offset: usize) -> u8 {
     let names = strings.get(offset..).unwrap_or_default();
     let name = text_length(names).and_then(|length| names.get(..length));
     let name = name.unwrap_or_default();
-    let kind = Kind::of(name) as u32;
-    name_bit(name).trailing_zeros() | IS_KNOWN | kind << KIND
+    let kind = Kind::of(name) as u8;
+    name_bit(name).trailing_zeros() as u8 | IS_KNOWN | kind << KIND
 }

@@ -4,63 +4,95 @@
 
 use core::ops::Range;
 
-use super::index::Record;
+use super::index::{self, Record};
 use super::names::{Texts, name_bit};
 use super::property::Property;
 use super::text::checked_text;
-use super::{Blob, CELL};
+use super::{CELL, Tree};
 
-/// A node of a checked tree.
+/// A node of a checked tree. Small, as walks hand nodes on by the dozen.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    blob: Blob<'a>,
-    name: &'a [u8],
+    tree: Tree<'a>,
+    /// The node's record; `None` without an index.
+    record: Option<Record<'a>>,
     /// The first cell after the node's name.
-    at: usize,
-    /// The node's record, and its number; `None` without an index.
-    record: Option<(&'a Record, usize)>,
+    at: u32,
+    /// Bytes of the name.
+    name_length: u32,
 }
 
 impl<'a> Node<'a> {
-    /// Returns the node whose name was read, and whose next token is at cell `at`.
-    pub(super) const fn new(blob: Blob<'a>, name: &'a [u8], at: usize) -> Self {
-        let record = None;
+    /// Returns the node whose name of `name_length` bytes ends before cell `at`. A blob has less
+    /// than 4 GiB.
+    pub(super) const fn new(tree: Tree<'a>, at: usize, name_length: usize) -> Self {
         Self {
-            blob,
-            name,
-            at,
-            record,
+            tree,
+            record: None,
+            at: at as u32,
+            name_length: name_length as u32,
         }
+    }
+
+    /// Returns the end of a tree, as a node without anything in it.
+    pub(super) const fn last(tree: Tree<'a>) -> Self {
+        Self::new(tree, tree.end(), 0)
     }
 
     /// Returns the node that has a record; `None` without an index, and behind the last.
     #[inline(always)]
-    pub(super) fn numbered(blob: Blob<'a>, number: usize) -> Option<Self> {
-        let record = blob.record(number)?;
-        let (at, length) = (record.at as usize, record.name_length as usize);
-        // The name's last cell has a NUL at least.
-        let start = at.wrapping_sub(length / CELL + 1).wrapping_mul(CELL);
+    pub(super) fn numbered(tree: Tree<'a>, number: usize) -> Option<Self> {
+        let record = tree.record(number)?;
         Some(Self {
-            blob,
-            name: blob.bytes.get(start..start.wrapping_add(length))?,
-            at,
-            record: Some((record, number)),
+            record: Some(record),
+            ..Self::new(tree, record.at(), record.name_length())
         })
+    }
+
+    /// Returns the first cell behind the node's name.
+    pub(super) const fn at(&self) -> usize {
+        self.at as usize
+    }
+
+    /// Returns the number of the name's bytes.
+    pub(super) const fn name_length(&self) -> usize {
+        self.name_length as usize
+    }
+
+    /// Returns the cell of the name's first bytes. The name's last cell has a NUL at least.
+    const fn name_at(&self) -> usize {
+        self.at().wrapping_sub(self.name_length() / CELL + 1)
+    }
+
+    /// Returns the bytes of the name.
+    fn name_bytes(&self) -> &'a [u8] {
+        let names = self.tree.bytes_from(self.name_at());
+        let name = names.and_then(|names| names.get(..self.name_length()));
+        name.unwrap_or_default()
+    }
+
+    /// Tells whether the name is text. Nearly all are ASCII, of which a cell is looked at at once:
+    /// the bytes behind the name are NULs, or count as a doubt.
+    pub(super) fn has_text_name(&self) -> bool {
+        let all = |cells: &[u32]| cells.iter().fold(0, |all, cell| all | cell);
+        let cells = self.tree.cells.get(self.name_at()..self.at());
+        cells.is_some_and(|cells| all(cells) & 0x8080_8080 == 0)
+            || core::str::from_utf8(self.name_bytes()).is_ok()
     }
 
     /// Returns the first cell behind the node's properties.
     fn end_of_properties(&self) -> usize {
         match self.record {
-            Some((record, _)) => record.properties_end as usize,
-            None => self.blob.end_of_properties(self.at),
+            Some(record) => record.properties_end(),
+            None => self.tree.end_of_properties(self.at()),
         }
     }
 
     /// Returns the first cell behind the node.
     fn end(&self) -> usize {
         match self.record {
-            Some((record, _)) => record.end as usize,
-            None => self.blob.end_of_node(self.at),
+            Some(record) => record.end(),
+            None => self.tree.end_of_node(self.at()),
         }
     }
 
@@ -69,7 +101,7 @@ impl<'a> Node<'a> {
     #[expect(unsafe_code, reason = "`checked_text`")]
     pub fn name(&self) -> &'a str {
         // SAFETY: `Blob::check_structure` has read the name of each node of the tree.
-        unsafe { checked_text(self.name) }
+        unsafe { checked_text(self.name_bytes()) }
     }
 
     /// Returns the first node with this name among those with the records `numbers`, without the
@@ -78,14 +110,14 @@ impl<'a> Node<'a> {
         let mut number = numbers.start;
         // Bounded: each record leads to a later one.
         while number < numbers.end {
-            let record = self.blob.record(number)?;
-            let node = || Node::numbered(self.blob, number);
-            if record.name_length as usize == name.len()
-                && let Some(node) = node().filter(|node| node.name == name.as_bytes())
+            let record = self.tree.record(number)?;
+            let node = || Node::numbered(self.tree, number);
+            if record.name_length() == name.len()
+                && let Some(node) = node().filter(|node| node.name_bytes() == name.as_bytes())
             {
                 return Some(node);
             }
-            number = record.behind as usize;
+            number = record.behind();
         }
         None
     }
@@ -95,9 +127,8 @@ impl<'a> Node<'a> {
     /// of it with `FDT_NOP`.
     #[must_use]
     pub fn tokens(&self) -> Range<usize> {
-        // The token, and the name with its NUL.
-        let header = 1 + self.name.len() / CELL + 1;
-        let start = self.at.saturating_sub(header);
+        // The token is before the name.
+        let start = self.name_at().saturating_sub(1);
         start * CELL..self.end() * CELL
     }
 
@@ -105,8 +136,8 @@ impl<'a> Node<'a> {
     #[must_use]
     pub fn properties(&self) -> Properties<'a> {
         Properties {
-            blob: self.blob,
-            at: self.at,
+            tree: self.tree,
+            at: self.at(),
         }
     }
 
@@ -114,7 +145,7 @@ impl<'a> Node<'a> {
     #[must_use]
     pub fn all_property_tokens(&self) -> &'a [u8] {
         let end = self.end_of_properties() * CELL;
-        let tokens = self.blob.bytes.get(self.at * CELL..end);
+        let tokens = self.tree.bytes().get(self.at() * CELL..end);
         tokens.unwrap_or_default()
     }
 
@@ -125,7 +156,7 @@ impl<'a> Node<'a> {
         keeps: impl Fn(&Property<'a>) -> bool,
     ) -> impl Iterator<Item = &'a [u8]> {
         let mut properties = self.properties();
-        let mut start = self.at * CELL;
+        let mut start = self.at() * CELL;
         let mut is_over = false;
         // Bounded: each turn ends behind a property or is the last.
         core::iter::from_fn(move || {
@@ -137,7 +168,7 @@ impl<'a> Node<'a> {
             let tokens = left_out.map_or(self.end_of_properties() * CELL..0, |property| {
                 property.tokens()
             });
-            let piece = self.blob.bytes.get(start..tokens.start);
+            let piece = self.tree.bytes().get(start..tokens.start);
             start = tokens.end;
             piece
         })
@@ -149,19 +180,19 @@ impl<'a> Node<'a> {
         let start = self.end_of_properties() * CELL;
         // Without this node's own end.
         let end = (self.end() - 1) * CELL;
-        self.blob.bytes.get(start..end).unwrap_or_default()
+        self.tree.bytes().get(start..end).unwrap_or_default()
     }
 
     /// Iterates over the nodes directly below this one.
     #[must_use]
     pub fn children(&self) -> Children<'a> {
-        let records = self.record.map(|(record, number)| Range {
-            start: number + 1,
-            end: record.behind as usize,
+        let records = self.record.map(|record| Range {
+            start: record.own() + 1,
+            end: record.behind(),
         });
         Children {
-            blob: self.blob,
-            at: self.at,
+            tree: self.tree,
+            at: self.at(),
             is_in_child: false,
             records,
         }
@@ -171,9 +202,9 @@ impl<'a> Node<'a> {
     #[must_use]
     pub fn all(&self) -> All<'a> {
         All(match self.record {
-            Some((record, number)) => Rest::Numbered {
-                blob: self.blob,
-                numbers: number..record.behind as usize,
+            Some(record) => Rest::Numbered {
+                tree: self.tree,
+                numbers: record.own()..record.behind(),
             },
             None => Rest::Read {
                 next: Some(*self),
@@ -195,22 +226,21 @@ impl<'a> Node<'a> {
 
     /// Returns the first property with this name, by the tokens.
     fn find_property(&self, name: &str) -> Option<Property<'a>> {
-        self.blob.find_property(self.at, name)
+        self.tree.find_property(self.at(), name)
     }
 
     /// Tells whether an index says that the node has no property with a name of this
     /// [`name_bit`]: `false` says nothing.
     #[inline(always)]
     pub(super) fn lacks_name(&self, bit: u32) -> bool {
-        self.record
-            .is_some_and(|(record, _)| record.names & bit == 0)
+        self.record.is_some_and(|record| record.names() & bit == 0)
     }
 
     /// Tells whether one of the strings of `compatible` is one of `texts`.
     #[inline(always)]
     #[must_use]
     pub fn is_compatible(&self, texts: &Texts) -> bool {
-        let lacks = |(record, _): (&Record, usize)| record.compatible & texts.bits() == 0;
+        let lacks = |record: Record<'_>| record.compatible() & texts.bits() == 0;
         // Of most nodes no string has one of the bits.
         !self.record.is_some_and(lacks) && self.names_compatible(texts)
     }
@@ -221,12 +251,38 @@ impl<'a> Node<'a> {
             .is_some_and(|list| list.has_text_of(texts))
     }
 
+    /// Iterates over the node and all nodes below it of whose `compatible` strings one is one of
+    /// `texts`.
+    pub fn all_compatible(&self, texts: &'static Texts) -> impl Iterator<Item = Node<'a>> {
+        let mut all = self.all();
+        // Bounded: each turn takes a node.
+        core::iter::from_fn(move || {
+            all.skip_incompatible(texts.bits());
+            all.next()
+        })
+        .filter(|node| node.is_compatible(texts))
+    }
+
+    /// Returns the highest phandle of the node and of all nodes below it; 0: there is none.
+    #[must_use]
+    pub fn highest_phandle(&self) -> u32 {
+        let numbers = self.record.map(|record| record.own()..record.behind());
+        match numbers.and_then(|numbers| self.tree.records.get(numbers)) {
+            Some(records) => index::highest_phandle(records),
+            None => self
+                .all()
+                .filter_map(|node| node.phandle())
+                .max()
+                .unwrap_or(0),
+        }
+    }
+
     /// Returns `compatible`, which an index has the place of: nearly each node of a board has it,
     /// and is asked for it several times.
     #[must_use]
     pub fn compatible(&self) -> Option<Property<'a>> {
         match self.record {
-            Some((record, _)) => self.blob.property_at(record.compatible_at()?),
+            Some(record) => self.tree.property_at(record.compatible_at()?),
             None => self.find_property("compatible"),
         }
     }
@@ -235,7 +291,7 @@ impl<'a> Node<'a> {
     #[must_use]
     pub fn has_compatible(&self) -> bool {
         match self.record {
-            Some((record, _)) => record.compatible_at().is_some(),
+            Some(record) => record.compatible_at().is_some(),
             None => self.find_property("compatible").is_some(),
         }
     }
@@ -244,8 +300,8 @@ impl<'a> Node<'a> {
     /// `linux,phandle`.
     #[must_use]
     pub fn phandle(&self) -> Option<u32> {
-        if let Some((record, _)) = self.record {
-            return record.phandle;
+        if let Some(record) = self.record {
+            return record.phandle();
         }
         let first = |name: &str| self.property(name)?.cells()?.next();
         first("phandle").or_else(|| first("linux,phandle"))
@@ -254,18 +310,19 @@ impl<'a> Node<'a> {
     /// Returns the first child with this name.
     #[must_use]
     pub fn child(&self, name: &str) -> Option<Self> {
-        if let Some((record, number)) = self.record {
-            let below = number + 1..record.behind as usize;
+        if let Some(record) = self.record {
+            let below = record.own() + 1..record.behind();
             return self.numbered_child(name, below);
         }
-        self.children().find(|child| child.name == name.as_bytes())
+        self.children()
+            .find(|child| child.name_bytes() == name.as_bytes())
     }
 }
 
 /// The properties of a node.
 #[derive(Clone, Debug)]
 pub struct Properties<'a> {
-    blob: Blob<'a>,
+    tree: Tree<'a>,
     /// Cell of the next token.
     at: usize,
 }
@@ -274,7 +331,7 @@ impl<'a> Iterator for Properties<'a> {
     type Item = Property<'a>;
 
     fn next(&mut self) -> Option<Property<'a>> {
-        self.blob.next_property(&mut self.at)
+        self.tree.next_property(&mut self.at)
     }
 }
 
@@ -287,11 +344,21 @@ pub struct All<'a>(Rest<'a>);
 enum Rest<'a> {
     /// By an index: the numbers of their records.
     Numbered {
-        blob: Blob<'a>,
+        tree: Tree<'a>,
         numbers: Range<usize>,
     },
     /// By the tokens: the next node, and the first cell behind the first node.
     Read { next: Option<Node<'a>>, end: usize },
+}
+
+impl All<'_> {
+    /// Passes over nodes of whose `compatible` strings none has one of `bits`, as an index says.
+    fn skip_incompatible(&mut self, bits: u32) {
+        if let Rest::Numbered { tree, numbers } = &mut self.0 {
+            let rest = tree.records.get(numbers.clone()).unwrap_or_default();
+            numbers.start += index::count_incompatible(rest, bits);
+        }
+    }
 }
 
 impl<'a> Iterator for All<'a> {
@@ -299,11 +366,11 @@ impl<'a> Iterator for All<'a> {
 
     fn next(&mut self) -> Option<Node<'a>> {
         match &mut self.0 {
-            Rest::Numbered { blob, numbers } => Node::numbered(*blob, numbers.next()?),
+            Rest::Numbered { tree, numbers } => Node::numbered(*tree, numbers.next()?),
             Rest::Read { next, end } => {
                 let node = (*next)?;
-                let found = node.blob.next_node(node.at).filter(|(_, at)| *at <= *end);
-                *next = found.map(|(name, at)| Node::new(node.blob, name, at));
+                *next = node.tree.next_node(node.at());
+                *next = next.filter(|next| next.at() <= *end);
                 Some(node)
             }
         }
@@ -313,7 +380,7 @@ impl<'a> Iterator for All<'a> {
 /// The nodes directly below a node.
 #[derive(Clone, Debug)]
 pub struct Children<'a> {
-    blob: Blob<'a>,
+    tree: Tree<'a>,
     /// Cell of the next token.
     at: usize,
     /// Whether `at` is behind the name of the child that was returned last. A search that ends
@@ -330,17 +397,16 @@ impl<'a> Iterator for Children<'a> {
     fn next(&mut self) -> Option<Node<'a>> {
         if let Some(records) = &mut self.records {
             let number = records.start;
-            let record = self.blob.record(number).filter(|_| number < records.end)?;
-            records.start = record.behind as usize;
-            return Node::numbered(self.blob, number);
+            let record = self.tree.record(number).filter(|_| number < records.end)?;
+            records.start = record.behind();
+            return Node::numbered(self.tree, number);
         }
         if self.is_in_child {
-            self.at = self.blob.end_of_node(self.at);
+            self.at = self.tree.end_of_node(self.at);
         }
-        let child = self.blob.find_node(self.at);
+        let child = self.tree.find_node(self.at);
         self.is_in_child = child.is_some();
-        let (name, at) = child.unwrap_or((&[], self.blob.end()));
-        self.at = at;
-        self.is_in_child.then(|| Node::new(self.blob, name, at))
+        self.at = child.map_or(self.tree.end(), |child| child.at());
+        child
     }
 }

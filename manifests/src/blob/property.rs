@@ -72,28 +72,24 @@ impl<'a> Property<'a> {
     /// Returns the value as cells, if it consists of whole cells.
     #[must_use]
     pub fn cells(&self) -> Option<impl ExactSizeIterator<Item = u32> + Clone + use<'a>> {
-        let (cells, rest) = self.value.as_chunks::<CELL>();
-        rest.is_empty()
-            .then(|| cells.iter().map(|cell| u32::from_be_bytes(*cell)))
+        cells(self.value)
     }
 
     /// Iterates over the strings of a list, without their NULs.
     pub fn texts(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let mut rest = (!self.value.is_empty()).then_some(self.value);
-        // Bounded: each turn takes a string, and at least its NUL, from the value.
-        core::iter::from_fn(move || {
-            let list = rest?;
-            // The last string may lack its NUL.
-            let length = text_length(list).unwrap_or(list.len());
-            rest = list.get(length + 1..).filter(|behind| !behind.is_empty());
-            list.get(..length)
-        })
+        texts(self.value)
     }
 
     /// Tells whether the value is a list of strings with one of `texts` in it.
     #[must_use]
     pub fn has_text_of(&self, texts: &Texts) -> bool {
         self.texts().any(|text| texts.contains(text))
+    }
+
+    /// Tells whether the value is this string.
+    #[must_use]
+    pub fn is_text(&self, text: &str) -> bool {
+        is_name(self.value, text) && self.value.len() == text.len() + 1
     }
 
     /// Returns the value as one string, if it is one.
@@ -105,4 +101,24 @@ impl<'a> Property<'a> {
         let is_one = length + 1 == self.value.len();
         is_one.then(|| core::str::from_utf8(text).ok())?
     }
+}
+
+/// Returns a value as cells, if it consists of whole cells.
+pub(super) fn cells(value: &[u8]) -> Option<impl ExactSizeIterator<Item = u32> + Clone + use<'_>> {
+    let (cells, rest) = value.as_chunks::<CELL>();
+    rest.is_empty()
+        .then(|| cells.iter().map(|cell| u32::from_be_bytes(*cell)))
+}
+
+/// Iterates over the strings of a list, without their NULs.
+pub(super) fn texts(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = (!value.is_empty()).then_some(value);
+    // Bounded: each turn takes a string, and at least its NUL, from the value.
+    core::iter::from_fn(move || {
+        let list = rest?;
+        // The last string may lack its NUL.
+        let length = text_length(list).unwrap_or(list.len());
+        rest = list.get(length + 1..).filter(|behind| !behind.is_empty());
+        list.get(..length)
+    })
 }

@@ -6,9 +6,11 @@
 //!
 //! Invariant: no bytes, however damaged, panic or are read out of bounds.
 
+use super::node::Node;
 use super::property::{PROPERTY_HEADER, Property};
 use super::text::{first_zero, is_name, zero_bytes};
-use super::{Blob, CELL};
+use super::{CELL, Tree};
+use crate::words;
 
 /// Token of a node's beginning; the name follows.
 pub(super) const BEGIN_NODE: u32 = 1;
@@ -30,7 +32,7 @@ pub(super) enum Step {
     End,
 }
 
-impl<'a> Blob<'a> {
+impl<'a> Tree<'a> {
     /// Returns the first property with this name from cell `at` on. Values of the properties before
     /// it are not looked at.
     pub(super) fn find_property(&self, at: usize, name: &str) -> Option<Property<'a>> {
@@ -79,28 +81,26 @@ impl<'a> Blob<'a> {
         at
     }
 
-    /// Returns the name and the first cell behind the name of the first node from cell `at` on;
-    /// `None` if the node around `at` ends before.
-    pub(super) fn find_node(&self, mut at: usize) -> Option<(&'a [u8], usize)> {
+    /// Returns the first node from cell `at` on; `None` if the node around `at` ends before.
+    pub(super) fn find_node(&self, mut at: usize) -> Option<Node<'a>> {
         // Bounded: every token moves the position on, and the structure block is finite.
         loop {
             match self.cell(at)? {
                 FDT_NOP => at += 1,
                 PROPERTY => at = self.behind_property(at)?,
-                BEGIN_NODE => return self.node_name(at + 1),
+                BEGIN_NODE => return self.node(at),
                 _ => return None,
             }
         }
     }
 
-    /// Returns the name and the first cell behind the name of the first node from cell `at` on,
-    /// whatever ends before.
-    pub(super) fn next_node(&self, mut at: usize) -> Option<(&'a [u8], usize)> {
+    /// Returns the first node from cell `at` on, whatever ends before.
+    pub(super) fn next_node(&self, mut at: usize) -> Option<Node<'a>> {
         // Bounded: every token moves the position on, and the structure block is finite.
         loop {
             let (behind, step) = self.step(at)?;
             if matches!(step, Step::Begin) {
-                return self.node_name(at + 1);
+                return self.node(at);
             }
             at = behind;
         }
@@ -146,23 +146,12 @@ impl<'a> Blob<'a> {
         at
     }
 
-    /// Returns the name at cell `at`, and the first cell behind it.
-    pub(super) fn node_name(&self, at: usize) -> Option<(&'a [u8], usize)> {
-        let behind = self.behind_text(at)?;
-        let length = self.name_length(at, behind)?;
-        Some((self.bytes_from(at)?.get(..length)?, behind))
-    }
-
-    /// Returns the bytes of the name from cell `at` to cell `behind`.
-    pub(super) fn name_length(&self, at: usize, behind: usize) -> Option<usize> {
-        let last = u32::from_le(*self.cells.get(behind - 1)?);
-        Some((behind - 1 - at) * CELL + first_zero(last)?)
-    }
-
-    /// Returns the offset in the strings block of the name of the property whose token is at cell
-    /// `at`.
-    pub(super) fn name_offset(&self, at: usize) -> Option<usize> {
-        self.number(at + 2)
+    /// Returns the node whose token is at cell `token`.
+    pub(super) fn node(&self, token: usize) -> Option<Node<'a>> {
+        let at = self.behind_text(token + 1)?;
+        let last = u32::from_le(*self.cells.get(at - 1)?);
+        let length = (at - 2 - token) * CELL + first_zero(last)?;
+        Some(Node::new(*self, at, length))
     }
 
     /// Returns the property whose token is at cell `at`.
@@ -199,8 +188,13 @@ impl<'a> Blob<'a> {
     }
 
     /// Returns the bytes of the structure block from cell `at` on.
-    fn bytes_from(&self, at: usize) -> Option<&'a [u8]> {
-        self.bytes.get(at * CELL..self.cells.len() * CELL)
+    pub(super) fn bytes_from(&self, at: usize) -> Option<&'a [u8]> {
+        Some(words::bytes(self.cells.get(at..)?))
+    }
+
+    /// Returns the bytes of the blob up to the structure block's end.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        words::bytes(self.cells)
     }
 
     /// Returns cell `at` of the blob, `None` behind the structure block.

@@ -31,9 +31,9 @@ pub fn judge(
     tree: &[u8],
     sink: &mut dyn FnMut(&ManifestError<'_>),
 ) -> Result<usize, Refusal> {
-    let tree = Blob::new(tree).map_err(|error| refusal!(Board, "{error}"))?;
     let mut index = Vec::new();
-    let tree = fdt::indexed(&tree, &mut index);
+    let tree = fdt::indexed(tree, &mut index, fdt::BOARD_NODES)
+        .map_err(|error| refusal!(Board, "{error}"))?;
     let judged = with_facts(board, &board.reserved, |facts| {
         gearv_manifest::judge(blob, Some(facts), &mut |error| sink(&error))
     });

@@ -118,7 +118,7 @@ impl Case {
             runtime: &self.runtime,
             init: INIT,
             device_tree: DEVICE_TREE,
-            tree: fdt::indexed(&Blob::new(blob.as_slice()).unwrap(), &mut index),
+            tree: fdt::indexed(blob.as_slice(), &mut index, fdt::BOARD_NODES).unwrap(),
             boot_cpu: self.boot_cpu,
             pa_range: 4,
             counter_hz: 62_500_000,

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::{any, proptest};
 use proptest::sample::Index;
 
-use super::Record;
+use super::{RecordRoom, WORDS};
 use crate::blob::names::{Texts, name_bit};
 use crate::blob::{Blob, FDT_NOP, Node};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
@@ -63,9 +63,15 @@ fn answers(node: &Node<'_>) -> Vec<String> {
 
 /// Compares the answers with an index, and with too few words for one.
 fn compare(bytes: &[u8]) {
-    let Ok(tree) = Blob::new(bytes) else { return };
+    let mut records = [RecordRoom::default(); 8];
+    let Ok(tree) = Blob::new(bytes) else {
+        assert!(Blob::indexed(bytes, &mut records, &mut [0; 8]).is_err());
+        return;
+    };
     let expected = answers(&tree.root());
-    let (count, names) = (tree.node_count(), tree.strings().len());
+    let (count, names) = (tree.root().all().count(), tree.strings().len());
+    let size = Blob::index_size(bytes).unwrap();
+    assert!(size.records >= count && size.names == names);
     for (count, names) in [
         (count, names),
         (count, 0),
@@ -74,14 +80,9 @@ fn compare(bytes: &[u8]) {
     ] {
         // What was in the words before does not matter: here what leads to another cell.
         for before in [0, 9] {
-            let record = Record {
-                at: before,
-                behind: before,
-                phandle: Some(before),
-                ..Record::default()
-            };
-            let mut records = vec![record; count];
-            let indexed = tree.indexed(&mut records, &mut vec![before; names]);
+            let mut records = vec![[before; WORDS]; count];
+            let indexed =
+                Blob::indexed(bytes, &mut records, &mut vec![before as u8; names]).unwrap();
             assert_eq!(answers(&indexed.root()), expected);
         }
     }
@@ -116,8 +117,10 @@ fn a_tree_answers_the_same_with_an_index() {
     compare(bytes.as_slice());
     compare(smallest().flatten().as_slice());
     let tree = Blob::new(bytes.as_slice()).unwrap();
-    let mut records = vec![Record::default(); tree.node_count()];
-    let indexed = tree.indexed(&mut records, &mut vec![0; tree.strings().len()]);
+    let size = Blob::index_size(bytes.as_slice()).unwrap();
+    let mut records = vec![RecordRoom::default(); size.records];
+    let mut names = vec![0; size.names];
+    let indexed = Blob::indexed(bytes.as_slice(), &mut records, &mut names).unwrap();
     let x = indexed.root().child("x").unwrap();
     // The index is used: it knows what the node has not.
     assert!(x.property("empty").is_some() && lacks(&x, "b") && !lacks(&x, "empty"));
