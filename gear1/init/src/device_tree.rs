@@ -1,13 +1,14 @@
 //! The device tree of a VM that owns devices: the board's own, as firmware left it, with the nodes
-//! of other owners disabled and with Gear1's additions.
+//! of other owners disabled or left out, and with Gear1's additions.
 //!
 //! Nodes are copied in their order, phandles included; memory, CPUs, PSCI and `/chosen` describe
-//! the VM. Invariant: a device that the VM does not own is disabled, except for the interrupt
-//! controller, the timer and fixed clocks.
+//! the VM. Invariant: a device that the VM does not own is disabled or left out, except for the
+//! interrupt controller, the timer and fixed clocks.
 //!
-//! A disabled node stays in the tree, because other nodes refer to it by phandle: clocks,
-//! regulators and interrupt controllers of devices that the VM does own. Stage 2 protects other
-//! owners' devices whatever the tree says; the tree spares the guest's drivers the faults.
+//! A disabled node stays in the tree if it or a node below has a phandle, by which others may refer
+//! to it: clocks, regulators and interrupt controllers of devices that the VM does own. A board has
+//! dozens of others, which no guest needs. Stage 2 protects other owners' devices whatever the tree
+//! says; the tree spares the guest's drivers the faults.
 //!
 //! Requirements: G1-BOOT-006.
 
@@ -21,7 +22,7 @@ use gearv_manifest::{ChannelEnd, VirtioDevice, VirtioKind, Vm, VmKind};
 
 use crate::devices::{self, Bridge, Owned};
 use crate::fdt::bus::cell_counts;
-use crate::fdt::{FIRST_SPI, PMUS, move_below, root_path, stdout_path, text};
+use crate::fdt::{FIRST_SPI, PMUS, is_of_type, move_below, root_path, stdout_path};
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
@@ -39,8 +40,8 @@ mod tests;
 const ENABLED: Texts = Texts::new(&["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"]);
 /// Nodes of the root that init writes anew.
 const REPLACED: &[&str] = &["chosen", "cpus", "gearv"];
-/// Nodes of the root that describe no devices. Aliases may name disabled nodes, which drivers then
-/// skip; reservations lie outside of the VM's memory.
+/// Nodes of the root that describe no devices. Aliases may name nodes that are not there, or disabled,
+/// which drivers then skip; reservations lie outside of the VM's memory.
 const COPIED: &[&str] = &["aliases", "reserved-memory"];
 /// Properties of a CPU node that describe only the physical CPU.
 ///
@@ -161,8 +162,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// the board's leads to a node of Gear1's.
     fn new(board: &Blob<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
         let root = &board.root();
-        let survey = Survey::of(root);
-        let gic = survey.gic;
+        let gic = devices::find_gic(root);
         let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
         Ok(Self {
             facts,
@@ -171,7 +171,7 @@ impl<'f, 'a> Maker<'f, 'a> {
             gic_phandle: devices::phandle(&gic),
             interrupt_cells: devices::cell(&gic, "#interrupt-cells")
                 .map_or(3, |count| count.clamp(3, 4)),
-            next_phandle: survey.highest_phandle.saturating_add(1),
+            next_phandle: root.highest_phandle().saturating_add(1),
         })
     }
 
@@ -189,43 +189,50 @@ impl<'f, 'a> Maker<'f, 'a> {
     }
 
     /// Copies the nodes below `node`, but for those that are written anew; those that are not the
-    /// VM's are disabled.
+    /// VM's are disabled or left out.
     fn copy(&mut self, node: &Node<'_>, path: &mut String) {
         let length = path.len();
         let is_root = length == 0;
         for child in node.children() {
             let name = child.name();
-            let is_memory = || text(&child, "device_type") == Some("memory");
+            let is_memory = || is_of_type(&child, "memory");
             let replaced = is_root && (REPLACED.contains(&name) || is_memory());
             if replaced || child.is_compatible(&devices::PSCI) {
                 continue;
             }
             let copied = is_root && COPIED.contains(&name);
             move_below(path, length, name);
-            self.out.begin(name);
             self.copy_node(&child, path, copied);
-            self.out.end();
         }
     }
 
     /// Copies a node with all below it: as it is if it is the VM's or `copied`, with a look at each
-    /// node below if it stays enabled, and disabled otherwise.
+    /// node below if it stays enabled, and disabled otherwise. A disabled node that no other node
+    /// can refer to is left out.
     fn copy_node(&mut self, node: &Node<'_>, path: &mut String, copied: bool) {
         if copied {
+            self.out.begin(node.name());
             self.out.properties(node, &[]);
             self.out.children(node);
         } else if self.facts.owned.has(path) {
+            self.out.begin(node.name());
             self.own(node, path, false);
         } else if let Some(bridge) = self.facts.owned.bridge_at(path) {
+            self.out.begin(node.name());
             self.bridge(node, bridge);
         } else if self.stays(node, path) {
+            self.out.begin(node.name());
             self.out.properties(node, &[]);
             self.copy(node, path);
-        } else {
+        } else if node.highest_phandle() != 0 {
+            self.out.begin(node.name());
             self.out.properties(node, DISABLED_DROPPED);
             self.out.text("status", "disabled");
             self.out.children(node);
+        } else {
+            return;
         }
+        self.out.end();
     }
 
     /// Tells whether a node that is not the VM's stays enabled: one that is no device, a bus with a
@@ -293,7 +300,7 @@ impl<'f, 'a> Maker<'f, 'a> {
             return Err(refusal!(Board, "/: no node \"cpus\""));
         };
         let (address_cells, _) = cell_counts(&cpus, "/cpus")?;
-        let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
+        let is_cpu = |node: &Node<'_>| is_of_type(node, "cpu");
         let models: Vec<Node<'_>> = cpus.children().filter(is_cpu).collect();
         self.out.begin("cpus");
         self.out.properties(&cpus, &[]);
@@ -312,7 +319,7 @@ impl<'f, 'a> Maker<'f, 'a> {
     /// Copies the caches, which CPUs name by phandle. Idle states and the map of all CPUs describe
     /// the physical CPUs, which the VM does not have all of, nor for itself.
     fn caches(&mut self, cpus: &Node<'_>) {
-        let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
+        let is_cpu = |node: &Node<'_>| is_of_type(node, "cpu");
         let kept = |node: &Node<'_>| node.has_compatible() && !is_cpu(node);
         for child in cpus.children().filter(kept) {
             self.out.begin(child.name());
@@ -547,29 +554,5 @@ impl<'f, 'a> Maker<'f, 'a> {
         }
         self.out.cells("reg", &cells);
         Ok(())
-    }
-}
-
-/// Facts of the board's tree that new nodes need, found by one walk over all nodes.
-#[derive(Default)]
-struct Survey<'t> {
-    /// The interrupt controller.
-    gic: Option<Node<'t>>,
-    /// The highest phandle, behind which new ones are free; 0: there is none.
-    highest_phandle: u32,
-}
-
-impl<'t> Survey<'t> {
-    /// Looks at a node and at all below.
-    fn of(node: &Node<'t>) -> Self {
-        let mut survey = Self::default();
-        for node in node.all() {
-            if survey.gic.is_none() && devices::is_gic(&node) {
-                survey.gic = Some(node);
-            }
-            let phandle = devices::phandle(&node).unwrap_or(0);
-            survey.highest_phandle = survey.highest_phandle.max(phandle);
-        }
-        survey
     }
 }

@@ -21,7 +21,7 @@ use gearv_manifest::{AsBooted, DevicePatterns, Manifest, Rule, Vm, nearest};
 
 use crate::fdt::bus::Bus;
 use crate::fdt::smmu::{is_driven, is_ipmmu};
-use crate::fdt::{Board, FIRST_SPI, Names, SPI, move_below, path_below, root_path};
+use crate::fdt::{Board, FIRST_SPI, Names, SPI, is_disabled, move_below, path_below, root_path};
 use crate::refusal::{Fault, Refusal, refusal};
 use crate::region::{Region, merged, pages};
 
@@ -45,7 +45,7 @@ pub use streams::Streams;
 pub use inventory::{Device, bus_masters, inventory};
 
 /// Compatible strings of a GIC.
-const GIC: Texts = Texts::new(&["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"]);
+static GIC: Texts = Texts::new(&["arm,gic-v3", "arm,gic-400", "arm,cortex-a15-gic"]);
 /// Compatible strings of the GIC parts that have nodes of their own.
 const GIC_PARTS: Texts = Texts::new(&["arm,gic-v3-its", "arm,gic-v2m-frame"]);
 /// Nodes of the root whose `reg` is no register: addresses of memory, affinities, or nothing.
@@ -207,7 +207,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
             vm,
             root,
             virtual_intids,
-            gic: find(&root, &is_gic),
+            gic: find_gic(&root),
             gic_version: 0,
             given: Vec::new(),
             interrupts: Vec::new(),
@@ -262,6 +262,9 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
                 continue;
             }
             move_below(path, length, name);
+            if !self.has_interest_in(path) {
+                continue;
+            }
             if is_disabled(&child) {
                 self.note_disabled(&child, path, bus);
                 continue;
@@ -285,6 +288,20 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
         Ok(())
     }
 
+    /// Tells whether a node, or one below it, matters to the VM: one that the VM owns or, if the VM
+    /// has what devices of others must not touch, any.
+    fn has_interest_in(&self, path: &str) -> bool {
+        let covers = |pattern: &&str| {
+            DevicePatterns::covers(pattern, path) || DevicePatterns::is_below(pattern, path)
+        };
+        self.looks_at_all() || self.patterns.iter().any(covers)
+    }
+
+    /// Tells whether devices of other owners matter to the VM.
+    fn looks_at_all(&self) -> bool {
+        self.has_emulated() || self.is_judged()
+    }
+
     /// Looks at a node, whoever owns it: any device may lie in the device VM's window, have an
     /// interrupt that Gear1 emulates devices with, or share a page with a guest's device. The VM
     /// gets the node only if a pattern names it, and other VMs need to know of no others.
@@ -304,7 +321,7 @@ impl<'w, 'a, 't> Walk<'w, 'a, 't> {
                 self.matched.push(pattern);
             }
         }
-        if !is_owned && !self.has_emulated() && !self.is_judged() {
+        if !is_owned && !self.looks_at_all() {
             return Ok(());
         }
         let regions = match bus {
@@ -519,6 +536,11 @@ pub(crate) fn find<'t>(node: &Node<'t>, is_it: &dyn Fn(&Node<'t>) -> bool) -> Op
     node.all().find(is_it)
 }
 
+/// Returns the board's interrupt controller.
+pub(crate) fn find_gic<'t>(root: &Node<'t>) -> Option<Node<'t>> {
+    root.all_compatible(&GIC).find(|node| !is_disabled(node))
+}
+
 /// Returns the node with this phandle, and its path.
 fn find_path<'t>(node: &Node<'t>, path: &str, wanted: u32) -> Option<(Node<'t>, String)> {
     if phandle(node) == Some(wanted) {
@@ -533,13 +555,6 @@ fn find_path<'t>(node: &Node<'t>, path: &str, wanted: u32) -> Option<(Node<'t>, 
 /// Tells whether the node is the interrupt controller.
 pub(crate) fn is_gic(node: &Node<'_>) -> bool {
     node.is_compatible(&GIC) && !is_disabled(node)
-}
-
-/// Tells whether firmware has turned a device off, or it is broken (Devicetree Specification 0.4,
-/// 2.3.4).
-pub(crate) fn is_disabled(node: &Node<'_>) -> bool {
-    let status = node.property("status");
-    status.is_some_and(|status| !matches!(status.text(), Some("okay" | "ok")))
 }
 
 /// Returns the node's phandle.

@@ -273,78 +273,97 @@ struct Seen {
     psci: Option<EnableMethod>,
 }
 
-/// Properties that decide whether a node is of interest.
-struct Traits<'a> {
-    /// `status` is there, and is not okay: nothing below counts either.
-    is_disabled: bool,
-    is_memory: bool,
-    compatible: Option<Property<'a>>,
-    ranges: Option<Property<'a>>,
-}
-
-impl<'a> Traits<'a> {
-    /// Reads a node's properties.
-    fn of(node: &Node<'a>) -> Self {
-        let is_okay = |status: Property<'_>| matches!(status.text(), Some("okay" | "ok"));
-        Self {
-            // planted: a disabled node counts
-            is_disabled: !node.property("status").is_none_or(is_okay),
-            is_memory: text(node, "device_type") == Some("memory"),
-            compatible: node.compatible(),
-            ranges: node.property("ranges"),
-        }
-    }
-}
-
 /// Looks at all nodes below this one; the blob's reader has bounded how deep they nest. A disabled
 /// node is skipped with all below it: the devices of a bus that is off do not answer.
-fn visit(node: &Node<'_>, path: &mut String, bus: &Bus<'_, '_>, seen: &mut Seen) {
+fn visit<'a>(node: &Node<'a>, path: &mut String, bus: &Bus<'_, 'a>, seen: &mut Seen) {
     let length = path.len();
+    // Boards have dozens of equal devices in a row, and names that Gear1 does not know are most.
+    let mut unknown: &[u8] = &[];
     for child in node.children() {
-        let traits = Traits::of(&child);
-        if traits.is_disabled {
+        if is_disabled(&child) {
+            continue;
+        }
+        let is_memory = is_of_type(&child, "memory");
+        let compatible = child.compatible();
+        let compatible = compatible.filter(|names| names.value != unknown);
+        let ranges = child.property("ranges");
+        if !is_memory && compatible.is_none() && ranges.is_none() {
             continue;
         }
         move_below(path, length, child.name());
-        if let Err(refusal) = visit_one(&child, &traits, path, bus, seen) {
+        let mut read = || {
+            if is_memory {
+                read_memory(&child, path, bus, seen)?;
+            }
+            if let Some(names) = compatible
+                && !read_first_known(&child, &names, path, bus, seen)?
+            {
+                unknown = names.value;
+            }
+            // Without `ranges`, the CPU reaches nothing below.
+            ranges.map_or(Ok(()), |ranges| {
+                visit_below(&child, ranges, path, bus, seen)
+            })
+        };
+        if let Err(refusal) = read() {
             // The walk continues: a later node may describe the console that the message needs.
             seen.refused.get_or_insert(refusal);
         }
     }
 }
 
-/// Reads one node, then the nodes below it if the CPU reaches them.
-///
-/// Of the node's names the first known one counts: a node lists its most specific name first, and
-/// the others are what it is compatible with beside.
-fn visit_one<'a>(
+/// Reads a bank of memory.
+fn read_memory(
+    node: &Node<'_>,
+    path: &str,
+    bus: &Bus<'_, '_>,
+    seen: &mut Seen,
+) -> Result<(), Refusal> {
+    let banks = bus.regions(node, path)?.into_iter();
+    seen.memory.extend(banks.filter(|bank| bank.bytes() != 0));
+    Ok(())
+}
+
+/// Reads what a node says by the first of its names that is known, and tells whether one is: a node
+/// lists its most specific name first, and the others are what it is compatible with beside.
+fn read_first_known(
+    node: &Node<'_>,
+    names: &Property<'_>,
+    path: &str,
+    bus: &Bus<'_, '_>,
+    seen: &mut Seen,
+) -> Result<bool, Refusal> {
+    for name in names.texts() {
+        if read_compatible(node, name, path, bus, seen)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Reads the nodes below one that has `ranges`.
+fn visit_below<'a>(
     node: &Node<'a>,
-    traits: &Traits<'a>,
+    ranges: Property<'a>,
     path: &mut String,
     bus: &Bus<'_, 'a>,
     seen: &mut Seen,
 ) -> Result<(), Refusal> {
-    if traits.is_memory {
-        let banks = bus.regions(node, path)?;
-        seen.memory
-            .extend(banks.into_iter().filter(|bank| bank.bytes() != 0));
-    }
-    for name in traits.compatible.iter().flat_map(Property::texts) {
-        if read_compatible(node, name, path, bus, seen)? {
-            break;
-        }
-    }
-    // Without `ranges`, the CPU reaches nothing below.
-    let Some(ranges) = traits.ranges else {
-        return Ok(());
-    };
     let below = bus.below(node, ranges, path)?;
     if path == "/reserved-memory" {
-        read_reserved(node, path, &below, seen)
-    } else {
-        visit(node, path, &below, seen);
-        Ok(())
+        return read_reserved(node, path, &below, seen);
     }
+    visit(node, path, &below, seen);
+    Ok(())
+}
+
+/// Tells whether firmware has turned a device off, or it is broken (Devicetree Specification 0.4,
+/// 2.3.4): `status` is there, and is not okay.
+#[inline(always)]
+pub(crate) fn is_disabled(node: &Node<'_>) -> bool {
+    let is_okay = |status: Property<'_>| status.is_text("okay") || status.is_text("ok");
+    // planted: a disabled node counts
+    !node.property("status").is_none_or(is_okay)
 }
 
 /// Reads what a node compatible with `name` says, and tells whether that is of interest.
@@ -414,8 +433,7 @@ fn read_reserved(
     seen: &mut Seen,
 ) -> Result<(), Refusal> {
     // Without `reg` a node asks Linux to choose a place.
-    let placed =
-        |child: &Node<'_>| !Traits::of(child).is_disabled && child.property("reg").is_some();
+    let placed = |child: &Node<'_>| !is_disabled(child) && child.property("reg").is_some();
     for child in node.children().filter(placed) {
         let regions = bus.regions(&child, &path_below(path, child.name()))?;
         if child.property("no-map").is_some() {
@@ -573,6 +591,13 @@ fn memory_reservations(bytes: &[u8]) -> impl Iterator<Item = Region> {
 fn child<'a>(root: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
     root.child(name)
         .ok_or_else(|| refusal!(Board, "/: no node \"{name}\""))
+}
+
+/// Tells whether a node has this `device_type`.
+#[inline(always)]
+pub(crate) fn is_of_type(node: &Node<'_>, device_type: &str) -> bool {
+    let property = node.property("device_type");
+    property.is_some_and(|property| property.is_text(device_type))
 }
 
 /// Returns a property that is one string. Inlined, as [`Node::property`] is.

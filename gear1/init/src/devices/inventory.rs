@@ -14,10 +14,10 @@ use gearv_manifest::blob::{Blob, Node, Texts};
 
 use super::masters::{is_translated, stop_of};
 use super::{
-    GIC_PARTS, NOT_DEVICES, cell, find, is_disabled, is_driven, is_gic, pci, phandle, shared,
+    GIC_PARTS, NOT_DEVICES, cell, find, find_gic, is_driven, is_gic, pci, phandle, shared,
 };
 use crate::fdt::bus::Bus;
-use crate::fdt::{Names, path_below};
+use crate::fdt::{Names, is_disabled, path_below};
 use crate::refusal::Refusal;
 use crate::region::Region;
 
@@ -42,7 +42,7 @@ pub struct Device {
 pub fn inventory(tree: &Blob<'_>) -> Result<Vec<Device>, Refusal> {
     let root = tree.root();
     let mut list = Vec::new();
-    let gic = find(&root, &is_gic);
+    let gic = find_gic(&root);
     let parent = cell(&root, "interrupt-parent");
     let bus = Bus::root(&root)?;
     add_devices(&root, "", &bus, (gic.as_ref(), parent), &mut list)?;
@@ -107,7 +107,7 @@ fn intids(node: &Node<'_>) -> Vec<u32> {
 #[must_use]
 pub fn bus_masters(manifest: &Manifest<'_>, tree: &Blob<'_>) -> Vec<String> {
     let (root, mut list) = (tree.root(), Vec::new());
-    let version = gic_version(find(&root, &is_gic).as_ref());
+    let version = gic_version(find_gic(&root).as_ref());
     let is_smmu = |node: &Node<'_>| is_driven(node, version) && !is_disabled(node);
     let smmu = Names::of_one(find(&root, &is_smmu).and_then(|smmu| phandle(&smmu)));
     add_masters(manifest, (&root, ""), (&root, &smmu), &mut list);

@@ -15,8 +15,9 @@ use gear1_abi::layout::PAGE_SIZE;
 use gearv_manifest::blob::Node;
 use gearv_manifest::{BusMaster, Manifest, Rule, VmKind};
 
-use super::{NOT_DEVICES, Streams, Walk, is_disabled, pci, streams};
+use super::{NOT_DEVICES, Streams, Walk, pci, streams};
 use crate::fdt::bus::Bus;
+use crate::fdt::is_disabled;
 use crate::fdt::{Names, path_below};
 use crate::refusal::{Fault, Refusal};
 use crate::region::{Region, pages};

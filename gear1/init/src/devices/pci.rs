@@ -14,7 +14,7 @@ use gearv_manifest::blob::{Node, Texts};
 
 use super::{Interrupt, Walk, cell, phandle, shared, specifier};
 use crate::fdt::bus::{Bus, PciWindow};
-use crate::fdt::text;
+use crate::fdt::is_of_type;
 use crate::refusal::{Refusal, refusal};
 use crate::region::Region;
 
@@ -29,7 +29,7 @@ const CHILD_CELLS: usize = 4;
 
 /// Tells whether the node is a PCI host bridge.
 pub(super) fn is_bridge(node: &Node<'_>) -> bool {
-    text(node, "device_type") == Some("pci")
+    is_of_type(node, "pci")
 }
 
 /// Returns the first and the last of a bridge's buses, `None` if the node does not tell.

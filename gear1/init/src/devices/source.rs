@@ -16,7 +16,8 @@ use alloc::string::String;
 
 use gearv_manifest::blob::{Blob, Node};
 
-use super::{cell, find, is_disabled, is_gic, phandle, shared, specifier};
+use super::{cell, find_gic, phandle, shared, specifier};
+use crate::fdt::is_disabled;
 use crate::fdt::path_below;
 
 #[cfg(test)]
@@ -30,7 +31,7 @@ const ADDRESS_CELLS: u32 = 2;
 #[must_use]
 pub fn source_of(tree: &Blob<'_>, intid: u32) -> Option<String> {
     let root = tree.root();
-    let gic = find(&root, &is_gic)?;
+    let gic = find_gic(&root)?;
     let mut controllers = BTreeMap::new();
     note_controllers(&root, &mut controllers);
     let search = Search {

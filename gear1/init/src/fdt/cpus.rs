@@ -9,7 +9,7 @@ use gearv_manifest::blob::Node;
 
 use super::bus::{cell_counts, number};
 use super::clusters::{self, phandle_in};
-use super::{Cpu, text};
+use super::{Cpu, is_of_type, text};
 use crate::refusal::{Refusal, refusal};
 
 /// Bits of MPIDR_EL1 that are affinity, which `reg` of a CPU node has: Aff3 in bits 39:32, Aff2 to
@@ -47,7 +47,7 @@ pub(super) fn read_cpus(
     let (address_cells, _) = cell_counts(cpus, "/cpus")?;
     let (mut list, mut phandles) = (Vec::new(), Vec::new());
     let mut method = psci.unwrap_or_default();
-    let is_cpu = |node: &Node<'_>| text(node, "device_type") == Some("cpu");
+    let is_cpu = |node: &Node<'_>| is_of_type(node, "cpu");
     for node in cpus.children().filter(is_cpu) {
         let path = alloc::format!("/cpus/{}", node.name());
         let mpidr = affinity(&node, &path, address_cells)?;
