@@ -1,5 +1,5 @@
-//! Index of a tree, made by the pass that checks it: a record for each node, in the tree's order, which
-//! says where the node and its properties end, and answers what a boot asks of each node.
+//! Index of a tree, made by the pass that checks it: a record for each node, in the tree's order,
+//! which says where the node and its properties end, and answers what a boot asks of each node.
 //!
 //! A boot asks every node of a board's tree dozens of questions, and most properties and compatible
 //! strings that it asks for are not there. Without an index each question reads tokens up to the

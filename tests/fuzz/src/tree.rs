@@ -43,9 +43,10 @@ fn check(board: &fdt::Board) {
 /// Looks for the sources of interrupts: one that machines have, and one that makes the search read
 /// every node. What is found has a path.
 fn look_for_interrupts(bytes: &[u8]) {
-    let Ok(tree) = Blob::new(bytes) else { return };
     let mut index = Vec::new();
-    let tree = fdt::indexed(&tree, &mut index);
+    let Ok(tree) = fdt::indexed(bytes, &mut index, fdt::BOARD_NODES) else {
+        return;
+    };
     for intid in [35, u32::MAX] {
         let source = devices::source_of(&tree, intid);
         assert!(source.is_none_or(|path| path.starts_with('/')));
