@@ -59,7 +59,7 @@ extern "C" fn boot_cpu_main(dtb: u64) -> ! {
         report::fail("boot", format_args!("no usable device tree at {dtb:#x}"));
         finish();
     };
-    uart::init(machine.uart);
+    uart::init(machine.uart, machine.uart_is_sbsa);
     guest_first(&machine);
     gic::init(&machine);
     gic::init_cpu();

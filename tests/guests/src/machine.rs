@@ -32,6 +32,9 @@ pub struct Machine {
     pub uart: u64,
     /// The PL011's INTID.
     pub uart_intid: u32,
+    /// Whether the UART has only the PL011's registers that SBSA names: Xen's guests have such a
+    /// one.
+    pub uart_is_sbsa: bool,
     /// CPUs, whose Aff0 counts from 0.
     pub cpus: usize,
     /// Whether the guest runs in a VM of GearV.
@@ -112,7 +115,10 @@ impl Machine {
         let mut nodes = root.children();
         let memory = nodes.find(|node| is(node, "device_type", "memory"))?;
         let (version, gic) = interrupt_controller(&root)?;
-        let uart = find(&root, "arm,pl011");
+        let (uart, is_sbsa) = match find(&root, "arm,pl011") {
+            Some(pl011) => (Some(pl011), false),
+            None => (find(&root, "arm,sbsa-uart"), true),
+        };
         let bench_device = find(&root, "gearv,bench-device");
         let ram = range(&memory, 0)?;
         Some(Self {
@@ -123,6 +129,7 @@ impl Machine {
             gic_cpus: range(&gic, 1)?,
             uart: uart.as_ref().and_then(start).unwrap_or(0),
             uart_intid: uart.as_ref().and_then(intid).unwrap_or(0),
+            uart_is_sbsa: is_sbsa,
             cpus: cpu_count(&root)?,
             gearv: psci::is_gearv(),
             tree: address..address + size as u64,

@@ -1,7 +1,7 @@
 //! A PL011, polled.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::mmio::{read32, write32};
 
@@ -28,15 +28,20 @@ const ENABLE_ALL: u32 = 0x301;
 /// Address of the UART until the device tree has been read.
 static BASE: AtomicU64 = AtomicU64::new(0x0900_0000);
 
-/// Uses the PL011 at `base`.
-pub(crate) fn init(base: u64) {
+/// Whether the UART has a control register.
+static HAS_CONTROL: AtomicBool = AtomicBool::new(true);
+
+/// Uses the PL011 at `base`. One of the SBSA has no control register: it is always on, and Xen
+/// answers a store to the register's address by an abort.
+pub(crate) fn init(base: u64, is_sbsa: bool) {
     BASE.store(base, Relaxed);
+    HAS_CONTROL.store(!is_sbsa, Relaxed);
     enable();
 }
 
 /// Turns the UART on, whatever was written to it.
 pub fn enable() {
-    if base() != 0 {
+    if base() != 0 && HAS_CONTROL.load(Relaxed) {
         write32(base() + register::CR, ENABLE_ALL);
     }
 }
