@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: one benchmark guest natively, under GearV and under KVM, side by side.
+//! `cargo xtask bench`: one benchmark guest natively, under GearV, KVM and Xen, side by side.
 //!
 //! By default one instruction is one nanosecond of virtual time, so that figures are path
 //! lengths and repeat exactly. The guest's bytes are the same in all columns.
@@ -43,7 +43,7 @@ const NOTES: &[&str] = &[
 #[command(group = ArgGroup::new("long").args(["apps", "sched"]))]
 pub struct Options {
     /// Only the columns, places of --apps or rows of --sched whose names contain this: native,
-    /// GearV, KVM, max, GICv2, weights, ...
+    /// GearV, KVM, Xen, max, GICv2, weights, ...
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// The major version of QEMU: 10, or Debian 12's 7
@@ -69,8 +69,8 @@ pub struct Options {
     /// `--only` leaves
     #[arg(long, value_name = "ROW")]
     breakdown: Option<String>,
-    /// Count what GearV and KVM execute for each row by kind, traps, registers, barriers and others,
-    /// and estimate the cycles of four cores
+    /// Count what GearV, KVM and Xen execute for each row by kind, traps, registers, barriers and
+    /// others, and estimate the cycles of four cores
     #[arg(long, conflicts_with_all = ["apps", "wall", "compare", "accept", "breakdown", "footprint", "sched"])]
     costs: bool,
     /// Measure only Gear1's size and its work between reset and the first VM; a run of all columns

@@ -14,3 +14,4 @@ pub mod kvm_host;
 mod plugin;
 pub mod report;
 pub mod worst_cases;
+pub mod xen;

@@ -51,6 +51,14 @@ pub enum Wanted<'a> {
         /// Flavour, as in `rt-arm64`.
         flavour: &'a str,
     },
+    /// Newest package whose name has a version between these, without its dependencies, as
+    /// `xen-hypervisor-<version>-arm64`.
+    Newest {
+        /// Start of the name, as in `xen-hypervisor-`.
+        prefix: &'a str,
+        /// Last word of the name, as in `arm64`.
+        suffix: &'a str,
+    },
 }
 
 /// A set of packages that is unpacked into one directory. A set is downloaded and unpacked as a
@@ -307,12 +315,17 @@ impl Apt {
             Wanted::Alone(name) => self.alone(&[name]),
             Wanted::Each(names) => self.alone(names),
             Wanted::Kernel { series, flavour } => {
-                let prefix = format!("linux-image-{series}.");
-                let names = self.run("apt-cache", &["pkgnames", &prefix])?;
-                let newest = newest_kernel(&names, &prefix, flavour);
-                self.alone(&[newest.with_context(|| format!("no kernel {series} for {flavour}"))?])
+                self.newest(&format!("linux-image-{series}."), flavour)
             }
+            Wanted::Newest { prefix, suffix } => self.newest(prefix, suffix),
         }
+    }
+
+    /// Returns the newest package whose name has a version between these.
+    fn newest(&self, prefix: &str, suffix: &str) -> Result<Vec<Package>> {
+        let names = self.run("apt-cache", &["pkgnames", prefix])?;
+        let newest = newest_name(&names, prefix, suffix);
+        self.alone(&[newest.with_context(|| format!("no package {prefix}…-{suffix}"))?])
     }
 
     /// Returns the version and suite of the lowest QEMU in the range. The lowest in the range is
@@ -520,13 +533,13 @@ fn major(version: &str) -> Option<u32> {
     upstream.split('.').next()?.parse().ok()
 }
 
-/// Returns the newest of apt's package names that is `prefix…-flavour` and no variant of it.
+/// Returns the newest of apt's package names that is `prefix…-suffix` and no variant of it.
 /// Variants such as `-dbg` and `-unsigned` end in other words.
-fn newest_kernel<'a>(names: &'a str, prefix: &str, flavour: &str) -> Option<&'a str> {
+fn newest_name<'a>(names: &'a str, prefix: &str, suffix: &str) -> Option<&'a str> {
     let version = |name: &'a str| {
         let version = name
             .strip_prefix(prefix)?
-            .strip_suffix(flavour)?
+            .strip_suffix(suffix)?
             .strip_suffix('-')?;
         // An ABI number (`6.1.0-54`) is no variant.
         let mut variants = version.split('-').skip(1);

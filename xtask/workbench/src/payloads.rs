@@ -52,6 +52,17 @@ const KERNEL_RT: PackageSet<'_> = PackageSet {
     by_hand: "apt-get download linux-image-6.12…-rt-arm64 on a Debian whose sources carry arm64",
 };
 
+/// Xen, to compare with: the version of this machine's Debian, 4.17 in Debian 12.
+const XEN: PackageSet<'_> = PackageSet {
+    name: "xen-hypervisor",
+    architecture: Architecture::Arm64,
+    wanted: Wanted::Newest {
+        prefix: "xen-hypervisor-",
+        suffix: "arm64",
+    },
+    by_hand: "apt-get download xen-hypervisor-…-arm64 on a Debian whose sources carry arm64",
+};
+
 /// Firmware of QEMU's `virt`, which starts a board's boot files. Boot files are tried with a real
 /// boot loader.
 const U_BOOT: PackageSet<'_> = PackageSet {
@@ -180,18 +191,29 @@ pub fn rt_kernel_release() -> Result<String> {
     Ok(name.trim_start_matches("vmlinuz-").to_owned())
 }
 
+/// Returns Debian's Xen for arm64, which has the format of a kernel. The configuration and a copy
+/// for UEFI lie beside it, with endings of their own.
+pub fn xen() -> Result<PathBuf> {
+    image_named(&XEN, "xen-", "-arm64")
+}
+
 /// Returns the kernel in a set, an `Image`. The name has the version, which changes with each
 /// update.
 fn image(set: &PackageSet<'_>) -> Result<PathBuf> {
+    image_named(set, "vmlinuz-", "")
+}
+
+/// Returns the `Image` in a set whose name begins and ends so.
+fn image_named(set: &PackageSet<'_>, start: &str, end: &str) -> Result<PathBuf> {
     let root = fetch::unpacked(&Cache::open()?, set)?;
     let kernel = fs::read_dir(root.join("boot"))?
         .flatten()
         .map(|entry| entry.path())
         .find(|path| {
-            path.file_name()
-                .is_some_and(|n| n.as_encoded_bytes().starts_with(b"vmlinuz-"))
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(start) && name.ends_with(end)
         })
-        .with_context(|| format!("{} holds no kernel", root.display()))?;
+        .with_context(|| format!("{} holds no {start}…{end}", root.display()))?;
     ensure!(
         is_arm64_image(&kernel)?,
         "{} is not an arm64 Image",

@@ -15,6 +15,7 @@ use xtask::run;
 
 use crate::kvm_host::{BuiltHost, KvmHost, Peer};
 use crate::report::{self, Figures};
+use crate::xen::{self, Xen};
 
 /// Limit for one boot with all its rows, the device VM's boot of Linux included.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(600);
@@ -46,6 +47,11 @@ pub enum Under {
         /// Whether a halted vCPU polls first.
         polls: bool,
     },
+    /// Debian's Xen without a dom0.
+    Xen {
+        /// Whether a vCPU in WFI waits in the guest, or blocks, which is the default.
+        waits: bool,
+    },
 }
 
 /// A run of the guest.
@@ -62,7 +68,7 @@ pub struct Column {
 
 /// All columns, in the order in which they are shown. A57 stands for cores without VHE, on which
 /// KVM's host kernel is at EL1.
-pub const COLUMNS: [Column; 16] = {
+pub const COLUMNS: [Column; 20] = {
     const fn column(under: Under, cpu: &'static str, gic: u32) -> Column {
         Column { under, cpu, gic }
     }
@@ -70,6 +76,8 @@ pub const COLUMNS: [Column; 16] = {
     const EL1: Under = Under::GearV { el1: true };
     const POLLS: Under = Under::Kvm { polls: true };
     const BLOCKS: Under = Under::Kvm { polls: false };
+    const XEN_WAITS: Under = Under::Xen { waits: true };
+    const XEN_BLOCKS: Under = Under::Xen { waits: false };
     [
         column(Under::Native, "max", 3),
         column(Under::Native, "max", 2),
@@ -87,6 +95,10 @@ pub const COLUMNS: [Column; 16] = {
         column(BLOCKS, "cortex-a57", 3),
         column(POLLS, "neoverse-n1", 3),
         column(BLOCKS, "neoverse-n1", 3),
+        column(XEN_WAITS, "max", 3),
+        column(XEN_BLOCKS, "max", 3),
+        column(XEN_WAITS, "cortex-a57", 3),
+        column(XEN_BLOCKS, "cortex-a57", 3),
     ]
 };
 
@@ -106,6 +118,8 @@ impl Column {
             Under::GearV { el1: true } => "GearV EL1",
             Under::Kvm { polls: true } => "KVM polling",
             Under::Kvm { polls: false } => "KVM blocking",
+            Under::Xen { waits: true } => "Xen waiting",
+            Under::Xen { waits: false } => "Xen blocking",
         };
         let cpu = self.cpu.rsplit('-').next().unwrap_or(self.cpu);
         format!("{under} {cpu} GICv{}", self.gic)
@@ -123,11 +137,13 @@ impl Column {
     }
 
     /// Runs the guest alone and beside a VM that it interrupts, and returns its figures. Natively
-    /// there is no second VM. The doorbell between two guests and the guest that shares its CPUs
-    /// are measured under GearV alone.
+    /// there is no second VM, and under Xen none that the guest could interrupt: Debian's Xen has
+    /// no static memory that two guests share, and lets two guests have neither grants nor event
+    /// channels in common (XSM SILO). The doorbell between two guests and the guest that shares
+    /// its CPUs are measured under GearV alone.
     pub fn measure(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
         let mut figures = self.run(qemu, wall, "bench", None)?;
-        if self.under != Under::Native {
+        if self.has_two_vms() {
             figures.extend(self.run(qemu, wall, KICK, None)?);
             figures.extend(self.run(qemu, wall, SWITCH, None)?);
         }
@@ -136,6 +152,11 @@ impl Column {
             figures.extend(shared(self.run(qemu, wall, "bench-shared", None)?));
         }
         Ok(figures)
+    }
+
+    /// Tells whether there are rows of two VMs.
+    pub(super) fn has_two_vms(&self) -> bool {
+        matches!(self.under, Under::GearV { .. } | Under::Kvm { .. })
     }
 
     /// Runs the guest alone, on this Gear1 or the usual one.
@@ -168,7 +189,7 @@ impl Column {
     pub(super) fn measure_served(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
         match self.under {
             Under::GearV { .. } => self.run(qemu, wall, SERVED, None),
-            Under::Native | Under::Kvm { .. } => Ok(Figures::new()),
+            Under::Native | Under::Kvm { .. } | Under::Xen { .. } => Ok(Figures::new()),
         }
     }
 
@@ -181,7 +202,11 @@ impl Column {
         manifest: &str,
         gear1: Option<PathBuf>,
     ) -> Result<Figures> {
-        measure(self.start(qemu, self.machine(wall), manifest, gear1)?)
+        let session = self.start(qemu, self.machine(wall), manifest, gear1)?;
+        match self.under {
+            Under::Xen { .. } => of_xen(&printed(session)?),
+            _ => measure(session),
+        }
     }
 
     /// Starts the guest of a manifest on this machine, which is this column's with more options.
@@ -210,6 +235,21 @@ impl Column {
             Under::Kvm { polls } => {
                 let host = build_host(&guest, polls, manifest)?;
                 host.start(qemu, &machine, &log)
+            }
+            Under::Xen { waits } => {
+                ensure!(manifest == "bench", "Xen runs one guest, not {manifest}");
+                let xen = Xen {
+                    kernel: &guest,
+                    vcpus: machine.cpus,
+                    waits_in_guest: waits,
+                };
+                let directory = self.name().replace(' ', "-");
+                xen.start(
+                    qemu,
+                    &machine,
+                    &workspace::output_dir().join(directory),
+                    &log,
+                )
             }
         }
     }
@@ -343,6 +383,19 @@ pub(super) fn ensure_holds(container: &Path, guest: &Path) -> Result<()> {
         .any(|window| window == guest.as_slice());
     ensure!(holds, "{} holds another guest", container.display());
     Ok(())
+}
+
+/// Reads the figures from Xen's console. Rows with more samples or fewer than others are an error:
+/// a console that cuts lines in another way than Debian's Xen would lose samples.
+fn of_xen(console: &str) -> Result<Figures> {
+    let figures = report::parse(&xen::guest_lines(console));
+    let mut counts = figures.values().map(|figure| figure.count());
+    let first = counts.next().unwrap_or(0);
+    ensure!(
+        first > 0 && counts.all(|count| count == first),
+        "Xen's console does not have all samples"
+    );
+    Ok(figures)
 }
 
 /// Waits for the benchmark's end and reads its figures.

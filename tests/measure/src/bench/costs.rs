@@ -27,18 +27,21 @@ mod cores;
 #[cfg(test)]
 mod tests;
 
-/// The columns that are measured, if `--only` leaves them: both hypervisors on a core without VHE,
-/// and each on one with all that it uses.
-const COLUMNS: [&str; 4] = [
+/// The columns that are measured, if `--only` leaves them: the three hypervisors on a core without
+/// VHE, and GearV and KVM on one with all that they use. Xen is at EL2 without VHE on any core.
+const COLUMNS: [&str; 6] = [
     "GearV EL0 a57 GICv3",
     "KVM blocking a57 GICv3",
+    "Xen waiting a57 GICv3",
+    "Xen blocking a57 GICv3",
     "GearV EL0 max GICv3",
     "KVM blocking n1 GICv3",
 ];
-/// Manifests whose rows are measured, a boot each.
+/// Manifests whose rows are measured, a boot each. The first one has no second VM.
 const MANIFESTS: [&str; 3] = ["bench", KICK, SWITCH];
 /// Addresses of all guests: guest-physical memory begins at 1 GiB on QEMU's `virt`, and the guest
-/// runs where it is loaded. No hypervisor here has code below 4 GiB but Gear2, which is below 1 GiB.
+/// runs where it is loaded. No hypervisor here has code below 4 GiB but Gear2, and Xen 4.17 from 2
+/// MiB on, both of which are below 1 GiB.
 const GUESTS: &str = "guests=40000000-100000000";
 /// Kinds in the order of the table, by the plugin's names: the name, and the head of the column.
 /// Those that are not here are in `other`: they cost about as much as an addition.
@@ -137,7 +140,11 @@ pub(super) fn run(qemu: &Qemu, only: &str) -> Result<()> {
     for name in chosen {
         let (column, mut rows) = (Column::of(name)?, Vec::new());
         let step = Step::start(name);
-        for manifest in MANIFESTS {
+        let manifests = match column.has_two_vms() {
+            true => &MANIFESTS[..],
+            false => &MANIFESTS[..1],
+        };
+        for manifest in manifests {
             rows.extend(measure(qemu, &plugin, &column, manifest)?);
         }
         step.done(name);

@@ -14,19 +14,23 @@ fn uris_give_versions_and_sizes() {
 }
 
 #[test]
-fn newest_kernel_is_no_variant() {
+fn newest_name_is_no_variant() {
     let names = "linux-image-6.12.9+deb12-arm64\nlinux-image-6.12.90+deb12.1-arm64\n\
         linux-image-6.12.90+deb12-arm64\nlinux-image-6.12.95+deb12-rt-arm64\n\
         linux-image-6.12.95+deb12-arm64-unsigned\nlinux-image-6.12.95+deb12-arm64-16k";
-    let newest = newest_kernel(names, "linux-image-6.12.", "arm64");
+    let newest = newest_name(names, "linux-image-6.12.", "arm64");
     assert_eq!(newest, Some("linux-image-6.12.90+deb12.1-arm64"));
-    let realtime = newest_kernel(names, "linux-image-6.12.", "rt-arm64");
+    let realtime = newest_name(names, "linux-image-6.12.", "rt-arm64");
     assert_eq!(realtime, Some("linux-image-6.12.95+deb12-rt-arm64"));
-    assert_eq!(newest_kernel(names, "linux-image-7.", "arm64"), None);
+    assert_eq!(newest_name(names, "linux-image-7.", "arm64"), None);
     let numbered = "linux-image-6.1.0-9-arm64\nlinux-image-6.1.0-47-arm64\n\
         linux-image-6.1.0-54-rt-arm64\nlinux-image-6.1.0-49-cloud-arm64\n\
         linux-image-6.1.0-54-arm64-dbg";
-    let newest = newest_kernel(numbered, "linux-image-6.1.", "arm64");
+    let xen = "xen-hypervisor-common\nxen-hypervisor-4.17-arm64-dbg\n\
+        xen-hypervisor-4.9-arm64\nxen-hypervisor-4.17-arm64";
+    let newest = newest_name(xen, "xen-hypervisor-", "arm64");
+    assert_eq!(newest, Some("xen-hypervisor-4.17-arm64"));
+    let newest = newest_name(numbered, "linux-image-6.1.", "arm64");
     assert_eq!(newest, Some("linux-image-6.1.0-47-arm64"));
 }
 
