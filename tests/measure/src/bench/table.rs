@@ -153,8 +153,9 @@ pub(super) const JUDGED: &str = "GearV EL0 max GICv3";
 /// that GearV's column has. With VHE the models differ, N1 against `max`, since KVM is not measured
 /// on `max`. The first ratio is what GearV adds to the bare machine, and the others are how much
 /// longer a general hypervisor's paths are. KVM's columns are those without halt polling: polling
-/// hides the wake of the vCPU's thread, at the price of a CPU that does not rest.
-const RATIOS: [(&str, &str, &str); 3] = [
+/// hides the wake of the vCPU's thread, at the price of a CPU that does not rest. Xen's column is
+/// the one whose vCPUs wait in the guest, as those of GearV's column do.
+const RATIOS: [(&str, &str, &str); 4] = [
     ("GearV/nat.", "native max GICv3", JUDGED),
     (
         "nVHE/GearV",
@@ -162,6 +163,7 @@ const RATIOS: [(&str, &str, &str); 3] = [
         "KVM blocking a57 GICv3",
     ),
     ("VHE/GearV", JUDGED, "KVM blocking n1 GICv3"),
+    ("Xen/GearV", JUDGED, "Xen waiting max GICv3"),
 ];
 
 /// Returns the medians of all columns, the goals and the ratios. A row that a column does not have
@@ -208,7 +210,7 @@ pub(super) fn counts(counts: &Counts) -> String {
     text
 }
 
-/// Returns the columns' names, a word a line. Sixteen columns fit a terminal only with names that
+/// Returns the columns' names, a word a line. Twenty columns fit a terminal only with names that
 /// are split at their spaces. The names of the ratios stand in the last line alone, beside the
 /// GIC's version, since they are one word each.
 fn heading(names: &[&str]) -> String {
@@ -231,9 +233,9 @@ fn heading(names: &[&str]) -> String {
     text
 }
 
-/// Returns a name's word at a level. The shorter names have nothing in their second line. GearV's
-/// and KVM's columns have a word more, EL0 or polling, than native ones. CPU and GIC thus stand at
-/// one height in all columns.
+/// Returns a name's word at a level. The shorter names have nothing in their second line. GearV's,
+/// KVM's and Xen's columns have a word more, as EL0 or polling, than native ones. CPU and GIC thus
+/// stand at one height in all columns.
 fn word_at<'a>(words: &[&'a str], level: usize, depth: usize) -> &'a str {
     match (words.len() < depth, level) {
         (true, 1) => "",

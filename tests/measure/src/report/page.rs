@@ -139,7 +139,7 @@ fn conditions(page: &Page<'_>, results: &Results) -> String {
 }
 
 /// Returns all medians, a line a row and a column a configuration, behind the goals. Names are
-/// broken at spaces, since sixteen columns do not fit side by side otherwise. The table scrolls
+/// broken at spaces, since twenty columns do not fit side by side otherwise. The table scrolls
 /// sideways by itself, so that the page below keeps its width.
 fn overview(page: &Page<'_>, rows: &[Row<'_>], results: &Results) -> String {
     let mut html = "<div class=\"wide\"><table><tr><th>median, ns</th><th>goal</th>".to_owned();
