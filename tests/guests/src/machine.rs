@@ -96,6 +96,9 @@ pub struct Peer {
     pub intid: u32,
     /// Memory that both VMs reach, zero at first.
     pub shared: u64,
+    /// Whether the doorbell is the data register of a PL011 that both VMs reach: a store raises
+    /// the transmit interrupt, which lasts until it is cleared.
+    pub is_pl011: bool,
 }
 
 /// Offset of the doorbell of channel 0 in the device VM's window: the page of the first VM that is
@@ -233,11 +236,14 @@ fn channels(root: &Node<'static>) -> [Option<ChannelNode>; MAX_CHANNELS] {
 /// Returns how this VM and another one reach each other: two of KVM, two with a channel between
 /// them, or GearV's device VM and the guest that it serves.
 fn peer(root: &Node<'_>, ram: u64) -> Option<Peer> {
-    if let Some(node) = find(root, "gearv,bench-doorbell") {
+    // Xen puts the devices that it passes to a guest below a node of this name.
+    let passed = || find(&root.child("passthrough")?, "gearv,bench-doorbell");
+    if let Some(node) = find(root, "gearv,bench-doorbell").or_else(passed) {
         return Some(Peer {
             doorbell: start(&node)?,
             intid: intid(&node)?,
             shared: range(&node, 1)?.start,
+            is_pl011: is(&node, "compatible", "arm,pl011"),
         });
     }
     if let Some(node) = find(root, "gearv,channel") {
@@ -247,6 +253,7 @@ fn peer(root: &Node<'_>, ram: u64) -> Option<Peer> {
             doorbell: start(&node).filter(|_| intid == 0).unwrap_or(0),
             intid,
             shared: memory.start,
+            is_pl011: false,
         });
     }
     if let Some(served) = root.child("gearv") {
@@ -255,6 +262,7 @@ fn peer(root: &Node<'_>, ram: u64) -> Option<Peer> {
             doorbell: wide(&served, "window", 0)? + DOORBELLS,
             intid: 0,
             shared: wide(&guest, "guest-memory", 1)? + SHARED,
+            is_pl011: false,
         });
     }
     let device = virtio(root)[0]?;
@@ -262,6 +270,7 @@ fn peer(root: &Node<'_>, ram: u64) -> Option<Peer> {
         doorbell: 0,
         intid: device.intid,
         shared: ram + SHARED,
+        is_pl011: false,
     })
 }
 

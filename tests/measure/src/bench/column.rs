@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use workbench::build_images::{self, Images};
 use workbench::expect::Session;
 use workbench::qemu::{Boot, Console, Machine, Qemu};
@@ -15,7 +15,7 @@ use xtask::run;
 
 use crate::kvm_host::{BuiltHost, KvmHost, Peer};
 use crate::report::{self, Figures};
-use crate::xen::{self, Xen};
+use crate::xen::{self, Guest, Xen};
 
 /// Limit for one boot with all its rows, the device VM's boot of Linux included.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(600);
@@ -136,27 +136,31 @@ impl Column {
         }
     }
 
-    /// Runs the guest alone and beside a VM that it interrupts, and returns its figures. Natively
-    /// there is no second VM, and under Xen none that the guest could interrupt: Debian's Xen has
-    /// no static memory that two guests share, and lets two guests have neither grants nor event
-    /// channels in common (XSM SILO). The doorbell between two guests and the guest that shares
-    /// its CPUs are measured under GearV alone.
+    /// Returns the manifests whose rows are measured without Linux, a boot each: the guest alone,
+    /// and beside a VM that it interrupts, which there is not natively. Two guests of Xen have no
+    /// doorbell but a device of the machine's, which is no channel. Where vCPUs wait in the guest,
+    /// none gives up its CPU.
+    pub(super) fn manifests(&self) -> &'static [&'static str] {
+        match self.under {
+            Under::Native | Under::Xen { waits: true } => &["bench"],
+            Under::Xen { waits: false } => &["bench", SWITCH],
+            Under::GearV { .. } | Under::Kvm { .. } => &["bench", KICK, SWITCH],
+        }
+    }
+
+    /// Runs the guest alone and beside a VM that it interrupts, and returns its figures. The
+    /// doorbell between two guests and the guest that shares its CPUs are measured under GearV
+    /// alone.
     pub fn measure(&self, qemu: &Qemu, wall: bool) -> Result<Figures> {
-        let mut figures = self.run(qemu, wall, "bench", None)?;
-        if self.has_two_vms() {
-            figures.extend(self.run(qemu, wall, KICK, None)?);
-            figures.extend(self.run(qemu, wall, SWITCH, None)?);
+        let mut figures = Figures::new();
+        for manifest in self.manifests() {
+            figures.extend(self.run(qemu, wall, manifest, None)?);
         }
         if let Under::GearV { .. } = self.under {
             figures.extend(self.run(qemu, wall, DOORBELL, None)?);
             figures.extend(shared(self.run(qemu, wall, "bench-shared", None)?));
         }
         Ok(figures)
-    }
-
-    /// Tells whether there are rows of two VMs.
-    pub(super) fn has_two_vms(&self) -> bool {
-        matches!(self.under, Under::GearV { .. } | Under::Kvm { .. })
     }
 
     /// Runs the guest alone, on this Gear1 or the usual one.
@@ -237,19 +241,15 @@ impl Column {
                 host.start(qemu, &machine, &log)
             }
             Under::Xen { waits } => {
-                ensure!(manifest == "bench", "Xen runs one guest, not {manifest}");
+                let (guests, cpus) = xen_guests(manifest)?;
                 let xen = Xen {
                     kernel: &guest,
-                    vcpus: machine.cpus,
+                    guests,
                     waits_in_guest: waits,
                 };
-                let directory = self.name().replace(' ', "-");
-                xen.start(
-                    qemu,
-                    &machine,
-                    &workspace::output_dir().join(directory),
-                    &log,
-                )
+                let directory = format!("{}-{manifest}", self.name().replace(' ', "-"));
+                let directory = workspace::output_dir().join("xen").join(directory);
+                xen.start(qemu, &Machine { cpus, ..machine }, &directory, &log)
             }
         }
     }
@@ -313,6 +313,25 @@ fn kvm_host(guest: &Path, polls: bool, manifest: &str) -> KvmHost {
             cpus: vec![cpu],
         }),
         ..host
+    }
+}
+
+/// Returns Xen's guests of what a manifest describes, and the number of CPUs. Xen pins no vCPU
+/// without a toolstack: two guests share a CPU if the machine has one only.
+fn xen_guests(manifest: &str) -> Result<(&'static [Guest<'static>], u32)> {
+    const fn guest(vcpus: u32, command_line: &str) -> Guest<'_> {
+        Guest {
+            vcpus,
+            command_line,
+        }
+    }
+    match manifest {
+        "bench" => Ok((&const { [guest(2, "")] }, 2)),
+        SWITCH => Ok((
+            &const { [guest(1, "role=1 switch=1"), guest(1, "role=2")] },
+            1,
+        )),
+        _ => bail!("{manifest} is not measured under Xen"),
     }
 }
 

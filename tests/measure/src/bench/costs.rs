@@ -20,7 +20,7 @@ use workbench::workspace;
 
 use self::cores::{CORES, Core};
 use super::breakdown::ITERATIONS;
-use super::column::{Column, KICK, SWITCH, Under, printed};
+use super::column::{Column, Under, printed};
 use crate::plugin;
 
 mod cores;
@@ -37,8 +37,6 @@ const COLUMNS: [&str; 6] = [
     "GearV EL0 max GICv3",
     "KVM blocking n1 GICv3",
 ];
-/// Manifests whose rows are measured, a boot each. The first one has no second VM.
-const MANIFESTS: [&str; 3] = ["bench", KICK, SWITCH];
 /// Addresses of all guests: guest-physical memory begins at 1 GiB on QEMU's `virt`, and the guest
 /// runs where it is loaded. No hypervisor here has code below 4 GiB but Gear2, and Xen 4.17 from 2
 /// MiB on, both of which are below 1 GiB.
@@ -116,7 +114,7 @@ impl Costs {
 /// and barriers. For a test, since a path may become slower while it becomes no longer.
 pub fn of_gearv(qemu: &Qemu, rows: &[&str]) -> Result<Vec<[u64; 3]>> {
     let column = Column::of(COLUMNS[0])?;
-    let measured = measure(qemu, &plugin::build()?, &column, MANIFESTS[0])?;
+    let measured = measure(qemu, &plugin::build()?, &column, "bench")?;
     let of = |row: &&str| {
         let costs = measured.iter().find(|costs| costs.row == *row);
         let costs = costs.with_context(|| format!("{row} was not measured"))?;
@@ -140,11 +138,7 @@ pub(super) fn run(qemu: &Qemu, only: &str) -> Result<()> {
     for name in chosen {
         let (column, mut rows) = (Column::of(name)?, Vec::new());
         let step = Step::start(name);
-        let manifests = match column.has_two_vms() {
-            true => &MANIFESTS[..],
-            false => &MANIFESTS[..1],
-        };
-        for manifest in manifests {
+        for manifest in column.manifests() {
             rows.extend(measure(qemu, &plugin, &column, manifest)?);
         }
         step.done(name);

@@ -1,25 +1,66 @@
 use super::*;
 
+const ALONE: [Guest<'_>; 1] = [Guest {
+    vcpus: 2,
+    command_line: "",
+}];
+const PAIR: [Guest<'_>; 2] = [
+    Guest {
+        vcpus: 1,
+        command_line: "role=1 switch=1",
+    },
+    Guest {
+        vcpus: 1,
+        command_line: "role=2",
+    },
+];
+
+fn xen<'a>(guests: &'a [Guest<'a>], waits_in_guest: bool) -> Xen<'a> {
+    Xen {
+        kernel: Path::new("/guest"),
+        guests,
+        waits_in_guest,
+    }
+}
+
 #[test]
 fn the_tree_says_where_the_guest_lies_and_how_it_waits() {
-    let xen = |waits_in_guest| Xen {
-        kernel: Path::new("/g,uest"),
-        vcpus: 2,
-        waits_in_guest,
-    };
-    let text = xen(true).chosen(0x1_2345);
+    let text = xen(&ALONE, true).additions(0x1_2345, &[]);
     assert!(text.contains("module@60000000"), "{text}");
     assert!(text.contains("reg = <0 0x60000000 0 0x12345>"), "{text}");
     assert!(text.contains("cpus = <2>"), "{text}");
     assert!(text.contains("memory = <0 0x8000>"), "{text}");
     assert!(text.contains(" vwfi=native\""), "{text}");
-    assert!(!xen(false).chosen(1).contains("vwfi"));
+    assert!(!text.contains("reserved-memory"), "{text}");
+    assert!(!xen(&ALONE, false).additions(1, &[]).contains("vwfi"));
     // QEMU takes a doubled comma for one.
-    let loader = xen(true).loader().unwrap().into_string().unwrap();
-    assert!(
-        loader.contains("file=/g,,uest,addr=0x60000000,"),
-        "{loader}"
-    );
+    let [_, loader] = loader(Path::new("/g,uest"), IMAGE).unwrap();
+    assert_eq!(loader, "loader,file=/g,,uest,addr=0x60000000,force-raw=on");
+}
+
+/// Both guests reach the doorbell and the memory, which is kept from Xen. The interrupt is the
+/// second one's alone.
+#[test]
+fn two_guests_have_a_doorbell() {
+    let text = xen(&PAIR, false).additions(0x1000, &[0x222, 0x333]);
+    for part in [
+        "domU2 {",
+        "bootargs = \"role=1 switch=1\"",
+        "reg = <0 0x60800000 0 0x222>",
+        "reg = <0 0x61000000 0 0x1000>",
+        "reg = <0 0x61800000 0 0x333>",
+        "shared@50000000",
+        "&{/pl011@9040000} {",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let [first, second] = [passed(0), passed(1)];
+    for passed in [&first, &second] {
+        assert!(passed.contains("0x1000 0 0x9040000>"), "{passed}");
+        assert!(passed.contains("0x1000 0 0x50000000>"), "{passed}");
+    }
+    assert!(first.contains("xen,path = \"/reserved-memory/shared@50000000\""));
+    assert!(second.contains("xen,path = \"/pl011@9040000\""));
 }
 
 /// A line is cut behind 126 characters, the guest's other lines stay, and Xen's own go.

@@ -12,6 +12,7 @@ use core::arch::asm;
 
 use test_guests::machine::Peer;
 use test_guests::mmio::{read32, write32, write64};
+use test_guests::uart::register;
 use test_guests::{Machine, cpu, gic, report, timer, write_sysreg};
 
 use super::{SETTLE_US, handle_until, measure};
@@ -26,6 +27,8 @@ const READY: u64 = 0;
 const ANSWER: u64 = 8;
 const SPUN: u64 = 16;
 const SLEPT: u64 = 20;
+/// The transmit interrupt in a PL011's IMSC and ICR (Arm DDI 0183, 3.3.10 and 3.3.13).
+const TRANSMIT: u32 = 1 << 5;
 /// Long enough for the other VM to handle its interrupt and to fall asleep.
 const SLEEP_US: u64 = 100;
 
@@ -43,6 +46,9 @@ pub(super) fn send(machine: &Machine) {
         return;
     };
     if machine.option("switch").is_some() {
+        if peer.is_pl011 {
+            write32(peer.doorbell + register::IMSC, TRANSMIT);
+        }
         while read32(peer.shared + READY) == 0 {
             timer::sleep_us(SLEEP_US);
         }
@@ -93,6 +99,9 @@ fn kick(peer: &Peer) -> u64 {
 /// VM when the other one sleeps again.
 fn switch(peer: &Peer) -> u64 {
     timer::sleep_us(SLEEP_US);
+    if peer.is_pl011 {
+        write32(peer.doorbell + register::ICR, TRANSMIT);
+    }
     write64(peer.shared + ANSWER, 0);
     timer::arm(timer::now() + timer::from_us(SLEEP_US));
     let (start, handler): (u64, u64);
