@@ -50,8 +50,9 @@ const SHARED_NODE: &str = "/reserved-memory/shared@50000000";
 const GUEST_GIC: u32 = 0xfde8;
 /// Xen's command line. A timer of Xen's is due no earlier than `timer_slop` from now, 50 us by
 /// default: a vCPU that sleeps for a shorter time would be woken as late as that, and a row would
-/// count the CPU's rest instead of Xen's instructions.
-const COMMAND_LINE: &str = "console=dtuart timer_slop=0";
+/// count the CPU's rest instead of Xen's instructions. Without `bootscrub=0`, CPUs that are idle
+/// wipe free memory, which would count as well.
+const COMMAND_LINE: &str = "console=dtuart timer_slop=0 bootscrub=0";
 
 /// Guests, and how Xen runs them.
 #[derive(Clone, Copy, Debug)]
