@@ -233,8 +233,8 @@ fn channels(root: &Node<'static>) -> [Option<ChannelNode>; MAX_CHANNELS] {
     found
 }
 
-/// Returns how this VM and another one reach each other: two of KVM, two with a channel between
-/// them, or GearV's device VM and the guest that it serves.
+/// Returns how this VM and another one reach each other: two of KVM or Xen, two with a channel
+/// between them, or GearV's device VM and the guest that it serves.
 fn peer(root: &Node<'_>, ram: u64) -> Option<Peer> {
     // Xen puts the devices that it passes to a guest below a node of this name.
     let passed = || find(&root.child("passthrough")?, "gearv,bench-doorbell");

@@ -1,4 +1,4 @@
-//! A PL011, polled.
+//! A PL011, or the part of one that SBSA names, polled.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

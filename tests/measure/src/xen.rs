@@ -274,8 +274,8 @@ fn loader(file: &Path, at: usize) -> Result<[OsString; 2]> {
     Ok(["-device".into(), device.into()])
 }
 
-/// Returns the first guest's lines as the guest printed them, without those of others. Xen cuts long lines to
-/// pieces, each with [`GUEST`] in front.
+/// Returns the first guest's lines as the guest printed them, without those of others. Xen cuts
+/// long lines to pieces, each with [`GUEST`] in front.
 pub fn guest_lines(console: &str) -> String {
     let mut lines = String::new();
     for piece in console.lines().filter_map(|line| line.strip_prefix(GUEST)) {

@@ -2,11 +2,11 @@
 //! of another VM's handler.
 //!
 //! Two VMs run this program, `role=1` kicks, `role=2` is kicked. Under GearV the first is the
-//! device VM, whose doorbell is the used-buffer interrupt of the second, which it serves; under KVM
-//! the doorbell is an ioeventfd that is an irqfd of the other VM. Both read the physical counter,
-//! which is the same for both, and share a page. With `switch=1` both are on one CPU: measured is
-//! from the first one's WFI to the handler, with the interrupt pending already, which is the change
-//! from one VM to another.
+//! device VM, whose doorbell is the used-buffer interrupt of the second, which it serves. Under KVM
+//! the doorbell is an ioeventfd that is an irqfd of the other VM, and under Xen a PL011 that both
+//! reach. Both read the physical counter, which is the same for both, and share a page. With
+//! `switch=1` both are on one CPU: measured is from the first one's WFI to the handler, with the
+//! interrupt pending already, which is the change from one VM to another.
 
 use core::arch::asm;
 
@@ -27,7 +27,7 @@ const READY: u64 = 0;
 const ANSWER: u64 = 8;
 const SPUN: u64 = 16;
 const SLEPT: u64 = 20;
-/// The transmit interrupt in a PL011's IMSC and ICR (Arm DDI 0183, 3.3.10 and 3.3.13).
+/// The transmit interrupt in a PL011's IMSC and ICR (Arm DDI 0183, 3.3). ICR makes a new edge.
 const TRANSMIT: u32 = 1 << 5;
 /// Long enough for the other VM to handle its interrupt and to fall asleep.
 const SLEEP_US: u64 = 100;
