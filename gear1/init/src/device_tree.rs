@@ -40,8 +40,8 @@ mod tests;
 const ENABLED: Texts = Texts::new(&["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"]);
 /// Nodes of the root that init writes anew.
 const REPLACED: &[&str] = &["chosen", "cpus", "gearv"];
-/// Nodes of the root that describe no devices. Aliases may name nodes that are disabled or left out,
-/// which drivers then skip; reservations lie outside of the VM's memory.
+/// Nodes of the root that describe no devices. Aliases may name nodes that are disabled or left
+/// out, which drivers then skip; reservations lie outside of the VM's memory.
 const COPIED: &[&str] = &["aliases", "reserved-memory"];
 /// Properties of a CPU node that describe only the physical CPU.
 ///

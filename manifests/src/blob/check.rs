@@ -81,8 +81,8 @@ impl<'a> Blob<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// Reads the property whose token is at cell `at` twice, and returns the offset of its name, its
-    /// value and the first cell behind it.
+    /// Reads the property whose token is at cell `at` twice, and returns the offset of its name,
+    /// its value and the first cell behind it.
     fn check_property(
         &self,
         tree: &DevTree<'a>,

@@ -6,7 +6,6 @@
 
 use gear1_init::region::Region;
 use gear1_init::{devices, fdt};
-use gearv_manifest::blob::Blob;
 
 use crate::aligned;
 
