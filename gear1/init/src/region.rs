@@ -40,13 +40,17 @@ pub fn subtract(from: &[Region], taken: &[Region]) -> Vec<Region> {
     let mut left: Vec<Region> = from.iter().map(inner).collect();
     left.retain(|region| region.bytes() != 0);
     for hole in taken.iter().filter(|hole| hole.bytes() != 0).map(pages) {
-        let parts = |region: Region| {
-            let before = Region::new(region.start, region.end.min(hole.start));
+        for at in 0..left.len() {
+            let Some(region) = left.get_mut(at) else {
+                break;
+            };
             // planted: memory is taken on both sides of a hole
             let behind = Region::new(region.start.max(hole.end), region.end);
-            [before, behind]
-        };
-        left = left.into_iter().flat_map(parts).collect();
+            region.end = region.end.min(hole.start);
+            if behind.bytes() != 0 {
+                left.push(behind);
+            }
+        }
         left.retain(|region| region.bytes() != 0);
     }
     left.sort_by_key(|region| region.start);
