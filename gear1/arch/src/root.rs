@@ -17,6 +17,8 @@ use crate::handover::Handover;
 
 const VALID: u64 = 1;
 const FROZEN: u64 = 1 << 63;
+/// Bytes of the four entries that are passed over together if they are empty.
+const GROUP_SIZE: u64 = 32;
 
 /// Makes all entries of the VM's root invalid. The caller invalidates the TLBs.
 pub fn freeze(boot: Handover, vm: VmId) {
@@ -40,20 +42,28 @@ fn change(boot: Handover, vm: VmId, from: u64, to: u64) {
     if offset >= boot.pool_size || boot.root_size > boot.pool_size.wrapping_sub(offset) {
         return;
     }
-    let table = el2::POOL.wrapping_add(offset);
-    // Bound: 16 tables of a root x 512 entries.
-    for index in 0..boot.root_size / 8 {
-        let entry = table.wrapping_add(index.wrapping_mul(8)) as *mut u64;
-        // SAFETY: init maps the pool read-write at `POOL`; the entry lies in it and is aligned, as
-        // roots are.
-        let old = unsafe { ptr::read_volatile(entry) };
-        if old == 0 {
-            // Most of a root that is made of several tables.
-            continue;
+    let mut group = el2::POOL.wrapping_add(offset) as *mut u64;
+    // SAFETY: init maps the pool read-write at `POOL`; the entry lies in it and is aligned, as roots
+    // are.
+    let read = |entry: *mut u64| unsafe { ptr::read_volatile(entry) };
+    // Bound: 16 tables of a root x 512 entries / 4.
+    for _ in 0..boot.root_size / GROUP_SIZE {
+        let [b, c, d] = [
+            group.wrapping_add(1),
+            group.wrapping_add(2),
+            group.wrapping_add(3),
+        ];
+        // Most of a root is empty.
+        if read(group) | read(b) | read(c) | read(d) != 0 {
+            // Bound: 4 entries.
+            for entry in [group, b, c, d] {
+                let old = read(entry);
+                let new = old & !from | if old & from != 0 { to } else { 0 };
+                // SAFETY: as above. Hardware may walk it meanwhile: the store is one word.
+                unsafe { ptr::write_volatile(entry, new) };
+            }
         }
-        let new = old & !from | if old & from != 0 { to } else { 0 };
-        // SAFETY: as above. Hardware may walk it meanwhile: the store is one word.
-        unsafe { ptr::write_volatile(entry, new) };
+        group = group.wrapping_add(4);
     }
     barrier::dsb_ishst();
     barrier::isb();

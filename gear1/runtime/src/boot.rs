@@ -286,7 +286,6 @@ fn begin_work(cpu: &mut Cpu, machine: &'static Machine) {
     let boot = machine.boot;
     let here = cpu.index().select(&boot.cpus);
     if here.real_time {
-        enable_interrupts(boot, cpu.local());
         // SAFETY: the CPU starts.
         unsafe { realtime::start(cpu, machine) };
     } else if here.gear2 {
@@ -346,7 +345,7 @@ fn start_cpus(cpu: &Cpu, boot: Handover, wanted: impl Fn(&BootCpu) -> bool) {
 }
 
 /// Routes the interrupts to this CPU whose owners live here.
-fn enable_interrupts(boot: &BootInfo, cpu: LocalCpu<'_>) {
+pub(crate) fn enable_interrupts(boot: &BootInfo, cpu: LocalCpu<'_>) {
     boot.for_each_owned(|intid, owner| {
         let here = machine::irq_cpu(boot, owner) == cpu.index().index();
         if intid >= FIRST_SPI && here && !machine::is_passed_through(boot, owner) {

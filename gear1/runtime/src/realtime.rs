@@ -18,6 +18,7 @@ use gear1_arch::{barrier, cpu as this_cpu, firmware};
 use gear1_core::monitors::ALL as ALL_MONITORS;
 use gear1_core::vgic::VcpuIndex;
 
+use crate::boot::enable_interrupts;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 use crate::{irq, kick, last_words, lifecycle, vcpu};
@@ -49,9 +50,12 @@ pub(crate) unsafe fn start(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.rt_vcpu = Some(id);
     cpu.data.real_time = boot.real_time;
     leave_out_gear2(cpu);
+    // With pass-through the guest enables its interrupts itself.
     if boot.real_time == RealTime::PassThrough {
         // SAFETY: the CPU is this vCPU's alone from now on.
         unsafe { this_cpu::give_timer_and_monitors(machine::features(boot) & ALL_MONITORS) };
+    } else {
+        enable_interrupts(machine.boot, cpu.local());
     }
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::confine(machine::vm(vm));
