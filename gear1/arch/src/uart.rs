@@ -206,6 +206,18 @@ impl Device {
             Self::Imx(uart) => uart.utxd.set(byte.into()),
         }
     }
+
+    /// Sends a byte as soon as there is room for it, or the UART has been asked too often.
+    fn send_in_time(&self, byte: u8) {
+        // Bound: PATIENCE reads of the UART's flag register.
+        for _ in 0..PATIENCE {
+            if !self.is_full() {
+                break;
+            }
+            crate::barrier::yield_hint();
+        }
+        self.send(byte);
+    }
 }
 
 /// A UART that is written by polling.
@@ -236,36 +248,26 @@ impl BootUart {
         device.unwrap_or(Device::None)
     }
 
-    fn byte(self, byte: u8) {
-        let device = self.device();
-        // Bound: PATIENCE reads of the UART's flag register.
-        for _ in 0..PATIENCE {
-            if !device.is_full() {
-                break;
-            }
-            crate::barrier::yield_hint();
-        }
-        device.send(byte);
-    }
-
     /// Writes text; a newline gets its carriage return.
     pub fn text(self, text: &str) {
+        let device = self.device();
         // Bound: bytes of a constant text.
         for byte in text.bytes() {
             if byte == b'\n' {
-                self.byte(b'\r');
+                device.send_in_time(b'\r');
             }
-            self.byte(byte);
+            device.send_in_time(byte);
         }
     }
 
     /// Writes a number as `0x` and 16 hexadecimal digits.
     pub fn hex(self, value: u64) {
         self.text("0x");
+        let device = self.device();
         // Bound: 16 digits.
         for shift in (0..64).step_by(4).rev() {
             let digit = (value >> shift) as u8 & 0xf;
-            self.byte(if digit < 10 {
+            device.send_in_time(if digit < 10 {
                 b'0' + digit
             } else {
                 b'a' + digit - 10
