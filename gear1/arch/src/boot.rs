@@ -443,7 +443,7 @@ impl PhysicalMemory for Machine {
     }
 
     /// With CTR_EL0.IDC = 1 instruction fetches see what is in data caches (Arm ARM D7.5.9); the
-    /// barrier before the runtime's first instruction orders the stores.
+    /// barrier before the runtime's first instruction orders the stores. The boot CPU stands for all.
     fn clean_code(&mut self, pa: Pa, size: u64) {
         if !cache::feeds_instruction_fetches() {
             self.clean(pa, size);
