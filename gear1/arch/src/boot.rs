@@ -330,7 +330,8 @@ impl Machine {
         ptr::with_exposed_provenance_mut(pa.get() as usize)
     }
 
-    /// Returns `pa` as a pointer to `count` aligned words that init may write, or stops the machine.
+    /// Returns `pa` as a pointer to `count` aligned words that init may write, or stops the
+    /// machine.
     #[inline]
     fn words(&self, pa: Pa, count: usize) -> *mut u64 {
         let first = self.writable(pa, count as u64 * 8).cast::<u64>();
@@ -443,7 +444,8 @@ impl PhysicalMemory for Machine {
     }
 
     /// With CTR_EL0.IDC = 1 instruction fetches see what is in data caches (Arm ARM D7.5.9); the
-    /// barrier before the runtime's first instruction orders the stores. The boot CPU stands for all.
+    /// barrier before the runtime's first instruction orders the stores. The boot CPU stands for
+    /// all.
     fn clean_code(&mut self, pa: Pa, size: u64) {
         if !cache::feeds_instruction_fetches() {
             self.clean(pa, size);

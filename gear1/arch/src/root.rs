@@ -43,8 +43,8 @@ fn change(boot: Handover, vm: VmId, from: u64, to: u64) {
         return;
     }
     let mut group = el2::POOL.wrapping_add(offset) as *mut u64;
-    // SAFETY: init maps the pool read-write at `POOL`; the entry lies in it and is aligned, as roots
-    // are.
+    // SAFETY: init maps the pool read-write at `POOL`; the entry lies in it and is aligned, as
+    // roots are.
     let read = |entry: *mut u64| unsafe { ptr::read_volatile(entry) };
     // Bound: 16 tables of a root x 512 entries / 4.
     for _ in 0..boot.root_size / GROUP_SIZE {

@@ -19,7 +19,8 @@ pub trait PhysicalMemory {
     fn read_word(&self, pa: Pa) -> u64;
     /// Writes an aligned word.
     fn write_word(&mut self, pa: Pa, value: u64);
-    /// Returns how many of `count` aligned words from `pa` on are zero, up to the first that is not.
+    /// Returns how many of `count` aligned words from `pa` on are zero, up to the first that is
+    /// not.
     fn count_zero_words(&self, pa: Pa, count: usize) -> usize {
         let words = (pa.get()..).step_by(8).take(count);
         let zero = words.take_while(|word| self.read_word(Pa::new(*word)) == 0);

@@ -99,8 +99,8 @@ global_asm!(
     b gear1_init_start
 
     // Links tables X0 (level 1) and X1 (level 2) below the root X24, and maps the 2 MiB at X3 by
-    // the descriptor X2. Lines of the words that were fetched before are stale, and are invalidated.
-    // Clobbers X4 to X7.
+    // the descriptor X2. Lines of the words that were fetched before are stale, and are
+    // invalidated. Clobbers X4 to X7.
 20: lsr x4, x3, #39
     add x4, x24, x4, lsl #3
     orr x7, x0, #3
