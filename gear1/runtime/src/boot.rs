@@ -18,7 +18,6 @@ use gear1_arch::handover::Handover;
 use gear1_arch::regs::{
     CNTV_CTL_EL0, MDSCR_EL1, MIDR_EL1, Readable as _, VPIDR_EL2, Writeable as _,
 };
-use gear1_arch::this_cpu::LocalCpu;
 use gear1_arch::window::wipe_init;
 use gear1_arch::world::{World, vttbr_of};
 use gear1_arch::{cpu, entry, firmware, pointer_auth, start, sve};
@@ -33,7 +32,7 @@ use crate::gic::{Gic, HostGic, KICK};
 use crate::halt::{HaltReason, halt_early};
 use crate::machine::{self, CPUS, Cpu, FIRST_SPI, GUEST_SPIS, Machine};
 use crate::smmu_driver::Streams;
-use crate::{board_watchdog, ffa, log, monitors, realtime, supervise, timer};
+use crate::{board_watchdog, ffa, irq, log, monitors, realtime, supervise, timer};
 
 /// Every CPU's first function, on its own stack.
 #[unsafe(no_mangle)]
@@ -289,7 +288,7 @@ fn begin_work(cpu: &mut Cpu, machine: &'static Machine) {
         // SAFETY: the CPU starts.
         unsafe { realtime::start(cpu, machine) };
     } else if here.gear2 {
-        enable_interrupts(boot, cpu.local());
+        irq::enable(boot, cpu.local());
         board_watchdog::watch(cpu.index());
         if machine::irq_cpu(boot, IrqOwner::GEAR2) == cpu.index().index() {
             timer::begin_to_feed(&mut cpu.data, machine);
@@ -342,14 +341,4 @@ fn start_cpus(cpu: &Cpu, boot: Handover, wanted: impl Fn(&BootCpu) -> bool) {
             );
         }
     }
-}
-
-/// Routes the interrupts to this CPU whose owners live here.
-pub(crate) fn enable_interrupts(boot: &BootInfo, cpu: LocalCpu<'_>) {
-    boot.for_each_owned(|intid, owner| {
-        let here = machine::irq_cpu(boot, owner) == cpu.index().index();
-        if intid >= FIRST_SPI && here && !machine::is_passed_through(boot, owner) {
-            Gic::enable_spi(cpu, intid);
-        }
-    });
 }

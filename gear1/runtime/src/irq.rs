@@ -13,11 +13,12 @@ use gear1_abi::record::RecordId;
 use gear1_arch::gic::Acknowledged;
 use gear1_arch::regs::{CNTV_CTL_EL0, Writeable as _};
 use gear1_arch::stop;
+use gear1_arch::this_cpu::LocalCpu;
 use gear1_core::monitors::PMU_INTID;
 use gear1_core::vgic::{FIRST_LPI, IntId};
 
 use crate::gic::{self, Gic, HostGic};
-use crate::machine::{Cpu, Loaded, Machine};
+use crate::machine::{self, Cpu, FIRST_SPI, Loaded, Machine};
 use crate::vgic::PMU_IRQ;
 use crate::{kick, log, timer, vgic};
 
@@ -141,4 +142,14 @@ fn discard(cpu: &Cpu, intid: u32) {
         Gic::deactivate(intid);
     }
     log::log(cpu.index(), RecordId::SpuriousIrq, [u64::from(intid), 0, 0]);
+}
+
+/// Routes the interrupts to this CPU whose owners live here.
+pub(crate) fn enable(boot: &BootInfo, cpu: LocalCpu<'_>) {
+    boot.for_each_owned(|intid, owner| {
+        let here = machine::irq_cpu(boot, owner) == cpu.index().index();
+        if intid >= FIRST_SPI && here && !machine::is_passed_through(boot, owner) {
+            Gic::enable_spi(cpu, intid);
+        }
+    });
 }

@@ -18,7 +18,6 @@ use gear1_arch::{barrier, cpu as this_cpu, firmware};
 use gear1_core::monitors::ALL as ALL_MONITORS;
 use gear1_core::vgic::VcpuIndex;
 
-use crate::boot::enable_interrupts;
 use crate::gic::{Gic, HostGic};
 use crate::machine::{self, Cpu, Machine};
 use crate::{irq, kick, last_words, lifecycle, vcpu};
@@ -55,7 +54,7 @@ pub(crate) unsafe fn start(cpu: &mut Cpu, machine: &'static Machine) {
         // SAFETY: the CPU is this vCPU's alone from now on.
         unsafe { this_cpu::give_timer_and_monitors(machine::features(boot) & ALL_MONITORS) };
     } else {
-        enable_interrupts(machine.boot, cpu.local());
+        irq::enable(machine.boot, cpu.local());
     }
     #[cfg(feature = "check-locks")]
     gear1_arch::confine::confine(machine::vm(vm));
