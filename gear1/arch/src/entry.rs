@@ -344,10 +344,12 @@ gear1_traced_vectors:
     // stored for number 16 and on.
 register_access:
     SAVE_OTHER_CALLER_SAVED
+    // planted: a System register is read into a register that nobody loads
     tbz x1, #9, sync_in_place
     b sync_with_all
 no_call:
     SAVE_OTHER_CALLER_SAVED
+    // planted: an access is answered in a register that nobody loads
     tbz x1, #20, sync_in_place
 sync_with_all:
     SAVE_CALLEE_SAVED sp

@@ -132,6 +132,7 @@ impl World {
     /// Notes whether the vCPU that is loaded from now on has monitors, which move on the long ways
     /// alone.
     pub const fn note_monitors(&mut self, has: bool) {
+        // planted: a vCPU with monitors takes the short ways
         if has || self.is(kind::EL1) || self.is(kind::NO_GEAR2) {
             self.kinds |= kind::LONG;
         } else {
@@ -268,6 +269,7 @@ impl World {
     #[must_use]
     pub fn short_way(&self) -> Option<ShortWay> {
         let kinds = self.kinds;
+        // planted: the short ways leave a guest's SError to Gear2
         if kinds & kind::LONG != 0 || serror::is_noted(kinds & kind::RAS != 0) {
             return None;
         }

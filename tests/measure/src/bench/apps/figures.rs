@@ -5,6 +5,7 @@
 //! counters before the guest's figure arrives. The parser therefore pairs counters and figures by
 //! their order of appearance and refuses any other number of them.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::papers;
 use super::places::{GUEST, NATIVE};
+use super::size::REPETITION;
 
 /// Reasons of exits that are interrupts (`gear1/abi/src/exit.rs`). The papers' formula 1 counts
 /// these alone, because each of them makes two world switches more.
@@ -33,7 +35,7 @@ const GUEST_ENDS: &str = "guest";
 const LEAST: f64 = 0.01;
 
 /// A workload in one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figure {
     pub(super) place: String,
     pub(super) name: String,
@@ -55,6 +57,9 @@ pub(super) struct Figure {
     /// Gear2.
     pub(super) interrupts: u64,
     pub(super) gear2_ns: u64,
+    /// Instructions an operation of all runs of a workload that a place repeats, the lowest first.
+    /// The other figures are then those of the run in the middle.
+    runs: Vec<f64>,
 }
 
 /// Parses `WHERE <place>`, `APP <name> <ns> <operations> <operations of the least size>`, `TOOK <name> <kind>=<interrupts> ...`,
@@ -100,6 +105,46 @@ pub(super) fn add_instructions(figures: &mut [Figure], counts: &str) -> Result<(
         figure.instructions = pair.try_into().ok();
     }
     Ok(())
+}
+
+/// Returns the figures with one for all runs of a workload in a place: that of the run in the
+/// middle by its instructions, of an even number the higher one of both. Its exits and its time are
+/// of the same run, so that they belong together. The counts of instructions have been added.
+pub(super) fn in_the_middle(figures: Vec<Figure>) -> Result<Vec<Figure>> {
+    let mut all: Vec<Vec<Figure>> = Vec::new();
+    for figure in figures {
+        let is_same = |of: &&mut Vec<Figure>| {
+            (of.first()).is_some_and(|first| {
+                first.place == figure.place && first.workload() == figure.workload()
+            })
+        };
+        match all.iter_mut().find(is_same) {
+            Some(of) => of.push(figure),
+            None => all.push(vec![figure]),
+        }
+    }
+    let all = all.into_iter().map(|mut of| {
+        if of.len() == 1 {
+            return Ok(of.remove(0));
+        }
+        let each = of.iter().map(|figure| {
+            let each = figure.instructions_an_operation();
+            each.with_context(|| format!("{} has no instructions", figure.name))
+        });
+        let mut each: Vec<f64> = each.collect::<Result<_>>()?;
+        of.sort_by(|one, other| {
+            let [one, other] = [one, other].map(Figure::instructions_an_operation);
+            one.partial_cmp(&other).unwrap_or(Ordering::Equal)
+        });
+        each.sort_by(f64::total_cmp);
+        let figure = of.swap_remove(of.len() / 2);
+        Ok(Figure {
+            name: figure.workload().to_owned(),
+            runs: each,
+            ..figure
+        })
+    });
+    all.collect()
 }
 
 /// State behind the lines so far.
@@ -186,7 +231,22 @@ impl Figure {
             took: BTreeMap::new(),
             interrupts: 0,
             gear2_ns: 0,
+            runs: Vec::new(),
         })
+    }
+
+    /// Returns the workload's name without the number of its repetition.
+    fn workload(&self) -> &str {
+        let name = self.name.split_once(REPETITION);
+        name.map_or(&self.name, |(name, _)| name)
+    }
+
+    /// Returns the lowest and the highest instructions an operation of a workload that repeats.
+    fn spread(&self) -> Option<[f64; 2]> {
+        let [lowest, .., highest] = self.runs[..] else {
+            return None;
+        };
+        Some([lowest, highest])
     }
 
     /// Returns the instructions of an operation, if they were counted: without those of the least
@@ -243,6 +303,10 @@ impl Figure {
         let mut text = format!("{name:18} {place:24} {operations:>10}{cells}  ");
         for (vm, exits) in &self.exits {
             let _ = write!(text, " {vm} {exits} ({:.3})", an_operation(*exits));
+        }
+        if let Some([lowest, highest]) = self.spread() {
+            let runs = self.runs.len();
+            let _ = write!(text, "  {lowest:.0} to {highest:.0} in {runs} runs");
         }
         text + "\n"
     }
@@ -418,6 +482,7 @@ pub(super) fn to_json(figures: &[Figure]) -> Value {
             "took": figure.took,
             "interrupts": figure.interrupts,
             "gear2-ns": figure.gear2_ns,
+            "runs": figure.runs,
         })
     };
     json!({ "figures": figures.iter().map(figure).collect::<Vec<_>>() })

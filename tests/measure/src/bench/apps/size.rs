@@ -91,7 +91,9 @@ impl<'a> Work<'a> {
             elements,
             kib,
         } = self.size;
-        let names = self.names(part).join(",");
+        let names = self.names(part).into_iter();
+        let names = names.flat_map(|name| self.size.repetitions(name));
+        let names = names.collect::<Vec<_>>().join(",");
         format!(
             "apps.names={names} apps.mib={mib} apps.events={events} apps.loops={loops} \
              apps.requests={requests} apps.trees={trees} apps.times={times} \
@@ -157,6 +159,20 @@ impl Size {
         }
     }
 
+    /// Returns the names under which the script runs a workload: its own, and with a number behind
+    /// `+` those of its repetitions. Workloads repeat that depend on which CPU Linux wakes a thread
+    /// on. Those of the suite do not: they have limits for one run.
+    fn repetitions(self, name: &str) -> Vec<String> {
+        let runs = match name {
+            _ if self == Size::SHORTEST => 1,
+            "hackbench" => 7,
+            name if NETWORK.contains(&name) => 3,
+            _ => 1,
+        };
+        let again = (2..=runs).map(|run| format!("{name}{REPETITION}{run}"));
+        [name.to_owned()].into_iter().chain(again).collect()
+    }
+
     /// Returns the workloads, as the script calls them.
     fn names(self, part: Part) -> Vec<&'static str> {
         let disk = ["fio", "fio-depth-1-cpu0", "fio-depth-1-cpu1"];
@@ -197,6 +213,8 @@ impl Size {
     }
 }
 
+/// What stands between a workload's name and the number of its repetition.
+pub(super) const REPETITION: char = '+';
 /// Our own workloads.
 const KERNELS: [&str; 4] = ["dhrystone", "stream", "copy", "modify"];
 /// What netperf does.
@@ -221,9 +239,25 @@ mod tests {
     #[test]
     fn the_script_is_told_names_and_sizes() {
         let words = Work::all(Size::of(false)).words(Part::Gear2);
-        let names = "apps.names=fio,fio-depth-1-cpu0,sysbench-cpu,tcp-rr apps.mib=16 ";
+        let names = "apps.names=fio,fio-depth-1-cpu0,sysbench-cpu,tcp-rr,tcp-rr+2,tcp-rr+3 \
+                     apps.mib=16 ";
         assert!(words.starts_with(names), "{words}");
         assert!(words.ends_with(" apps.elements=100000 apps.kib=1536"));
+    }
+
+    #[test]
+    fn a_place_repeats_what_scatters() {
+        let words = |size, text: &str| {
+            let texts = [text.to_owned()];
+            let work = Work::only(size, &texts, &[Part::All]).unwrap();
+            work.words(Part::All)
+        };
+        let repeats = words(Size::of(false), "hackbench");
+        let names = "apps.names=hackbench,hackbench+2,hackbench+3,hackbench+4,hackbench+5,\
+                     hackbench+6,hackbench+7 ";
+        assert!(repeats.starts_with(names), "{repeats}");
+        assert!(words(Size::of(false), "copy").starts_with("apps.names=copy "));
+        assert!(words(Size::SHORTEST, "tcp-rr").starts_with("apps.names=tcp-rr "));
     }
 
     #[test]

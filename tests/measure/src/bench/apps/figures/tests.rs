@@ -121,3 +121,36 @@ fn ratios_are_of_as_many_cpus() {
         "{text}"
     );
 }
+
+#[test]
+fn the_run_in_the_middle_stands_for_all() {
+    let printed = "WHERE guest\nAPP hackbench 7 11 1\nAPP copy 5 11 1\nAPP hackbench+2 8 11 1\n\
+        APP hackbench+3 9 11 1\nTOOK hackbench call=10\nTOOK hackbench+2 call=20\n";
+    let mut figures = parse("GearV", printed).expect("it is well-formed");
+    add_instructions(&mut figures, "0\n300\n0\n50\n0\n200\n0\n100\n").expect("two each");
+    let figures = in_the_middle(figures).expect("all are counted");
+    let [hackbench, copy] = &figures[..] else {
+        panic!("{figures:?}")
+    };
+    assert_eq!(hackbench.name, "hackbench");
+    assert_eq!(hackbench.instructions_an_operation(), Some(20.0));
+    // Time and interrupts of the same run.
+    assert_eq!((hackbench.ns, hackbench.took["call"]), (8, 20));
+    assert_eq!(hackbench.runs, [10.0, 20.0, 30.0]);
+    assert_eq!(
+        (copy.spread(), hackbench.spread()),
+        (None, Some([10.0, 30.0]))
+    );
+    assert!(table(&figures).contains("10 to 30 in 3 runs"));
+    let json = to_json(&figures);
+    assert_eq!(
+        json["figures"][0]["runs"],
+        serde_json::json!([10.0, 20.0, 30.0])
+    );
+}
+
+#[test]
+fn a_repetition_without_a_count_is_an_error() {
+    let figures = parse("KVM", "APP hackbench 7 11 1\nAPP hackbench+2 8 11 1\n").unwrap();
+    assert!(in_the_middle(figures).is_err());
+}
