@@ -95,9 +95,10 @@ wait_for_port() {
     until $client netstat -ltn | grep -q ":$1 "; do sleep 0.2; done
 }
 # Prints how many operations it did. Where the kernels of `workload` have sizes, both threads count.
-# A name may end with `+` and the number of a repetition, of which only the names' lines know.
+# A name may end with `+` and the number of a repetition, which is no part of the workload.
 work() {
-    case ${1%+*} in
+    set -- "${1%+*}"
+    case $1 in
     fio)
         program fio --name=test --filename=/dev/vda --size="$(option mib)M" --bs=4k --iodepth=64 --ioengine=libaio \
             --readwrite=randrw --rwmixread=75 --direct=1 --randrepeat=1 --gtod_reduce=1 || return 1
@@ -171,7 +172,7 @@ work() {
         # What the start costs differs by some hundred thousand instructions. So many passes make
         # that a thousandth of the figure.
         passes=$((32 * $(option times)))
-        program workload $passes "${1%+*}" "$(setting kib)" || return 1
+        program workload $passes "$1" "$(setting kib)" || return 1
         echo $((2 * passes * $(setting kib)))
         ;;
     esac

@@ -127,7 +127,7 @@ impl Size {
     const SHORT: Size = Size {
         mib: 16,
         events: 500,
-        loops: 20,
+        loops: 40,
         requests: 2000,
         trees: 2,
         times: 25,
@@ -165,7 +165,7 @@ impl Size {
     fn repetitions(self, name: &str) -> Vec<String> {
         let runs = match name {
             _ if self == Size::SHORTEST => 1,
-            "hackbench" => 7,
+            "hackbench" => 5,
             name if NETWORK.contains(&name) => 3,
             _ => 1,
         };
@@ -253,8 +253,7 @@ mod tests {
             work.words(Part::All)
         };
         let repeats = words(Size::of(false), "hackbench");
-        let names = "apps.names=hackbench,hackbench+2,hackbench+3,hackbench+4,hackbench+5,\
-                     hackbench+6,hackbench+7 ";
+        let names = "apps.names=hackbench,hackbench+2,hackbench+3,hackbench+4,hackbench+5 ";
         assert!(repeats.starts_with(names), "{repeats}");
         assert!(words(Size::of(false), "copy").starts_with("apps.names=copy "));
         assert!(words(Size::SHORTEST, "tcp-rr").starts_with("apps.names=tcp-rr "));
