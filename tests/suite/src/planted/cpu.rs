@@ -416,8 +416,8 @@ pub(super) const BUGS: &[Bug] = &[
         test: RULES,
         finder: Finder::Rules,
     },
-    // The long way looks, and is the one that a reader finds by its name. An access to a device takes
-    // the short one.
+    // The long way looks, and is the one that a reader finds by its name. An access to a device
+    // takes the short one.
     Bug {
         name: "the short ways leave a guest's SError to Gear2",
         change: Change::Swap(" || serror::is_noted(kinds & kind::RAS != 0)", ""),
