@@ -28,7 +28,7 @@ use gear1_core::table::{Descriptors, ENTRIES, MapError, Span, TABLE_SIZE, TableM
 
 use crate::mmio::Mmio;
 use crate::uart::BootUart;
-use crate::{barrier, bulk, cache};
+use crate::{barrier, bulk};
 
 mod entry;
 mod heap;
@@ -55,14 +55,20 @@ unsafe extern "Rust" {
     fn gear1_init_main(machine: Machine) -> !;
 }
 
-/// Reached from `boot/entry.rs`, once.
+/// Zeroes `.bss`. Reached from `boot/entry.rs`, once, before all other Rust code and before init has
+/// exception vectors.
 #[unsafe(no_mangle)]
-extern "C" fn gear1_init_start(device_tree: u64, image: u64) -> ! {
+extern "C" fn gear1_init_clear() {
     let bss = (&raw const __bss_start).cast_mut();
     let size = (&raw const __bss_end).addr() - bss.addr();
     // SAFETY: the linker script keeps this range for statics, none of which is used before, and for
     // the stack's lowest page, which is reached last.
     unsafe { bulk::zero(bss, size) };
+}
+
+/// Reached from `boot/entry.rs`, once.
+#[unsafe(no_mangle)]
+extern "C" fn gear1_init_start(device_tree: u64, image: u64) -> ! {
     heap::set_up();
     let machine = Machine::new(Pa::new(device_tree), Pa::new(image));
     // SAFETY: the image defines it with this very signature, as the module's documentation asks.
@@ -441,15 +447,6 @@ impl PhysicalMemory for Machine {
         let start = self.writable(pa, size);
         // SAFETY: `writable` says that the bytes are mapped.
         unsafe { bulk::clean(start, size as usize) };
-    }
-
-    /// With CTR_EL0.IDC = 1 instruction fetches see what is in data caches (Arm ARM D7.5.9); the
-    /// barrier before the runtime's first instruction orders the stores. The boot CPU stands for
-    /// all.
-    fn clean_code(&mut self, pa: Pa, size: u64) {
-        if !cache::feeds_instruction_fetches() {
-            self.clean(pa, size);
-        }
     }
 
     fn read_register8(&self, pa: Pa) -> u8 {

@@ -12,13 +12,6 @@ pub(crate) fn line_size() -> u64 {
     4_u64.wrapping_shl((CTR_EL0.get() >> 16) as u32 & 0xf)
 }
 
-/// Tells whether instruction caches are filled from data caches, so that code that was written
-/// needs no clean (CTR_EL0.IDC).
-#[cfg(feature = "boot")]
-pub(crate) fn feeds_instruction_fetches() -> bool {
-    CTR_EL0.get() >> 28 & 1 != 0
-}
-
 /// Invalidates this CPU's instruction cache, for another CPU that has asked for it. The first
 /// barrier completes the load that found the request, so that nothing is fetched again from before
 /// the request.

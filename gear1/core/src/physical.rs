@@ -46,10 +46,6 @@ pub trait PhysicalMemory {
     /// Cleans a range, so that accesses with caches off and instruction fetches see the written
     /// data.
     fn clean(&mut self, pa: Pa, size: u64);
-    /// Cleans a range as far as instruction fetches of CPUs with their MMU and caches on need it.
-    fn clean_code(&mut self, pa: Pa, size: u64) {
-        self.clean(pa, size);
-    }
     /// Writes zeroes and cleans the range, in one pass where the machine can.
     fn wipe(&mut self, pa: Pa, size: u64) {
         self.zero(pa, size);

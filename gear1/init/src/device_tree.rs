@@ -6,8 +6,8 @@
 //! interrupt controller, the timer and fixed clocks.
 //!
 //! A disabled node stays in the tree if it or a node below has a phandle, by which others may refer
-//! to it: clocks, regulators and interrupt controllers of devices that the VM does own. A board has
-//! dozens of others, which no guest needs. Stage 2 protects other owners' devices whatever the tree
+//! to it: clocks, regulators and interrupt controllers of devices that the VM does own. So does one
+//! that an alias names. A board has dozens of others, which no guest needs. Stage 2 protects other owners' devices whatever the tree
 //! says; the tree spares the guest's drivers the faults.
 //!
 //! Requirements: G1-BOOT-006.
@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use gear1_abi::boot::BootPl061;
 use gear1_core::seed::SEED_SIZE;
 use gearv_manifest::blob::{Blob, Node, Texts};
-use gearv_manifest::{ChannelEnd, VirtioDevice, VirtioKind, Vm, VmKind};
+use gearv_manifest::{ChannelEnd, DevicePatterns, VirtioDevice, VirtioKind, Vm, VmKind};
 
 use crate::devices::{self, Bridge, Owned};
 use crate::fdt::bus::cell_counts;
@@ -40,8 +40,8 @@ mod tests;
 const ENABLED: Texts = Texts::new(&["arm,armv8-timer", "arm,armv7-timer", "fixed-clock"]);
 /// Nodes of the root that init writes anew.
 const REPLACED: &[&str] = &["chosen", "cpus", "gearv"];
-/// Nodes of the root that describe no devices. Aliases may name nodes that are disabled or left
-/// out, which drivers then skip; reservations lie outside of the VM's memory.
+/// Nodes of the root that describe no devices. Aliases may name disabled nodes, which drivers then
+/// skip; reservations lie outside of the VM's memory.
 const COPIED: &[&str] = &["aliases", "reserved-memory"];
 /// Properties of a CPU node that describe only the physical CPU.
 ///
@@ -149,6 +149,8 @@ struct Maker<'f, 'a> {
     out: Writer,
     /// `#address-cells` and `#size-cells` of the root.
     cells: (u32, u32),
+    /// Paths of the board's `/aliases`.
+    aliases: Vec<&'f str>,
     gic_phandle: Option<u32>,
     /// Cells of the interrupt controller's specifiers: type, number, trigger; a fourth is a PPI's
     /// set of CPUs.
@@ -160,14 +162,17 @@ struct Maker<'f, 'a> {
 impl<'f, 'a> Maker<'f, 'a> {
     /// Takes in the board's tree. New phandles begin behind its highest, so that no reference of
     /// the board's leads to a node of Gear1's.
-    fn new(board: &Blob<'_>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
+    fn new(board: &Blob<'f>, facts: &'f Facts<'f, 'a>) -> Result<Self, Refusal> {
         let root = &board.root();
+        let aliases = root.child("aliases").into_iter();
+        let aliases = aliases.flat_map(|node| node.properties());
         let gic = devices::find_gic(root);
         let gic = gic.ok_or_else(|| refusal!(Board, "/: no interrupt controller"))?;
         Ok(Self {
             facts,
             out: Writer::new(board),
             cells: cell_counts(root, "/")?,
+            aliases: aliases.filter_map(|alias| alias.text()).collect(),
             gic_phandle: devices::phandle(&gic),
             interrupt_cells: devices::cell(&gic, "#interrupt-cells")
                 .map_or(3, |count| count.clamp(3, 4)),
@@ -208,7 +213,7 @@ impl<'f, 'a> Maker<'f, 'a> {
 
     /// Copies a node with all below it: as it is if it is the VM's or `copied`, with a look at each
     /// node below if it stays enabled, and disabled otherwise. A disabled node that no other node
-    /// can refer to is left out.
+    /// refers to is left out.
     fn copy_node(&mut self, node: &Node<'_>, path: &mut String, copied: bool) {
         if copied {
             self.out.begin(node.name());
@@ -224,7 +229,7 @@ impl<'f, 'a> Maker<'f, 'a> {
             self.out.begin(node.name());
             self.out.properties(node, &[]);
             self.copy(node, path);
-        } else if node.highest_phandle() != 0 {
+        } else if node.highest_phandle() != 0 || self.has_alias(path) {
             self.out.begin(node.name());
             self.out.properties(node, DISABLED_DROPPED);
             self.out.text("status", "disabled");
@@ -244,6 +249,13 @@ impl<'f, 'a> Maker<'f, 'a> {
             || node.is_compatible(&ENABLED)
             || self.facts.vm.pmu && node.is_compatible(&PMUS)
             || self.facts.owned.has_below(path)
+    }
+
+    /// Tells whether an alias names the node at `path`, or one below it: Linux numbers devices behind
+    /// the aliases of nodes that are there.
+    fn has_alias(&self, path: &str) -> bool {
+        let mut aliases = self.aliases.iter();
+        aliases.any(|named| DevicePatterns::covers(path, named))
     }
 
     /// Writes the host bridge of PCI functions that the VM owns: of its buses the first, where the

@@ -40,6 +40,7 @@ use self::cpus::{psci_method, read_cpus};
 pub use self::index::{BOARD_NODES, MANIFEST_NODES, indexed};
 pub(crate) use self::paths::{move_below, path_below, root_path, stdout_path};
 pub(crate) use self::pmu::PMUS;
+pub(crate) use self::question::{is_disabled, is_of_type, text};
 pub use self::smmu::{Ipmmu, Names, Smmu, SmmuKind, SmmuV2, Unit};
 pub use self::watchdogs::Feedable;
 use crate::refusal::{Refusal, refusal};
@@ -51,6 +52,7 @@ mod cpus;
 mod index;
 mod paths;
 mod pmu;
+mod question;
 pub(crate) mod smmu;
 #[cfg(test)]
 mod tests;
@@ -357,15 +359,6 @@ fn visit_below<'a>(
     Ok(())
 }
 
-/// Tells whether firmware has turned a device off, or it is broken (Devicetree Specification 0.4,
-/// 2.3.4): `status` is there, and is not okay.
-#[inline(always)]
-pub(crate) fn is_disabled(node: &Node<'_>) -> bool {
-    let is_okay = |status: Property<'_>| status.is_text("okay") || status.is_text("ok");
-    // planted: a disabled node counts
-    !node.property("status").is_none_or(is_okay)
-}
-
 /// Reads what a node compatible with `name` says, and tells whether that is of interest.
 ///
 /// Every name is one that the Linux kernel's bindings define, and has a driver in Gear1 or Gear2. A
@@ -591,17 +584,4 @@ fn memory_reservations(bytes: &[u8]) -> impl Iterator<Item = Region> {
 fn child<'a>(root: &Node<'a>, name: &str) -> Result<Node<'a>, Refusal> {
     root.child(name)
         .ok_or_else(|| refusal!(Board, "/: no node \"{name}\""))
-}
-
-/// Tells whether a node has this `device_type`.
-#[inline(always)]
-pub(crate) fn is_of_type(node: &Node<'_>, device_type: &str) -> bool {
-    let property = node.property("device_type");
-    property.is_some_and(|property| property.is_text(device_type))
-}
-
-/// Returns a property that is one string. Inlined, as [`Node::property`] is.
-#[inline(always)]
-pub(crate) fn text<'a>(node: &Node<'a>, name: &str) -> Option<&'a str> {
-    node.property(name)?.text()
 }

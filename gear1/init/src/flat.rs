@@ -52,8 +52,10 @@ impl<'f> Flat<'f> {
     }
 
     /// Copies the image into pages of its own, its bss zero. The rest of the last page is zero,
-    /// too, so that a mapping of whole pages shows nothing else. The boot page is in memory, and
-    /// not only in caches: CPUs enter it with their MMU off, and use the rest with their MMU on.
+    /// too, so that a mapping of whole pages shows nothing else. The text is in memory, and not only
+    /// in caches: CPUs fetch its boot page with their MMU off, and the rest as far as CTR_EL0.IDC
+    /// says, which may be another for each CPU. What else they read with their MMU off, the
+    /// arguments of secondary CPUs, `start_secondary` cleans.
     pub fn load<M: PhysicalMemory>(
         &self,
         free: &mut FreeMemory,
@@ -65,8 +67,7 @@ impl<'f> Flat<'f> {
         let in_file = self.file.get(..in_file).unwrap_or(self.file);
         let copied = in_file.len() as u64;
         memory.write(image, in_file);
-        memory.clean_code(image, header.text_end - header.base);
-        memory.clean(self.place(image, header.boot_page), PAGE_SIZE);
+        memory.clean(image, header.text_end - header.base);
         memory.zero(Pa::new(image.get() + copied), size - copied);
         Ok(image)
     }

@@ -78,7 +78,6 @@ impl FreeMemory {
             return false;
         };
         if region.bytes() != 0 {
-            // planted: memory is given out twice
             self.cut(at, pages(&region));
         }
         true
@@ -89,6 +88,7 @@ impl FreeMemory {
         let Some(free) = self.regions.get_mut(at) else {
             return;
         };
+        // planted: memory is given out twice
         let before = Region::new(free.start, hole.start);
         let behind = Region::new(hole.end, free.end);
         match (before.bytes(), behind.bytes()) {

@@ -23,7 +23,7 @@ const KIND: u32 = 6;
 
 /// Words of a record.
 const WORDS: usize = 11;
-/// Room for the record of a node of an indexed tree: zeroes before the index is made.
+/// Room for the record of a node of an indexed tree.
 pub type RecordRoom = [u32; WORDS];
 
 /// Words of a record. Cells count from the start of the tree.

@@ -89,10 +89,13 @@ global_asm!(
     br x0
 12: ldr x0, =__stack_top
     mov sp, x0
+    mov x29, #0
+    mov x30, #0
+    bl gear1_init_clear
+    // The handler reads statics.
     ldr x0, =gear1_init_vectors
     msr vbar_el2, x0
     isb
-    mov x29, #0
     mov x30, #0
     mov x0, x19
     mov x1, x20

@@ -224,7 +224,8 @@ fn what_is_not_the_vms_is_off() {
 }
 
 /// A node of the VM's may name a node with a phandle, itself or one below it: such a node stays, so
-/// that the name leads somewhere. No other node of another owner's is in the tree.
+/// that the name leads somewhere. One that an alias names stays too. No other node of another
+/// owner's is in the tree.
 #[test]
 fn what_nobody_can_refer_to_is_left_out() {
     let board = tree(VIRT_GICV3)
@@ -233,11 +234,18 @@ fn what_nobody_can_refer_to_is_left_out() {
         .set("/above@2", "compatible", text("bus"))
         .set("/above@2/line", "linux,phandle", cells(&[0x7002]))
         .set("/nobody@3", "compatible", text("bus"))
-        .set("/nobody@3/line", "reg", cells(&[0]));
+        .set("/nobody@3/line", "reg", cells(&[0]))
+        .set("/numbered@4", "compatible", text("bus"))
+        .set("/numbered@4/card", "reg", cells(&[0]))
+        .set("/numbered@44", "reg", cells(&[0, 44, 0, 1]))
+        .set("/aliases", "mmc0", text("/numbered@4/card"));
     let made = made_from(&board);
     assert!(is_disabled(&made, "/named@1") && is_disabled(&made, "/above@2"));
     assert!(is_there(&made, "/above@2/line"));
-    assert!(!is_there(&made, "/nobody@3") && !is_there(&made, "/virtio_mmio@a003c00"));
+    assert!(is_disabled(&made, "/numbered@4") && is_there(&made, "/numbered@4/card"));
+    for path in ["/nobody@3", "/numbered@44", "/virtio_mmio@a003c00"] {
+        assert!(!is_there(&made, path), "{path}");
+    }
 }
 
 /// A guest's own device is enabled, and what is emulated for it stands beside. QEMU's transports

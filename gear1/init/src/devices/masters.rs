@@ -17,8 +17,7 @@ use gearv_manifest::{BusMaster, Manifest, Rule, VmKind};
 
 use super::{NOT_DEVICES, Streams, Walk, pci, streams};
 use crate::fdt::bus::Bus;
-use crate::fdt::is_disabled;
-use crate::fdt::{Names, path_below};
+use crate::fdt::{Names, is_disabled, path_below};
 use crate::refusal::{Fault, Refusal};
 use crate::region::{Region, pages};
 

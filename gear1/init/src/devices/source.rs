@@ -17,8 +17,7 @@ use alloc::string::String;
 use gearv_manifest::blob::{Blob, Node};
 
 use super::{cell, find_gic, phandle, shared, specifier};
-use crate::fdt::is_disabled;
-use crate::fdt::path_below;
+use crate::fdt::{is_disabled, path_below};
 
 #[cfg(test)]
 mod tests;

@@ -31,7 +31,7 @@ const NAMES: &[&str] = &[
 ];
 
 /// Lists of compatible strings, of which trees here have some.
-const COMPATIBLE: [Texts; 4] = [
+static COMPATIBLE: [Texts; 4] = [
     Texts::new(&["arm,gic"]),
     Texts::new(&["x", "gearv,manifest"]),
     Texts::new(&["none", "last"]),
@@ -43,7 +43,15 @@ fn answers(node: &Node<'_>) -> Vec<String> {
     let range = |range: core::ops::Range<usize>| std::format!("{range:?}");
     let mut list = vec![node.name().into(), range(node.tokens())];
     list.push(std::format!("{:?}", node.phandle()));
-    let compatible = COMPATIBLE.map(|texts| node.is_compatible(&texts));
+    list.push(std::format!("{}", node.highest_phandle()));
+    let place = node.compatible().map(|one| one.offset);
+    list.push(std::format!("{place:?} {}", node.has_compatible()));
+    list.push(std::format!("{:x?}", node.all_property_tokens()));
+    for texts in &COMPATIBLE {
+        let found = node.all_compatible(texts).map(|one| range(one.tokens()));
+        list.push(found.collect::<Vec<_>>().join(" "));
+    }
+    let compatible = COMPATIBLE.each_ref().map(|texts| node.is_compatible(texts));
     list.push(std::format!("{compatible:?}"));
     list.extend(node.properties().map(|one| range(one.tokens())));
     let named = NAMES.iter().map(|name| node.property(name));

@@ -5,6 +5,7 @@
 use alloc::vec::Vec;
 
 use gear1_abi::boot::BootInfo;
+use gear1_abi::layout::PAGE_SIZE;
 use gear1_core::seed::{self, Start};
 
 use super::Case;
@@ -38,6 +39,22 @@ fn each_start_has_its_own_seeds() {
     }
     // The machine's seed decides.
     assert_ne!(info.seed_key, seed::key(&[]));
+}
+
+/// Secondary CPUs fetch the runtime's first instructions with their MMU and caches off, and a VM
+/// may read its stolen time so.
+#[test]
+fn what_is_read_with_caches_off_is_in_memory() {
+    let (prepared, memory, _) = Case::new().run();
+    prepared.unwrap();
+    let info = *memory.boot_info.as_ref().unwrap().1;
+    let text = [info.image, info.boot_page];
+    let stolen_time = info.vms[..2].iter().map(|vm| vm.stolen_time_ipa);
+    for page in text.into_iter().chain(stolen_time) {
+        assert!(!memory.dirty.contains(&(page / PAGE_SIZE)), "{page:#x}");
+    }
+    // The fake memory notes what is not cleaned: the runtime's data among others.
+    assert!(memory.dirty.contains(&(info.image / PAGE_SIZE + 2)));
 }
 
 #[test]
