@@ -62,7 +62,7 @@ pub(super) fn accept_boot(counts: &Counts) -> Result<()> {
 
 /// Returns the line of the boot, if it was measured.
 fn boot(counts: &Counts) -> Option<((String, String), u64)> {
-    let count = counts.get(footprint::GOAL_ROW)?;
+    let count = counts.get(footprint::START)?;
     Some(((BOOT.to_owned(), BOOT_ROW.to_owned()), *count))
 }
 

@@ -190,20 +190,17 @@ pub(super) fn all(results: &Results) -> String {
     text
 }
 
-/// Returns the counts, a line each, with the goal where there is one. One count alone has a goal,
-/// the instructions until a real-time VM starts. Sizes have no goal here: the budgets of the
-/// runtime's image are kept by the audit, which fails when one is exceeded.
+/// Returns the counts, a line each, with the goal where there is one: the instructions until a
+/// real-time VM starts have one, and those of them that neither copy nor wipe. Sizes have no goal
+/// here: the budgets of the runtime's image are kept by the audit, which fails when one is
+/// exceeded.
 pub(super) fn counts(counts: &Counts) -> String {
     let mut text = String::new();
     for (name, count) in counts {
         let _ = write!(text, "{name:56} {count:>12}");
-        if name == footprint::GOAL_ROW {
-            let met = if *count <= footprint::GOAL {
-                "met"
-            } else {
-                "over"
-            };
-            let _ = write!(text, " | {} {met}", footprint::GOAL);
+        if let Some(goal) = footprint::goal(name) {
+            let met = if *count <= goal { "met" } else { "over" };
+            let _ = write!(text, " | {goal} {met}");
         }
         text.push('\n');
     }

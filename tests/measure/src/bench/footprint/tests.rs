@@ -19,3 +19,19 @@ fn functions_are_told_apart_by_name() {
         assert_eq!(what("gear1-init", function), format!("gear1-init {kind}"));
     }
 }
+
+#[test]
+fn logic_is_what_neither_copies_nor_wipes() {
+    let purposes = [
+        ("gear1-init copying", 1),
+        ("gear1-init digesting", 10),
+        ("gear1-init else", 100),
+        ("gear1-runtime else", 1_000),
+        ("gear1-runtime wiping", 10_000),
+        ("in memcpy", 100_000),
+    ];
+    let purposes = purposes.map(|(what, count)| (what.to_owned(), count));
+    assert_eq!(logic(&purposes.into()), 1_110);
+    assert_eq!((goal(START), goal(LOGIC)), (Some(400_000), Some(300_000)));
+    assert_eq!(goal("Gear2, bytes of image"), None);
+}
