@@ -331,12 +331,13 @@ pub(super) const BUGS: &[Bug] = &[
         test: MONITORS,
         finder: Finder::Guest("monitors", "cortex-a57"),
     },
-    // Both ways are whole for a guest without monitors, and each of them moves all that a test of
-    // the world switch looks at. Only what others count or debug meanwhile shows the difference.
+    // Both ways are whole for a guest without monitors, and nearly every test has such a guest.
+    // This guest exits between arming and waiting: what the long way stores, stops and resumes, the
+    // short way leaves as it is.
     Bug {
         name: "a vCPU with monitors takes the short ways",
         change: Change::Swap("has ||", "has &&"),
-        breaks: &["G1-CPU-008"],
+        breaks: &["G1-CPU-007", "G1-CPU-008"],
         test: MONITORS,
         finder: Finder::Guest("monitors", "cortex-a57"),
     },
