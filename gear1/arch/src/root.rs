@@ -43,9 +43,6 @@ fn change(boot: Handover, vm: VmId, from: u64, to: u64) {
         return;
     }
     let mut group = el2::POOL.wrapping_add(offset) as *mut u64;
-    // SAFETY: init maps the pool read-write at `POOL`; the entry lies in it and is aligned, as
-    // roots are.
-    let read = |entry: *mut u64| unsafe { ptr::read_volatile(entry) };
     // Bound: 16 tables of a root x 512 entries / 4.
     for _ in 0..boot.root_size / GROUP_SIZE {
         let [b, c, d] = [
@@ -53,11 +50,20 @@ fn change(boot: Handover, vm: VmId, from: u64, to: u64) {
             group.wrapping_add(2),
             group.wrapping_add(3),
         ];
+        // SAFETY: init maps the pool read-write at `POOL`; the entries lie in it and are aligned,
+        // as roots are.
+        let any = unsafe {
+            ptr::read_volatile(group)
+                | ptr::read_volatile(b)
+                | ptr::read_volatile(c)
+                | ptr::read_volatile(d)
+        };
         // Most of a root is empty.
-        if read(group) | read(b) | read(c) | read(d) != 0 {
+        if any != 0 {
             // Bound: 4 entries.
             for entry in [group, b, c, d] {
-                let old = read(entry);
+                // SAFETY: as above.
+                let old = unsafe { ptr::read_volatile(entry) };
                 let new = old & !from | if old & from != 0 { to } else { 0 };
                 // SAFETY: as above. Hardware may walk it meanwhile: the store is one word.
                 unsafe { ptr::write_volatile(entry, new) };

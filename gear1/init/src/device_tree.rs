@@ -7,8 +7,8 @@
 //!
 //! A disabled node stays in the tree if it or a node below has a phandle, by which others may refer
 //! to it: clocks, regulators and interrupt controllers of devices that the VM does own. So does one
-//! that an alias names. A board has dozens of others, which no guest needs. Stage 2 protects other owners' devices whatever the tree
-//! says; the tree spares the guest's drivers the faults.
+//! that an alias names. A board has dozens of others, which no guest needs. Stage 2 protects other
+//! owners' devices whatever the tree says; the tree spares the guest's drivers the faults.
 //!
 //! Requirements: G1-BOOT-006.
 
@@ -251,8 +251,8 @@ impl<'f, 'a> Maker<'f, 'a> {
             || self.facts.owned.has_below(path)
     }
 
-    /// Tells whether an alias names the node at `path`, or one below it: Linux numbers devices behind
-    /// the aliases of nodes that are there.
+    /// Tells whether an alias names the node at `path`, or one below it: Linux numbers devices
+    /// behind the aliases of nodes that are there.
     fn has_alias(&self, path: &str) -> bool {
         let mut aliases = self.aliases.iter();
         aliases.any(|named| DevicePatterns::covers(path, named))

@@ -52,10 +52,10 @@ impl<'f> Flat<'f> {
     }
 
     /// Copies the image into pages of its own, its bss zero. The rest of the last page is zero,
-    /// too, so that a mapping of whole pages shows nothing else. The text is in memory, and not only
-    /// in caches: CPUs fetch its boot page with their MMU off, and the rest as far as CTR_EL0.IDC
-    /// says, which may be another for each CPU. What else they read with their MMU off, the
-    /// arguments of secondary CPUs, `start_secondary` cleans.
+    /// too, so that a mapping of whole pages shows nothing else. The text is in memory, and not
+    /// only in caches: CPUs fetch its boot page with their MMU off, and fetch the rest past data
+    /// caches if CTR_EL0.IDC is 0, which each CPU has for itself. What else they read with their
+    /// MMU off, the arguments of secondary CPUs, `start_secondary` cleans.
     pub fn load<M: PhysicalMemory>(
         &self,
         free: &mut FreeMemory,

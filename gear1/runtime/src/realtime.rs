@@ -49,7 +49,8 @@ pub(crate) unsafe fn start(cpu: &mut Cpu, machine: &'static Machine) {
     cpu.data.rt_vcpu = Some(id);
     cpu.data.real_time = boot.real_time;
     leave_out_gear2(cpu);
-    // With pass-through the guest enables its interrupts itself.
+    // With pass-through the guest enables its interrupts itself, and those of Gear2's, which CPU 0
+    // has where no CPU is Gear2's, are enabled nowhere: they would come into the guest.
     if boot.real_time == RealTime::PassThrough {
         // SAFETY: the CPU is this vCPU's alone from now on.
         unsafe { this_cpu::give_timer_and_monitors(machine::features(boot) & ALL_MONITORS) };

@@ -4,7 +4,8 @@
 //! In: X0 = PA of the board's device tree, EL2, MMU and data cache off, image anywhere on 2 MiB.
 //! A machine that cannot go on before it could say so stops at the label that says why:
 //! `gear1_init_needs_el2` (QEMU: `virtualization=on`), `gear1_init_e2h_is_fixed` (a CPU without
-//! nVHE), `gear1_init_misplaced` (not on 2 MiB, or in reach of the link address).
+//! nVHE), `gear1_init_misplaced` (not on 2 MiB, or in reach of the link address). Until `.bss` is
+//! zero an exception goes to firmware's vectors: init's handler reads statics.
 //!
 //! Requirements: G1-BOOT-010.
 

@@ -109,7 +109,8 @@ pub(super) fn add_instructions(figures: &mut [Figure], counts: &str) -> Result<(
 
 /// Returns the figures with one for all runs of a workload in a place: that of the run in the
 /// middle by its instructions, of an even number the higher one of both. Its exits and its time are
-/// of the same run, so that they belong together. The counts of instructions have been added.
+/// of the same run, so that they belong together. The counts of instructions have been added. A run
+/// whose least size took more than the whole has no figure, and comes first.
 pub(super) fn in_the_middle(figures: Vec<Figure>) -> Result<Vec<Figure>> {
     let mut all: Vec<Vec<Figure>> = Vec::new();
     for figure in figures {
@@ -127,11 +128,12 @@ pub(super) fn in_the_middle(figures: Vec<Figure>) -> Result<Vec<Figure>> {
         if of.len() == 1 {
             return Ok(of.remove(0));
         }
-        let each = of.iter().map(|figure| {
-            let each = figure.instructions_an_operation();
-            each.with_context(|| format!("{} has no instructions", figure.name))
-        });
-        let mut each: Vec<f64> = each.collect::<Result<_>>()?;
+        for figure in &of {
+            let name = &figure.name;
+            ensure!(figure.instructions.is_some(), "{name} has no instructions");
+        }
+        let each = of.iter().filter_map(Figure::instructions_an_operation);
+        let mut each: Vec<f64> = each.collect();
         of.sort_by(|one, other| {
             let [one, other] = [one, other].map(Figure::instructions_an_operation);
             one.partial_cmp(&other).unwrap_or(Ordering::Equal)

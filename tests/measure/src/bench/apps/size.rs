@@ -160,8 +160,10 @@ impl Size {
     }
 
     /// Returns the names under which the script runs a workload: its own, and with a number behind
-    /// `+` those of its repetitions. Workloads repeat that depend on which CPU Linux wakes a thread
-    /// on. Those of the suite do not: they have limits for one run.
+    /// `+` those of its repetitions. The workloads repeat whose figures differ most from run to
+    /// run, as they depend on which CPU Linux wakes a thread on. The servers and fio differ by some
+    /// hundredths and take long; they have one run. Those of the suite do not repeat: they have
+    /// limits for one run.
     fn repetitions(self, name: &str) -> Vec<String> {
         let runs = match name {
             _ if self == Size::SHORTEST => 1,
