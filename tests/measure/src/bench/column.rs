@@ -407,8 +407,8 @@ pub(super) fn ensure_holds(container: &Path, guest: &Path) -> Result<()> {
 /// Samples that the guest takes of each row (`ITERATIONS` of `tests/guests/src/bin/bench.rs`).
 const SAMPLES: u64 = 1_000;
 
-/// Reads the figures from Xen's console. A row with more samples or fewer than the guest takes is an
-/// error: a console that cuts lines in another way than Debian's Xen would lose samples.
+/// Reads the figures from Xen's console. A row with more samples or fewer than the guest takes is
+/// an error: a console that cuts lines in another way than Debian's Xen would lose samples.
 fn of_xen(console: &str) -> Result<Figures> {
     let figures = report::parse(&xen::guest_lines(console));
     ensure!(!figures.is_empty(), "Xen's console has no row");

@@ -162,8 +162,8 @@ impl Size {
     /// Returns the names under which the script runs a workload: its own, and with a number behind
     /// `+` those of its repetitions. The workloads repeat whose figures differ most from run to
     /// run, as they depend on which CPU Linux wakes a thread on or on where it puts pages. With one
-    /// CPU all have one run, as a message of hackbench's takes KVM ten times as long there. Those of
-    /// the suite do not repeat: they have limits for one run.
+    /// CPU all have one run, as a message of hackbench's takes KVM ten times as long there. Those
+    /// of the suite do not repeat: they have limits for one run.
     fn repetitions(self, part: Part, name: &str) -> Vec<String> {
         let runs = match name {
             _ if self == Size::SHORTEST || part == Part::OneCpu => 1,
