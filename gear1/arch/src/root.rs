@@ -52,14 +52,15 @@ fn change(boot: Handover, vm: VmId, from: u64, to: u64) {
         ];
         // SAFETY: init maps the pool read-write at `POOL`; the entries lie in it and are aligned,
         // as roots are.
-        let any = unsafe {
-            ptr::read_volatile(group)
-                | ptr::read_volatile(b)
-                | ptr::read_volatile(c)
-                | ptr::read_volatile(d)
-        };
+        let first = unsafe { ptr::read_volatile(group) };
+        // SAFETY: as above.
+        let second = unsafe { ptr::read_volatile(b) };
+        // SAFETY: as above.
+        let third = unsafe { ptr::read_volatile(c) };
+        // SAFETY: as above.
+        let fourth = unsafe { ptr::read_volatile(d) };
         // Most of a root is empty.
-        if any != 0 {
+        if first | second | third | fourth != 0 {
             // Bound: 4 entries.
             for entry in [group, b, c, d] {
                 // SAFETY: as above.
