@@ -161,7 +161,7 @@ impl Kind {
     }
 }
 
-/// What an index at most needs: so many records, and entries of the names' table.
+/// Upper bounds for an index: the records, and the entries of the names' table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexSize {
     /// One for each node, of which the smallest has three cells.

@@ -156,13 +156,13 @@ fn general_registers() {
     report::equal("general-registers", lost, 0);
 }
 
-/// What Gear1 answers by itself arrives in the register that the instruction names. X19 to X29 stay
+/// An answer of Gear1's own arrives in the register that the instruction names. X19 to X29 stay
 /// in the CPU while Gear1 runs, unless the syndrome of the trap names one of X16 to X31: each kind
 /// of syndrome has the number elsewhere. KVM stores all registers at each trap. A read of CTR_EL0
 /// traps on CPUs without FEAT_EVT, as Cortex-A57 is (HCR_EL2.TID2). On others it comes from the
 /// CPU.
 fn results() {
-    /// What the register holds before, and no device or System register does.
+    /// Value of the register before, which no device or System register has.
     const BEFORE: u64 = 0x5ca1_ab1e_5ca1_ab1e;
     let address = gic::distributor() + gic::register::TYPER;
     let [low, high, last] = {

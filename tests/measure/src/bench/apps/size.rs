@@ -216,7 +216,7 @@ impl Size {
     }
 }
 
-/// What stands between a workload's name and the number of its repetition.
+/// Separator between a workload's name and the number of its repetition.
 pub(super) const REPETITION: char = '+';
 /// Our own workloads.
 const KERNELS: [&str; 4] = ["dhrystone", "stream", "copy", "modify"];
