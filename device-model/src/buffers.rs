@@ -6,9 +6,9 @@
 
 use std::ptr::NonNull;
 
-use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
+use vm_memory::{Bytes, GuestAddress};
 
-use crate::mapping::Memory;
+use crate::memory::Memory;
 
 /// Most segments of a request: what the kernel takes in one vectored call.
 pub const MAX_SEGMENTS: usize = 1024;
@@ -58,7 +58,7 @@ impl Buffers {
             return false;
         }
         // planted: a buffer's end is not checked
-        let slice = memory.get_slice(address, length as usize).ok();
+        let slice = memory.slice(address, length as usize).ok();
         let place = slice.and_then(|slice| NonNull::new(slice.ptr_guard_mut().as_ptr()));
         self.has_gap |= place.is_none();
         self.segments.push(Segment {

@@ -22,7 +22,8 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::board::{Board, DOORBELLS, DeviceNode, PAGE, REGISTER_PAGES};
 use crate::gpio::{self, Line};
-use crate::mapping::{self, Doorbell, Mapping, Memory, Registers};
+use crate::mapping::{self, Doorbell, Mapping, Registers};
+use crate::memory::Memory;
 use crate::state::DeviceState;
 use crate::worker::{Away, LINGER_US, LONGEST_US, Wiring};
 

@@ -49,6 +49,7 @@ pub mod json;
 mod link;
 pub mod mapping;
 pub mod measure;
+pub mod memory;
 pub mod options;
 pub mod order;
 pub mod orders;

@@ -9,12 +9,13 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use gear2_protocol::{REGION_SIZE, Region};
 use vm_memory::mmap::{MmapRegion, MmapRegionBuilder};
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
+use vm_memory::{FileOffset, GuestAddress, GuestRegionMmap};
+
+use crate::memory::Memory;
 
 /// Reads the first words of a page of a file, which is not mapped afterwards.
 pub(crate) fn read_words<const N: usize>(file: &File, offset: u64) -> io::Result<[u32; N]> {
@@ -25,9 +26,6 @@ pub(crate) fn read_words<const N: usize>(file: &File, offset: u64) -> io::Result
     unsafe { libc::munmap(page.base.cast(), page.size) };
     words.ok_or_else(|| io::Error::other("more words than a page has"))
 }
-
-/// A guest's RAM at its guest addresses.
-pub type Memory = Arc<GuestMemoryMmap<()>>;
 
 /// Bytes of a page: what a mapping begins and ends on.
 const PAGE: usize = 4096;
@@ -139,8 +137,7 @@ impl Mapping {
 fn memory_of(builder: MmapRegionBuilder<()>, ipa: u64) -> Option<Memory> {
     let region: MmapRegion<()> = builder.build().ok()?;
     let region = GuestRegionMmap::new(region, GuestAddress(ipa))?;
-    let memory = GuestMemoryMmap::from_regions(vec![region]).ok()?;
-    Some(Arc::new(memory))
+    Memory::of(region).ok()
 }
 
 /// Device registers: only whole aligned 32-bit accesses, in program order.

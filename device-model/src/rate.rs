@@ -91,6 +91,9 @@ impl Shared {
     /// Tells whether a queue's request of so many bytes may pass now, and charges for it if it may.
     /// The queue of a request that may not stands in line.
     pub(crate) fn admit(&mut self, queue: usize, bytes: u64) -> bool {
+        if !self.has_limits() {
+            return true;
+        }
         // planted: a queue that is always full keeps the limits for itself
         let is_next = self.line.front().is_none_or(|first| *first == queue);
         let passes = is_next && self.limits.admit(bytes);
@@ -104,7 +107,9 @@ impl Shared {
 
     /// Takes a queue out of the line: its request passes by, or is given up.
     pub(crate) fn leave(&mut self, queue: usize) {
-        self.line.retain(|waits| *waits != queue);
+        if !self.line.is_empty() {
+            self.line.retain(|waits| *waits != queue);
+        }
     }
 
     /// Takes all queues out of the line.

@@ -21,7 +21,8 @@ use virtio_bindings::bindings::virtio_ring::{
 };
 use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 
-use crate::mapping::{Memory, Registers, finish_stores};
+use crate::mapping::{Registers, finish_stores};
+use crate::memory::Memory;
 use crate::state::{DeviceState, QueueWord, Word};
 use crate::vring::{Broken, Setup, Vring};
 

@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 use virtio_bindings::bindings::virtio_ring::VRING_DESC_F_WRITE;
 use virtio_queue::{DescriptorChain, Queue, QueueOwnedT, QueueT};
 use vm_memory::{
-    Bytes, GuestAddress, GuestMemory, GuestMemoryBackend, GuestMemoryError, GuestMemoryMmap,
-    GuestRegionMmap, MmapRegion,
+    Bytes, GuestAddress, GuestMemory, GuestMemoryError, GuestMemoryMmap, GuestRegionMmap,
+    MmapRegion,
 };
 
 use crate::buffers::Buffers;
-use crate::mapping::Memory;
+use crate::memory::Memory;
 use crate::state::{DeviceState, Word};
 use order::Rings;
 pub(crate) use order::Shared;
@@ -104,7 +104,7 @@ impl Vring {
         event_index: bool,
     ) -> Option<Self> {
         let queue = queue_of(max_size, setup)?;
-        queue.is_valid(memory.as_ref()).then(|| Self {
+        queue.is_valid(&**memory).then(|| Self {
             rings: Rings {
                 size: queue.size(),
                 available: queue.avail_ring(),
@@ -219,7 +219,7 @@ impl Vring {
             self.queue.set_next_avail(next.wrapping_add(1));
             return Ok(true);
         }
-        let memory = self.memory.as_ref();
+        let memory: &GuestMemoryMmap<()> = &self.memory;
         // planted: an index that jumps is nothing to do
         let mut available = self
             .queue
@@ -249,10 +249,7 @@ impl Vring {
         let head = self.rings.available_at(&self.memory, next).ok()?;
         let place = DESCRIPTOR as u64 * u64::from(head);
         let place = self.queue.desc_table().checked_add(place)?;
-        let place = self
-            .memory
-            .get_slice(GuestAddress(place), DESCRIPTOR)
-            .ok()?;
+        let place = self.memory.slice(GuestAddress(place), DESCRIPTOR).ok()?;
         // Read once: the driver may change the descriptor meanwhile.
         let address = u64::from_le(place.load(0, Ordering::Relaxed).ok()?);
         let rest = u64::from_le(place.load(8, Ordering::Relaxed).ok()?);
@@ -405,17 +402,18 @@ impl Shared for Memory {
 
     fn load(&self, address: u64, order: Ordering) -> Result<u16, GuestMemoryError> {
         // Rings are little-endian (virtio 1.2, 2.7).
-        let word = self.as_ref().load::<u16>(GuestAddress(address), order)?;
-        Ok(u16::from_le(word))
+        let word = self.slice(GuestAddress(address), size_of::<u16>())?;
+        Ok(u16::from_le(word.load(0, order)?))
     }
 
     fn store(&self, address: u64, value: u16, order: Ordering) -> Result<(), GuestMemoryError> {
-        let address = GuestAddress(address);
-        self.as_ref().store(value.to_le(), address, order)
+        let word = self.slice(GuestAddress(address), size_of::<u16>())?;
+        Ok(word.store(value.to_le(), 0, order)?)
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), GuestMemoryError> {
-        self.as_ref().write_slice(bytes, GuestAddress(address))
+        let place = self.slice(GuestAddress(address), bytes.len())?;
+        Ok(place.write_slice(bytes, 0)?)
     }
 
     fn fence(&self) {

@@ -99,7 +99,7 @@ pub struct VhostUser {
     /// Identity that the driver sees; the backend has chosen features and configuration.
     identity: Identity,
     /// Memory of the rings between GDM and the backend.
-    rings: crate::mapping::Memory,
+    rings: crate::memory::Memory,
     /// The file of `rings`, which tells whether the backend maps the memory.
     shared: Arc<File>,
     /// By queue. The next backend gets new ones: the old backend may still signal those it has.

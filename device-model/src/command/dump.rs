@@ -22,7 +22,8 @@ use crate::client::{Client, Vm};
 use crate::core_file::elf::Content;
 use crate::core_file::{FpRegisters, PAGE, Registers, translation, vmcoreinfo};
 use crate::error::{Error, ErrorKind};
-use crate::mapping::{self, Memory};
+use crate::mapping;
+use crate::memory::Memory;
 use crate::sys::Deferred;
 
 #[cfg(test)]

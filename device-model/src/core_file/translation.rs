@@ -8,7 +8,7 @@ use gear1_abi::call::vcpu_reg;
 use vm_memory::{Bytes, GuestAddress};
 
 use super::{Mapped, Registers};
-use crate::mapping::Memory;
+use crate::memory::Memory;
 
 /// Tables that are read: those of 32 GiB in pages of 4 KiB.
 const MOST_TABLES: usize = 1 << 14;

@@ -8,7 +8,7 @@
 use vm_memory::{Bytes, GuestAddress};
 
 use super::PAGE;
-use crate::mapping::Memory;
+use crate::memory::Memory;
 
 /// Name of the note.
 pub const NAME: &[u8] = b"VMCOREINFO\0";

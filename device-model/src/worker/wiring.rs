@@ -8,7 +8,8 @@ use gear2_protocol::Region;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::gpio::Line;
-use crate::mapping::{Doorbell, Memory, Registers, counter};
+use crate::mapping::{Doorbell, Registers, counter};
+use crate::memory::Memory;
 use crate::orders::{Desk, Inbox, way};
 use crate::state::{DeviceState, WORDS, Word};
 use crate::sys;

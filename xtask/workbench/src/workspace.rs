@@ -29,6 +29,8 @@ const KNOWN_COMPLAINT: &str = "for `-Ctarget-feature`: `fix-cortex-a53-835769`";
 
 /// Target of programs that run on Linux in the machine, on any kernel and without a file system.
 pub const STATIC_TARGET: &str = "aarch64-unknown-linux-musl";
+/// Profile of those programs in Cargo.toml.
+const PROGRAM: &str = "program";
 
 /// Returns the workspace's root.
 pub fn root() -> &'static Path {
@@ -204,13 +206,13 @@ pub fn build_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
 fn compile_static(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
     ensure_targets(&[STATIC_TARGET])?;
     let mut command = cargo();
-    command.args(["build", "--release", "--target", STATIC_TARGET]);
+    command.args(["build", "--profile", PROGRAM, "--target", STATIC_TARGET]);
     command.args(["--package", package]);
     command.args(bins.iter().flat_map(|bin| ["--bin", bin]));
     // No cross compiler is needed: the toolchain's own linker does.
     command.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
     run_build(command, package)?;
-    let directory = target_dir().join(STATIC_TARGET).join("release");
+    let directory = target_dir().join(STATIC_TARGET).join(PROGRAM);
     Ok(bins.iter().map(|bin| directory.join(bin)).collect())
 }
 

@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 
 use vhost::{VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{
-    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryError, GuestMemoryMmap,
+    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryError, GuestRegionMmap,
 };
 
 use crate::in_flight::MAX_REQUESTS;
-use crate::mapping::Memory;
+use crate::memory::Memory;
 use crate::state::NOTED_QUEUES;
 use crate::sys;
 use crate::vring::{Shared, Used, Vring};
@@ -44,10 +44,10 @@ pub(super) fn memory() -> Result<(Memory, Arc<File>), String> {
     let file = file.map_err(|error| format!("memory of rings: {error}"))?;
     let file = Arc::new(file);
     let place = FileOffset::from_arc(Arc::clone(&file), 0);
-    let range = (GuestAddress(BASE), size as usize, Some(place));
-    let memory = GuestMemoryMmap::from_ranges_with_files([range]);
-    let memory = memory.map_err(|error| format!("memory of rings: {error}"))?;
-    Ok((Arc::new(memory), file))
+    let region = GuestRegionMmap::from_range(GuestAddress(BASE), size as usize, Some(place));
+    let region = region.map_err(|error| format!("memory of rings: {error}"))?;
+    let memory = Memory::of(region).map_err(|error| format!("memory of rings: {error}"))?;
+    Ok((memory, file))
 }
 
 /// Returns what a backend maps: the guest's RAM, and the rings.
