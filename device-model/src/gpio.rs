@@ -9,6 +9,14 @@ use std::path::Path;
 use crate::mapping::Doorbell;
 use crate::sys;
 
+#[cfg(test)]
+mod tests;
+
+/// Events that stay in the queue of a line's request until they are thrown away together, as each
+/// look is a call of the kernel. Linux' queue has room for sixteen, and Linux wakes nobody for an
+/// event that finds no room (drivers/gpio/gpiolib-cdev.c).
+const KEPT: u8 = 8;
+
 /// A line whose rising edges wake this process.
 #[derive(Debug)]
 pub struct Line {
@@ -16,6 +24,8 @@ pub struct Line {
     events: File,
     /// Where the line is armed, and its bit there.
     arm: Option<(Doorbell, u32)>,
+    /// Events that may be in the queue.
+    kept: u8,
 }
 
 impl Line {
@@ -47,6 +57,7 @@ impl Line {
         Self {
             events: file,
             arm: None,
+            kept: 0,
         }
     }
 
@@ -55,12 +66,37 @@ impl Line {
         &self.events
     }
 
-    /// Throws the events away: they only say "look".
-    pub fn drain(&self) {
+    /// Takes in that an edge-triggered wait has told of an edge. Each event of a paced line follows
+    /// an arming of its own: so many events fit into the queue that only now and then one call
+    /// throws them away.
+    pub fn heard(&mut self) {
+        self.kept += 1;
+        // planted: events of a line stay until there is no room
+        if self.arm.is_none() || self.kept >= KEPT {
+            self.forget();
+        }
+    }
+
+    /// Throws all events away, and tells whether there was one. A wait may not have told of it yet,
+    /// and tells of it no longer.
+    pub fn forget(&mut self) -> bool {
+        self.kept = 0;
+        self.drain()
+    }
+
+    /// Throws the events away: they only say "look". Tells whether there was one.
+    pub fn drain(&self) -> bool {
         // Sixteen events of 48 bytes.
         let mut events = [0; 768];
+        let mut had_some = false;
         // The descriptor does not block: an error says that no event is left, as do fewer than fit.
-        while matches!((&self.events).read(&mut events), Ok(length) if length == events.len()) {}
+        while let Ok(length) = (&self.events).read(&mut events) {
+            had_some |= length > 0;
+            if length < events.len() {
+                break;
+            }
+        }
+        had_some
     }
 }
 

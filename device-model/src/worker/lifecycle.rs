@@ -90,7 +90,9 @@ impl Worker {
             delay: Delay::default(),
             is_suspect: false,
         };
-        worker.watch(worker.wiring.line.file().as_raw_fd(), EventSet::IN)?;
+        // Edge-triggered: events of the line may stay in its queue.
+        let edges = EventSet::IN | EventSet::EDGE_TRIGGERED;
+        worker.watch(worker.wiring.line.file().as_raw_fd(), edges)?;
         worker.watch(worker.wiring.kick.as_raw_fd(), EventSet::IN)?;
         worker.watch(worker.tick.as_raw_fd(), EventSet::IN)?;
         worker.watch_backend();
