@@ -167,8 +167,9 @@ impl Size {
     fn repetitions(self, part: Part, name: &str) -> Vec<String> {
         let runs = match name {
             _ if self == Size::SHORTEST || part == Part::OneCpu => 1,
-            "hackbench" => 5,
-            "fio" | "sysbench-memory" | "nginx" | "memcached" => 3,
+            "hackbench" => 15,
+            "nginx" => 5,
+            "fio" | "sysbench-memory" | "memcached" => 3,
             name if NETWORK.contains(&name) => 3,
             _ => 1,
         };
@@ -255,8 +256,8 @@ mod tests {
             let work = Work::only(size, &texts, &[Part::All]).unwrap();
             work.words(Part::All)
         };
-        let repeats = words(Size::of(false), "hackbench");
-        let names = "apps.names=hackbench,hackbench+2,hackbench+3,hackbench+4,hackbench+5 ";
+        let repeats = words(Size::of(false), "nginx");
+        let names = "apps.names=nginx,nginx+2,nginx+3,nginx+4,nginx+5 ";
         assert!(repeats.starts_with(names), "{repeats}");
         assert!(words(Size::of(false), "copy").starts_with("apps.names=copy "));
         assert!(words(Size::SHORTEST, "tcp-rr").starts_with("apps.names=tcp-rr "));
