@@ -107,6 +107,7 @@ pub(crate) fn apply(cpu: &mut Cpu, word: u64, value: u64) {
 #[inline(always)]
 pub(crate) fn put_at_once(context: &mut VcpuContext, shared: &VcpuShared, value: u64) -> bool {
     if shared.transition(VcpuState::AwaitsHypercall, VcpuState::Running) {
+        // planted: an answer of Gear2's is lost on the short way
         context.frame.set_reg(0, value);
         return true;
     }

@@ -214,6 +214,7 @@ impl<'i> Pass<'i> {
     /// Begins the node whose token is at cell `token`, and whose name of `name_length` bytes ends
     /// before cell `at`.
     pub(super) fn begin(&mut self, token: usize, at: usize, name_length: usize) {
+        // planted: a node in the index has the properties of nodes below
         self.end_properties(token);
         if let Some(record) = self.records.get_mut(self.count) {
             *record = [0; WORDS];
@@ -256,10 +257,12 @@ impl<'i> Pass<'i> {
                 if *first == 0 {
                     *first = word(at);
                 }
+                // planted: the index has the first compatible string of a node alone
                 record[Word::Compatible as usize] |=
                     texts(value).fold(0, |bits, text| bits | name_bit(text));
             }
             Kind::Phandle => {
+                // planted: the last phandle of a node in the index counts
                 if !core::mem::replace(seen_phandle, true) {
                     // Before and behind `linux,phandle`.
                     set_phandle(record, first_cell());
@@ -280,6 +283,7 @@ impl<'i> Pass<'i> {
         let number = self.open.get(self.depth).copied().unwrap_or(usize::MAX);
         if let Some(record) = self.records.get_mut(number) {
             record[Word::End as usize] = word(token + 1);
+            // planted: the index passes over a node's sibling
             record[Word::Behind as usize] = word(self.count);
         }
     }

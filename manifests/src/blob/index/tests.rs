@@ -10,7 +10,7 @@ use proptest::sample::Index;
 
 use super::{RecordRoom, WORDS};
 use crate::blob::names::{Texts, name_bit};
-use crate::blob::{Blob, FDT_NOP, Node};
+use crate::blob::{Blob, FDT_NOP, Node, Property};
 use crate::testing::{Aligned, Tree, cells, smallest, text};
 
 /// Names that trees here have, and others with their bits.
@@ -133,6 +133,38 @@ fn a_tree_answers_the_same_with_an_index() {
     // The index is used: it knows what the node has not.
     assert!(x.property("empty").is_some() && lacks(&x, "b") && !lacks(&x, "empty"));
     assert!(!lacks(&tree.root().child("x").unwrap(), "b"));
+}
+
+/// A tree of the compiler's has no name twice. Here other names of the same length are changed in
+/// the strings block.
+#[test]
+fn the_first_of_two_phandles_counts_with_an_index() {
+    let tree =
+        sample()
+            .set("/x/z", "phandl2", cells(&[3]))
+            .set("/x/y", "linux,phandl2", cells(&[4]));
+    let mut bytes = tree.flatten().as_slice().to_vec();
+    let mut changed = 0;
+    for place in 0..bytes.len() - 8 {
+        if bytes[place..place + 8] == *b"phandl2\0" {
+            bytes[place + 6] = b'e';
+            changed += 1;
+        }
+    }
+    assert_eq!(changed, 2);
+    let bytes = Aligned::new(&bytes);
+    compare(bytes.as_slice());
+    let tree = Blob::new(bytes.as_slice()).unwrap();
+    for (node, values) in [("y", [4, 7]), ("z", [3, 8])] {
+        let node = tree.root().child("x").unwrap().child(node).unwrap();
+        let of_name = |one: &Property<'_>| one.name().ends_with("phandle");
+        let all: Vec<u32> = (node.properties().filter(of_name))
+            .filter_map(|one| one.cells()?.next())
+            .filter(|value| values.contains(value))
+            .collect();
+        assert_eq!(all.len(), 2);
+        assert_eq!(node.phandle(), all.first().copied());
+    }
 }
 
 #[test]

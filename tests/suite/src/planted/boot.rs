@@ -8,6 +8,7 @@
 use super::bug::{Bug, Finder};
 use crate::change::Change;
 
+const INDEX: &str = "manifests/src/blob/index/tests.rs";
 const FDT: &str = "gear1/init/src/fdt/tests.rs";
 const PREPARE: &str = "gear1/init/src/prepare/tests.rs";
 const PARTITION: &str = "gear1/init/src/partition/tests.rs";
@@ -17,6 +18,35 @@ const OVERLAPS: &str = "manifests/src/rules/tests/overlaps.rs";
 const BOOT: &str = "tests/suite/src/boot.rs";
 
 pub(super) const BUGS: &[Bug] = &[
+    // A tree has an index, which answers as the tokens do. Trees of boards have one `phandle` a node,
+    // and the first of several counts where there is no index.
+    Bug::on_host(
+        INDEX,
+        "the last phandle of a node in the index counts",
+        Change::Swap("!core::mem::replace(seen_phandle, true)", "true"),
+    ),
+    // Nodes whose second string a boot looks for are passed over. A name's bit is that of many
+    // names, so that some of them are found all the same.
+    Bug::on_host(
+        INDEX,
+        "the index has the first compatible string of a node alone",
+        Change::Swap(
+            "fold(0, |bits, text| bits | name_bit(text))",
+            "next().map_or(0, name_bit)",
+        ),
+    ),
+    // The properties of a node end where its first node below does.
+    Bug::on_host(
+        INDEX,
+        "a node in the index has the properties of nodes below",
+        Change::Drop,
+    ),
+    // The next record is that of a node below the sibling, or of the sibling's sibling.
+    Bug::on_host(
+        INDEX,
+        "the index passes over a node's sibling",
+        Change::Swap("self.count", "self.count + 1"),
+    ),
     // Status values other than "okay" and "ok" pass, so a disabled CPU or UART would be used. A
     // node without the property still counts, as the rule says; the fixture has a node with
     // "disabled".
