@@ -67,6 +67,7 @@ impl<'f> Flat<'f> {
         let in_file = self.file.get(..in_file).unwrap_or(self.file);
         let copied = in_file.len() as u64;
         memory.write(image, in_file);
+        // planted: the runtime's code is in caches alone
         memory.clean(image, header.text_end - header.base);
         memory.zero(Pa::new(image.get() + copied), size - copied);
         Ok(image)

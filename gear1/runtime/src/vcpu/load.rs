@@ -86,6 +86,7 @@ pub(crate) unsafe fn load_here(
     let timer_due = timer_due <= cpu::now() && !is_reset;
     vgic::fill_loaded(cpu, machine, loaded, posted, timer_due);
     cpu.data.loaded = Some(loaded);
+    // planted: a vCPU reaches the FP registers of the one before
     cpu.data.fp.note_loaded(id);
     if features != 0 {
         monitors::load(cpu, loaded);

@@ -136,6 +136,14 @@ pub(super) const BUGS: &[Bug] = &[
         test: "tests/guests/src/bin/registers.rs",
         finder: Finder::Guest("registers", "cortex-a57"),
     },
+    // What is open to the owner is kept, and is not what the next vCPU owns.
+    Bug {
+        name: "a vCPU reaches the FP registers of the one before",
+        change: Change::Drop,
+        breaks: &["G1-RUN-004"],
+        test: "tests/guests/src/bin/fp.rs",
+        finder: Finder::Guest("fp", "cortex-a57"),
+    },
     // The owner changes and the registers do not. Two guests on a CPU keep patterns over 10,000
     // switches.
     Bug {
