@@ -66,9 +66,9 @@ impl Line {
         &self.events
     }
 
-    /// Takes in that an edge-triggered wait has told of an edge. Each event of a paced line follows
-    /// an arming of its own: so many events fit into the queue that only now and then one call
-    /// throws them away.
+    /// Takes in that an edge-triggered wait has told of an edge. Each event of a line that was armed
+    /// follows an arming of its own: so many events fit into the queue that only now and then one
+    /// call throws them away.
     pub fn heard(&mut self) {
         self.kept += 1;
         // planted: events of a line stay until there is no room

@@ -100,6 +100,11 @@ impl Worker {
         // only that GDM was shown needs no other one: the first turn comes after this arming and
         // looks at everything.
         worker.wiring.line.arm();
+        // A line is paced from its first arming on: a guest that notifies without end may have filled
+        // the queue of events, and Linux tells of none that finds it full. An edge that was shown
+        // since the arming may be among those that are thrown away here.
+        // planted: a queue of events that a guest has filled stays full
+        worker.is_spent = worker.wiring.line.forget();
         Ok(worker)
     }
 
