@@ -24,7 +24,8 @@ pub struct Line {
     events: File,
     /// Where the line is armed, and its bit there.
     arm: Option<(Doorbell, u32)>,
-    /// Events that may be in the queue.
+    /// Waits that told of an edge since the queue was emptied. The queue has an event more at most
+    /// for each arming in vain.
     kept: u8,
 }
 
@@ -66,9 +67,10 @@ impl Line {
         &self.events
     }
 
-    /// Takes in that an edge-triggered wait has told of an edge. Each event of a line that was armed
-    /// follows an arming of its own: so many events fit into the queue that only now and then one
-    /// call throws them away.
+    /// Takes in that an edge-triggered wait has told of an edge. Each event of a line follows an
+    /// arming of its own from the first arming on, until the line's interrupt is masked, as in a
+    /// suspended device VM. So many events fit into the queue that only now and then one call throws
+    /// them away.
     pub fn heard(&mut self) {
         self.kept += 1;
         // planted: events of a line stay until there is no room
@@ -77,8 +79,8 @@ impl Line {
         }
     }
 
-    /// Throws all events away, and tells whether there was one. A wait may not have told of it yet,
-    /// and tells of it no longer.
+    /// Throws all events away, and tells whether there was one. A wait that has not told of an event
+    /// yet never does.
     pub fn forget(&mut self) -> bool {
         self.kept = 0;
         self.drain()

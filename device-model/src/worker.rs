@@ -93,7 +93,7 @@ pub struct Worker {
     tick: TimerFd,
     /// The backend's descriptors that `epoll` has.
     watched: BTreeSet<RawFd>,
-    /// The line rose, and does not rise again before it is armed.
+    /// The line may have risen since its arming: it does not rise again before it is armed anew.
     is_spent: bool,
     /// An access was answered: another one may follow soon.
     lingers: bool,
@@ -410,16 +410,7 @@ impl Worker {
         self.arm_before_sleep(time);
         let mut events = [EpollEvent::default(); 8];
         let count = sleep::wait(&self.epoll, time, &mut events)?;
-        if !self.wiring.spin {
-            let by = events.map(|event| event.fd());
-            let by = by.get(..count).unwrap_or_default();
-            // planted: a tick makes up for nothing
-            if by.contains(&self.tick.as_raw_fd()) {
-                self.backend.woken(&[]);
-            } else if count > 0 {
-                self.backend.woken(by);
-            }
-        }
+        // Taken in ahead of the backend's, which might fail: an edge is told of once.
         for event in events.iter().take(count) {
             if event.fd() == self.wiring.line.file().as_raw_fd() {
                 self.state.count(Word::Wakeups, 1);
@@ -430,13 +421,28 @@ impl Worker {
             } else if event.fd() == self.tick.as_raw_fd() {
                 // The kernel begins the next second when this one is read.
                 let _ = self.tick.wait();
-                // A queue of events that is full for whatever reason tells of none any longer.
-                // Nobody may hear of an event that is thrown away here: it counts as one of an edge
-                // that was shown, and the next turn looks at the queues.
-                self.is_spent |= self.wiring.line.forget();
+                self.empty_line();
+            }
+        }
+        if !self.wiring.spin {
+            let by = events.map(|event| event.fd());
+            let by = by.get(..count).unwrap_or_default();
+            // planted: a tick makes up for nothing
+            if by.contains(&self.tick.as_raw_fd()) {
+                self.backend.woken(&[]);
+            } else if count > 0 {
+                self.backend.woken(by);
             }
         }
         Ok(())
+    }
+
+    /// Empties the queue of the line's events: Linux tells of no event that finds the queue full. No
+    /// wait may have told of an event that is thrown away here. Such an event counts as an edge that
+    /// was shown: the next turn looks at the queues, and the next sleep arms the line.
+    pub(super) fn empty_line(&mut self) {
+        // planted: an edge that no wait has told of is thrown away
+        self.is_spent |= self.wiring.line.forget();
     }
 
     /// Arms the line, if it is spent and a sleep follows: a guest that notifies without end wakes

@@ -2,10 +2,11 @@
 //! (virtio 1.2, 2.7).
 //!
 //! Invariants: a driver that sees the used index sees all bytes that the request wrote, the last
-//! one included. Completions that belong together, as the buffers of one frame do, are seen at once. A device that asks whether an interrupt is wanted and a driver that asks whether
-//! there are used entries: one of them sees the other's store. The same holds for a driver that
-//! makes a request available and a device that stops looking. The tests try this in the orders that
-//! a CPU with a store buffer allows.
+//! one included. Completions that belong together, as the buffers of one frame do, are seen at
+//! once. A device that asks whether an interrupt is wanted and a driver that asks whether there are
+//! used entries: one of them sees the other's store. The same holds for a driver that makes a
+//! request available and a device that stops looking. The tests try this in the orders that a CPU
+//! with a store buffer allows.
 
 use std::sync::atomic::Ordering;
 

@@ -100,11 +100,10 @@ impl Worker {
         // only that GDM was shown needs no other one: the first turn comes after this arming and
         // looks at everything.
         worker.wiring.line.arm();
-        // A line is paced from its first arming on: a guest that notifies without end may have filled
-        // the queue of events, and Linux tells of none that finds it full. An edge that was shown
-        // since the arming may be among those that are thrown away here.
+        // A line is paced from its first arming on. Before that, a guest that notifies without end
+        // may have filled the queue of events.
         // planted: a queue of events that a guest has filled stays full
-        worker.is_spent = worker.wiring.line.forget();
+        worker.empty_line();
         Ok(worker)
     }
 

@@ -299,6 +299,23 @@ fn the_line_is_armed_before_a_sleep() {
     assert_eq!(device.armed(), 0, "it did not rise");
 }
 
+/// An event may come behind the wait that a tick has ended. Whoever throws it away has to arm.
+#[test]
+fn an_edge_that_no_wait_has_told_of_is_one() {
+    let mut device = Armed::new();
+    let mut worker = device.start();
+    let wait = |worker: &mut Worker| worker.wait(Some(Duration::from_millis(1))).unwrap();
+    wait(&mut worker);
+    assert_eq!(device.armed(), 4);
+    worker.empty_line();
+    wait(&mut worker);
+    assert_eq!(device.armed(), 0, "it has not risen");
+    device.writer.write_all(&[0]).unwrap();
+    worker.empty_line();
+    wait(&mut worker);
+    assert_eq!(device.armed(), 4);
+}
+
 /// Before its first arming the line rises as often as the guest notifies. An event from then must
 /// take no room in the queue, and an edge that was shown since the arming may be among them.
 #[test]

@@ -25,8 +25,8 @@ pub(super) const BUGS: &[Bug] = &[
         "the runtime's code is in caches alone",
         Change::Drop,
     ),
-    // A tree has an index, which answers as the tokens do. Trees of boards have one `phandle` a node,
-    // and the first of several counts where there is no index.
+    // A tree has an index, which answers as the tokens do. Trees of boards have one `phandle` a
+    // node, and the first of several counts where there is no index.
     Bug::on_host(
         INDEX,
         "the last phandle of a node in the index counts",

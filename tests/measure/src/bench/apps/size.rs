@@ -163,8 +163,8 @@ impl Size {
     /// `+` those of its repetitions. The workloads repeat whose figures differ most from run to
     /// run, as they depend on which CPU Linux wakes a thread on or on where it puts pages. With one
     /// CPU all repeat, since a vCPU that spins while another one does not run may execute a whole
-    /// slice; a message of hackbench's takes ten times as long there. Those of the suite do not
-    /// repeat: they have limits for one run.
+    /// slice. hackbench repeats less often there, as its messages take ten times as long. The
+    /// workloads of the suite do not repeat: they have limits for one run.
     fn repetitions(self, part: Part, name: &str) -> Vec<String> {
         let runs = match name {
             _ if self == Size::SHORTEST => 1,
